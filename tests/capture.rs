@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 use serde_json::Value;
 
 use crate::backend::sentry::split_envelope;
@@ -74,7 +74,7 @@ fn the_real_capture() {
         .unwrap()
         .map(|entry| {
             let (_, items) = split_envelope(&std::fs::read(entry.unwrap().path()).unwrap());
-            relay_rules::validate_json(&items[0].1).unwrap();
+            validate_json(&items[0].1).unwrap();
             serde_json::from_slice(&items[0].1).unwrap()
         })
         .collect();

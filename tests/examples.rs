@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use profbridge_bench::{RequestBuilder, ms};
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 
 use crate::backend::otlp::Otlp;
 use crate::backend::sentry::{KEY, Sentry, split_envelope};
@@ -53,7 +53,7 @@ fn through_sentry(config: &str, sentry: &Sentry, environment: &[(&str, &str)]) -
     let (exit, log) = profbridge.stop();
     assert!(exit.success() && !log.contains(KEY), "{log}");
     for chunk in sentry.wait_for_chunks(2) {
-        relay_rules::validate_json(&serde_json::to_vec(&chunk).unwrap()).unwrap();
+        validate_json(&serde_json::to_vec(&chunk).unwrap()).unwrap();
     }
     let received = sentry.received.all().into_iter();
     received
@@ -215,7 +215,7 @@ fn files() {
     for path in &written {
         assert_eq!(path.extension().unwrap(), "envelope");
         let (_, items) = split_envelope(&std::fs::read(path).unwrap());
-        relay_rules::validate_json(&items[0].1).unwrap();
+        validate_json(&items[0].1).unwrap();
     }
     let convert = |arguments: &[&str]| {
         let finished = run(folder, &[&["convert"], arguments].concat());
@@ -333,7 +333,7 @@ fn sampler() {
     let chunks: Vec<serde_json::Value> = entries
         .map(|entry| {
             let (_, items) = split_envelope(&std::fs::read(entry.unwrap().path()).unwrap());
-            relay_rules::validate_json(&items[0].1).unwrap();
+            validate_json(&items[0].1).unwrap();
             serde_json::from_slice(&items[0].1).unwrap()
         })
         .collect();

@@ -12,6 +12,8 @@ mod backend;
 mod capture;
 mod client;
 mod commands;
+#[cfg(target_os = "linux")]
+mod configuration_errors;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod ending;
@@ -25,6 +27,7 @@ mod mistakes;
 mod process;
 mod readme;
 mod reference_configuration;
+mod reference_pages;
 #[cfg(target_os = "linux")]
 mod sample;
 #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use profbridge_bench::naive::{self, chunk::Chunk};
 use profbridge_bench::workload::{self, Shape};
 use profbridge_bench::{Frame, RequestBuilder, T0, fixture, ms};
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 use prost::Message;
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ fn otlp_to_sentry() {
     let chunks = sentry.wait_for_chunks(1);
     let [chunk] = chunks.as_slice() else { panic!("{} chunks", chunks.len()) };
     let json = serde_json::to_vec(chunk).unwrap();
-    relay_rules::validate_json(&json).unwrap();
+    validate_json(&json).unwrap();
     assert_eq!(chunk["platform"], "python");
     assert_eq!(chunk["release"], "checkout@1.2.3");
     assert_eq!(chunk["environment"], "production");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 
 use crate::backend::sentry::{KEY, Sentry};
 use crate::process::{Profbridge, command};
@@ -125,7 +125,7 @@ fn send_to_sentry() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("sent to the pipeline that runs"), "{said}\n{}", profbridge.log());
     for chunk in sentry.wait_for_chunks(1) {
-        relay_rules::validate_json(&serde_json::to_vec(&chunk).unwrap()).unwrap();
+        validate_json(&serde_json::to_vec(&chunk).unwrap()).unwrap();
     }
     let (_, log) = profbridge.stop();
     assert!(!log.contains(KEY), "{log}");

@@ -1,6 +1,8 @@
 //! Holds `config.yaml` at the top of the tree against the code: every key is in it, and every value is the default.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use profbridge_engine::config::{self, Section, Source};
 use profbridge_engine::service::ServiceSettings;
@@ -50,39 +52,110 @@ fn every_key(folder: &Path, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Guarantees: there is no key in the code that the reference configuration does not show.
+/// What has a page of its keys, each with the page's folder: the components, without further names of one.
+pub(crate) fn components() -> Vec<(String, String)> {
+    let listed = run(tempfile::tempdir().unwrap().path(), &["components"]).stdout;
+    let mut components = vec![("service.identity".to_owned(), "pipeline/identity".to_owned())];
+    let mut section = "";
+    for line in listed.lines() {
+        section = line.strip_suffix(':').filter(|name| !name.starts_with(' ')).unwrap_or(section);
+        let Some(kind) = line.strip_prefix("  - name: ") else { continue };
+        let folder = format!("{section}/{kind}");
+        if path().with_file_name(&folder).join("README.md").exists() {
+            components.push((format!("{section}.{kind}"), folder));
+        }
+    }
+    components
+}
+
+/// Maps with keys of the code: the components, the parts of `service`, and a target, which has a name in between.
+fn sections() -> Vec<String> {
+    let others = ["receivers.ptrace.targets.app", "service.limits", "service.telemetry"].map(str::to_owned);
+    components().into_iter().map(|(component, _)| component).chain(others).collect()
+}
+
+/// The reference configuration with the components that it only shows.
+fn with_unused() -> String {
+    let config = text().replace("\nexporters:\n", &format!("\nexporters:\n{}", indent(&unused_exporters())));
+    config.replace("\nreceivers:\n", &format!("\nreceivers:\n{}", indent(&unused_receivers())))
+}
+
+/// The paths of all keys that the code knows, as the binary names them.
+pub(crate) fn keys_of_code() -> &'static BTreeSet<String> {
+    static KEYS: OnceLock<BTreeSet<String>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.yaml"), with_unused()).unwrap();
+        let mut keys = Vec::new();
+        for path in sections() {
+            let before = keys.len();
+            every_key(folder.path(), &path, &mut keys);
+            assert!(keys.len() > before, "{path} has no keys");
+        }
+        keys.into_iter().collect()
+    })
+}
+
+/// The values of a configuration by their paths, empty for maps and lists with something in them, as `print-config`
+/// writes them.
+pub(crate) fn values(yaml: String) -> BTreeMap<String, String> {
+    let source = Source::Text { name: "yaml".to_owned(), text: yaml };
+    let config = config::load(&[source], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut values = BTreeMap::<String, String>::new();
+    let mut path = Vec::new();
+    for line in config.redacted_yaml().lines() {
+        let text = line.trim_start();
+        path.truncate((line.len() - text.len()) / 2);
+        if let Some(item) = text.strip_prefix("- ") {
+            let list = values.get_mut(&path.join(".")).unwrap();
+            list.push_str(if list.is_empty() { "" } else { ", " });
+            list.push_str(item);
+        } else {
+            let (key, value) = text.split_once(':').unwrap();
+            path.push(key.to_owned());
+            values.insert(path.join("."), value.trim().trim_matches('"').to_owned());
+        }
+    }
+    values
+}
+
+/// The values that the reference configuration shows as defaults.
+pub(crate) fn defaults() -> BTreeMap<String, String> {
+    values(with_unused())
+}
+
+/// All that it shows, with the keys that are commented out: they have no default, or stand for an example.
+pub(crate) fn shown() -> BTreeMap<String, String> {
+    let uncommented = |line: &str| {
+        let comment = line.trim_start().strip_prefix("# ")?;
+        let (key, value) = comment.trim_start().split_once(':')?;
+        let is_key = !key.is_empty() && key.bytes().all(|c| c.is_ascii_lowercase() || c == b'_');
+        let indent = line.len() - line.trim_start().len();
+        (indent > 0 && is_key && (value.is_empty() || value.starts_with(' ')))
+            .then(|| format!("{:indent$}{comment}", ""))
+    };
+    let lines = with_unused();
+    values(lines.lines().map(|line| uncommented(line).unwrap_or_else(|| line.to_owned()) + "\n").collect())
+}
+
+/// Guarantees: there is no key in the code that the reference configuration does not show, and none in it that the code
+/// does not know, among those that are commented out either. The keys of what several components have in common, such
+/// as `tls`, stand at one of them.
 #[test]
 fn shows_every_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = text();
-    // The components that are only shown become real for this test.
-    config = config.replace("\nexporters:\n", &format!("\nexporters:\n{}", indent(&unused_exporters())));
-    config = config.replace("\nreceivers:\n", &format!("\nreceivers:\n{}", indent(&unused_receivers())));
-    std::fs::write(folder.path().join("config.yaml"), &config).unwrap();
-    let mut keys = Vec::new();
-    for path in [
-        "receivers.otlp",
-        "receivers.ptrace",
-        "receivers.ptrace.targets.app",
-        "receivers.sentry",
-        "processors.dedup",
-        "processors.symbolize",
-        "processors.chunk",
-        "exporters.sentry",
-        "exporters.file",
-        "exporters.otlp",
-        "exporters.debug",
-        "service.identity",
-        "service.limits",
-        "service.telemetry",
-    ] {
-        let before = keys.len();
-        every_key(folder.path(), path, &mut keys);
-        assert!(keys.len() > before, "{path} has no keys");
+    let shown = shown();
+    for path in keys_of_code() {
+        let mut names = path.rsplit('.');
+        let common = [names.next().unwrap(), names.next().unwrap()];
+        let end = format!(".{}.{}", common[1], common[0]);
+        let is_shown = shown.contains_key(path) || shown.keys().any(|known| known.ends_with(&end));
+        assert!(is_shown, "config.yaml does not show {path}");
     }
-    for path in keys {
-        let key = path.rsplit('.').next().unwrap();
-        assert!(config.contains(&format!("{key}:")), "config.yaml does not show {path}");
+    let sections = sections();
+    for path in shown.keys() {
+        let of_component = sections.iter().any(|section| path.starts_with(&format!("{section}.")));
+        let is_known = keys_of_code().contains(path) || path == "receivers.ptrace.targets.app";
+        assert!(!of_component || is_known, "the code does not know {path} of config.yaml");
     }
 }
 
@@ -90,70 +163,42 @@ fn indent(yaml: &str) -> String {
     yaml.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Guarantees: every value in the reference configuration is what holds without it.
+/// Guarantees: every value in the reference configuration is what holds without it, in the components that are only
+/// shown too, and there is nothing in it to warn of.
 #[test]
 fn shows_the_defaults() {
-    let config = config::load(&[Source::File(path())], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
-    let section = |components: &config::Ordered<config::ComponentId, Section>, kind: &str| {
-        components.iter().find(|(id, _)| id.kind == kind).unwrap().1.clone()
-    };
+    let source = Source::Text { name: "config.yaml".to_owned(), text: with_unused() };
+    let config = Section::load(&[source], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
+    let of = |component: &str| config.below(component);
     let receiver = |section: &Section| profbridge_receiver_otlp::Settings::read(section).unwrap();
-    assert_eq!(receiver(&section(&config.receivers, "otlp")), receiver(&Section::defaults()));
-    let dedup: profbridge_processor_dedup::Config = section(&config.processors, "dedup").extract().unwrap();
+    assert_eq!(receiver(&of("receivers.otlp")), receiver(&Section::defaults()));
+    let ptrace = |section: &Section| profbridge_receiver_ptrace::Settings::read(section).unwrap();
+    let target = Section::from_yaml("targets: {app: {executable: app}}").unwrap();
+    assert_eq!(ptrace(&of("receivers.ptrace")), ptrace(&target));
+    let sdks = |section: &Section| format!("{:?}", profbridge_receiver_sentry::Settings::read(section).unwrap());
+    assert_eq!(sdks(&of("receivers.sentry")), sdks(&Section::defaults()));
+    let dedup: profbridge_processor_dedup::Config = of("processors.dedup").extract().unwrap();
     assert_eq!(dedup, profbridge_processor_dedup::Config::default());
-    let symbolize: profbridge_processor_symbolize::Config = section(&config.processors, "symbolize").extract().unwrap();
+    let symbolize: profbridge_processor_symbolize::Config = of("processors.symbolize").extract().unwrap();
     assert_eq!(symbolize, profbridge_processor_symbolize::Config::default());
-    let chunk: profbridge_processor_chunk::Config = section(&config.processors, "chunk").extract().unwrap();
+    let chunk: profbridge_processor_chunk::Config = of("processors.chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
     // Secrets cannot be compared, and show nothing.
-    let sentry = profbridge_exporter_sentry::Config::read(&section(&config.exporters, "sentry")).unwrap();
+    let sentry = profbridge_exporter_sentry::Config::read(&of("exporters.sentry")).unwrap();
     assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));
-    let file = profbridge_exporter_file::Config::read(&section(&config.exporters, "file")).unwrap();
+    let file = profbridge_exporter_file::Config::read(&of("exporters.file")).unwrap();
     let default = profbridge_exporter_file::Config { path: "out/envelopes".into(), ..Default::default() };
     assert_eq!(format!("{file:?}"), format!("{default:?}"));
-    assert_eq!(ServiceSettings::new(&config.service).unwrap(), ServiceSettings::default());
-    assert!(config::check_references(&config, &known()).is_empty());
-}
-
-/// Guarantees: the receivers that are only shown have their defaults, too.
-#[test]
-fn shows_the_defaults_of_unused_receivers() {
-    let read = |yaml: &str| {
-        let section = Section::from_yaml(yaml).unwrap();
-        profbridge_receiver_ptrace::Settings::read(&section).unwrap_or_else(|problems| panic!("{problems}"))
-    };
-    let shown = unused_receivers();
-    let (ptrace, sentry) = shown.split_once("\nsentry:").unwrap_or_else(|| panic!("{shown}"));
-    assert_eq!(
-        read(ptrace.strip_prefix("ptrace:").unwrap_or_else(|| panic!("{shown}")).split_once('\n').unwrap().1),
-        read("targets: {app: {executable: app}}")
-    );
-    let read = |section: &Section| profbridge_receiver_sentry::Settings::read(section).unwrap();
-    let sentry = Section::from_yaml(sentry.split_once('\n').unwrap().1).unwrap();
-    assert_eq!(format!("{:?}", read(&sentry)), format!("{:?}", read(&Section::defaults())));
-}
-
-/// Guarantees: the exporters that are only shown have their defaults, too.
-#[test]
-fn shows_the_defaults_of_unused_exporters() {
-    let yaml = unused_exporters();
-    let (otlp, debug) = yaml.split_once("debug:").unwrap();
-    let of = |text: &str| Section::from_yaml(text).unwrap();
-    let otlp: profbridge_exporter_otlp::Config = of(otlp.strip_prefix("otlp:").unwrap()).extract().unwrap();
+    let otlp: profbridge_exporter_otlp::Config = of("exporters.otlp").extract().unwrap();
     let default = profbridge_exporter_otlp::Config {
         endpoint: "backend:4317".to_owned(),
         protocol: otlp.protocol,
         ..Default::default()
     };
     assert_eq!(format!("{otlp:?}"), format!("{default:?}"));
-    let debug: profbridge_exporter_debug::Config = of(debug).extract().unwrap();
+    let debug: profbridge_exporter_debug::Config = of("exporters.debug").extract().unwrap();
     assert_eq!(debug, profbridge_exporter_debug::Config::default());
-}
-
-fn known() -> config::Known<'static> {
-    config::Known {
-        receivers: &["otlp", "ptrace", "sentry"],
-        processors: &["dedup", "symbolize", "chunk"],
-        exporters: &["sentry", "otlp", "otlp_http", "file", "debug"],
-    }
+    assert_eq!(ServiceSettings::new(&of("service")).unwrap(), ServiceSettings::default());
+    let finished = run(tempfile::tempdir().unwrap().path(), &["validate", "--config", path().to_str().unwrap()]);
+    assert!(finished.status.success() && !finished.stderr.contains("warning"), "{}", finished.stderr);
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
-use profbridge_sampler::message::Rung;
+use profbridge_sampler::message::Level;
 use profbridge_sampler::perf::open;
 
 use crate::process::{Finished, PATIENCE, command, eventually, run};
@@ -91,7 +91,7 @@ pub(crate) fn stops() -> &'static [&'static str] {
 fn permitted() -> bool {
     static PERMITTED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let own = std::process::id();
-        open::open(&open::Kernel, own, 1_000_000, Rung::Kernel).is_ok()
+        open::open(&open::Kernel, own, 1_000_000, Level::Kernel).is_ok()
     });
     *PERMITTED
 }

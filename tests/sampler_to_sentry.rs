@@ -2,13 +2,15 @@
 //! exporter `sentry`, and the commands that start and stop the profiler meanwhile.
 
 use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 
-use profbridge_wire::sentry::relay_rules;
-use serde_json::Value;
+use profbridge_relay_rules::validate_json;
+use serde_json::{Value, json};
 
 use crate::backend::sentry::Sentry;
 use crate::process::{Finished, Profbridge, run};
-use crate::targets::Running;
+use crate::targets::TargetProgram;
 
 /// Samples one process into a Sentry, in windows of a second. The control socket lies in `folder`.
 fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
@@ -59,12 +61,22 @@ fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
 /// than eight.
 const SEEN: usize = 400;
 
+/// Asks the control socket in a folder.
+fn ask(folder: &std::path::Path, request: &Value) -> Value {
+    let mut stream = UnixStream::connect(folder.join("control.sock")).unwrap();
+    stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
 /// Guarantees: a Rust program that runs already is sampled without its knowledge, each chunk passes Relay's rules,
-/// names the service, and the hot function leads with its share, as the program's own code.
+/// names the service, and the hot function leads with its share, as the program's own code. The control socket and
+/// `profiler status` name the profiler and the thread as the chunks do, for the program's own transactions.
 #[test]
 fn a_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
@@ -79,14 +91,23 @@ fn a_process() {
     };
     let chunks =
         sentry.wait_for_chunks_until(|chunks| chunks.len() >= 4 && chunks.iter().map(computing).sum::<usize>() >= SEEN);
+    let pid = program.pid();
+    let told = ask(folder.path(), &json!({ "command": "profiler", "pid": pid, "thread": pid }));
+    let no_thread = ask(folder.path(), &json!({ "command": "profiler", "pid": pid, "thread": 1 }));
+    let said = run(folder.path(), &["profiler", "status", "--socket", "control.sock"]).stdout;
     let (status, log) = profbridge.stop();
     assert!(status.success(), "{log}");
+    assert_eq!(told["profiler_id"], chunks[0]["profiler_id"], "{told}");
+    assert!(said.contains(told["profiler_id"].as_str().unwrap()), "{said}");
+    let thread = told["thread_id"].as_str().unwrap();
+    assert!(chunks.iter().any(|chunk| chunk["profile"]["thread_metadata"][thread].is_object()), "{told}");
+    assert_eq!((&no_thread["ok"], &no_thread["error"]["place"]), (&json!(false), &json!("thread")));
     assert!(program.is_alive(), "it goes on as if nothing had happened");
     program.end();
     let mut leaves: HashMap<String, f64> = HashMap::new();
     for chunk in &chunks {
         let payload = serde_json::to_vec(chunk).unwrap();
-        relay_rules::validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
+        validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
         assert_eq!(chunk["profiler_id"], chunks[0]["profiler_id"], "one life of a process is one session");
         assert_eq!(chunk["release"], "hot@1.2.3");
         assert!(!chunk["debug_meta"]["images"].as_array().unwrap().is_empty());
@@ -138,7 +159,7 @@ fn only_the_sampler_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
@@ -162,7 +183,7 @@ fn who_else_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let base = configuration(&sentry.dsn(1), folder.path(), &format!("pid: {}", program.pid()));
@@ -217,7 +238,7 @@ fn open_files_of_a_command() {
 #[test]
 fn control() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}, start_on_launch: false", program.pid());

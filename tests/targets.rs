@@ -37,12 +37,12 @@ fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {
 }
 
 /// A program that runs until the test is done with it.
-pub(crate) struct Running {
+pub(crate) struct TargetProgram {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
-impl Running {
+impl TargetProgram {
     /// Starts a program.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -92,7 +92,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TargetProgram {
     fn drop(&mut self) {
         // It has ended already unless the test failed.
         self.child.kill().ok();

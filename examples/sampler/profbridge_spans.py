@@ -67,6 +67,23 @@ class Announcer:
                 self._close()
                 return None
 
+    def link(self, event, hint=None):
+        """An event processor of Sentry's SDK: a transaction names the profiler and the thread whose samples belong to it.
+
+            sentry_sdk.init(dsn=..., traces_sample_rate=1.0)
+            sentry_sdk.get_global_scope().add_event_processor(announcer.link)
+        """
+        contexts = event.setdefault("contexts", {}) if event.get("type") == "transaction" else None
+        # A transaction that has a profiler was profiled by the SDK itself.
+        if contexts is not None and "profile" not in contexts:
+            # The processor runs in the thread that ends the transaction.
+            answer = self.request(command="profiler", thread=threading.get_native_id()) or {}
+            if answer.get("profiler_id"):
+                contexts["profile"] = {"profiler_id": answer["profiler_id"]}
+            if answer.get("thread_id"):
+                contexts.setdefault("trace", {}).setdefault("data", {})["thread.id"] = answer["thread_id"]
+        return event
+
     @contextlib.contextmanager
     def root_span(self, sampled=True):
         """A root span with ids of its own. A program that uses Sentry's SDK hands over that of its transaction instead."""

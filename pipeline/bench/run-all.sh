@@ -28,6 +28,7 @@ measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}"
 measure memory $bench memory --windows --json "$out/memory.json"
 measure memory-bounds $bench memory-bounds --json "$out/memory-bounds.json"
 measure slow-sink $bench slow-sink --seconds "${SECONDS_SLOW:-300}" --json "$out/slow-sink.json"
+measure forward $bench forward --pairs "${PAIRS:-8}" --json "$out/forward.json"
 measure sampler $bench sampler --turns "${PAIRS:-12}" --json "$out/sampler.json"
 measure gateway cargo run --profile dist -p profbridge-processor-chunk --example gateway
 measure merge cargo bench --profile dist -p profbridge-processor-dedup --bench merge -- only-the-table

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Sampling, Stacks, permitted, sample_known, stops, until_met};
 use crate::process::{Finished, run};
-use crate::targets::{Running, known};
+use crate::targets::{TargetProgram, known};
 
 /// What a program measured of itself: by function or thread, in nanoseconds of processor time.
 fn measured(finished: &Finished) -> HashMap<&str, u64> {
@@ -87,7 +87,7 @@ fn threads() {
 #[test]
 fn sleep_and_spin() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(std::process::Command::new(known()).args(["sleep", "0"]));
+    let mut program = TargetProgram::start(std::process::Command::new(known()).args(["sleep", "0"]));
     assert_eq!(program.line(), "ready\n");
     let sampling = Sampling::start(folder.path(), &["--mode", "wall", "--pid", &program.pid(), "-o", "out.folded"]);
     program.tell();
@@ -148,7 +148,7 @@ while time.process_time() < 2:
 #[test]
 fn rust_by_pid() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let pid = program.pid();
     let finished = until_met(|| run(folder.path(), &[&["sample", "--pid", &pid, "--duration", "2"], stops()].concat()));

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 
 use super::{Sampling, Stacks, stops, until_met};
 use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, run};
-use crate::targets::{Running, hot, known};
+use crate::targets::{TargetProgram, hot, known};
 
 /// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is
 /// no failure; standard output is the command's alone.
@@ -70,7 +70,7 @@ fn hangup() {
 
 fn ends_by(signal: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(Command::new(known()).args(["held", "0"]));
+    let mut program = TargetProgram::start(Command::new(known()).args(["held", "0"]));
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
     program.tell();
     assert_eq!(program.line(), "seen\n");
@@ -85,7 +85,7 @@ fn ends_by(signal: &str) {
 #[test]
 fn the_process_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("1");
+    let mut program = TargetProgram::hot("1");
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
     program.tell();
     let finished = sampling.ended();
@@ -105,7 +105,7 @@ fn formats() {
         assert!(finished.status.success() && finished.stderr.contains(&format!("wrote {name}")), "{}", finished.stderr);
     }
     let (_, items) = split_envelope(&std::fs::read(folder.path().join("out.envelope")).unwrap());
-    relay_rules::validate_json(&items[0].1).unwrap_or_else(|violations| panic!("{violations:?}"));
+    validate_json(&items[0].1).unwrap_or_else(|violations| panic!("{violations:?}"));
     assert!(String::from_utf8_lossy(&items[0].1).contains("hot_function"));
     for name in ["out.envelope", "out.otlp", "out.pb"] {
         let finished = run(folder.path(), &["convert", name, "--to", "folded", "-o", "converted"]);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::permitted;
 use crate::process::{finished, program, run};
-use crate::targets::Running;
+use crate::targets::TargetProgram;
 
 /// Guarantees: what to sample is either a process or a command, and a mistake is explained.
 #[test]
@@ -181,7 +181,7 @@ fn unwritable_folder() {
 fn no_rights() {
     // The user that may do nothing has to write its result somewhere.
     let Some(folder) = folder_for_nobody(0o777) else { return };
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let output = as_nobody(folder.path(), &["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -64,7 +64,7 @@ fn another_one_takes_its_place() {
 #[test]
 fn a_process_of_somebody_else() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = crate::targets::Running::start(Command::new("sh").args(["-c", WAITS]));
+    let mut program = crate::targets::TargetProgram::start(Command::new("sh").args(["-c", WAITS]));
     assert_eq!(program.line(), "ready\n");
     let mut sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
     let first = sampling.sampler(None);

@@ -171,7 +171,7 @@ fn a_killed_profbridge_takes_its_command_with_it() {
 fn a_process_of_somebody_else_is_never_signalled() {
     let folder = tempfile::tempdir().unwrap();
     let script = counting(9);
-    let mut program = crate::targets::Running::start(Command::new("sh").args(["-c", &script]));
+    let mut program = crate::targets::TargetProgram::start(Command::new("sh").args(["-c", &script]));
     assert_eq!(program.line(), "ready\n");
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
     for signal in ["-TERM", "-HUP", "-INT"] {

@@ -41,10 +41,7 @@ impl Exporter for DebugExporter {
         let request = Request {
             body: summary::of(telemetry, self.verbosity).into(),
             quantities: telemetry.quantities(),
-            samples: match telemetry {
-                Telemetry::Profiles(batch) => samples(batch),
-                Telemetry::Envelope(envelope) => envelope.profiles().map(samples).sum(),
-            },
+            samples: telemetry.profiles().map(samples).sum(),
             meta: (),
         };
         Prepared { requests: vec![request], ..Prepared::default() }

@@ -1,5 +1,6 @@
 //! Writes what it is given to disk: Sentry envelopes, one per file in a folder, or OTLP requests, one after the other
-//! in a file.
+//! in a file. It knows files, their names and their rotation; what stands in them is made by `profbridge_codec`, and
+//! queue and retries are the engine's.
 //!
 //! Laws that hold here:
 //!

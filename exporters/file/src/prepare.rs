@@ -48,12 +48,12 @@ impl Encoder {
             Kept::Envelopes { .. } => {
                 Self::Envelopes(Box::new(sentry::Encoder::new(settings.chunk.clone())), compression)
             }
-            Kept::Frames(_) => Self::Frames(otlp::Encoder::new(otlp::Options {
+            Kept::Frames(_) => Self::Frames(otlp::Encoder::new(otlp::EncoderOptions {
                 part_bytes: PART_BYTES,
                 original_payload: settings.original_payload,
                 compression,
                 framed: true,
-                ..otlp::Options::plain(MAX_MESSAGE_BYTES)
+                ..otlp::EncoderOptions::plain(MAX_MESSAGE_BYTES)
             })),
         }
     }

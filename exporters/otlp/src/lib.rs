@@ -1,4 +1,5 @@
-//! Sends profiles to an OTLP receiver, over gRPC or HTTP.
+//! Sends profiles to an OTLP receiver, over gRPC or HTTP. It knows destinations, answers and limits; requests are made
+//! by `profbridge_codec`, and queue, timeout and retries are the engine's.
 //!
 //! The rules are those of the OTLP specification (opentelemetry-proto `docs/specification.md`), the vocabulary that of
 //! the Collector's two exporters, `otlp` (`otlp_grpc`) and `otlphttp` (`otlp_http`). Laws that hold here:

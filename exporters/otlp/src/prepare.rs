@@ -1,6 +1,6 @@
 //! Telemetry becomes requests.
 
-use profbridge_codec::otlp::{Batch, Encoder, Options};
+use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions};
 use profbridge_engine::component::Prepared;
 use profbridge_model::Telemetry;
 use profbridge_net::compression::Compression;
@@ -27,12 +27,12 @@ impl Meta {
 
 /// What makes the requests that the settings ask for.
 pub(crate) fn encoder(settings: &Settings) -> Encoder {
-    Encoder::new(Options {
+    Encoder::new(EncoderOptions {
         fill_profile_id: settings.fill_profile_id,
         original_payload: settings.original_payload,
         keep_references: settings.keep_references,
         compression: settings.compression,
-        ..Options::plain(settings.max_request_bytes)
+        ..EncoderOptions::plain(settings.max_request_bytes)
     })
 }
 

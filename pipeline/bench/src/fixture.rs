@@ -9,6 +9,7 @@
 //!
 //! [`request`] is all of them in one; each function also extends any builder.
 
+use crate::naive::basename;
 use crate::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0};
 
 /// The period of the eBPF profiler's on-CPU profile: 20 Hz.
@@ -271,10 +272,6 @@ fn placed(executable: &str, stack: &[&str]) -> Vec<Frame> {
         }
     };
     stack.iter().enumerate().map(place).collect()
-}
-
-fn basename(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// A process with an on-CPU and an off-CPU profile: two threads, one of them busy in bursts, one observation in ten

@@ -1,4 +1,5 @@
 //! `profbridge-bench`: what the workloads are, requests as files, and the figures of profbridge. Never shipped.
+//! What it measures with is the library, `harness` above all.
 
 use std::{
     io::Write,
@@ -11,7 +12,8 @@ use profbridge_bench::{
     figures::Figures,
     fixture,
     harness::{
-        self, calibrator, control, footprint, load, memory, memory_bounds, parts, process, sampler, sink, slow_sink,
+        self, calibrator, control, footprint, forward, load, memory, memory_bounds, parts, process, sampler, sink,
+        slow_sink,
     },
     naive,
     workload::{self, Host, Shape},
@@ -69,6 +71,8 @@ enum Command {
     MemoryBounds(memory_bounds::Options),
     /// Measure the size of the binary, its start and its idle memory
     Footprint(footprint::Options),
+    /// Measure the CPU time of forwarding an envelope that nothing is read of, beside nginx as a proxy
+    Forward(forward::Options),
     /// Measure the memory while the sink takes a tenth of what comes
     SlowSink(slow_sink::Options),
     /// Measure the sampler: its cost, what it does to its targets, and how much of their stacks it finds
@@ -140,6 +144,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         Command::Memory(options) => memory::run(&options),
         Command::MemoryBounds(options) => memory_bounds::run(&options),
         Command::Footprint(options) => footprint::run(&options),
+        Command::Forward(options) => forward::run(&options),
         Command::SlowSink(options) => slow_sink::run(&options),
         Command::Sampler(options) => sampler::run(&options),
         Command::SamplerMissedOnce(options) => sampler::missed_once(&options),

@@ -137,7 +137,7 @@ pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
             let above_root = chunk.profile.stacks[pair[0].1].len().saturating_sub(1);
             let own = |frame: &&crate::naive::chunk::Frame| frame.in_app == Some(true) && frame.platform.is_none();
             let Some(frame) = frames.take(above_root).find(own) else { continue };
-            let file = || frame.package.as_deref().and_then(|package| package.rsplit('/').next()).map(str::to_owned);
+            let file = || frame.package.as_deref().map(|package| crate::naive::basename(package).to_owned());
             let module = frame.module.clone().or_else(file).unwrap_or_default();
             let function = seen.entry((module, frame.function.clone().unwrap_or_default())).or_default();
             *function = (function.0 + 1, function.1 + pair[1].0 - pair[0].0);
@@ -191,7 +191,7 @@ fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     }
     let mapping = dictionary.mapping_table.get(location.mapping_index as usize);
     let path = mapping.map_or("", |mapping| string(dictionary, mapping.filename_strindex));
-    format!("[{}]", path.rsplit('/').next().unwrap_or(path))
+    format!("[{}]", crate::naive::basename(path))
 }
 
 /// The last word of a name, without its arguments: what is left of it where module and function are told apart. Of code

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use profbridge_codec::Report;
 use profbridge_codec::decode::{Findings, decode};
+use profbridge_wire::sentry::chunk::CLIPPED_SECONDS;
 
 use crate::Failure;
 use crate::args::ConvertArgs;
-use crate::files::STANDARD;
-use crate::terminal::{self, Progress, shown};
+use crate::terminal::{self, Progress, STANDARD, shown};
 
 use output::Output;
 
@@ -65,7 +65,7 @@ impl Tally {
             terminal::say(format!("note: {clipped}"));
         }
         // What is clipped was said in words, and more exactly.
-        for (name, count) in self.report.notes.iter().filter(|(name, _)| *name != "clipped_seconds") {
+        for (name, count) in self.report.notes.iter().filter(|(name, _)| *name != CLIPPED_SECONDS) {
             terminal::say(format!("note: {name} {count}"));
         }
     }

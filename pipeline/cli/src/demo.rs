@@ -18,7 +18,7 @@ use profbridge_codec::decode::{Findings, decode};
 use profbridge_engine::config::{self, Source};
 use profbridge_engine::plan::Plan;
 use profbridge_engine::run;
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_model::Profiles;
 use profbridge_wire::folded::{Folded, Threads};
 use profbridge_wire::otlp::{EncodeOptions, encode};
 use tracing::level_filters::LevelFilter;
@@ -29,7 +29,7 @@ use crate::files::write_file;
 use crate::terminal::{self, Progress, shown};
 use crate::{Failure, commands, flamegraph, logging};
 
-use running::Running;
+use running::RunningPipeline;
 
 /// Generates a profile, sends it, and says where to look.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
@@ -83,8 +83,8 @@ struct Outcome {
 }
 
 /// The pipeline that runs already, unless there is none; says why there is none.
-fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Option<Running> {
-    match runtime.block_on(Running::find(&arguments.config)) {
+fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Option<RunningPipeline> {
+    match runtime.block_on(RunningPipeline::find(&arguments.config)) {
         Ok(running) => Some(running),
         Err(why) => {
             terminal::say(format!("no running pipeline is used: {why}"));
@@ -97,7 +97,7 @@ fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Opti
 /// window ends within the demo's time), and until its exporters have sent it or given it up.
 fn through_running(
     runtime: &tokio::runtime::Runtime,
-    running: &Running,
+    running: &RunningPipeline,
     profiles: &Profiles,
     body: Bytes,
 ) -> Result<Outcome, Failure> {
@@ -215,9 +215,8 @@ fn speaks_of(path: &Path, text: &str) -> bool {
 fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(shown(path), &error))?;
     let (mut findings, mut profiles) = (Findings::default(), Vec::new());
-    let read = decode(&shown(path), bytes.into(), usize::MAX, &mut findings, |telemetry| match telemetry {
-        Telemetry::Profiles(read) => profiles.push(read),
-        Telemetry::Envelope(envelope) => profiles.extend(envelope.into_profiles()),
+    let read = decode(&shown(path), bytes.into(), usize::MAX, &mut findings, |telemetry| {
+        profiles.extend(telemetry.into_profiles());
     });
     match read.err().or(findings.refused.pop()) {
         None => Ok(profiles),

@@ -17,13 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Failure;
-use crate::terminal::{self, shown};
+use crate::terminal::{self, STANDARD, shown};
 
 /// How many names are tried. One of 2^64 is hardly ever taken, and never twice unless somebody makes sure of it.
 const ATTEMPTS: usize = 8;
-
-/// The path that stands for standard input or output.
-pub(crate) const STANDARD: &str = "-";
 
 /// What a result is written to. Counts what passes.
 #[derive(Debug)]
@@ -51,10 +48,10 @@ impl Write for Target {
 ///
 /// What `write` or the system says.
 pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
-    let outcome = place(path).and_then(|place| match place {
-        Place::File => Unfinished::beside(path).and_then(|unfinished| unfinished.finish(path, write)),
-        Place::Stream => open_stream(path).and_then(|file| write_to(file, write)),
-        Place::Standard => io::stdout().as_fd().try_clone_to_owned().and_then(|fd| write_to(fd.into(), write)),
+    let outcome = output_kind(path).and_then(|kind| match kind {
+        OutputKind::File => Unfinished::beside(path).and_then(|unfinished| unfinished.finish(path, write)),
+        OutputKind::Stream => open_stream(path).and_then(|file| write_to(file, write)),
+        OutputKind::Standard => io::stdout().as_fd().try_clone_to_owned().and_then(|fd| write_to(fd.into(), write)),
     });
     outcome.map_err(|error| Failure::new(shown(path), &error))
 }
@@ -89,11 +86,11 @@ fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io
 ///
 /// Says what is in the way.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
-    match place(path)? {
-        Place::File => Unfinished::beside(path).and_then(|_removed| may_be_replaced(path)),
+    match output_kind(path)? {
+        OutputKind::File => Unfinished::beside(path).and_then(|_removed| may_be_replaced(path)),
         // Opening a pipe would wait for its reader.
-        Place::Stream => may_be_written_to(path),
-        Place::Standard => Ok(()),
+        OutputKind::Stream => may_be_written_to(path),
+        OutputKind::Standard => Ok(()),
     }
 }
 
@@ -135,7 +132,7 @@ fn may_be_written_to(_path: &Path) -> io::Result<()> {
 
 /// How a result gets to where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum OutputKind {
     /// A file, or nothing yet: a new file takes its place.
     File,
     /// A pipe or a character device: it is written to.
@@ -145,12 +142,12 @@ enum Place {
 }
 
 /// What stands at a path.
-fn place(path: &Path) -> io::Result<Place> {
+fn output_kind(path: &Path) -> io::Result<OutputKind> {
     if path.as_os_str() == STANDARD {
-        return Ok(Place::Standard);
+        return Ok(OutputKind::Standard);
     }
     let found = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(OutputKind::File),
         other => other?,
     };
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -158,7 +155,7 @@ fn place(path: &Path) -> io::Result<Place> {
     let kind = found.file_type();
     if kind.is_symlink() {
         if fs::metadata(path).is_ok_and(|behind| stream(behind.file_type())) {
-            return Ok(Place::Stream);
+            return Ok(OutputKind::Stream);
         }
         let target = fs::canonicalize(path).or_else(|_| fs::read_link(path))?;
         return refused(format!(
@@ -167,9 +164,9 @@ fn place(path: &Path) -> io::Result<Place> {
         ));
     }
     if kind.is_file() {
-        Ok(Place::File)
+        Ok(OutputKind::File)
     } else if stream(kind) {
-        Ok(Place::Stream)
+        Ok(OutputKind::Stream)
     } else if kind.is_dir() {
         refused("it is a folder; name a file in it".to_owned())
     } else if kind.is_socket() {
@@ -215,7 +212,7 @@ impl Unfinished {
     fn finish(mut self, path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
         let size = write_to(self.file.try_clone()?, write)?;
         // Whatever has taken the name meanwhile and is no file stays where it is.
-        if place(path)? != Place::File {
+        if output_kind(path)? != OutputKind::File {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
         fs::rename(&self.path, path)?;

@@ -1,4 +1,8 @@
 //! The `profbridge` binary: the command line around the pipeline.
+//!
+//! `run` and `validate` make a plan of the configuration and the components that are compiled in (`components`);
+//! `demo`, `convert`, `sample` and `profiler` are tools that use the same crates. It knows arguments, files, the
+//! terminal and signals. What is received, changed and sent, and by which rules, is the components' business.
 
 mod args;
 mod commands;

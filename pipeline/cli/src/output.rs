@@ -11,7 +11,7 @@ use profbridge_model::{Profiles, Telemetry};
 
 use crate::Failure;
 
-pub(crate) use envelopes::{Envelopes, Place};
+pub(crate) use envelopes::{EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
 
 /// A processor without a pipeline around it: no time passes.
@@ -44,6 +44,6 @@ impl Stage {
 pub(crate) fn profiles(telemetry: Vec<Telemetry>) -> impl Iterator<Item = Profiles> {
     telemetry.into_iter().filter_map(|telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles),
-        Telemetry::Envelope(_) => None,
+        _ => None,
     })
 }

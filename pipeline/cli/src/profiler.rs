@@ -71,8 +71,8 @@ fn show_target(out: &mut String, target: &TargetStatus) {
 fn figures(process: &ProcessStatus) -> Vec<String> {
     let complete = process.complete as f64 * 100.0 / process.observations as f64;
     let mut lines = vec![format!(
-        "{} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; session {}",
-        process.threads, process.rate_hertz, process.observations, process.lost, process.session
+        "{} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; profiler_id {}",
+        process.threads, process.rate_hertz, process.observations, process.lost, process.profiler_id
     )];
     if !process.running.is_empty() {
         lines.push(format!("running threads: {}", process.running));
@@ -142,6 +142,7 @@ mod tests {
             pid: 7,
             executable: "/srv/\u{1b}[2Japp".to_owned(),
             session: "00ff".to_owned(),
+            profiler_id: "9ec79c33ec9942ab8353589fcb2e04dc".to_owned(),
             sampled,
             profiling,
             open_spans: 2,
@@ -178,7 +179,7 @@ mod tests {
         let expected = "\
 web: profile_lifecycle trace
   pid 7 /srv/ [2Japp: profiling, 2 sampled root spans are open
-    3 threads, 50 Hz, 10 samples, 50.0 % complete, 1 lost; session 00ff
+    3 threads, 50 Hz, 10 samples, 50.0 % complete, 1 lost; profiler_id 9ec79c33ec9942ab8353589fcb2e04dc
     running threads: by  perf events
     1.50 s of processor time were not sampled, of which only the amount is known; give it CAP_PERFMON
     3 system calls came back early since their thread was stopped

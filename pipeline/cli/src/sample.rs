@@ -1,7 +1,7 @@
 //! `profbridge sample`: where one process spends its time, or a command from start to end.
 //!
 //! The sampler process does the sampling ([`profbridge_sampler`]); here its samples are put together ([`collect`]),
-//! named, added up ([`shares`]), written ([`sink`]) and shown ([`report`]).
+//! named, added up ([`shares`]), written ([`writer`]) and shown ([`report`]).
 
 mod collect;
 mod course;
@@ -13,8 +13,8 @@ mod run;
 mod sampler;
 mod shares;
 mod signals;
-mod sink;
 mod stats;
+mod writer;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -11,6 +11,9 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The path that stands for standard input or output.
+pub(crate) const STANDARD: &str = "-";
+
 /// Set once a result could not be written.
 static RESULT_IS_LOST: AtomicBool = AtomicBool::new(false);
 
@@ -49,7 +52,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
 
 /// A path as it is shown within a line.
 pub(crate) fn shown(path: &Path) -> String {
-    if path.as_os_str() == crate::files::STANDARD {
+    if path.as_os_str() == STANDARD {
         return "`-`".to_owned();
     }
     escape(&path.to_string_lossy(), is_unprintable).into_owned()

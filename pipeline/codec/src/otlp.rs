@@ -28,7 +28,7 @@ pub const SPLIT: &str = "otlp_batches_split";
 
 /// What messages are like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct EncoderOptions {
     /// The largest message, in bytes before compression. What cannot be cut below it is lost.
     pub max_bytes: usize,
     /// A batch that is written anew is cut into parts of so many bytes before compression, at most `max_bytes`. One
@@ -47,7 +47,7 @@ pub struct Options {
     pub framed: bool,
 }
 
-impl Options {
+impl EncoderOptions {
     /// Messages of at most so many bytes, for readers of which nothing is known: neither payloads nor references, and
     /// no ids that nobody gave.
     pub const fn plain(max_bytes: usize) -> Self {
@@ -73,13 +73,13 @@ pub struct Batch {
 /// Makes messages, one batch at a time; keeps the compressor's memory from one to the next.
 #[derive(Debug)]
 pub struct Encoder {
-    options: Options,
+    options: EncoderOptions,
     compressor: Compressor,
 }
 
 impl Encoder {
     /// An encoder that makes messages like these.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: EncoderOptions) -> Self {
         Self { options, compressor: Compressor::default() }
     }
 
@@ -122,7 +122,7 @@ impl Encoder {
             original_payload: self.options.original_payload && profiles.received.is_some(),
             references: self.options.keep_references && has_references(profiles),
         };
-        let Options { max_bytes, part_bytes, .. } = self.options;
+        let EncoderOptions { max_bytes, part_bytes, .. } = self.options;
         if encoded_len(&whole, &options) <= if options.original_payload { max_bytes } else { part_bytes } {
             return self.message(encode(&whole, &options).into(), &whole, out);
         }
@@ -141,7 +141,7 @@ impl Encoder {
 
     /// The bytes that a batch came as, where they are what shall be sent.
     fn unchanged<'a>(&self, profiles: &'a Profiles) -> Option<&'a Bytes> {
-        let Options { max_bytes, fill_profile_id, original_payload, keep_references, .. } = self.options;
+        let EncoderOptions { max_bytes, fill_profile_id, original_payload, keep_references, .. } = self.options;
         let received = profiles.received.as_ref()?;
         let fills = fill_profile_id && profiles.profiles().any(|profile| profile.profile_id.is_none());
         let stays = |profile: &Profile| !original_payload || !payload_may_leave(profiles.dictionary(), profile);
@@ -179,7 +179,7 @@ impl Encoder {
 
     /// Each message is compressed by itself, as the Collector does it, so that a file of frames can be cut and joined.
     fn body(&mut self, message: Cow<'_, [u8]>) -> io::Result<Bytes> {
-        let Options { compression, framed, .. } = self.options;
+        let EncoderOptions { compression, framed, .. } = self.options;
         if !framed {
             return self.compressor.pack(compression, message);
         }

@@ -1,4 +1,5 @@
-//! The contracts between the engine and the components: receivers, processors, exporters.
+//! The contracts between the engine and the components: processors, exporters, and the words that they share with
+//! receivers, whose own contract is [`crate::receiver`].
 //!
 //! Data flows one way: a receiver hands telemetry to a pipeline, the pipeline's processors change it one after the
 //! other on the pipeline's own thread, and each exporter turns what comes out into requests, which wait in a bounded
@@ -71,41 +72,6 @@ impl fmt::Display for Rejected {
 
 impl std::error::Error for Rejected {}
 
-/// A receiver: takes telemetry from outside.
-///
-/// # Lifecycle
-///
-/// `start` acquires all that the receiver needs (it binds its ports) or fails the start of profbridge with a message
-/// that names what is missing. It returns when telemetry can arrive. The receiver then runs until `shutdown`, stops
-/// accepting at once, lets what is under way finish, and completes the returned future. It never ends the process.
-pub trait Receiver: Send {
-    /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>>;
-}
-
-/// What a receiver needs of the engine.
-#[derive(Clone)]
-pub struct ReceiverContext {
-    /// The receiver's id in the configuration.
-    pub id: String,
-    /// Where telemetry goes.
-    pub next: crate::intake::Intake,
-    /// Ends when the receiver shall stop.
-    pub shutdown: profbridge_net::Shutdown,
-    /// The counters of this receiver.
-    pub telemetry: crate::telemetry::ReceiverTelemetry,
-    /// The limits that destinations have set to senders.
-    pub peer_limits: crate::peer_limits::PeerLimits,
-}
-
-/// A component that runs.
-pub struct Running {
-    /// The addresses it listens on, with the ports that the system chose.
-    pub addresses: Vec<(&'static str, std::net::SocketAddr)>,
-    /// Completes when it has stopped.
-    pub stopped: BoxFuture<'static, ()>,
-}
-
 /// Why a component could not start, for a person. Names what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartError(pub String);
@@ -129,6 +95,19 @@ impl std::error::Error for StartError {}
 /// A call puts out at most one batch, and takes on at most about a megabyte more than it held before. What is left to
 /// do stays held, and the engine calls again once the batch was handed on. So what is under way is one batch, whatever
 /// a request or a full processor comes to, and the engine can do something else between two calls.
+///
+/// # Threads
+///
+/// A processor is made on one thread and moves to its pipeline's (`Send`); all calls then come from there, one at a
+/// time, so it needs no lock. A call must not block: meanwhile the pipeline takes nothing, and senders wait. What needs
+/// a disk or a network has threads of its own and is asked in [`Processor::advance`], as `symbolize` does.
+///
+/// # Cancellation
+///
+/// A call is never cut off. One that is still working at the deadline of a shutdown is no longer waited for, and one
+/// that panics ends its pipeline; either way what was held is counted as lost.
+///
+/// [`crate::registry`] shows the smallest processor.
 pub trait Processor: Send {
     /// Says how much memory all data of the pipeline may take, in bytes. Called once, before anything else. Bounds that
     /// are too large for it are made smaller.
@@ -288,17 +267,53 @@ impl<M> Default for Prepared<M> {
 /// An exporter: turns telemetry into requests, and sends one request once.
 ///
 /// Queue, timeout, retry, backoff and concurrency live in the engine, once (see [`crate::delivery`]).
+///
+/// # Threads
+///
+/// Shared (`Sync`) by the pipelines that feed it and the tasks that send, so what it remembers stands behind locks or
+/// atomics. [`Exporter::prepare`] is called on a pipeline's thread, one call at a time whichever pipeline it is.
+/// [`Exporter::send`] runs on tokio's runtime, for `sending_queue.num_consumers` requests at the same time.
+/// [`Exporter::refuses`] is called there too, [`Exporter::lost`] on either; they must not block.
+///
+/// # Cancellation
+///
+/// The futures of `send` and [`Exporter::close`] are dropped at any point where they wait: by the timeout, and by the
+/// deadline of a shutdown. Nothing may be half done then that a second attempt would not repair. A request whose `send`
+/// panics is counted as lost; the others go on.
+///
+/// ```
+/// use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError};
+/// use profbridge_model::Telemetry;
+///
+/// /// Prints how much would be sent.
+/// struct Print;
+///
+/// impl Exporter for Print {
+///     type Meta = ();
+///
+///     fn prepare(&self, telemetry: &Telemetry, _now: Now) -> Prepared<()> {
+///         let quantities = telemetry.quantities();
+///         let body = format!("{} observations", quantities.observations).into();
+///         Prepared { requests: vec![Request { body, quantities, samples: 0, meta: () }], ..Prepared::default() }
+///     }
+///
+///     fn send<'a>(&'a self, request: &'a Request<()>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+///         Box::pin(async move {
+///             println!("{}", String::from_utf8_lossy(&request.body));
+///             Ok(Accepted::default())
+///         })
+///     }
+/// }
+/// ```
 pub trait Exporter: Send + Sync + 'static {
     /// What the exporter needs to know of a request beside its body.
     type Meta: Send + Sync + 'static;
 
-    /// Turns telemetry into requests. Called on the pipeline's thread, one call at a time; may take as long as the
-    /// work takes, but must not wait for anything.
+    /// Turns telemetry into requests. May take as long as the work takes, but must not wait for anything.
     /// `in + synthesized = quantities of the requests + losses`, in each unit.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
 
-    /// Makes one attempt to send a request. The engine gives up waiting after the configured timeout by dropping the
-    /// future, so it must be safe to drop at any time.
+    /// Makes one attempt to send a request, for at most the configured timeout.
     fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;
 
     /// Why the exporter has nothing to do, such as a DSN that is empty. It is then left out of its pipelines, with one

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::component::{
-    Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Receiver, ReceiverContext, Request, Retry,
-    Running, SendError, StartError,
+    Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Request, Retry, SendError, StartError,
 };
 use crate::intake::Intake;
+use crate::receiver::{Receiver, ReceiverContext, RunningReceiver};
 
 /// A batch with so many observations.
 pub(crate) fn batch(observations: u64) -> Profiles {
@@ -46,7 +46,7 @@ pub(crate) enum Reply {
 
 /// What a [`FakeExporter`] saw.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ExporterCalls {
     /// What comes next; `otherwise` once that is used up.
     pub(crate) script: Mutex<VecDeque<Reply>>,
     pub(crate) otherwise: Mutex<Reply>,
@@ -65,14 +65,14 @@ pub(crate) struct Seen {
 /// One request for each batch, with as many bytes in its body as told.
 #[derive(Clone)]
 pub(crate) struct FakeExporter {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<ExporterCalls>,
     pub(crate) body: usize,
     pub(crate) disabled: Option<String>,
 }
 
 impl FakeExporter {
     pub(crate) fn new(script: impl IntoIterator<Item = Reply>) -> Self {
-        let seen = Seen {
+        let seen = ExporterCalls {
             script: Mutex::new(script.into_iter().collect()),
             otherwise: Mutex::new(Reply::Accept),
             attempts: Mutex::default(),
@@ -311,7 +311,7 @@ impl FakeReceiver {
 }
 
 impl Receiver for FakeReceiver {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(async move {
             if self.fails {
                 return Err(StartError("the port is in use".to_owned()));
@@ -325,7 +325,7 @@ impl Receiver for FakeReceiver {
                     std::future::pending::<()>().await;
                 }
             });
-            Ok(Running { addresses: vec![("grpc", ([127, 0, 0, 1], 4317).into())], stopped })
+            Ok(RunningReceiver { addresses: vec![("grpc", ([127, 0, 0, 1], 4317).into())], stopped })
         })
     }
 }

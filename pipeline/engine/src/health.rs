@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The state of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum ComponentState {
     /// It acquires what it needs.
     Starting,
     /// It works.
@@ -21,29 +21,29 @@ pub enum State {
     Failed(String),
 }
 
-impl State {
+impl ComponentState {
     /// The state's name, as in the answer to a health check.
     pub fn as_str(&self) -> &'static str {
         match self {
-            State::Starting => "starting",
-            State::Running => "running",
-            State::Stopping => "stopping",
-            State::Stopped => "stopped",
-            State::Disabled(_) => "disabled",
-            State::Failed(_) => "failed",
+            ComponentState::Starting => "starting",
+            ComponentState::Running => "running",
+            ComponentState::Stopping => "stopping",
+            ComponentState::Stopped => "stopped",
+            ComponentState::Disabled(_) => "disabled",
+            ComponentState::Failed(_) => "failed",
         }
     }
 
     /// What there is to say about it beside the name.
     pub fn detail(&self) -> Option<&str> {
         match self {
-            State::Disabled(why) | State::Failed(why) => Some(why),
+            ComponentState::Disabled(why) | ComponentState::Failed(why) => Some(why),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ComponentState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.detail() {
             Some(detail) => write!(f, "{}: {detail}", self.as_str()),
@@ -58,21 +58,21 @@ type Key = (&'static str, String);
 /// The states of all components. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
-    states: Arc<Mutex<BTreeMap<Key, State>>>,
+    states: Arc<Mutex<BTreeMap<Key, ComponentState>>>,
 }
 
 impl Health {
     /// Sets the state of a component. A component that failed stays failed.
-    pub fn set(&self, section: &'static str, id: &str, state: State) {
+    pub fn set(&self, section: &'static str, id: &str, state: ComponentState) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = states.entry((section, id.to_owned())).or_insert(State::Starting);
-        if !matches!(current, State::Failed(_)) {
+        let current = states.entry((section, id.to_owned())).or_insert(ComponentState::Starting);
+        if !matches!(current, ComponentState::Failed(_)) {
             *current = state;
         }
     }
 
     /// All states, by section and id.
-    pub fn states(&self) -> Vec<(&'static str, String, State)> {
+    pub fn states(&self) -> Vec<(&'static str, String, ComponentState)> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.iter().map(|((section, id), state)| (*section, id.clone(), state.clone())).collect()
     }
@@ -80,13 +80,14 @@ impl Health {
     /// Whether there are components and each of them runs or is disabled.
     pub fn is_ready(&self) -> bool {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        !states.is_empty() && states.values().all(|state| matches!(state, State::Running | State::Disabled(_)))
+        !states.is_empty()
+            && states.values().all(|state| matches!(state, ComponentState::Running | ComponentState::Disabled(_)))
     }
 
     /// Whether a component has failed.
     pub fn has_failed(&self, section: &'static str, id: &str) -> bool {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(states.get(&(section, id.to_owned())), Some(State::Failed(_)))
+        matches!(states.get(&(section, id.to_owned())), Some(ComponentState::Failed(_)))
     }
 
     /// The answer to a health check: `{"status": "...", "components": {"receivers/otlp": {"state": "running"}}}`.
@@ -114,10 +115,10 @@ mod tests {
     fn ready_when_everything_runs() {
         let health = Health::default();
         assert!(!health.is_ready());
-        health.set("receivers", "otlp", State::Running);
-        health.set("exporters", "sentry", State::Disabled("the DSN is empty".to_owned()));
+        health.set("receivers", "otlp", ComponentState::Running);
+        health.set("exporters", "sentry", ComponentState::Disabled("the DSN is empty".to_owned()));
         assert!(health.is_ready());
-        health.set("pipelines", "profiles", State::Failed("panicked".to_owned()));
+        health.set("pipelines", "profiles", ComponentState::Failed("panicked".to_owned()));
         assert!(!health.is_ready());
         let expected = r#"{"status":"unavailable","components":{"exporters/sentry":{"state":"disabled","detail":"the DSN is empty"},"pipelines/profiles":{"state":"failed","detail":"panicked"},"receivers/otlp":{"state":"running"}}}"#;
         let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
@@ -128,8 +129,8 @@ mod tests {
     #[test]
     fn failure_stays() {
         let health = Health::default();
-        health.set("pipelines", "profiles", State::Failed("panicked".to_owned()));
-        health.set("pipelines", "profiles", State::Stopped);
-        assert_eq!(health.states()[0].2, State::Failed("panicked".to_owned()));
+        health.set("pipelines", "profiles", ComponentState::Failed("panicked".to_owned()));
+        health.set("pipelines", "profiles", ComponentState::Stopped);
+        assert_eq!(health.states()[0].2, ComponentState::Failed("panicked".to_owned()));
     }
 }

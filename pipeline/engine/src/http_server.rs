@@ -11,8 +11,9 @@ use hyper::{Request, Response};
 use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
 use profbridge_net::tls::TlsServerConfig;
 
-use crate::component::{BoxFuture, ReceiverContext, StartError};
+use crate::component::{BoxFuture, StartError};
 use crate::config::{Duration, Problem, Section};
+use crate::receiver::ReceiverContext;
 
 /// Whether others than this host can reach the address.
 pub fn is_exposed(address: SocketAddr) -> bool {

@@ -1,8 +1,22 @@
-//! Runs pipelines: component contracts, configuration, graph, delivery, limits, telemetry. Knows no protocol.
+//! Runs pipelines: component contracts, configuration, graph, delivery, limits, telemetry.
+//!
+//! It knows components by their contracts and by what they say of themselves ([`registry`]), none by its name. It knows
+//! no protocol and no format: telemetry passes through it, and requests are bytes to it.
+//!
+//! Modules use those above them and to their left, never the others:
+//!
+//! ```text
+//! peer_limits  component  budget  health  balance  calendar   words and counts that need nothing else
+//! clock  config  service  telemetry                           time, configuration, counters
+//! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
+//! receiver  body  http_server                                 the contract of receivers, and what those over HTTP share
+//! registry  plan  pipeline  run                               descriptions; running
+//! ```
 
 pub mod balance;
 pub mod body;
 pub mod budget;
+pub mod calendar;
 pub mod clock;
 pub mod component;
 pub mod config;
@@ -13,6 +27,7 @@ pub mod intake;
 pub mod peer_limits;
 mod pipeline;
 pub mod plan;
+pub mod receiver;
 pub mod registry;
 pub mod run;
 pub mod service;

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
-use crate::component::{Processor, Receiver};
+use crate::component::Processor;
 use crate::config::{
-    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Place, Problem, Problems, Reference,
-    Section, Severity, check_references,
+    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference, Section,
+    Severity, SourcePosition, check_references,
 };
 use crate::delivery::DynExporter;
+use crate::receiver::Receiver;
 use crate::registry::{Description, Factory, Registry, find};
 use crate::service::ServiceSettings;
 
@@ -56,13 +57,15 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// All that is wrong, each problem with its place; warnings are among them.
+    /// All that is wrong, each problem with its position; warnings are among them.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
         let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
         let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
         maker.identity.clone_from(&service.identity);
-        let receivers = maker.receivers(&config.receivers);
-        let exporters = maker.exporters(&config.exporters);
+        let receivers = maker.components(registry.receivers, &config.receivers);
+        let receivers: Vec<_> = receivers.into_iter().map(|(id, receiver)| PlannedReceiver { id, receiver }).collect();
+        let exporters = maker.components(registry.exporters, &config.exporters);
+        let exporters: Vec<_> = exporters.into_iter().map(|(id, exporter)| PlannedExporter { id, exporter }).collect();
         let mut pipelines: Vec<PlannedPipeline> =
             config.pipelines.iter().map(|(id, pipeline)| maker.pipeline(config, id, pipeline)).collect();
         maker.unused_processors(config);
@@ -130,6 +133,9 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
     kinds.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(", ")
 }
 
+/// Makes a component of its section.
+type Create<T> = fn(&Section) -> Result<T, Problems>;
+
 struct Maker<'a> {
     registry: &'a Registry,
     identity: Rules,
@@ -148,31 +154,23 @@ impl Maker<'_> {
         }
     }
 
-    fn report(&mut self, place: &Place, key_path: String, message: String, hint: String, severity: Severity) {
-        self.problems.push(Problem { place: place.clone(), key_path, message, hint: Some(hint), severity });
+    fn report(&mut self, at: &SourcePosition, key_path: String, message: String, hint: String, severity: Severity) {
+        self.problems.push(Problem { position: at.clone(), key_path, message, hint: Some(hint), severity });
     }
 
-    fn receivers(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedReceiver> {
-        let mut receivers = Vec::new();
+    /// The components of sections, each with its id.
+    fn components<T>(
+        &mut self,
+        factories: &'static [Factory<Create<T>>],
+        sections: &Ordered<ComponentId, Section>,
+    ) -> Vec<(String, T)> {
+        let mut components = Vec::new();
         for (id, section) in sections.iter() {
             // An unknown type has been reported.
-            let Some(factory) = find(self.registry.receivers, &id.kind) else { continue };
-            if let Some(receiver) = self.keep((factory.create)(section)) {
-                receivers.push(PlannedReceiver { id: id.to_string(), receiver });
-            }
+            let Some(factory) = find(factories, &id.kind) else { continue };
+            components.extend(self.keep((factory.create)(section)).map(|component| (id.to_string(), component)));
         }
-        receivers
-    }
-
-    fn exporters(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedExporter> {
-        let mut exporters = Vec::new();
-        for (id, section) in sections.iter() {
-            let Some(factory) = find(self.registry.exporters, &id.kind) else { continue };
-            if let Some(exporter) = self.keep((factory.create)(section)) {
-                exporters.push(PlannedExporter { id: id.to_string(), exporter });
-            }
-        }
-        exporters
+        components
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
@@ -232,7 +230,7 @@ impl Maker<'_> {
                     let message = format!("`{}` cannot work behind `{}`", reference.id, earlier.id);
                     (message, format!("name `{}` before `{}`", reference.id, earlier.id))
                 };
-                self.report(&reference.place, key_path, message, hint, Severity::Error);
+                self.report(&reference.position, key_path, message, hint, Severity::Error);
             }
             before.push((reference, description));
         }
@@ -257,7 +255,7 @@ impl Maker<'_> {
                 let key_path = format!("service.pipelines.{id}.exporters.{position}");
                 let message = format!("`{}` takes only what the processor `{needed}` has cut", reference.id);
                 let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
-                self.report(&reference.place, key_path, message, hint, Severity::Error);
+                self.report(&reference.position, key_path, message, hint, Severity::Error);
             }
         }
     }
@@ -294,7 +292,7 @@ impl Maker<'_> {
             "name it in a pipeline that carries everything, which is one that is not called `{}`; or delete it here",
             id.signal
         );
-        self.report(&reference.place, key_path, message, hint, Severity::Error);
+        self.report(&reference.position, key_path, message, hint, Severity::Error);
     }
 
     /// Leaves out exporters that have nothing to do, and pipelines that have none left.
@@ -322,7 +320,7 @@ impl Maker<'_> {
                 let severity = if others_remain { Severity::Warning } else { Severity::Error };
                 let message = format!("the pipeline `{id}` has nowhere to send to; {}", reasons.join("; "));
                 let hint = "give one of its exporters what it needs, or name another".to_owned();
-                self.report(&written.place, format!("service.pipelines.{id}.exporters"), message, hint, severity);
+                self.report(&written.position, format!("service.pipelines.{id}.exporters"), message, hint, severity);
             }
             false
         });

@@ -30,9 +30,10 @@
 use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
-use crate::component::{Processor, Receiver};
+use crate::component::Processor;
 use crate::config::{Problems, Section};
 use crate::delivery::DynExporter;
+use crate::receiver::Receiver;
 
 /// Profiles only, for [`Description::takes`] and [`Description::emits`].
 pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];
@@ -99,7 +100,8 @@ impl Description {
     }
 }
 
-/// Makes components of one type. `create` checks a section and makes a component of it.
+/// Makes components of one type. `create` checks a section and makes a component of it; it may be called from any
+/// thread, any number of times.
 #[derive(Debug, Clone, Copy)]
 pub struct Factory<Create> {
     /// What the type says of itself.

@@ -271,9 +271,9 @@ fn problems_are_in_the_order_of_the_sources() {
             Err(problems) => problems.into_vec(),
             Ok(config) => Problems::new(check(&config)).unwrap().into_vec(),
         };
-        let at = |problem: &Problem| order.iter().position(|name| **name == *problem.place.file).unwrap_or(0);
+        let at = |problem: &Problem| order.iter().position(|name| **name == *problem.position.file).unwrap_or(0);
         for pair in problems.windows(2) {
-            let places = pair.iter().map(|problem| (at(problem), problem.place.line)).collect::<Vec<_>>();
+            let places = pair.iter().map(|problem| (at(problem), problem.position.line)).collect::<Vec<_>>();
             assert!(places[0].0 != places[1].0 || places[0].1 <= places[1].1, "{}: {places:?}", path.display());
         }
     }

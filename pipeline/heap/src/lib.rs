@@ -4,7 +4,7 @@
 //! with nothing to do have in arenas of their own; and once a large block was freed, blocks of that size are no longer
 //! asked of the system one by one, so that up to 64 MiB of each arena stay for good. After a burst that may be hundreds
 //! of megabytes, which the service beside profbridge cannot use. No safe library wraps these calls, so they have a
-//! crate of their own, with nothing else in it.
+//! crate of their own, with nothing else in it: it knows the C library, and nothing of profbridge.
 
 /// Blocks from this size on are taken from the system one by one and given back at once when they are freed, in bytes.
 /// Buffers of large requests are above it; those of usual ones are reused.

@@ -16,7 +16,7 @@
 //! let rules = Rules::default();
 //! let mut processes = Processes::new(&batch, &rules, RequestId::default());
 //! let found = processes.of(0, None).map(|at| processes.get(at).identity);
-//! let window = found.map(|identity| rules.window_at(identity, 1_767_225_600_000_000_000));
+//! let window = found.map(|identity| rules.window(identity, rules.cell(identity, 1_767_225_600_000_000_000)));
 //! let id = window.map(|window| window.profiler_id.to_string());
 //! assert_eq!(id.as_deref(), Some("88dc659ad2904accbd2d5975b2b756fd"));
 //! # Ok::<(), profbridge_model::dictionary::Invalid>(())

@@ -72,11 +72,6 @@ impl Rules {
             end_unix_nano: cell.end,
         }
     }
-
-    /// A process in the cell in which a time lies, in nanoseconds since the Unix epoch.
-    pub fn window_at(&self, identity: Identity, time_unix_nano: u64) -> ProcessWindow {
-        self.window(identity, self.cell(identity, time_unix_nano))
-    }
 }
 
 #[cfg(test)]
@@ -96,7 +91,7 @@ mod tests {
         let time = 1_767_225_600 * SECOND;
         let cell = rules.cell(identity, time);
         assert!(cell.contains(time) && cell.end - cell.start == 10 * SECOND);
-        let id = |rules: &Rules, time| rules.window_at(identity, time).profiler_id;
+        let id = |rules: &Rules, time| rules.window(identity, rules.cell(identity, time)).profiler_id;
         assert_eq!(id(&rules, cell.start), id(&rules, cell.end - 1));
         assert_eq!(id(&rules, time), identity.profiler_id(cell.start / (3600 * SECOND)));
         assert_ne!(id(&rules, time), id(&rules, time + 7200 * SECOND));

@@ -13,22 +13,25 @@
 //! * Columns grow by a quarter, not by doubling. [`Arena::bytes`] counts what is allocated.
 
 mod equal;
+mod limits;
 mod source;
 mod store;
 #[cfg(test)]
 mod tests;
 mod transfer;
 
-use std::fmt;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
+use self::equal::ByValue;
+pub use self::limits::{Full, Limits, Work};
 pub use self::source::Source;
 pub(crate) use self::store::{Store, make_room};
-pub use self::transfer::{Sink, Transfer};
+pub(crate) use self::transfer::Carry;
+pub use self::transfer::{TableWriter, Transfer};
 use crate::buffer::ByteRange;
-use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables, Value};
+use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::varint;
 
@@ -36,59 +39,6 @@ type RandomState = foldhash::fast::RandomState;
 
 /// Columns grow by one part in this many.
 const GROWTH: usize = 4;
-
-/// What an arena may become. Checked before an element is added, so a full arena stays whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The memory of everything, allocated, in bytes.
-    pub bytes: u64,
-    /// How many strings.
-    pub strings: u32,
-    /// How many stacks.
-    pub stacks: u32,
-}
-
-impl Limits {
-    /// No limit but what 32-bit offsets can address.
-    pub const ADDRESSABLE: Self = Self { bytes: u32::MAX as u64, strings: u32::MAX, stacks: u32::MAX };
-
-    /// A limit on the memory alone, in bytes.
-    pub const fn bytes(bytes: u64) -> Self {
-        Self { bytes, ..Self::ADDRESSABLE }
-    }
-}
-
-/// An arena takes no more: the caller starts another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full {
-    /// What there is too much of.
-    pub what: &'static str,
-    /// How much of it there may be.
-    pub limit: u64,
-}
-
-impl Full {
-    const fn addressable() -> Self {
-        Self { what: "bytes", limit: u32::MAX as u64 }
-    }
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the tables are full: at most {} {}", self.limit, self.what)
-    }
-}
-
-impl std::error::Error for Full {}
-
-/// How much work an arena did, to show that merging is linear without measuring time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
-    /// Elements that were looked up.
-    pub lookups: u64,
-    /// Elements that a lookup was compared with.
-    pub comparisons: u64,
-}
 
 /// Interned tables that grow. See the [module](self).
 #[derive(Debug)]
@@ -110,60 +60,44 @@ pub struct Arena {
     packed: Vec<u8>,
 }
 
-impl std::ops::Add for Work {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { lookups: self.lookups + other.lookups, comparisons: self.comparisons + other.comparisons }
-    }
-}
-
 impl Default for Arena {
     fn default() -> Self {
         Self::new(Limits::ADDRESSABLE)
     }
 }
 
-fn hash_bytes(state: &RandomState, bytes: &[u8]) -> u64 {
-    let mut hasher = state.build_hasher();
-    hasher.write(bytes);
-    // The length tells "" and "\0" apart.
-    hasher.write_usize(bytes.len());
-    hasher.finish()
+/// What two equal locations have in common: all but the place of their lines.
+type LocationKey<'a> = (Option<MappingId>, u64, Option<AttributeSetId>, &'a [Line]);
+
+fn location_key<'a>(location: &Location, lines: &'a [Line]) -> LocationKey<'a> {
+    let &Location { mapping, address, attributes, lines_start: _, lines_len: _ } = location;
+    (mapping, address, attributes, lines)
 }
 
-fn hash_location(state: &RandomState, location: &Location, lines: &[Line]) -> u64 {
-    state.hash_one((location.mapping, location.address, location.attributes, lines))
-}
-
-fn same_location(a: &Location, b: &Location) -> bool {
-    (a.mapping, a.address, a.attributes) == (b.mapping, b.address, b.attributes)
-}
-
-fn hash_attribute(state: &RandomState, attribute: &Attribute) -> u64 {
-    let mut hasher = state.build_hasher();
-    equal::hash_attribute(attribute, &mut hasher);
-    hasher.finish()
-}
-
-/// Finds an element, or adds it at the end of its column.
+/// Finds an element by its key, or adds it at the end of its column. `$at` is the key of the element `$i`.
 macro_rules! intern {
-    ($self:ident, $table:ident, $id:ident, $hash:expr, $equal:expr, $rehash:expr, $add:expr) => {{
-        let hash: u64 = $hash;
+    ($self:ident, $table:ident, $id:ident, $key:expr, |$store:ident, $i:ident| $at:expr, |$to:ident| $add:expr) => {{
+        let key = $key;
+        let hash = $self.state.hash_one(key);
         $self.work.lookups += 1;
         let comparisons = &mut $self.work.comparisons;
-        let store = &$self.store;
+        let $store = &$self.store;
         let found = $self.$table.find(hash, |&index| {
             *comparisons += 1;
-            $equal(store, index as usize)
+            let $i = index as usize;
+            $at == key
         });
         if let Some(&index) = found {
             return Ok($id::new(index));
         }
         $self.admit()?;
-        let id = $add(&mut $self.store)?;
-        let (store, state) = (&$self.store, &$self.state);
-        $self.$table.insert_unique(hash, $id::wire(id), |&index| $rehash(state, store, index as usize));
+        let $to = &mut $self.store;
+        let id = $add?;
+        let ($store, state) = (&$self.store, &$self.state);
+        $self.$table.insert_unique(hash, $id::wire(id), |&index| {
+            let $i = index as usize;
+            state.hash_one($at)
+        });
         Ok(id)
     }};
 }
@@ -230,10 +164,10 @@ impl Arena {
 
     fn admit(&self) -> Result<(), Full> {
         let Limits { bytes, strings, stacks } = self.limits;
-        if self.store.strings.len() as u64 > u64::from(strings) {
+        if self.store.tables.strings.len() as u64 > u64::from(strings) {
             return Err(Full { what: "strings", limit: u64::from(strings) });
         }
-        if self.store.stacks.len() as u64 > u64::from(stacks) {
+        if self.store.tables.stacks.len() as u64 > u64::from(stacks) {
             return Err(Full { what: "stacks", limit: u64::from(stacks) });
         }
         if self.bytes() >= bytes {
@@ -246,63 +180,9 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As all of these: the arena is at one of its limits, and the element is not in it yet.
+    /// The arena is at one of its limits, and the element is not in it yet.
     pub fn string(&mut self, text: &str) -> Result<Option<StringId>, Full> {
         self.put_string(text.as_bytes())
-    }
-
-    /// A mapping.
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn mapping(&mut self, mapping: Mapping) -> Result<Option<MappingId>, Full> {
-        self.put_mapping(mapping)
-    }
-
-    /// A function.
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn function(&mut self, function: Function) -> Result<Option<FunctionId>, Full> {
-        self.put_function(function)
-    }
-
-    /// A location with its lines, the innermost callee first. Its own range of lines is ignored.
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn location(&mut self, location: Location, lines: &[Line]) -> Result<Option<LocationId>, Full> {
-        self.put_location(location, lines)
-    }
-
-    /// A link.
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn link(&mut self, link: Link) -> Result<Option<LinkId>, Full> {
-        self.put_link(link)
-    }
-
-    /// An attribute.
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn attribute(&mut self, attribute: Attribute) -> Result<Option<AttributeId>, Full> {
-        self.put_attribute(attribute)
-    }
-
-    /// A set of attributes.
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn attribute_set(&mut self, items: &[Option<AttributeId>]) -> Result<Option<AttributeSetId>, Full> {
-        self.put_attribute_set(items)
     }
 
     /// A stack, from the leaf to the root.
@@ -320,39 +200,23 @@ impl Arena {
         self.packed = packed;
         stack
     }
-
-    /// Bytes for [`Value::Bytes`].
-    ///
-    /// # Errors
-    ///
-    /// See [`Arena::string`].
-    pub fn blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
-        self.put_blob(bytes)
-    }
 }
 
 /// Finds what is there and adds what is not.
-impl Sink for Arena {
+impl TableWriter for Arena {
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        intern!(
-            self,
-            strings,
-            StringId,
-            hash_bytes(&self.state, bytes),
-            |store: &Store, index: usize| store.bytes(store.strings[index]) == bytes,
-            |state: &RandomState, store: &Store, index: usize| hash_bytes(state, store.bytes(store.strings[index])),
-            |store: &mut Store| store.put_string(bytes)
-        )
+        intern!(self, strings, StringId, bytes, |store, at| store.bytes(store.tables.strings[at]), |to| to
+            .put_string(bytes))
     }
 
     fn put_blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
         if bytes.is_empty() {
             return Ok(ByteRange::default());
         }
-        let hash = hash_bytes(&self.state, bytes);
+        let hash = self.state.hash_one(bytes);
         self.work.lookups += 1;
         if let Some(&span) = self.blobs.find(hash, |&span| self.store.bytes(span) == bytes) {
             return Ok(span);
@@ -360,7 +224,7 @@ impl Sink for Arena {
         self.admit()?;
         let span = self.store.put(bytes)?;
         let (store, state) = (&self.store, &self.state);
-        self.blobs.insert_unique(hash, span, |&span| hash_bytes(state, store.bytes(span)));
+        self.blobs.insert_unique(hash, span, |&span| state.hash_one(store.bytes(span)));
         Ok(span)
     }
 
@@ -368,50 +232,30 @@ impl Sink for Arena {
         if mapping == Mapping::default() {
             return Ok(None);
         }
-        intern!(
-            self,
-            mappings,
-            MappingId,
-            self.state.hash_one(mapping),
-            |store: &Store, index: usize| store.mappings[index] == mapping,
-            |state: &RandomState, store: &Store, index: usize| state.hash_one(store.mappings[index]),
-            |store: &mut Store| store.put_mapping(mapping)
-        )
+        intern!(self, mappings, MappingId, &mapping, |store, at| &store.tables.mappings[at], |to| to
+            .put_mapping(mapping))
     }
 
     fn put_function(&mut self, function: Function) -> Result<Option<FunctionId>, Full> {
         if function == Function::default() {
             return Ok(None);
         }
-        intern!(
-            self,
-            functions,
-            FunctionId,
-            self.state.hash_one(function),
-            |store: &Store, index: usize| store.functions[index] == function,
-            |state: &RandomState, store: &Store, index: usize| state.hash_one(store.functions[index]),
-            |store: &mut Store| store.put_function(function)
-        )
+        intern!(self, functions, FunctionId, &function, |store, at| &store.tables.functions[at], |to| to
+            .put_function(function))
     }
 
     fn put_location(&mut self, location: Location, lines: &[Line]) -> Result<Option<LocationId>, Full> {
-        if same_location(&location, &Location::default()) && lines.is_empty() {
+        let key = location_key(&location, lines);
+        if key == location_key(&Location::default(), &[]) {
             return Ok(None);
         }
         intern!(
             self,
             locations,
             LocationId,
-            hash_location(&self.state, &location, lines),
-            |store: &Store, index: usize| {
-                let other = &store.locations[index];
-                same_location(other, &location) && store.lines(other) == lines
-            },
-            |state: &RandomState, store: &Store, index: usize| {
-                let location = &store.locations[index];
-                hash_location(state, location, store.lines(location))
-            },
-            |store: &mut Store| store.put_location(location, lines)
+            key,
+            |store, at| location_key(&store.tables.locations[at], store.tables.lines(&store.tables.locations[at])),
+            |to| to.put_location(location, lines)
         )
     }
 
@@ -419,29 +263,20 @@ impl Sink for Arena {
         if link == Link::default() {
             return Ok(None);
         }
-        intern!(
-            self,
-            links,
-            LinkId,
-            self.state.hash_one(link),
-            |store: &Store, index: usize| store.links[index] == link,
-            |state: &RandomState, store: &Store, index: usize| state.hash_one(store.links[index]),
-            |store: &mut Store| store.put_link(link)
-        )
+        intern!(self, links, LinkId, &link, |store, at| &store.tables.links[at], |to| to.put_link(link))
     }
 
     fn put_attribute(&mut self, attribute: Attribute) -> Result<Option<AttributeId>, Full> {
-        if attribute.key.is_none() && attribute.unit.is_none() && attribute.value == Value::Empty {
+        if ByValue(&attribute) == ByValue(&Attribute::default()) {
             return Ok(None);
         }
         intern!(
             self,
             attributes,
             AttributeId,
-            hash_attribute(&self.state, &attribute),
-            |store: &Store, index: usize| equal::same_attribute(&store.attributes[index], &attribute),
-            |state: &RandomState, store: &Store, index: usize| hash_attribute(state, &store.attributes[index]),
-            |store: &mut Store| store.put_attribute(attribute)
+            ByValue(&attribute),
+            |store, at| ByValue(&store.tables.attributes[at]),
+            |to| to.put_attribute(attribute)
         )
     }
 
@@ -460,15 +295,8 @@ impl Sink for Arena {
         if packed.is_empty() {
             return Ok(None);
         }
-        intern!(
-            self,
-            stacks,
-            StackId,
-            hash_bytes(&self.state, packed),
-            |store: &Store, index: usize| store.bytes(store.stacks[index]) == packed,
-            |state: &RandomState, store: &Store, index: usize| hash_bytes(state, store.bytes(store.stacks[index])),
-            |store: &mut Store| store.put_stack(packed)
-        )
+        intern!(self, stacks, StackId, packed, |store, at| store.bytes(store.tables.stacks[at]), |to| to
+            .put_stack(packed))
     }
 }
 
@@ -481,12 +309,9 @@ impl Arena {
             self,
             attribute_sets,
             AttributeSetId,
-            self.state.hash_one(items),
-            |store: &Store, index: usize| store.set(store.attribute_sets[index]) == items,
-            |state: &RandomState, store: &Store, index: usize| {
-                state.hash_one(store.set(store.attribute_sets[index]))
-            },
-            |store: &mut Store| store.put_attribute_set(items)
+            items,
+            |store, at| store.tables.attribute_set(AttributeSetId::new(at as u32)),
+            |to| to.put_attribute_set(items)
         )
     }
 }

@@ -26,7 +26,7 @@ mod tests;
 
 pub use self::any::Any;
 pub(crate) use self::assembly::Assembly;
-use crate::arena::{Arena, Full};
+use crate::arena::{Arena, Full, TableWriter};
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Invalid, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
@@ -71,19 +71,19 @@ impl Builder {
 
     /// A mapping.
     pub fn mapping(&mut self, mapping: Mapping) -> Option<MappingId> {
-        let id = self.arena.mapping(mapping);
+        let id = self.arena.put_mapping(mapping);
         self.take(id)
     }
 
     /// A function.
     pub fn function(&mut self, function: Function) -> Option<FunctionId> {
-        let id = self.arena.function(function);
+        let id = self.arena.put_function(function);
         self.take(id)
     }
 
     /// A location with its lines, the innermost callee first. Its own range of lines is ignored.
     pub fn location(&mut self, location: Location, lines: &[Line]) -> Option<LocationId> {
-        let id = self.arena.location(location, lines);
+        let id = self.arena.put_location(location, lines);
         self.take(id)
     }
 
@@ -102,7 +102,7 @@ impl Builder {
 
     /// A link to a span.
     pub fn link(&mut self, trace_id: [u8; 16], span_id: [u8; 8]) -> Option<LinkId> {
-        let id = self.arena.link(Link { trace_id, span_id });
+        let id = self.arena.put_link(Link { trace_id, span_id });
         self.take(id)
     }
 
@@ -115,7 +115,7 @@ impl Builder {
             Any::Int(value) => Value::Int(value),
             Any::Double(value) => Value::Double(value),
             Any::Bytes(bytes) => {
-                let span = self.arena.blob(bytes);
+                let span = self.arena.put_blob(bytes);
                 Value::Bytes(self.take(span))
             }
             Any::Array(values) => Value::Array(values.iter().map(|&value| self.value(value)).collect()),
@@ -133,7 +133,7 @@ impl Builder {
     /// An attribute of the attribute table, with its unit.
     pub fn attribute(&mut self, key: &str, value: Any<'_>, unit: &str) -> Option<AttributeId> {
         let attribute = Attribute { unit: self.string(unit), ..self.key_value(key, value) };
-        let id = self.arena.attribute(attribute);
+        let id = self.arena.put_attribute(attribute);
         self.take(id)
     }
 
@@ -145,7 +145,7 @@ impl Builder {
 
     /// A set of attributes of the attribute table.
     pub fn attribute_set(&mut self, items: &[Option<AttributeId>]) -> Option<AttributeSetId> {
-        let id = self.arena.attribute_set(items);
+        let id = self.arena.put_attribute_set(items);
         self.take(id)
     }
 

@@ -6,13 +6,11 @@
 
 use std::ops::Range;
 
-use crate::arena::{Full, Source, Store, Transfer};
+use crate::arena::{Carry, Full, Source, Store, Transfer};
 use crate::builder::Assembly;
 use crate::dictionary::{Attribute, Invalid};
 use crate::id::{AttributeId, AttributeSetId};
-use crate::profiles::{
-    Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles, ValueType,
-};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles};
 use crate::varint;
 
 #[cfg(test)]
@@ -89,40 +87,8 @@ impl<'a> Compact<'a> {
 
     /// Starts a profile: all of this one but its samples and its original payload, which would no longer be the same.
     pub fn profile(&mut self, profile: &Profile) {
-        let &Profile {
-            sample_type,
-            samples: _,
-            time_unix_nano,
-            duration_nano,
-            period_type,
-            period,
-            profile_id,
-            dropped_attributes_count,
-            original_payload_format: _,
-            original_payload: _,
-            attributes,
-        } = profile;
-        let profile = Profile {
-            sample_type: self.value_type(sample_type),
-            samples: 0..0,
-            time_unix_nano,
-            duration_nano,
-            period_type: self.value_type(period_type),
-            period,
-            profile_id,
-            dropped_attributes_count,
-            original_payload_format: None,
-            original_payload: crate::ByteRange::default(),
-            attributes: self.carry(|transfer, from, to| transfer.attribute_set(from, to, attributes)),
-        };
+        let profile = self.carry(|transfer, from, to| profile.map_ids(&mut Carry { transfer, from, to }));
         self.assembly.profile(profile);
-    }
-
-    fn value_type(&mut self, value_type: ValueType) -> ValueType {
-        ValueType {
-            kind: self.carry(|transfer, from, to| transfer.string(from, to, value_type.kind)),
-            unit: self.carry(|transfer, from, to| transfer.string(from, to, value_type.unit)),
-        }
     }
 
     /// Appends a sample of the batch.

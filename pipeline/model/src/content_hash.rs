@@ -11,9 +11,9 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::dictionary::{Attribute, Dictionary, Value};
+use crate::dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, SampleIds, Scope, ScopeProfiles, ValueType};
 
 /// The content hash of each profile of a batch, in the order of [`Profiles::profiles`].
 pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
@@ -27,28 +27,6 @@ pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
         }
     }
     hashes
-}
-
-/// The content hash of one profile of a batch: the one that [`content_hashes`] gives. Whoever wants those of all
-/// profiles takes that, which hashes the dictionary once.
-///
-/// `profile` has to be one that the batch holds; otherwise its resource and scope are taken to be empty.
-pub fn content_hash(profiles: &Profiles, profile: &Profile) -> [u8; 16] {
-    let mut hasher = Hasher::new(profiles.dictionary());
-    let scopes = profiles.resources().iter().flat_map(|of| of.scopes.iter().map(move |scope| (of, scope)));
-    let found =
-        scopes.into_iter().find(|(_, scope)| scope.profiles.as_ptr_range().contains(&std::ptr::from_ref(profile)));
-    let scope_hash = match found {
-        Some((resource, scope)) => {
-            let resource_hash = hasher.resource(resource);
-            hasher.scope(resource_hash, scope)
-        }
-        None => {
-            let resource_hash = hasher.resource(&ResourceProfiles::default());
-            hasher.scope(resource_hash, &ScopeProfiles::default())
-        }
-    };
-    hasher.profile(profiles, scope_hash, profile)
 }
 
 /// The hashes of a table's elements; 0 stands for one that has not been asked for.
@@ -125,7 +103,8 @@ impl<'a> Hasher<'a> {
     }
 
     fn attribute(&mut self, attribute: &Attribute) -> u128 {
-        fold(8, &[self.string(attribute.key), self.value(&attribute.value), self.string(attribute.unit)])
+        let Attribute { key, value, unit } = attribute;
+        fold(8, &[self.string(*key), self.value(value), self.string(*unit)])
     }
 
     /// A list of attributes whose order means nothing.
@@ -156,10 +135,10 @@ impl<'a> Hasher<'a> {
         if let Some(hash) = self.mappings.get(id.get()) {
             return hash;
         }
-        let mapping = self.dictionary.mapping(id);
-        let name = self.string(mapping.filename);
-        let numbers = [mapping.memory_start, mapping.memory_limit, mapping.file_offset].map(u128::from);
-        let hash = fold(9, &[name, numbers[0], numbers[1], numbers[2], self.set(mapping.attributes)]);
+        let &Mapping { memory_start, memory_limit, file_offset, filename, attributes } = self.dictionary.mapping(id);
+        let name = self.string(filename);
+        let numbers = [memory_start, memory_limit, file_offset].map(u128::from);
+        let hash = fold(9, &[name, numbers[0], numbers[1], numbers[2], self.set(attributes)]);
         self.mappings.set(id.get(), hash)
     }
 
@@ -168,9 +147,9 @@ impl<'a> Hasher<'a> {
         if let Some(hash) = self.functions.get(id.get()) {
             return hash;
         }
-        let function = self.dictionary.function(id);
-        let names = [function.name, function.system_name, function.filename].map(|name| self.string(name));
-        let hash = fold(10, &[names[0], names[1], names[2], function.start_line as u128]);
+        let &Function { name, system_name, filename, start_line } = self.dictionary.function(id);
+        let names = [name, system_name, filename].map(|name| self.string(name));
+        let hash = fold(10, &[names[0], names[1], names[2], start_line as u128]);
         self.functions.set(id.get(), hash)
     }
 
@@ -180,10 +159,11 @@ impl<'a> Hasher<'a> {
             return hash;
         }
         let location = self.dictionary.location(id);
-        let mapping = self.mapping(location.mapping);
-        let mut hash = fold(11, &[mapping, location.address.into(), self.set(location.attributes)]);
-        for line in self.dictionary.lines(location) {
-            hash = fold(11, &[hash, self.function(line.function), line.line as u128, line.column as u128]);
+        let &Location { mapping, address, attributes, lines_start: _, lines_len: _ } = location;
+        let mapping = self.mapping(mapping);
+        let mut hash = fold(11, &[mapping, address.into(), self.set(attributes)]);
+        for &Line { function, line, column } in self.dictionary.lines(location) {
+            hash = fold(11, &[hash, self.function(function), line as u128, column as u128]);
         }
         self.locations.set(id.get(), hash)
     }
@@ -205,9 +185,9 @@ impl<'a> Hasher<'a> {
     fn link(&self, id: Option<LinkId>) -> [u8; 24] {
         let mut bytes = [0; 24];
         if let Some(id) = id {
-            let link = self.dictionary.link(id);
-            bytes[..16].copy_from_slice(&link.trace_id);
-            bytes[16..].copy_from_slice(&link.span_id);
+            let Link { trace_id, span_id } = self.dictionary.link(id);
+            bytes[..16].copy_from_slice(trace_id);
+            bytes[16..].copy_from_slice(span_id);
         }
         bytes
     }
@@ -244,7 +224,7 @@ impl<'a> Hasher<'a> {
             original_payload: _,
             attributes,
         } = profile;
-        let types = [sample_type, period_type].map(|of| [self.string(of.kind), self.string(of.unit)]);
+        let types = [sample_type, period_type].map(|&ValueType { kind, unit }| [self.string(kind), self.string(unit)]);
         let own = fold(14, &[types[0][0], types[0][1], types[1][0], types[1][1]]);
         let times = fold(14, &[(*time_unix_nano).into(), (*duration_nano).into(), *period as u128]);
         let attributes = self.set(*attributes);
@@ -256,7 +236,8 @@ impl<'a> Hasher<'a> {
 
     fn samples(&mut self, profiles: &Profiles, profile: &Profile) -> u128 {
         profiles.samples(profile).fold(0, |sum, sample| {
-            let (stack, set, link) = (self.stack(sample.stack), self.set(sample.attributes), self.link(sample.link));
+            let SampleIds { stack, attributes, link } = sample.ids();
+            let (stack, set, link) = (self.stack(stack), self.set(attributes), self.link(link));
             let timestamps = sample.timestamps_bytes();
             self.scratch.clear();
             self.scratch.extend_from_slice(&stack.to_le_bytes());

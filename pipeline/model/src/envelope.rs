@@ -73,6 +73,9 @@ pub struct Received {
     pub body: Bytes,
     /// The content coding that has to be undone to read it, as HTTP calls it; `None` where it is the envelope itself.
     pub content_encoding: Option<&'static str>,
+    /// Whether the envelope says something else by now. The body is then good for nothing but the payloads that are
+    /// packed in it.
+    pub changed: bool,
 }
 
 /// The part of a DSN that says which key of a project a client has. Whoever has it can send events in the project's
@@ -159,8 +162,7 @@ pub struct Envelope {
     pub meta: RequestMeta,
     /// What was read of the items: at most one view of each.
     pub views: Vec<View>,
-    /// The body that it came as, while it says the same as header and items. Whoever changes one of those unpacks what
-    /// is packed, and takes this away.
+    /// The body that it came as. See [`Envelope::replace_payload`] about changes.
     pub received: Option<Received>,
 }
 
@@ -177,6 +179,15 @@ impl Envelope {
         self.views.into_iter().map(|view| match view.what {
             Viewed::Profiles(profiles) => profiles,
         })
+    }
+
+    /// Puts another payload in the place of an item's; the others stay as they came. Nothing where there is no such item.
+    pub fn replace_payload(&mut self, item: usize, payload: Bytes) {
+        let Some(item) = self.items.get_mut(item) else { return };
+        item.payload = payload.into();
+        if let Some(received) = &mut self.received {
+            received.changed = true;
+        }
     }
 
     /// The number of items that nothing was read of: those without a view. An envelope without views is at least one,
@@ -258,12 +269,12 @@ mod tests {
         let mut envelope = Envelope {
             header: body.slice(..2),
             items: vec![Item { header: body.slice(3..15), payload: body.slice(16..).into() }],
-            received: Some(Received { body: body.clone(), content_encoding: None }),
+            received: Some(Received { body: body.clone(), content_encoding: None, changed: false }),
             ..Envelope::default()
         };
         assert_eq!(envelope.size_bytes(), 2 + 12 + 4);
         envelope.items[0].payload = Payload::Packed(1 << 20);
-        envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip") });
+        envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip"), changed: false });
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
     }
 }

@@ -64,3 +64,24 @@ ids! {
     /// A list of attributes, stored once for all the samples, locations, mappings and profiles that carry it.
     AttributeSetId;
 }
+
+/// What becomes of the ids in an element of a table or in a profile: they are carried into other tables, or checked.
+/// `map_ids` of these types names every field of theirs, so that whoever copies or checks one need not know its fields.
+/// `field` is what an id is called on the wire. `map_ids` is always inlined, so that a check makes no copy of what it
+/// looks at.
+pub(crate) trait MapIds {
+    /// Why it cannot be done.
+    type Error;
+
+    /// Maps a string.
+    fn string(&mut self, id: Option<StringId>, field: &str) -> Result<Option<StringId>, Self::Error>;
+
+    /// Maps a list of attributes.
+    fn attribute_set(&mut self, id: Option<AttributeSetId>) -> Result<Option<AttributeSetId>, Self::Error>;
+
+    /// Maps a mapping.
+    fn mapping(&mut self, id: Option<MappingId>) -> Result<Option<MappingId>, Self::Error>;
+
+    /// Maps a function.
+    fn function(&mut self, id: Option<FunctionId>) -> Result<Option<FunctionId>, Self::Error>;
+}

@@ -6,6 +6,7 @@
 
 mod check;
 mod position;
+mod samples;
 mod size;
 
 use std::ops::Range;
@@ -15,13 +16,13 @@ use bytes::Bytes;
 
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
-use crate::id::{AttributeSetId, LinkId, StackId, StringId};
+use crate::id::{AttributeSetId, MapIds, StringId};
 use crate::process::ProcessWindow;
-use crate::varint;
 
-pub use check::{Place, Refusal, check_profile, check_resource};
-use check::{check_columns, check_own, check_scope};
+pub use check::{Refusal, RequestPart, check_profile};
+use check::{check_columns, check_own, check_resource, check_scope};
 pub use position::Position;
+pub use samples::{Sample, SampleIds, Samples};
 
 /// What a number means and in which unit it is: OTLP's `ValueType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -79,7 +80,7 @@ pub struct ScopeProfiles {
 }
 
 /// OTLP's `Profile`, with its samples in the batch's columns.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Profile {
     /// The type and unit of the samples' values.
     pub sample_type: ValueType,
@@ -105,126 +106,39 @@ pub struct Profile {
     pub attributes: Option<AttributeSetId>,
 }
 
-/// The samples of all profiles of a batch, in columns of equal length, but for `values`: that column ends with the last
-/// row that has any, so on-CPU profiles, whose samples are timestamps only, do without it.
-///
-/// `timestamps` are packed little-endian 64-bit integers (nanoseconds since the Unix epoch), `values` packed varints,
-/// both in the dictionary's buffer, both as they stood on the wire.
-#[derive(Debug, Clone, Default)]
-pub struct Samples {
-    /// The stack.
-    pub stack: Vec<Option<StackId>>,
-    /// The attributes, such as `thread.id`.
-    pub attributes: Vec<Option<AttributeSetId>>,
-    /// The span in which the time was spent.
-    pub link: Vec<Option<LinkId>>,
-    /// When it was observed: eight bytes for each time.
-    pub timestamps: Vec<ByteRange>,
-    /// How much was observed, in the profile's `sample_type`. See [`Samples::values_at`].
-    pub values: Vec<ByteRange>,
-}
-
-impl Samples {
-    /// The number of samples.
-    pub fn len(&self) -> usize {
-        self.stack.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.stack.is_empty()
-    }
-
-    /// The values of a row; an empty place where it has none.
-    #[inline]
-    pub fn values_at(&self, row: usize) -> ByteRange {
-        self.values.get(row).copied().unwrap_or_default()
-    }
-
-    /// Appends a row. Keeps the columns equally long.
-    #[inline]
-    pub fn push(
-        &mut self,
-        stack: Option<StackId>,
-        attributes: Option<AttributeSetId>,
-        link: Option<LinkId>,
-        timestamps: ByteRange,
-        values: ByteRange,
-    ) {
-        self.stack.push(stack);
-        self.attributes.push(attributes);
-        self.link.push(link);
-        self.timestamps.push(timestamps);
-        if !values.is_empty() {
-            if self.values.capacity() == 0 {
-                // As many as there is room for in the others, whose number a decoder knows.
-                self.values.reserve_exact(self.stack.capacity());
-            }
-            self.values.resize(self.stack.len() - 1, ByteRange::default());
-            self.values.push(values);
-        }
-    }
-}
-
-/// One sample.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample<'a> {
-    /// The stack.
-    pub stack: Option<StackId>,
-    /// The attributes.
-    pub attributes: Option<AttributeSetId>,
-    /// The span.
-    pub link: Option<LinkId>,
-    timestamps: &'a [u8],
-    values: &'a [u8],
-}
-
-/// What a sample refers to, all of it: whoever copies a sample takes this apart without `..`, so that what is added
-/// here is forgotten nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SampleIds {
-    /// The stack.
-    pub stack: Option<StackId>,
-    /// The attributes.
-    pub attributes: Option<AttributeSetId>,
-    /// The span.
-    pub link: Option<LinkId>,
-}
-
-impl<'a> Sample<'a> {
-    /// What it refers to.
-    #[inline]
-    pub fn ids(&self) -> SampleIds {
-        let Self { stack, attributes, link, timestamps: _, values: _ } = *self;
-        SampleIds { stack, attributes, link }
-    }
-
-    /// When it was observed, in nanoseconds since the Unix epoch, in the order in which it was sent.
-    #[inline]
-    pub fn timestamps(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
-        self.timestamps.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)))
-    }
-
-    /// The values. As many as timestamps, or none (each timestamp then counts 1), or, without timestamps, the total.
-    #[inline]
-    pub fn values(&self) -> impl Iterator<Item = i64> + Clone + 'a {
-        varint::Packed::new(self.values).map(|value| value as i64)
-    }
-
-    /// The packed timestamps, eight little-endian bytes each.
-    pub fn timestamps_bytes(&self) -> &'a [u8] {
-        self.timestamps
-    }
-
-    /// The packed values.
-    pub fn values_bytes(&self) -> &'a [u8] {
-        self.values
-    }
-
-    /// How many observations this is: its timestamps, or one where it has none.
-    #[inline]
-    pub fn observations(&self) -> u64 {
-        (self.timestamps.len() as u64 / 8).max(1)
+impl Profile {
+    /// The same without its samples and its original payload, which would no longer say the same as what is made of it.
+    #[inline(always)]
+    pub(crate) fn map_ids<M: MapIds>(&self, map: &mut M) -> Result<Self, M::Error> {
+        let &Self {
+            sample_type,
+            samples: _,
+            time_unix_nano,
+            duration_nano,
+            period_type,
+            period,
+            profile_id,
+            dropped_attributes_count,
+            original_payload_format: _,
+            original_payload: _,
+            attributes,
+        } = self;
+        let mut value_type = |ValueType { kind, unit }: ValueType, fields: [&str; 2]| {
+            Ok(ValueType { kind: map.string(kind, fields[0])?, unit: map.string(unit, fields[1])? })
+        };
+        Ok(Self {
+            sample_type: value_type(sample_type, ["sample_type.type_strindex", "sample_type.unit_strindex"])?,
+            samples: 0..0,
+            time_unix_nano,
+            duration_nano,
+            period_type: value_type(period_type, ["period_type.type_strindex", "period_type.unit_strindex"])?,
+            period,
+            profile_id,
+            dropped_attributes_count,
+            original_payload_format: None,
+            original_payload: ByteRange::default(),
+            attributes: map.attribute_set(attributes)?,
+        })
     }
 }
 
@@ -287,14 +201,14 @@ impl Profiles {
         dictionary: Arc<Dictionary>,
         mut resources: Vec<ResourceProfiles>,
         samples: Samples,
-        known: &mut dyn FnMut(Place) -> Option<Invalid>,
+        known: &mut dyn FnMut(RequestPart) -> Option<Invalid>,
     ) -> Result<(Self, Vec<Refusal>), Invalid> {
         check_columns(&samples)?;
         let mut refused = Vec::new();
         let mut r = 0;
         resources.retain_mut(|resource| {
             let place = || format!("resource_profiles[{r}]");
-            let invalid = known(Place::Resource(r)).or_else(|| check_own(&dictionary, resource, &place).err());
+            let invalid = known(RequestPart::Resource(r)).or_else(|| check_own(&dictionary, resource, &place).err());
             if let Some(invalid) = invalid {
                 let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
                 refused.push(Refusal::of(invalid, profiles, &samples));
@@ -304,7 +218,7 @@ impl Profiles {
             let mut s = 0;
             resource.scopes.retain_mut(|scope| {
                 let place = || format!("resource_profiles[{r}].scope_profiles[{s}]");
-                let invalid = known(Place::Scope(r, s)).or_else(|| check_scope(&dictionary, scope, &place).err());
+                let invalid = known(RequestPart::Scope(r, s)).or_else(|| check_scope(&dictionary, scope, &place).err());
                 if let Some(invalid) = invalid {
                     refused.push(Refusal::of(invalid, scope.profiles.iter(), &samples));
                     s += 1;
@@ -313,7 +227,7 @@ impl Profiles {
                 let mut p = 0;
                 scope.profiles.retain(|profile| {
                     let place = || format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}]");
-                    let invalid = known(Place::Profile(r, s, p))
+                    let invalid = known(RequestPart::Profile(r, s, p))
                         .or_else(|| check_profile(&dictionary, profile, &samples, &place).err());
                     p += 1;
                     match invalid {
@@ -355,19 +269,6 @@ impl Profiles {
         some.relayed = self.relayed;
         some.window.clone_from(&self.window);
         Ok(some)
-    }
-
-    /// A batch of the same dictionary with other samples, for a processor that drops or regroups some.
-    ///
-    /// # Errors
-    ///
-    /// As [`Profiles::new`].
-    pub fn with_samples(&self, resources: Vec<ResourceProfiles>, samples: Samples) -> Result<Self, Invalid> {
-        let mut other = Self::new(Arc::clone(&self.dictionary), resources, samples)?;
-        other.peer.clone_from(&self.peer);
-        other.relayed = self.relayed;
-        other.window.clone_from(&self.window);
-        Ok(other)
     }
 
     /// A batch of what was checked before. Debug builds check again.

@@ -18,7 +18,7 @@ use self::interned::Interned;
 use self::log::{Head, Log};
 use crate::buffer::ByteRange;
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
-use crate::profiles::{Profile, ValueType};
+use crate::profiles::Profile;
 
 /// A resource in the words of an arena. Its attributes are a set of the arena's attribute table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -82,22 +82,14 @@ impl Shape {
 }
 
 /// What profiles must have in common to be merged: everything but their time and id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Series {
     /// The resource, as [`SampleLog::resource`] returned it.
     pub resource: u32,
     /// The scope, as [`SampleLog::scope`] returned it.
     pub scope: u32,
-    /// The type and unit of the values.
-    pub sample_type: ValueType,
-    /// What a period counts.
-    pub period_type: ValueType,
-    /// The period.
-    pub period: i64,
-    /// The attributes of the profile.
-    pub attributes: Option<AttributeSetId>,
-    /// How many attributes the sender left out.
-    pub dropped_attributes_count: u32,
+    /// The profile in the words of the arena, without time, id and samples.
+    pub profile: Profile,
     /// How the samples say when and how much.
     pub shape: Shape,
 }

@@ -59,6 +59,23 @@ impl Telemetry {
         }
     }
 
+    /// The profiles in it, those that were read of an envelope included.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
+        let (batch, envelope) = match self {
+            Telemetry::Profiles(profiles) => (Some(profiles), None),
+            Telemetry::Envelope(envelope) => (None, Some(envelope)),
+        };
+        batch.into_iter().chain(envelope.into_iter().flat_map(Envelope::profiles))
+    }
+
+    /// The same, taken out of it.
+    pub fn into_profiles(self) -> Vec<Profiles> {
+        match self {
+            Telemetry::Profiles(profiles) => vec![profiles],
+            Telemetry::Envelope(envelope) => envelope.into_profiles().collect(),
+        }
+    }
+
     /// The number of observations in it.
     pub fn observations(&self) -> u64 {
         self.quantities().observations

@@ -66,14 +66,14 @@ impl Authority {
 }
 
 /// A server that runs until it is told to stop.
-pub(crate) struct Running {
+pub(crate) struct TestServer {
     pub(crate) addr: SocketAddr,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) trigger: Trigger,
     pub(crate) done: JoinHandle<Drained>,
 }
 
-pub(crate) async fn start<S>(service: S, tls: Option<Arc<rustls::ServerConfig>>, limits: ServerLimits) -> Running
+pub(crate) async fn start<S>(service: S, tls: Option<Arc<rustls::ServerConfig>>, limits: ServerLimits) -> TestServer
 where
     S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -83,7 +83,7 @@ where
     let stats = Arc::new(ServerStats::default());
     let (trigger, shutdown) = Shutdown::pair();
     let done = tokio::spawn(serve(listener, tls, service, limits, Arc::clone(&stats), shutdown));
-    Running { addr, stats, trigger, done }
+    TestServer { addr, stats, trigger, done }
 }
 
 /// Sends raw bytes and reads until the peer closes.

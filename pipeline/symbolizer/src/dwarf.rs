@@ -42,14 +42,14 @@ pub(crate) struct Dwarf {
 
 /// What DWARF says about an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourceFrames {
     /// The innermost first. Not empty.
-    pub(crate) frames: Vec<PlaceFrame>,
+    pub(crate) frames: Vec<SourceFrame>,
 }
 
-/// One function of a [`Place`].
+/// One function of a [`SourceFrames`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct PlaceFrame {
+pub(crate) struct SourceFrame {
     pub(crate) name: Option<Name>,
     pub(crate) file: Option<Arc<str>>,
     pub(crate) line: u32,
@@ -99,7 +99,11 @@ impl Dwarf {
 
     /// What is known about addresses, which are in ascending order. What makes no sense in one unit costs that unit's
     /// answers.
-    pub(crate) fn find(&mut self, addresses: &[u64], budget: &mut Budget<'_>) -> Result<Vec<Option<Place>>, Error> {
+    pub(crate) fn find(
+        &mut self,
+        addresses: &[u64],
+        budget: &mut Budget<'_>,
+    ) -> Result<Vec<Option<SourceFrames>>, Error> {
         budget.allow(self.sections.bytes());
         let dwarf = self.sections.dwarf();
         let places = vec![None; addresses.len()];
@@ -128,7 +132,7 @@ struct Pass<'a, 'b> {
     index: &'b mut Index,
     names: Names<'a>,
     addresses: &'b [u64],
-    places: Vec<Option<Place>>,
+    places: Vec<Option<SourceFrames>>,
 }
 
 impl Pass<'_, '_> {
@@ -157,7 +161,7 @@ impl Pass<'_, '_> {
             }
             let frame = lines.frame(self.dwarf, &opened, lines.at(position), None, budget)?;
             if frame.file.is_some() {
-                self.places[open[position]].get_or_insert(Place { frames: vec![frame] });
+                self.places[open[position]].get_or_insert(SourceFrames { frames: vec![frame] });
             }
         }
         functions.sort_unstable();
@@ -178,7 +182,7 @@ impl Pass<'_, '_> {
                     here = inline.call;
                 }
                 frames.push(lines.frame(self.dwarf, &opened, here, function.clone(), budget)?);
-                self.places[open[position]] = Some(Place { frames });
+                self.places[open[position]] = Some(SourceFrames { frames });
             }
         }
         Ok(())

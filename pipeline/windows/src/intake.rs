@@ -9,7 +9,7 @@ use profbridge_model::{Attribute, AttributeId, AttributeSetId, Profiles, Sample,
 
 use crate::key::Key;
 use crate::store::Store;
-use crate::walk::Place;
+use crate::walk::ScopedProfile;
 
 /// What was found about a request is forgotten when it is more than this, in entries: it is found again.
 pub const MEMO: usize = 32_768;
@@ -17,10 +17,11 @@ pub const MEMO: usize = 32_768;
 /// So often the memory of the dictionary is looked at, in pieces of samples: it takes as long as putting one in.
 const LOOK: u32 = 64;
 
-/// What becomes of resources and attributes on the way into a window.
+/// What becomes of resources and attributes on the way into a window. Asked within [`Intake::put`] by the thread that
+/// calls it.
 pub trait Rewrite {
     /// The attributes of the resource that is numbered so in [`Piece::resource`].
-    fn attributes<'a>(&'a self, place: &Place<'a>, resource: u32) -> Vec<&'a Attribute>;
+    fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, resource: u32) -> Vec<&'a Attribute>;
 
     /// The attributes that stay in a sample's set.
     fn stays(&self, set: AttributeSetId) -> impl Iterator<Item = Option<AttributeId>>;
@@ -176,7 +177,7 @@ impl<K: Key> Intake<K> {
         store: &mut Store<K>,
         request: &Request<'_>,
         rewrite: &impl Rewrite,
-        place: &Place<'_>,
+        place: &ScopedProfile<'_>,
         piece: &Piece<'_, K>,
     ) -> Result<u64, Full> {
         // A full arena closes the window, and another one is tried.
@@ -210,7 +211,7 @@ impl<K: Key> Intake<K> {
         store: &mut Store<K>,
         request: &Request<'_>,
         rewrite: &impl Rewrite,
-        place: &Place<'_>,
+        place: &ScopedProfile<'_>,
         piece: &Piece<'_, K>,
     ) -> Result<(u32, u64), Full> {
         let same = |at: &Cursor<K>| (&at.key, at.resource, at.shape) == (piece.key, piece.resource, piece.shape);
@@ -259,7 +260,7 @@ impl<K: Key> Intake<K> {
         store: &mut Store<K>,
         request: &Request<'_>,
         rewrite: &impl Rewrite,
-        place: &Place<'_>,
+        place: &ScopedProfile<'_>,
         piece: &Piece<'_, K>,
     ) -> Result<(u32, usize, u32), Full> {
         let slot = store.find(piece.key, &request.profiles.peer, request.monotonic_nano);

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use profbridge_model::Profile;
 
-/// The key of a window. Keys of one group stand side by side in order.
+/// The key of a window. Keys of one group stand side by side in order. A store shares nothing, so it is `Send` and
+/// `Sync` where its keys are.
 ///
 /// ```
 /// use profbridge_windows::Key;

@@ -27,8 +27,13 @@ mod tests;
 pub use self::intake::{Intake, MEMO, Piece, Request, Rewrite};
 pub use self::key::Key;
 pub use self::limits::Limits;
-pub use self::store::{Flushed, Store, Window};
-pub use self::walk::{Place, Visitor, walk};
+pub use self::store::{Flushed, SCRATCH, Store, Window};
+pub use self::walk::{ScopedProfile, Visitor, walk};
+
+/// Note: windows that were closed before their time, because a bound was reached or memory was short.
+pub const CLOSED_EARLY: &str = "closed_early";
+/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
+pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
 /// Rough size of an entry of a map beside its key and value, in bytes: control bytes and spare room.
 const ENTRY: usize = 16;

@@ -16,7 +16,10 @@ use crate::limits::Limits;
 use crate::relief::Relief;
 
 /// More scratch memory than this is given back, in bytes.
-const SCRATCH: usize = 1 << 20;
+pub const SCRATCH: usize = 1 << 20;
+
+/// So many windows may be open for each group that may have one, before the oldest is closed.
+const WINDOWS_OF_GROUP: usize = 2;
 
 /// A window: what is held of one key.
 #[derive(Debug)]
@@ -221,7 +224,7 @@ impl<K: Key> Store<K> {
         let most = self.limits.max_groups;
         loop {
             let another = !self.has_group(key);
-            if self.order.len() < most.saturating_mul(2) && (!another || self.groups < most) {
+            if self.order.len() < most.saturating_mul(WINDOWS_OF_GROUP) && (!another || self.groups < most) {
                 return;
             }
             let Some((_, &slot)) = self.order.first_key_value() else { return };
@@ -350,6 +353,7 @@ impl<K: Key> Store<K> {
         intake.give_back(self);
         self.sweep();
         if self.bytes() > self.limits.max_bytes {
+            // A quarter less, so that not every request closes windows.
             self.shrink(self.limits.max_bytes / 4 * 3);
         }
     }

@@ -24,7 +24,7 @@ impl Key for Pair {
 struct AsTheyAre;
 
 impl Rewrite for AsTheyAre {
-    fn attributes<'a>(&'a self, place: &Place<'a>, _resource: u32) -> Vec<&'a Attribute> {
+    fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, _resource: u32) -> Vec<&'a Attribute> {
         place.resource.resource.attributes.iter().collect()
     }
 
@@ -53,12 +53,12 @@ struct Into<'a> {
 }
 
 impl<'a> Visitor<'a> for Into<'_> {
-    fn profile(&mut self, _place: Place<'a>, _at: Position) -> bool {
+    fn profile(&mut self, _place: ScopedProfile<'a>, _at: Position) -> bool {
         self.intake.begin_profile();
         true
     }
 
-    fn sample(&mut self, place: Place<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
+    fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         let all = sample.timestamps_bytes();
         while at.timestamps * 8 < all.len() {
             let timestamps = &all[at.timestamps * 8..];

@@ -4,7 +4,7 @@ use profbridge_model::{Position, Profile, Profiles, ResourceProfiles, Sample, Sc
 
 /// A profile with what it stands in.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct ScopedProfile<'a> {
     /// The position of the resource in its batch.
     pub resource_at: u32,
     /// The position of the scope in its resource.
@@ -17,14 +17,14 @@ pub struct Place<'a> {
     pub profile: &'a Profile,
 }
 
-/// What is done with the samples of a request.
+/// What is done with the samples of a request. Called within [`walk()`] by the thread that calls it.
 pub trait Visitor<'a> {
     /// Begins a profile, or goes on with one after a pause. Returns whether its samples are to be visited now.
-    fn profile(&mut self, place: Place<'a>, at: Position) -> bool;
+    fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool;
 
     /// Takes what is left of a sample: what lies behind the timestamps and values of `at`, which says how far this has
     /// come when it pauses. Returns whether that was all of it.
-    fn sample(&mut self, place: Place<'a>, sample: &Sample<'a>, at: &mut Position) -> bool;
+    fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool;
 
     /// Ends a profile.
     fn end_profile(&mut self) {}
@@ -39,7 +39,7 @@ pub fn walk<'a>(profiles: &'a Profiles, at: &mut Position, visitor: &mut impl Vi
         while let Some(scope) = resource.scopes.get(at.scope) {
             while let Some(profile) = scope.profiles.get(at.profile) {
                 let (resource_at, scope_at) = (at.resource as u32, at.scope as u32);
-                let place = Place { resource_at, scope_at, resource, scope, profile };
+                let place = ScopedProfile { resource_at, scope_at, resource, scope, profile };
                 if !visitor.profile(place, *at) {
                     return false;
                 }

@@ -14,7 +14,7 @@ use profbridge_bench::naive::{self, Options};
 use profbridge_bench::workload::{self, Shape};
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
 use profbridge_wire::otlp::{self, Limits};
-use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSummary, Converter, Settings, Sink};
+use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary, Converter, Settings};
 use prost::Message;
 
 const SHAPES: [Shape; 5] = Shape::ALL;
@@ -56,7 +56,7 @@ fn windows(batch: &Profiles) -> Vec<Profiles> {
 #[derive(Default)]
 struct Null(u64);
 
-impl Sink for Null {
+impl ChunkSink for Null {
     fn begin(&mut self, _: &ChunkHead<'_>) -> io::Result<()> {
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Sink for Null {
 /// Compresses each chunk with zstd.
 struct Zstd(Option<zstd::Encoder<'static, Vec<u8>>>);
 
-impl Sink for Zstd {
+impl ChunkSink for Zstd {
     fn begin(&mut self, _: &ChunkHead<'_>) -> io::Result<()> {
         self.0 = Some(zstd::Encoder::new(Vec::new(), 1)?);
         Ok(())

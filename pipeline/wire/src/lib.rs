@@ -1,4 +1,12 @@
-//! profbridge-wire
+//! Bytes to the model and back: OTLP profiles, Sentry envelopes and chunks, folded stacks.
+//!
+//! * [`otlp`]: requests become batches that point into them, and batches requests; layouts are told apart.
+//! * [`sentry`]: batches become chunks, the conversion; envelopes, DSNs and rate limits are read and written.
+//! * [`folded`]: stacks as the lines that flame graphs are made of.
+//!
+//! It knows the formats and their rules, and nothing of where bytes come from or go to: no I/O, no clock, no runtime,
+//! no configuration. No bytes make it panic: each limit is checked before memory is taken for what it limits, each
+//! index once.
 
 pub mod folded;
 pub mod otlp;

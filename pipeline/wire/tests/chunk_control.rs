@@ -9,9 +9,9 @@ use profbridge_bench::owned;
 use profbridge_bench::workload::{self, Shape};
 use profbridge_bench::{ExportProfilesServiceRequest, RequestBuilder, T0};
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
+use profbridge_relay_rules::validate_json;
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
-use profbridge_wire::sentry::relay_rules::validate_json;
 use proptest::prelude::*;
 use prost::Message;
 

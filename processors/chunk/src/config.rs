@@ -88,28 +88,23 @@ impl Config {
     }
 
     fn problems(&self, section: &Section) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
-            if broken {
-                problems.push(section.problem(key, message, hint));
-            }
-        };
-        rule(self.max_observations == 0, "max_observations", "must be at least 1", "");
-        rule(self.max_processes == 0, "max_processes", "must be at least 1", "");
-        rule(self.max_window_bytes.get() < 4096, "max_window_bytes", "must be at least 4KiB", "");
-        rule(
-            self.max_bytes < self.max_window_bytes,
-            "max_bytes",
-            "is less than max_window_bytes",
-            "all windows together need at least the memory that one may take",
-        );
-        rule(
-            self.max_dictionary_bytes.get() > u64::from(u32::MAX) / 2,
-            "max_dictionary_bytes",
-            "must be less than 2GiB",
-            "",
-        );
-        problems
+        section.broken_rules(&[
+            (self.max_observations == 0, "max_observations", "must be at least 1", ""),
+            (self.max_processes == 0, "max_processes", "must be at least 1", ""),
+            (self.max_window_bytes.get() < 4096, "max_window_bytes", "must be at least 4KiB", ""),
+            (
+                self.max_bytes < self.max_window_bytes,
+                "max_bytes",
+                "is less than max_window_bytes",
+                "all windows together need at least the memory that one may take",
+            ),
+            (
+                self.max_dictionary_bytes.get() > u64::from(u32::MAX) / 2,
+                "max_dictionary_bytes",
+                "must be less than 2GiB",
+                "",
+            ),
+        ])
     }
 
     fn settings(&self, rules: &Rules) -> Settings {
@@ -126,6 +121,13 @@ impl Config {
         }
     }
 }
+
+/// What an observation may come to while its window is flushed, in bytes, names and frames included.
+const BYTES_OF_OBSERVATION: u64 = 2048;
+/// One part in so many of the memory of all data may be what a window holds, without its dictionary.
+const WINDOW_SHARE: u64 = 16;
+/// And one part in so many a dictionary that windows share.
+const DICTIONARY_SHARE: u64 = 8;
 
 impl Settings {
     /// What the store of windows may hold.
@@ -145,9 +147,9 @@ impl Settings {
     /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is
     /// put out takes several times of what it held, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
-        self.max_observations = self.max_observations.min((limit / 2048).max(1));
-        self.max_window_bytes = self.max_window_bytes.min(limit / 16);
-        self.max_dictionary_bytes = self.max_dictionary_bytes.min(limit / 8);
+        self.max_observations = self.max_observations.min((limit / BYTES_OF_OBSERVATION).max(1));
+        self.max_window_bytes = self.max_window_bytes.min(limit / WINDOW_SHARE);
+        self.max_dictionary_bytes = self.max_dictionary_bytes.min(limit / DICTIONARY_SHARE);
         self.max_bytes = self.max_bytes.min(limit);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Piece<'a> {
 }
 
 /// Where pieces go.
-pub(crate) trait Sink {
+pub(crate) trait PieceSink {
     /// Whether nothing more is to come before a pause.
     fn is_enough(&self) -> bool {
         false
@@ -98,7 +98,7 @@ impl Divider {
         process: u32,
         sample: &Sample<'_>,
         at: &mut Position,
-        sink: &mut impl Sink,
+        sink: &mut impl PieceSink,
     ) -> bool {
         let (all, all_values) = (sample.timestamps_bytes(), sample.values_bytes());
         let shape = Shape::of(profile, all, all_values);
@@ -162,7 +162,7 @@ impl Divider {
 }
 
 /// Hands over the parts of a sample without timestamps of a profile that is longer than a window.
-fn ranges(profile: &Profile, parts: &[Part], whole: &Piece<'_>, sink: &mut impl Sink) {
+fn ranges(profile: &Profile, parts: &[Part], whole: &Piece<'_>, sink: &mut impl PieceSink) {
     for (number, &part) in parts.iter().enumerate() {
         if number > 0 {
             sink.synthesize();

@@ -13,6 +13,7 @@ use profbridge_engine::component::{Now, Outbox};
 use profbridge_identity::{Cell, Identity, Processes, RequestId, skew, timestamp};
 use profbridge_model::arena::Transfer;
 use profbridge_model::{Profile, Profiles, Reason, ResourceProfiles, Sample};
+use profbridge_windows::SCRATCH;
 
 use self::buckets::{Bucket, copy_of, sort_out};
 use crate::budget::Budget;
@@ -203,7 +204,7 @@ impl Instant {
         };
         if more {
             self.cutting = Some(cutting);
-        } else if self.transfer.bytes() > 1 << 20 {
+        } else if self.transfer.bytes() > SCRATCH {
             self.transfer = Transfer::default();
         }
     }

@@ -25,6 +25,8 @@ use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 use profbridge_identity::{Rules, skew};
 use profbridge_model::{Profiles, Telemetry};
 
+pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
+
 pub use self::config::{Config, Settings};
 use self::hold::Hold;
 use self::instant::Instant;
@@ -33,10 +35,6 @@ use self::instant::Instant;
 pub const WEAK_IDENTITY: &str = "weak_identity";
 /// Note: observations more than ten minutes away from the time of their arrival.
 pub const TIME_SKEW: &str = "time_skew";
-/// Note: windows that were closed before their time, because a bound was reached or memory was short.
-pub const CLOSED_EARLY: &str = "closed_early";
-/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
-pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
@@ -96,7 +94,7 @@ impl Processor for Chunk {
             (Telemetry::Profiles(profiles), Mode::Hold(hold)) => hold.take(profiles, now, out),
             (Telemetry::Profiles(profiles), Mode::Instant(instant)) => instant.cut(profiles, now, out),
             // An envelope is one unit of delivery, and its profiles are chunks already.
-            (envelope, _) => out.send(envelope),
+            (other, _) => out.send(other),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What can be written about `dedup`, and what it means.
 
-use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
+use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use profbridge_model::arena;
 use profbridge_windows::Limits;
 use serde::Deserialize;
@@ -87,19 +87,15 @@ impl Config {
     ///
     /// Every rule that is broken, at its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
-        let mut problems: Vec<Problem> = Vec::new();
-        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
-            if broken {
-                problems.push(section.problem(key, message, hint));
-            }
-        };
-        rule(self.window > Duration::from_secs(600), "window", "a window is at most 10m", "");
-        rule(self.max_observations == 0, "max_observations", "must be at least 1", "");
-        rule(self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", "");
         let drops = self.resends == Resends::Drop;
         let hint = "write `resends: keep` to remember nothing";
-        rule(drops && self.resend_memory.is_zero(), "resend_memory", "must not be 0s", hint);
-        rule(drops && self.max_resend_entries == 0, "max_resend_entries", "must be at least 1", hint);
+        let problems = section.broken_rules(&[
+            (self.window > Duration::from_secs(600), "window", "a window is at most 10m", ""),
+            (self.max_observations == 0, "max_observations", "must be at least 1", ""),
+            (self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", ""),
+            (drops && self.resend_memory.is_zero(), "resend_memory", "must not be 0s", hint),
+            (drops && self.max_resend_entries == 0, "max_resend_entries", "must be at least 1", hint),
+        ]);
         Problems::new(problems).map_or_else(|| Ok(self.settings()), Err)
     }
 

@@ -5,6 +5,8 @@
 //! the repetition. See `README.md` for the options and guarantees.
 //!
 //! Right before `chunk` the merging is not needed: its windows have one dictionary as well.
+//!
+//! It knows profiles by value, and no format; the windows of senders are held by `profbridge_windows`.
 
 mod config;
 mod merge;
@@ -19,14 +21,12 @@ use profbridge_model::arena::Work;
 use self::merge::Merge;
 use self::resends::Resends as Memory;
 
+pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
+
 pub use self::config::{Config, Resends, Settings};
 
-/// Note: windows that were closed before their time, because a bound was reached or memory was short.
-pub const CLOSED_EARLY: &str = "closed_early";
 /// Note: profiles that were forgotten before their time: a resend of them would not be noticed.
 pub const FORGOTTEN: &str = "forgotten_early";
-/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
-pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
@@ -76,7 +76,7 @@ impl Processor for Dedup {
         let profiles = match telemetry {
             Telemetry::Profiles(profiles) => profiles,
             // An envelope is one unit of delivery: what is in it is Sentry's to tell apart, by its ids.
-            envelope @ Telemetry::Envelope(_) => return out.send(envelope),
+            other => return out.send(other),
         };
         let profiles = match &mut self.resends {
             Some(memory) => memory.filter(profiles, now, out),

@@ -10,12 +10,15 @@ use profbridge_model::arena::Work;
 use profbridge_model::compact::split_values;
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles, Reason, Sample};
-use profbridge_windows::{Intake, Key, MEMO, Piece, Place, Request, Rewrite, Store, Visitor, walk};
+use profbridge_windows::{Intake, Key, MEMO, Piece, Request, Rewrite, ScopedProfile, Store, Visitor, walk};
 
 use crate::config::Settings;
 
 /// So many windows may be closed for a request before the first of them is flushed.
 const WAITING: usize = 4;
+
+/// One part in so many of the memory of all data may be what all windows hold.
+const SHARE: u64 = 4;
 
 /// So many samples are taken in by one step.
 const STEP: usize = 8192;
@@ -30,7 +33,7 @@ impl Key for Sender {}
 struct AsTheyAre;
 
 impl Rewrite for AsTheyAre {
-    fn attributes<'a>(&'a self, place: &Place<'a>, _resource: u32) -> Vec<&'a Attribute> {
+    fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, _resource: u32) -> Vec<&'a Attribute> {
         place.resource.resource.attributes.iter().collect()
     }
 
@@ -67,7 +70,7 @@ impl Merge {
     /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is
     /// flushed takes several times of what it held, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
-        self.settings.max_bytes = self.settings.max_bytes.min(limit / 4);
+        self.settings.max_bytes = self.settings.max_bytes.min(limit / SHARE);
         self.windows = Store::new(self.settings.limits());
     }
 
@@ -185,7 +188,7 @@ struct Step<'a> {
 }
 
 impl<'a> Visitor<'a> for Step<'_> {
-    fn profile(&mut self, place: Place<'a>, at: Position) -> bool {
+    fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
         // Before it is noted that the profile begins, or it would be noted again after the pause.
         if self.samples == 0 || self.windows.closed() >= self.may_wait {
             return false;
@@ -201,7 +204,7 @@ impl<'a> Visitor<'a> for Step<'_> {
     }
 
     /// Holds what is left of a sample, in pieces where it is larger than what a window still takes.
-    fn sample(&mut self, place: Place<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
+    fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         if self.samples == 0 {
             return false;
         }

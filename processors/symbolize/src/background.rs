@@ -35,12 +35,12 @@ const RETRY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Background {
     settings: Settings,
-    running: Option<Running>,
+    running: Option<WorkerHandle>,
     failed: bool,
 }
 
 #[derive(Debug)]
-struct Running {
+struct WorkerHandle {
     symbolizer: Symbolizer,
     files: Arc<Mutex<Files>>,
     jobs: SyncSender<MappedFile>,
@@ -124,14 +124,14 @@ impl Background {
         Self { settings: settings.clone(), running: None, failed: false }
     }
 
-    fn start(&mut self) -> std::io::Result<Running> {
+    fn start(&mut self) -> std::io::Result<WorkerHandle> {
         let symbolizer = Symbolizer::start(self.settings.symbolizer.clone())?;
         let files = Arc::new(Mutex::new(Files::default()));
         let (jobs, inbox) = sync_channel(MAX_JOBS);
         let worker =
             Worker { symbolizer: symbolizer.clone(), files: Arc::clone(&files), settings: self.settings.clone() };
         thread::Builder::new().name("find files".to_owned()).spawn(move || worker.run(&inbox))?;
-        Ok(Running { symbolizer, files, jobs })
+        Ok(WorkerHandle { symbolizer, files, jobs })
     }
 }
 
@@ -151,7 +151,7 @@ impl Names for Background {
                 }
             }
         }
-        let Some(Running { symbolizer, files, jobs }) = &self.running else { return };
+        let Some(WorkerHandle { symbolizer, files, jobs }) = &self.running else { return };
         let mut files = lock(files);
         let wanted = match files.states.get(&file.id) {
             Some(State::Sought(_)) => return files.wait(&file.id, addresses),
@@ -184,7 +184,9 @@ impl Names for Background {
     }
 
     fn answer(&mut self, id: &FileId, address: Address, last: bool) -> Answer {
-        let Some(Running { symbolizer, files, .. }) = &self.running else { return Answer::Unknown(Unknown::Failed) };
+        let Some(WorkerHandle { symbolizer, files, .. }) = &self.running else {
+            return Answer::Unknown(Unknown::Failed);
+        };
         match lock(files).states.get_mut(id) {
             Some(State::Sought(_)) => Answer::Pending,
             Some(State::Missing { .. }) => Answer::Unknown(Unknown::NoFile),

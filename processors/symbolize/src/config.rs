@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
+use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use serde::Deserialize;
 
 /// What was written. Every key may be left out.
@@ -68,23 +68,19 @@ impl Config {
     ///
     /// Every rule that is broken, at its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
-        let mut problems: Vec<Problem> = Vec::new();
-        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
-            if broken {
-                problems.push(section.problem(key, message, hint));
-            }
-        };
-        rule(self.timeout > Duration::from_secs(60), "timeout", "a batch waits at most 60s", "the default is `5s`");
-        rule(
-            self.debug_folders.iter().any(|folder| !folder.is_absolute()),
-            "debug_folders",
-            "a folder is not an absolute path",
-            "the default is `[/usr/lib/debug]`",
-        );
-        rule(self.host_names.iter().any(String::is_empty), "host_names", "a name is empty", "");
         let small = |size: ByteSize, mib: u64| size.get() < mib << 20 || usize::try_from(size.get()).is_err();
-        rule(small(self.cache_size, 4), "cache_size", "must be at least 4MiB", "the default is `128MiB`");
-        rule(self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", "the default is `64MiB`");
+        let problems = section.broken_rules(&[
+            (self.timeout > Duration::from_secs(60), "timeout", "a batch waits at most 60s", "the default is `5s`"),
+            (
+                self.debug_folders.iter().any(|folder| !folder.is_absolute()),
+                "debug_folders",
+                "a folder is not an absolute path",
+                "the default is `[/usr/lib/debug]`",
+            ),
+            (self.host_names.iter().any(String::is_empty), "host_names", "a name is empty", ""),
+            (small(self.cache_size, 4), "cache_size", "must be at least 4MiB", "the default is `128MiB`"),
+            (self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", "the default is `64MiB`"),
+        ]);
         Problems::new(problems).map_or_else(|| Ok(self.settings()), Err)
     }
 

@@ -85,7 +85,7 @@ impl Processor for Symbolize {
         match telemetry {
             Telemetry::Profiles(profiles) => self.hold.take(profiles, now, out),
             // An envelope is one unit of delivery, and what is in it was named where it was made.
-            envelope @ Telemetry::Envelope(_) => out.send(envelope),
+            other => out.send(other),
         }
     }
 

@@ -50,7 +50,8 @@ pub struct Process {
     pub peer: Option<Arc<str>>,
 }
 
-/// Knows names of addresses, or finds them out in the background. No method waits.
+/// Knows names of addresses, or finds them out in the background. No method waits. `Send` and not `Sync`: the processor
+/// owns it, which moves to the pipeline's thread and is called by that alone.
 pub trait Names: Send {
     /// Whether it matters for a file which processes have it mapped: it has to be looked for.
     fn wants_processes(&self, id: &FileId) -> bool;

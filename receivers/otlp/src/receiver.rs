@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyper::service::service_fn;
-use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::component::BoxFuture;
+use profbridge_engine::component::StartError;
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::server::ServerLimits;
@@ -51,12 +53,12 @@ impl Otlp {
 }
 
 impl Receiver for Otlp {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(start(*self, context))
     }
 }
 
-async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, StartError> {
+async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Otlp { settings, host } = receiver;
     let host = host.unwrap_or_else(|| ThisHost::read(Path::new("/")));
     let names_host = settings.resource.insert.iter().any(|(key, _)| key == "host.id");
@@ -109,7 +111,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, Star
             }
         }
     });
-    Ok(Running { addresses, stopped })
+    Ok(RunningReceiver { addresses, stopped })
 }
 
 fn server_of(

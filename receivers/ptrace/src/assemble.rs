@@ -12,28 +12,20 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::perf_name::{self, PerfName};
-use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId, Profile, Profiles, StackId};
-use profbridge_sampler::message::{self, Batch, Mode, Trust};
+use profbridge_model::{AttributeSetId, Builder, Profile, Profiles, StackId};
+use profbridge_sampler::message::{self, Batch, Mode, Sample, Stack, Thread, Trust};
 use profbridge_symbolizer::{Frame, Symbols};
 
-use crate::symbols::NAMELESS_KERNEL;
+use self::interned::Interned;
+pub use self::runs::CUTS;
+use self::runs::{join_runs, pieces};
 
 mod frame_type;
-
-/// Runs are divided at multiples of this since the Unix epoch, in nanoseconds. Windows of the processor `chunk` end at
-/// such moments, and a Sentry chunk has no room for time beyond its window: a divided run loses nothing there.
-pub const CUTS: Duration = Duration::from_millis(500);
-
-/// Observations of less than this are not divided: they were sampled, not extended while the thread waited.
-const MIN_RUN: Duration = Duration::from_millis(100);
-
-/// How far apart two parts of one run may be: each of the sampler's batches reads the clock anew.
-const SEAM: Duration = Duration::from_millis(1);
+mod interned;
+mod runs;
 
 /// The sample attribute that says how much of a stack is known, if it does not reach the root: `truncated` or
 /// `guessed`.
@@ -42,7 +34,7 @@ pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
 /// The sample attribute with a thread's pointer: glibc's `pthread_t`, which Python reports as a thread's ident.
 pub const POINTER_ATTRIBUTE: &str = "profbridge.thread.pointer";
 
-/// The scope of all profiles.
+/// The name of the instrumentation scope of all profiles.
 const SCOPE: &str = env!("CARGO_PKG_NAME");
 
 /// An attribute of a resource.
@@ -64,7 +56,7 @@ pub enum Value {
 }
 
 impl Value {
-    fn any(&self) -> Any<'_> {
+    pub(crate) fn any(&self) -> Any<'_> {
         match self {
             Self::Text(text) => Any::Str(text),
             Self::Int(number) => Any::Int(*number),
@@ -93,14 +85,27 @@ pub struct FileMapping {
 
 impl From<&message::Mapping> for FileMapping {
     fn from(mapping: &message::Mapping) -> Self {
+        let message::Mapping {
+            process: _,
+            index: _,
+            path,
+            start,
+            end,
+            file_offset,
+            build_id,
+            htlhash,
+            main: _,
+            go,
+            file: _,
+        } = mapping;
         Self {
-            path: mapping.path.clone(),
-            start: mapping.start,
-            end: mapping.end,
-            file_offset: mapping.file_offset,
-            build_id: mapping.build_id.clone(),
-            htlhash: mapping.htlhash,
-            go: mapping.go,
+            path: path.clone(),
+            start: *start,
+            end: *end,
+            file_offset: *file_offset,
+            build_id: build_id.clone(),
+            htlhash: *htlhash,
+            go: *go,
         }
     }
 }
@@ -111,7 +116,7 @@ pub trait Names {
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
-/// The name of a location that is none in any code, so that nobody has to look one up.
+/// The name of a location that stands for an explanation instead of code, see [`message::Location::explanation`].
 pub(crate) fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
     let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
@@ -135,7 +140,7 @@ pub struct Subject<'a> {
     pub resource: &'a [Attribute],
     /// Its mappings, by [`message::Mapping::index`].
     pub mappings: &'a [FileMapping],
-    /// The names of its locations.
+    /// Where the names of its locations are looked up.
     pub names: &'a dyn Names,
 }
 
@@ -156,7 +161,7 @@ pub struct Assembled {
     pub profiles: Profiles,
     /// How many observations are left out because they refer to entries or times that do not exist.
     pub malformed: u64,
-    /// How many runs lost their end because all together had too many pieces.
+    /// How many runs were cut, because all runs together had too many pieces.
     pub excessive: u64,
 }
 
@@ -247,42 +252,8 @@ impl Assembler {
     }
 }
 
-/// Joins the parts of a run that came in several batches, so that the run is divided only once.
-fn join_runs(observations: &mut Vec<(u64, u64)>) {
-    let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
-    observations.dedup_by(|(time, weight), (begins, length)| {
-        let ends = begins.saturating_add(*length);
-        let same = is_run(*weight) && is_run(*length) && time.abs_diff(ends) <= SEAM.as_nanos() as u64;
-        if same {
-            *length = time.saturating_add(*weight).saturating_sub(*begins);
-        }
-        same
-    });
-}
-
-/// Divides a run at multiples of [`CUTS`]. The pieces add up to the run.
-fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
-    let cuts = CUTS.as_nanos() as u64;
-    let end = time.saturating_add(weight);
-    let mut next = Some(time);
-    let mut left = if weight < MIN_RUN.as_nanos() as u64 { 1 } else { MAX_PIECES };
-    std::iter::from_fn(move || {
-        let begins = next?;
-        left -= 1;
-        let cut = (begins / cuts + 1).saturating_mul(cuts);
-        // A working sampler reports runs no longer than its own batches. This bound keeps a defective one from filling
-        // memory.
-        let ends = if left == 0 { end } else { cut.min(end) };
-        next = (ends < end).then_some(ends);
-        Some((begins, ends - begins))
-    })
-}
-
 /// No sample is later than this: the year 2262, where signed 64-bit nanoseconds end.
 const LAST_MOMENT: u64 = i64::MAX as u64;
-
-/// How many pieces a run may have: those of an hour.
-const MAX_PIECES: u64 = 7201;
 
 /// How many pieces all runs of a batch may have, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken
 /// over could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
@@ -292,99 +263,11 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The mappings and locations of one process that are in the batch already.
-#[derive(Default)]
-struct Interned {
-    mappings: HashMap<u32, Option<MappingId>>,
-    locations: HashMap<message::Location, Option<LocationId>>,
-    /// The location of kernel functions whose names are hidden.
-    nameless_kernel: Option<LocationId>,
-    frame_types: HashMap<&'static str, Option<AttributeSetId>>,
-}
-
-impl Interned {
-    fn location(
-        &mut self,
-        builder: &mut Builder,
-        subject: Subject<'_>,
-        location: message::Location,
-    ) -> Option<LocationId> {
-        if let Some(&known) = self.locations.get(&location) {
-            return known;
-        }
-        let mapping = location.mapping.and_then(|index| self.mapping(builder, subject, index));
-        let symbols = subject.names.symbols(location);
-        let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
-        let kind = frame_type::of(location, frames, subject.mappings);
-        let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();
-        let attributes = self.frame_types.entry(kind);
-        let attributes = *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]));
-        let known = builder.location(
-            profbridge_model::Location {
-                mapping,
-                // Kernel addresses are not passed on, since they would tell where the kernel lies in memory. Named
-                // functions are enough, and equal in every stack.
-                address: if kind == frame_type::KERNEL { 0 } else { location.address },
-                attributes,
-                ..profbridge_model::Location::default()
-            },
-            &lines,
-        );
-        if frames.first().is_some_and(|frame| &*frame.function == NAMELESS_KERNEL) {
-            self.nameless_kernel = known;
-        }
-        self.locations.insert(location, known);
-        known
-    }
-
-    fn mapping(&mut self, builder: &mut Builder, subject: Subject<'_>, index: u32) -> Option<MappingId> {
-        if let Some(&known) = self.mappings.get(&index) {
-            return known;
-        }
-        let file = subject.mappings.get(index as usize)?;
-        let gnu = file.build_id.as_deref().map(hex);
-        let htlhash = file.htlhash.as_ref().map(|hash| hex(hash));
-        let mut attributes: Vec<(&str, Any<'_>)> = Vec::new();
-        if let Some(gnu) = &gnu {
-            attributes.push(("process.executable.build_id.gnu", gnu.into()));
-        }
-        if let Some(htlhash) = &htlhash {
-            attributes.push(("process.executable.build_id.htlhash", htlhash.into()));
-        }
-        let attributes = if attributes.is_empty() { None } else { builder.attributes(&attributes) };
-        let filename = builder.string(&file.path);
-        let known = builder.mapping(profbridge_model::Mapping {
-            memory_start: file.start,
-            memory_limit: file.end,
-            file_offset: file.file_offset,
-            filename,
-            attributes,
-        });
-        self.mappings.insert(index, known);
-        known
-    }
-}
-
-/// A function as a line. Names that a runtime wrote into a perf map are taken apart as that runtime's symbols would be.
-fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
-    let said = perf_name::parse(&frame.function).filter(|said| said.compiler.frame_type() == kind);
-    if let Some(PerfName { function, file, line, column, .. }) = said {
-        let (name, filename) = (builder.string(&function), builder.string(file));
-        let function = builder.function(Function { name, system_name: None, filename, start_line: line.into() });
-        return Line { function, line: line.into(), column: column.into() };
-    }
-    let name = builder.string(&frame.function);
-    let system_name = if frame.system_name == frame.function { None } else { builder.string(&frame.system_name) };
-    let filename = frame.file.as_deref().and_then(|file| builder.string(file));
-    let function = builder.function(Function { name, system_name, filename, start_line: 0 });
-    Line { function, line: frame.line.into(), column: frame.column.into() }
-}
-
-/// What observations of the same OTLP sample have in common.
+/// What distinguishes OTLP samples: stack and attributes.
 type RowKey = (Option<StackId>, Option<AttributeSetId>);
 
-/// Observations as (time, weight) by what they have in common, because OTLP merges samples of one identity
-/// (opentelemetry-proto `profiles.proto`, `Sample`).
+/// Observations as (time, weight) by stack and attributes, because OTLP wants one sample for each (opentelemetry-proto
+/// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
     rows: Vec<(RowKey, Vec<(u64, u64)>)>,
@@ -399,54 +282,53 @@ impl Rows {
         if self.rows.is_empty() {
             self.first = u64::MAX;
         }
+        let Batch { process: _, period_nano: _, mode: _, threads, locations, stacks, samples } = batch;
         let locations: Vec<_> =
-            batch.locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
-        let stacks: Vec<_> = batch
-            .stacks
+            locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
+        let stacks: Vec<_> = stacks
             .iter()
-            .map(|stack| {
-                let ids: Option<Vec<_>> =
-                    stack.locations.iter().map(|&at| locations.get(at as usize).copied()).collect();
+            .map(|Stack { trust, locations: indices }| {
+                let ids: Option<Vec<_>> = indices.iter().map(|&at| locations.get(at as usize).copied()).collect();
                 ids.map(|mut ids| {
                     // Several hidden kernel functions in a row are shown as one: how many there are says nothing.
                     ids.dedup_by(|id, before| id == before && id.is_some() && *id == interned.nameless_kernel);
-                    (builder.stack(&ids), stack.trust)
+                    (builder.stack(&ids), *trust)
                 })
             })
             .collect();
         let mut sets = HashMap::new();
         let mut malformed = 0;
-        for sample in &batch.samples {
-            let thread = batch.threads.get(sample.thread as usize);
+        for &Sample { thread, stack, time_unix_nano, weight_nano, observations: _, blocked: _ } in samples {
             // The end of a profile's range is not part of it.
-            let end = sample.time_unix_nano.checked_add(sample.weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
-            let (Some(thread), Some(Some((stack, trust))), Some(end)) =
-                (thread, stacks.get(sample.stack as usize), end)
+            let end = time_unix_nano.checked_add(weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
+            let (Some(of), Some(Some((stack, trust))), Some(end)) =
+                (threads.get(thread as usize), stacks.get(stack as usize), end)
             else {
                 malformed += 1;
                 continue;
             };
-            let set = *sets.entry((sample.thread, *trust)).or_insert_with(|| attributes_of(builder, thread, *trust));
+            let set = *sets.entry((thread, *trust)).or_insert_with(|| attributes_of(builder, of, *trust));
             let at = *self.index.entry((*stack, set)).or_insert_with(|| {
                 self.rows.push(((*stack, set), Vec::new()));
                 self.rows.len() - 1
             });
-            self.rows[at].1.push((sample.time_unix_nano, sample.weight_nano));
-            self.first = self.first.min(sample.time_unix_nano);
+            self.rows[at].1.push((time_unix_nano, weight_nano));
+            self.first = self.first.min(time_unix_nano);
             self.last = self.last.max(end);
         }
         malformed
     }
 }
 
-fn attributes_of(builder: &mut Builder, thread: &message::Thread, trust: Trust) -> Option<AttributeSetId> {
-    let id = if thread.namespace_id == 0 { thread.id } else { thread.namespace_id };
+fn attributes_of(builder: &mut Builder, thread: &Thread, trust: Trust) -> Option<AttributeSetId> {
+    let Thread { id, namespace_id, name, pointer } = thread;
+    let id = if *namespace_id == 0 { *id } else { *namespace_id };
     let mut attributes: Vec<(&str, Any<'_>)> = vec![("thread.id", Any::Int(id.into()))];
-    if !thread.name.is_empty() {
-        attributes.push(("thread.name", Any::Str(&thread.name)));
+    if !name.is_empty() {
+        attributes.push(("thread.name", Any::Str(name)));
     }
-    if thread.pointer != 0 {
-        attributes.push((POINTER_ATTRIBUTE, Any::Int(thread.pointer as i64)));
+    if *pointer != 0 {
+        attributes.push((POINTER_ATTRIBUTE, Any::Int(*pointer as i64)));
     }
     match trust {
         Trust::Complete => {}
@@ -454,15 +336,6 @@ fn attributes_of(builder: &mut Builder, thread: &message::Thread, trust: Trust) 
         Trust::Guessed => attributes.push((TRUST_ATTRIBUTE, "guessed".into())),
     }
     builder.attributes(&attributes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing into a string never fails.
-        write!(text, "{byte:02x}").ok();
-        text
-    })
 }
 
 #[cfg(test)]

@@ -1,25 +1,18 @@
-//! What may be configured under `receivers: {ptrace: ...}`, and what it means.
+//! The configuration of the receiver `ptrace`, as written and as checked.
+
+mod check;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use profbridge_engine::config::{ByteSize, Duration as Written, InsertedAttributes, Problem, Problems, Section};
+use profbridge_engine::config::{ByteSize, Duration as Written, InsertedAttributes, Problems, Section};
 use profbridge_sampler::message::{self, Select};
 use serde::Deserialize;
 
-use crate::control::path::default_path;
 use crate::lifecycle::Mode as Lifecycle;
 
-/// The longest path of a socket, in bytes: `sun_path` has 108 (unix(7)), and the socket is first made under a longer
-/// name.
-const MAX_SOCKET_PATH: usize = 100;
-
-/// The shortest abbreviation of a container's id.
-const MIN_CONTAINER: usize = 12;
-
-/// What is written.
+/// The configuration as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -49,7 +42,8 @@ struct Target {
     cgroup: Option<String>,
     container: Option<String>,
     rate: f64,
-    mode: Mode,
+    #[serde(with = "Mode")]
+    mode: message::Mode,
     profile_lifecycle: Lifecycle,
     start_on_launch: bool,
     profile_session_sample_rate: f64,
@@ -58,7 +52,8 @@ struct Target {
     max_stopped: f64,
     max_stack: ByteSize,
     max_processes: usize,
-    stops: Stops,
+    #[serde(with = "Stops")]
+    stops: message::Stops,
 }
 
 /// The service that the configuration names; what it leaves out is taken from the process's environment.
@@ -75,24 +70,20 @@ pub struct ServiceNames {
     pub release: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The names of [`message::Mode`] in the configuration.
+#[derive(Deserialize)]
+#[serde(remote = "message::Mode", rename_all = "snake_case")]
 enum Mode {
-    #[default]
     Wall,
     Cpu,
 }
 
-/// Which running threads are stopped to be sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The names of [`message::Stops`] in the configuration.
+#[derive(Deserialize)]
+#[serde(remote = "message::Stops", rename_all = "kebab-case")]
 enum Stops {
-    /// Those that stay in their own code, where the kernel permits no perf events.
-    #[default]
     UserBound,
-    /// None.
     Never,
-    /// All, and perf events are not tried.
     Always,
 }
 
@@ -151,7 +142,7 @@ impl Default for Target {
             cgroup: None,
             container: None,
             rate: settings.rate_hertz,
-            mode: Mode::default(),
+            mode: settings.mode,
             profile_lifecycle: Lifecycle::default(),
             start_on_launch: true,
             profile_session_sample_rate: 1.0,
@@ -160,7 +151,7 @@ impl Default for Target {
             max_stopped: settings.max_stopped,
             max_stack: ByteSize::new(settings.max_stack as u64),
             max_processes: settings.max_processes,
-            stops: Stops::default(),
+            stops: settings.stops,
         }
     }
 }
@@ -211,7 +202,7 @@ pub struct Settings {
 pub struct TargetSettings {
     /// Its name in the configuration.
     pub name: String,
-    /// Which processes.
+    /// Which processes belong to it.
     pub select: Select,
     /// How they are sampled.
     pub sampling: message::Settings,
@@ -244,172 +235,6 @@ impl Settings {
     /// Every rule that is broken, each with its position.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
-    }
-}
-
-impl Config {
-    fn check(self, section: &Section) -> Result<Settings, Problems> {
-        let mut checker = Checker { section, problems: Vec::new() };
-        if self.targets.is_empty() {
-            let hint = "name one: targets: {app: {executable: /usr/bin/app}}";
-            checker.broken("targets", "there is nothing to sample", hint);
-        }
-        let targets: Vec<_> = self.targets.into_iter().map(|(name, target)| target.check(name, &mut checker)).collect();
-        if self.export_interval.is_zero() {
-            checker.broken("export_interval", "must be longer than 0s", "the default is 5s");
-        }
-        if self.max_pending_bytes.get() == 0 {
-            checker.broken("max_pending_bytes", "must be more than 0", "the default is 32MiB");
-        }
-        if self.control.max_connections == 0 {
-            checker.broken("control.max_connections", "must be at least 1", "enabled: false switches control off");
-        }
-        let traces = targets.iter().any(|target| target.lifecycle == Lifecycle::Trace);
-        if traces && !self.control.enabled {
-            let message = "profile_lifecycle: trace needs it, since spans are announced there";
-            checker.broken("control.enabled", message, "leave it at true");
-        }
-        let required = traces || self.control.socket.is_some();
-        let socket = self.control.socket.unwrap_or_else(default_path);
-        if socket.as_os_str().len() > MAX_SOCKET_PATH {
-            let message = format!("a socket's path has at most {MAX_SOCKET_PATH} bytes");
-            checker.broken("control.socket", &message, "choose a shorter one");
-        }
-        let control = ControlSettings { socket, required, max_connections: self.control.max_connections };
-        let symbolizer = profbridge_symbolizer::Settings {
-            cache_bytes: self.symbolize.cache.as_usize(),
-            debug_folders: self.symbolize.debug_folders,
-            dwarf: self.symbolize.dwarf,
-            fuse: self.symbolize.fuse,
-            ..profbridge_symbolizer::Settings::default()
-        };
-        let insert = self.resource.insert.check(section, "resource.insert", &mut checker.problems);
-        Problems::check(checker.problems)?;
-        Ok(Settings {
-            insert,
-            targets,
-            export_interval: self.export_interval.get(),
-            max_pending_bytes: self.max_pending_bytes.get(),
-            realtime: self.priority == Priority::Realtime,
-            control: self.control.enabled.then_some(control),
-            symbolizer: self.symbolize.enabled.then_some(symbolizer),
-            max_wait: self.symbolize.max_wait.get(),
-        })
-    }
-}
-
-/// Parses the text of a selection.
-type ByText = fn(String) -> Select;
-
-struct Checker<'a> {
-    section: &'a Section,
-    problems: Vec<Problem>,
-}
-
-impl Checker<'_> {
-    fn broken(&mut self, path: &str, message: &str, hint: &str) {
-        self.problems.push(self.section.problem(path, message, hint));
-    }
-}
-
-impl Target {
-    fn check(self, name: String, checker: &mut Checker<'_>) -> TargetSettings {
-        let at = format!("targets.\"{name}\"");
-        let path = |key: &str| format!("{at}.{key}");
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            checker.broken(&at, "a target's name has 1 to 64 letters, digits, `_`, `.` and `-`", "rename it");
-        }
-        let mut selects = Vec::new();
-        if let Some(pid) = self.pid {
-            if pid == 0 {
-                checker.broken(&path("pid"), "a process id is 1 or more", "");
-            }
-            selects.push(Select::Pid(pid));
-        }
-        if let Some(command) = self.command {
-            if command.first().is_none_or(String::is_empty) {
-                checker.broken(&path("command"), "a command starts with a program", "command: [python3, app.py]");
-            }
-            if command.iter().any(|argument| argument.contains('\0')) {
-                checker.broken(&path("command"), "an argument holds no zero byte", "");
-            }
-            selects.push(Select::Command(command.into_iter().map(OsString::from).collect()));
-        }
-        let texts: [(&str, Option<String>, ByText); 4] = [
-            ("executable", self.executable, Select::Executable),
-            ("command_line", self.command_line, Select::CommandLine),
-            ("cgroup", self.cgroup, Select::ControlGroup),
-            ("container", self.container, Select::Container),
-        ];
-        for (key, text, select) in texts {
-            let Some(text) = text else { continue };
-            if text.is_empty() || text.len() > 4096 {
-                checker.broken(&path(key), "has 1 to 4096 bytes", "");
-            }
-            if key == "container" && !(text.len() >= MIN_CONTAINER && text.bytes().all(|c| c.is_ascii_hexdigit())) {
-                let message = "a container's id has at least 12 hexadecimal digits";
-                checker.broken(&path(key), message, "docker ps shows 12, docker inspect all");
-            }
-            if key == "cgroup" && !text.starts_with('/') {
-                let hint = "such as /system.slice/app.service, see /proc/PID/cgroup";
-                checker.broken(&path(key), "a control group's path starts with a slash", hint);
-            }
-            selects.push(select(text));
-        }
-        if selects.len() != 1 {
-            let message = match selects.len() {
-                0 => "says of no process that it is meant",
-                _ => "says in several ways which process is meant",
-            };
-            let hint = "one of pid, command, executable, command_line, cgroup, container";
-            checker.broken(&at, message, hint);
-        }
-        let mut within = |key: &str, value: f64, low: f64, high: f64, rule: &str| {
-            // NaN is in no range.
-            if !(low..=high).contains(&value) {
-                checker.broken(&path(key), rule, "");
-            }
-        };
-        within("rate", self.rate, 1.0, 1000.0, "is from 1 to 1000 samples in a second");
-        within("profile_session_sample_rate", self.profile_session_sample_rate, 0.0, 1.0, "is from 0 to 1");
-        within("max_cpu", self.max_cpu, 0.001, 1.0, "is a share of one core, from 0.001 to 1");
-        within("max_stopped", self.max_stopped, 0.0001, 1.0, "is a share of time, from 0.0001 to 1");
-        if !((4 << 10)..=(64 << 20)).contains(&self.max_stack.get()) {
-            checker.broken(&path("max_stack"), "is from 4KiB to 64MiB", "the default is 256KiB");
-        }
-        if !(1..=10_000).contains(&self.max_processes) {
-            checker.broken(&path("max_processes"), "is from 1 to 10000", "the default is 64");
-        }
-        let explicit = checker.section.has(&path("start_on_launch")) && self.start_on_launch;
-        if explicit && self.profile_lifecycle == Lifecycle::Trace {
-            let message = "has no meaning with profile_lifecycle: trace, where spans start the profiler";
-            checker.broken(&path("start_on_launch"), message, "leave it out");
-        }
-        TargetSettings {
-            select: selects.pop().unwrap_or(Select::Pid(0)),
-            sampling: message::Settings {
-                rate_hertz: self.rate,
-                mode: match self.mode {
-                    Mode::Wall => message::Mode::Wall,
-                    Mode::Cpu => message::Mode::Cpu,
-                },
-                max_cpu: self.max_cpu,
-                max_stopped: self.max_stopped,
-                max_stack: self.max_stack.as_usize(),
-                max_processes: self.max_processes,
-                stops: match self.stops {
-                    Stops::UserBound => message::Stops::UserBound,
-                    Stops::Never => message::Stops::Never,
-                    Stops::Always => message::Stops::Always,
-                },
-            },
-            lifecycle: self.profile_lifecycle,
-            start_on_launch: self.start_on_launch,
-            session_sample_rate: self.profile_session_sample_rate,
-            names: self.service,
-            name,
-        }
     }
 }
 

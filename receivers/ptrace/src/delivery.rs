@@ -13,20 +13,20 @@ use profbridge_net::Shutdown;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::problems::Seldom;
+use crate::problems::RateLimit;
 
 /// For how long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows
 /// under memory pressure. It is offered without end while the queue of an exporter is full: the destination may be away
 /// for minutes, and samples wait here as long as there is room for them.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
-/// The same during a shutdown, which has one deadline for all.
+/// The same during a shutdown, whose deadline is the same for all components.
 const RETRY_FOR_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The entrance of the delivery. After this is dropped, the task ends when everything is delivered.
+/// The sending side of the delivery. After this is dropped, the task ends when everything is delivered.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     /// Bounded by `limit`, in bytes, and not by number: all processes may be due in the same moment.
@@ -34,11 +34,11 @@ pub(crate) struct Delivery {
     intake: Intake,
     waiting: Arc<AtomicU64>,
     limit: u64,
-    warned: Seldom,
+    warned: RateLimit,
 }
 
 impl Delivery {
-    /// The entrance, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
+    /// Makes the sending side, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
     pub(crate) fn new(
         intake: Intake,
         telemetry: TransportTelemetry,
@@ -55,7 +55,7 @@ impl Delivery {
                 counted.fetch_sub(bytes, Ordering::Relaxed);
             }
         };
-        (Self { sender, intake, waiting, limit, warned: Seldom::default() }, task)
+        (Self { sender, intake, waiting, limit, warned: RateLimit::default() }, task)
     }
 
     /// Accepts a batch, or counts it as lost if too much waits.

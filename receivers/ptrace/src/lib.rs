@@ -6,13 +6,13 @@
 //! control socket --requests-----------+      lifecycle: who is sampled, and when
 //! ```
 //!
-//! Laws that hold here:
+//! Rules:
 //!
-//! * The sampler process alone looks at targets. What it says about one may have been made up by that target: it is
-//!   believed about that target only, and every table that it can fill has a bound.
-//! * Nothing vanishes: what the pipelines do not take within a bounded time is counted under a reason.
-//! * Who may be sampled is the configuration's business alone. The control socket starts and stops, no more.
-//! * The state machines ([`lifecycle`], [`spans`], [`session`]) touch neither clock nor socket.
+//! * Only the sampler process looks at targets. What it reports of a target may have been forged by that target: it
+//!   affects that target only, and every table that it can fill has a bound.
+//! * Nothing is lost unnoticed: what the pipelines do not take within a bounded time is counted with a reason.
+//! * Only the configuration decides who may be sampled. The control socket only starts and stops the sampling.
+//! * The state machines ([`lifecycle`], [`spans`], [`session`]) read no clock and use no socket.
 
 #![cfg(target_os = "linux")]
 

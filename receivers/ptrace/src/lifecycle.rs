@@ -98,7 +98,7 @@ impl Lifecycle {
 
     /// A request to start the profiler.
     pub fn start(&mut self) -> Outcome {
-        // The session's decision comes first (profiles specification, "Manual mode", "Trace mode").
+        // Whether the session is sampled is checked first (profiles specification, "Manual mode", "Trace mode").
         match (self.sampled, self.mode, self.running) {
             (false, ..) => Outcome::Nothing(Why::NotSampled),
             (true, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),

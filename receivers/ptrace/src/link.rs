@@ -8,13 +8,13 @@ use tokio::sync::mpsc;
 /// unread hangs.
 const COMMANDS: usize = 4096;
 
-/// How many notices may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest
-/// samples and counts them.
+/// How many events may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest samples
+/// and counts them.
 const NOTICES: usize = 32;
 
 /// What the driver receives.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum FromSampler {
     /// An event of the sampler process.
     Event(Box<Event>),
     /// The sampler process has ended: `None` if it was asked to, else how it ended, for a person.
@@ -25,7 +25,7 @@ pub(crate) enum Heard {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) heard: mpsc::Receiver<Heard>,
+    pub(crate) heard: mpsc::Receiver<FromSampler>,
 }
 
 /// Starts a sampler process. The error says why that failed, for a person.
@@ -61,11 +61,11 @@ fn launch(options: StartOptions) -> Result<Link, String> {
     Ok(Link { commands, heard })
 }
 
-fn translate(notice: Notice) -> Heard {
+fn translate(notice: Notice) -> FromSampler {
     match notice {
-        Notice::Event(event) => Heard::Event(Box::new(event)),
-        Notice::Ended(Ending::Stopped) => Heard::Ended(None),
-        Notice::Ended(ending) => Heard::Ended(Some(match ending {
+        Notice::Event(event) => FromSampler::Event(Box::new(event)),
+        Notice::Ended(Ending::Stopped) => FromSampler::Ended(None),
+        Notice::Ended(ending) => FromSampler::Ended(Some(match ending {
             Ending::Stopped | Ending::Unknown => "it ended".to_owned(),
             Ending::Exited(code) => format!("it ended with code {code}"),
             Ending::Killed(signal) => format!("signal {signal} ended it"),

@@ -11,12 +11,12 @@ const MAX_REMEMBERED: usize = 4096;
 
 /// The problems that were logged.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct ReportedProblems {
     hashes: HashSet<u64>,
     hasher: RandomState,
 }
 
-impl Said {
+impl ReportedProblems {
     /// Remembers a problem. Returns whether it was new.
     pub(crate) fn is_news(&mut self, what: impl Hash) -> bool {
         let hash = self.hasher.hash_one(what);
@@ -32,11 +32,11 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// Lets a recurring problem be logged once a minute.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub(crate) struct RateLimit {
     said: Option<Instant>,
 }
 
-impl Seldom {
+impl RateLimit {
     /// Whether the problem may be logged now. If so, that counts as done.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= PAUSE);
@@ -54,7 +54,7 @@ mod tests {
     /// Guarantees: a recurring problem is logged at once and then once a minute.
     #[test]
     fn seldom() {
-        let (mut seldom, start) = (Seldom::default(), Instant::now());
+        let (mut seldom, start) = (RateLimit::default(), Instant::now());
         let due: Vec<u64> = (0..150).filter(|&s| seldom.is_due(start + Duration::from_secs(s))).collect();
         assert_eq!(due, [0, 60, 120]);
     }
@@ -62,7 +62,7 @@ mod tests {
     /// Guarantees: a problem is new only once, and the number of those that are remembered is bounded.
     #[test]
     fn once() {
-        let mut said = Said::default();
+        let mut said = ReportedProblems::default();
         assert!(said.is_news((1, "a")) && !said.is_news((1, "a")) && said.is_news((2, "a")));
         for n in 0..10_000 {
             said.is_news((n, "b"));

@@ -1,7 +1,8 @@
 //! Starts the receiver: the sampler process, the control socket, and the driver that connects them with the pipelines.
 
-use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_symbolizer::Symbolizer;
 use tokio::net::UnixListener;
@@ -9,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::config::{ControlSettings, Settings};
-use crate::control::server::{Heard, Server};
+use crate::control::server::{ControlEvent, Server};
 use crate::control::socket::Socket;
 use crate::delivery::Delivery;
 use crate::driver::{Driver, Parts};
@@ -48,7 +49,7 @@ impl Ptrace {
 }
 
 impl Receiver for Ptrace {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         let launch = link::real(self.settings.realtime);
         Box::pin(start(self.settings, context, launch, resource::host_name()))
     }
@@ -60,7 +61,7 @@ pub(crate) async fn start(
     context: ReceiverContext,
     mut launch: Launch,
     host: String,
-) -> Result<Running, StartError> {
+) -> Result<RunningReceiver, StartError> {
     for target in &settings.targets {
         if let Some(warning) = target.sampling.stops.warning() {
             tracing::warn!("{}: targets.{}: {warning}", context.id, target.name);
@@ -77,7 +78,8 @@ pub(crate) async fn start(
     let transport = context.telemetry.transport("sampler");
     let limit = crate::driver::delivery_limit(&settings);
     let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
-    let parts = Parts { id: context.id, intake: context.next, host, symbolizer, delivery, launch };
+    let parts =
+        Parts { id: context.id, intake: context.next, host, identity: context.identity, symbolizer, delivery, launch };
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {
@@ -99,10 +101,10 @@ pub(crate) async fn start(
         }
         drop(server_task);
     });
-    Ok(Running { addresses: Vec::new(), stopped })
+    Ok(RunningReceiver { addresses: Vec::new(), stopped })
 }
 
-fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<Heard>) -> Result<Option<Server>, StartError> {
+fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<ControlEvent>) -> Result<Option<Server>, StartError> {
     let made = Socket::listen(&control.socket)
         .map_err(|error| error.to_string())
         .and_then(|(socket, listener)| Ok((socket, UnixListener::from_std(listener).map_err(|e| e.to_string())?)));

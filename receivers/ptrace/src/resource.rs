@@ -9,6 +9,8 @@ mod time;
 
 use std::borrow::Cow;
 
+use profbridge_identity::{Identity, Rules};
+use profbridge_model::Builder;
 use profbridge_sampler::message::Process;
 use profbridge_wire::otlp::environment;
 
@@ -26,14 +28,14 @@ const MAX_TEXT: usize = 4096;
 /// The longest key from a process's environment that is passed on, in bytes; a longer one is no sensible name.
 const MAX_KEY: usize = 256;
 
-/// So many attributes of a process's environment are passed on beyond those that have a meaning here.
+/// How many attributes of a process's environment are passed on besides those that have a meaning here.
 const MAX_PASSED: usize = 64;
 
-/// What these may take, keys and values, in bytes. They are part of each batch.
+/// How large these may be together, keys and values, in bytes. They are part of each batch.
 const MAX_PASSED_BYTES: usize = 16 << 10;
 
-/// Attributes, and beginnings of attributes, that say what is observed here: a process's environment has no say in
-/// them, also where they are not set. `deployment.environment` is the former name of `deployment.environment.name`.
+/// Attributes, and prefixes of attributes, that describe what is observed here. A process's environment cannot set
+/// them, not even where they are missing. `deployment.environment` is the former name of `deployment.environment.name`.
 const OWN: [&str; 9] = [
     "process.",
     "container.id",
@@ -111,6 +113,18 @@ pub fn describe(
         })
     });
     Described { attributes: resource.0, complaint }
+}
+
+/// Who a process with these attributes is in its chunks: what the processors make of its resource.
+#[must_use]
+pub fn identity(rules: &Rules, attributes: &[Attribute]) -> Option<Identity> {
+    let mut builder = Builder::new();
+    let attributes: Vec<_> = attributes.iter().map(|attribute| (&*attribute.key, attribute.value.any())).collect();
+    builder.resource(&attributes);
+    builder.sample(None, None, None, &[0], &[]);
+    let batch = builder.finish().ok()?;
+    let resource = &batch.resources().first()?.resource;
+    Some(rules.identify(batch.dictionary(), resource.attributes.iter(), None))
 }
 
 /// The name of this host, as `host.name` (opentelemetry semantic conventions: what `hostname` says).

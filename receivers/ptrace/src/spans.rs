@@ -32,7 +32,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether this includes a process of a target.
+    /// Whether this scope includes the process `pid` of a target.
     #[must_use]
     pub fn covers(self, target: TargetId, pid: u32) -> bool {
         match self {

@@ -67,6 +67,44 @@ fn python() {
     assert_eq!(spans(&heard.join().unwrap()[0]), [true, false]);
 }
 
+/// Guarantees: the Python client's event processor puts what profbridge says into a transaction's contexts, leaves a
+/// profiler that is there, and lets other events be.
+#[test]
+fn python_links_transactions() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        for line in BufReader::new(stream.try_clone().unwrap()).split(b'\n') {
+            asked.push(Request::read(&line.unwrap()).unwrap());
+            let answer = Response {
+                ok: true,
+                profiler_id: Some("9ec79c33ec9942ab8353589fcb2e04dc".to_owned()),
+                thread_id: Some("4711".to_owned()),
+                ..Response::default()
+            };
+            stream.write_all(format!("{}\n", serde_json::to_string(&answer).unwrap()).as_bytes()).unwrap();
+        }
+        asked
+    });
+    let script = "import sys\n\
+                  from profbridge_spans import Announcer\n\
+                  with Announcer(sys.argv[1]) as spans:\n    \
+                      made = spans.link({'type': 'transaction', 'contexts': {'trace': {'op': 'http'}}})\n    \
+                      assert made['contexts'] == {'trace': {'op': 'http', 'data': {'thread.id': '4711'}}, \
+                          'profile': {'profiler_id': '9ec79c33ec9942ab8353589fcb2e04dc'}}, made\n    \
+                      own = spans.link({'type': 'transaction', 'contexts': {'profile': {'profiler_id': 'own'}}})\n    \
+                      assert own['contexts'] == {'profile': {'profiler_id': 'own'}}, own\n    \
+                      assert spans.link({'message': 'x'}) == {'message': 'x'}\n";
+    let status = Command::new("python3").arg("-c").arg(script).arg(&path).current_dir(examples()).status().unwrap();
+    assert!(status.success());
+    let asked = answering.join().unwrap();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert!(asked.iter().all(|request| matches!(request, Request::Profiler(choice) if choice.thread.is_some())));
+}
+
 /// Guarantees: the Python client does nothing, and fails nothing, where no profbridge runs.
 #[test]
 fn python_alone() {

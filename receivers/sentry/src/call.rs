@@ -216,7 +216,7 @@ impl Work {
         }
         if form == Form::Envelope {
             let content_encoding = coding.content_encoding();
-            envelope.received = Some(envelope::Received { body: came, content_encoding });
+            envelope.received = Some(envelope::Received { body: came, content_encoding, changed: false });
         }
         Ok((envelope, event_id))
     }

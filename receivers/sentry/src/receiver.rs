@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use profbridge_engine::clock::Clock;
-use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
 use profbridge_net::body::BodyLimits;
 use tokio::sync::Semaphore;
@@ -43,12 +44,12 @@ impl Sentry {
 }
 
 impl Receiver for Sentry {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(start(self.settings, context))
     }
 }
 
-async fn start(settings: Settings, context: ReceiverContext) -> Result<Running, StartError> {
+async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let server = HttpServer {
         transport: "http",
@@ -69,5 +70,5 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<Running, 
     let service = Service { caller, clock: Clock::system(), rest };
     let service = service_fn(move |request| service.clone().answer(request));
     let (address, stopped) = server.listen(service, &context).await?;
-    Ok(Running { addresses: vec![("http", address)], stopped })
+    Ok(RunningReceiver { addresses: vec![("http", address)], stopped })
 }

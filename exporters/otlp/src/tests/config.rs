@@ -59,44 +59,6 @@ fn defaults() {
     assert_eq!(settings.host, "collector:4317");
 }
 
-/// Guarantees: what cannot work is refused with the rule and where it is broken, every problem at once, and no secret
-/// is shown.
-#[test]
-fn problems_name_the_rule() {
-    for (kind, yaml, rule) in [
-        ("otlp", "", "the key `endpoint` is missing"),
-        ("otlp", "{endpoint: 'ftp://collector'}", "the scheme is not http, https or dns"),
-        ("otlp", "{endpoint: 'collector:4317/v1'}", "gRPC has no path"),
-        ("otlp", "{endpoint: 'c:1', profiles_endpoint: 'http://c'}", "there is no such key for it"),
-        ("otlp", "{endpoint: 'c:1', protocol: http/json}", "unknown value"),
-        ("otlp", "{endpoint: 'c:1', compression: snappy}", "unknown value"),
-        ("otlp", "{endpoint: 'c:1', max_request_bytes: 12}", "limited to 1024 to 2147483647 bytes"),
-        ("otlp", "{endpoint: 'c:1', max_request_bytes: 3GiB}", "limited to 1024 to 2147483647 bytes"),
-        ("otlp", "{endpoint: 'c:1', timeout: 0s}", "without time"),
-        ("otlp", "{endpoint: 'c:1', headers: {'a b': x}}", "no name of a header"),
-        ("otlp", "{endpoint: 'c:1', headers: {content-type: x}}", "written by the exporter itself"),
-        ("otlp", "{endpoint: 'c:1', headers: {grpc-timeout: 1S}}", "written by the exporter itself"),
-        ("otlp", "{endpoint: 'c:1', headers: {token-bin: x}}", "binary metadata"),
-        ("otlp", "{endpoint: 'c:1', headers: {token: \"hush\\nhush\"}}", "characters that headers cannot have"),
-        ("otlp", "{endpoint: 'c:1', max_request_size: 1}", "unknown key `max_request_size`"),
-        ("otlp_http", "", "the key `endpoint` is missing"),
-        ("otlp_http", "{endpoint: 'collector:4318'}", "does not begin with http:// or https://"),
-        ("otlp_http", "{endpoint: 'http://'}", "the host is missing"),
-        ("otlp_http", "{endpoint: 'http:///base'}", "the host is missing"),
-        ("otlp_http", "{endpoint: 'http://:4318'}", "endpoint cannot be used"),
-        ("otlp_http", "{endpoint: 'http://c d'}", "it is not a URL"),
-        ("otlp_http", "{endpoint: 'http://c:99999'}", "the port"),
-        ("otlp_http", "{endpoint: 'http://c?token=hush'}", "a query belongs into `profiles_endpoint`"),
-        ("otlp_http", "{profiles_endpoint: 'http://user:hush@c/'}", "user information belongs into a header"),
-    ] {
-        let text = problems(kind, yaml);
-        assert!(text.contains(rule), "{yaml}: {text}");
-        assert!(!text.contains("hush"), "{yaml}: {text}");
-    }
-    let all = problems("otlp", "{endpoint: 'ftp://c', timeout: 0s, headers: {te: trailers}}");
-    assert!(all.contains("3 errors"), "{all}");
-}
-
 /// Guarantees: settings that cannot be printed with their headers.
 #[test]
 fn secrets_do_not_print() {

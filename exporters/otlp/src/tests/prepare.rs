@@ -21,7 +21,7 @@ fn conserves() {
 /// Guarantees: each key that says what requests are like has its effect; what they are then, the codec's tests say.
 #[test]
 fn every_key() {
-    let came = received(&batch(&[2000]), &EncodeOptions::default());
+    let came = decoded(otlp::encode(&batch(&[2000]), &EncodeOptions::default()));
     let prepared = |more: &str| {
         let exporter = exporter(Protocol::Grpc, &format!("{{endpoint: 'c:1', {more}}}"));
         exporter.prepare(&came.clone().into(), ManualClock::default().now())
@@ -40,7 +40,7 @@ fn every_key() {
 
     let references = EncodeOptions { references: true, ..EncodeOptions::default() };
     let whole = otlp::split(&with_ids(&batch(&[200])), 1024, &EncodeOptions::default()).next().unwrap();
-    let by_reference = received(&whole, &references);
+    let by_reference = decoded(otlp::encode(&whole, &references));
     let body = |more: &str| {
         let exporter = exporter(Protocol::Grpc, &format!("{{endpoint: 'c:1', compression: none, {more}}}"));
         requests(&exporter, &by_reference.clone().into()).remove(0).body

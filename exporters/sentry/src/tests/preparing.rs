@@ -1,7 +1,8 @@
 use profbridge_engine::component::Exporter;
 use profbridge_engine::testing::{ManualClock, check_prepare, telemetry};
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Reason, Telemetry};
-use profbridge_wire::sentry::{envelope, relay_rules};
+use profbridge_relay_rules::validate_json;
+use profbridge_wire::sentry::envelope;
 use serde_json::{Value, json};
 
 use super::server::{Reply, Server};
@@ -17,7 +18,7 @@ async fn an_envelope() {
     let received = &server.received()[0];
     let envelope = received.envelope();
     let [item] = &envelope.items[..] else { panic!("one item") };
-    relay_rules::validate_json(item.payload.plain().unwrap()).unwrap();
+    validate_json(item.payload.plain().unwrap()).unwrap();
     let header: Value = serde_json::from_slice(&item.header).unwrap();
     let chunk = received.item("profile_chunk");
     let platform = chunk["platform"].as_str().unwrap();

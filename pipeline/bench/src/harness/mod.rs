@@ -14,6 +14,7 @@ pub mod children;
 pub mod control;
 pub mod count;
 pub mod footprint;
+pub mod forward;
 pub mod load;
 pub mod memory;
 pub mod memory_bounds;

@@ -12,43 +12,12 @@ pub struct CanonicalSample {
     /// The thread.
     pub thread_id: String,
     /// Leaf first; empty for an idle thread.
-    pub stack: Vec<CanonicalFrame>,
+    pub stack: Vec<Frame>,
 }
 
-/// What identifies a frame to a reader.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CanonicalFrame {
-    /// The function's name.
-    pub function: Option<String>,
-    /// The module.
-    pub module: Option<String>,
-    /// The source file.
-    pub filename: Option<String>,
-    /// The line.
-    pub lineno: Option<u32>,
-    /// The column.
-    pub colno: Option<u32>,
-    /// The source file, where it is an absolute path.
-    pub abs_path: Option<String>,
-    /// The binary or assembly.
-    pub package: Option<String>,
-    /// Whether it is the application's own code.
-    pub in_app: Option<bool>,
-}
-
-impl From<&Frame> for CanonicalFrame {
-    fn from(frame: &Frame) -> Self {
-        Self {
-            function: frame.function.clone(),
-            module: frame.module.clone(),
-            filename: frame.filename.clone(),
-            lineno: frame.lineno,
-            colno: frame.colno,
-            abs_path: frame.abs_path.clone(),
-            package: frame.package.clone(),
-            in_app: frame.in_app,
-        }
-    }
+/// What identifies a frame to a reader: all but its place in memory and its language.
+fn identifying(frame: &Frame) -> Frame {
+    Frame { instruction_addr: None, platform: None, ..frame.clone() }
 }
 
 /// The debug ids of the images of `chunk`.
@@ -58,9 +27,9 @@ pub fn debug_ids(chunk: &Chunk) -> BTreeSet<&str> {
 
 /// The samples of `chunk` as a sorted multiset. A broken index stands as an empty stack or a missing frame.
 pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
-    let stack = |id: usize| -> Vec<CanonicalFrame> {
+    let stack = |id: usize| -> Vec<Frame> {
         let indices = chunk.profile.stacks.get(id).map_or(&[][..], Vec::as_slice);
-        indices.iter().filter_map(|&frame| chunk.profile.frames.get(frame)).map(CanonicalFrame::from).collect()
+        indices.iter().filter_map(|&frame| chunk.profile.frames.get(frame)).map(identifying).collect()
     };
     let mut samples: Vec<_> = chunk
         .profile

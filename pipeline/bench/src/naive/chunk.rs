@@ -108,7 +108,7 @@ pub struct ThreadMetadata {
 }
 
 /// One frame: one line entry of a location.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frame {
     /// The function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

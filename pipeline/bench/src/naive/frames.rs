@@ -244,7 +244,8 @@ fn is_absolute(path: &str) -> bool {
     path.starts_with('/')
 }
 
-fn basename(path: &str) -> &str {
+/// The last part of a path. The control's own: it shares nothing with the conversion that it is compared with.
+pub(crate) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -29,9 +29,10 @@ mod tests;
 
 use opentelemetry_proto::tonic::profiles::v1development::{Location, ProfilesDictionary};
 
-pub use canonical::{CanonicalFrame, CanonicalSample, attributed_us, canonical, debug_ids, difference};
+pub use canonical::{CanonicalSample, attributed_us, canonical, debug_ids, difference};
 pub use chunk::Chunk;
 pub use encode::{envelope, gzip, json};
+pub(crate) use frames::basename;
 pub use identity::Identity;
 
 use crate::ExportProfilesServiceRequest;

@@ -79,7 +79,7 @@ fn owner(profile: &Profile, stack: usize) -> Option<(&str, &str)> {
     let frames: Vec<&Frame> = profile.stacks[stack].iter().map(|&frame| &profile.frames[frame]).collect();
     let own = |frame: &&&Frame| frame.in_app == Some(true) && frame.platform.is_none();
     let frame = frames.split_last()?.1.iter().find(own)?;
-    let file = || frame.package.as_deref().map_or("", |package| package.rsplit('/').next().unwrap_or(package));
+    let file = || frame.package.as_deref().map_or("", |package| super::basename(package));
     Some((frame.module.as_deref().unwrap_or_else(file), frame.function.as_deref().unwrap_or("")))
 }
 

@@ -257,7 +257,7 @@ impl Code {
 }
 
 fn binaries(rng: &mut Rng, executable: &str) -> Vec<Binary> {
-    let executable = executable.rsplit('/').next().unwrap_or(executable);
+    let executable = crate::naive::basename(executable);
     let mut binary = |file: &str, start: u64, size: u64| Binary {
         file: file.to_owned(),
         gnu_id: names::hex(rng, 20),

@@ -233,7 +233,7 @@ impl Process {
             text("deployment.environment.name", "production"),
             text("container.id", &self.container),
             attribute("process.pid", Value::Int(self.pid)),
-            text("process.executable.name", self.executable.rsplit('/').next().unwrap_or_default()),
+            text("process.executable.name", crate::naive::basename(&self.executable)),
             text("process.executable.path", &self.executable),
             text("host.name", host),
         ];

@@ -7,8 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use crate::Failure;
-use crate::files::STANDARD;
-use crate::terminal::shown;
+use crate::terminal::{STANDARD, shown};
 
 /// Reads a file of at most `limit` bytes.
 pub(super) fn read(path: &Path, limit: usize) -> Result<Bytes, Failure> {

@@ -4,16 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_model::Telemetry;
 use profbridge_wire::folded::{Folded, Threads};
 
 use super::Tally;
 use super::settings::Settings;
 use crate::args::{ConvertArgs, Format};
 use crate::destination::{self, Destination};
-use crate::files::{self, STANDARD, write_file};
-use crate::output::{Envelopes, Otlp, Place};
-use crate::terminal::{self, shown};
+use crate::files::{self, write_file};
+use crate::output::{EnvelopeDestination, Envelopes, Otlp};
+use crate::terminal::{self, STANDARD, shown};
 use crate::{Failure, flamegraph};
 
 /// An output of one of the formats.
@@ -35,7 +35,9 @@ impl Output {
             files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
         }
         Ok(match format {
-            Format::Sentry => Self::Sentry(Box::new(Envelopes::open(place(path)?, &processor, &identity, chunk)?)),
+            Format::Sentry => {
+                Self::Sentry(Box::new(Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?))
+            }
             Format::Otlp => Self::Otlp(Otlp::open(path, &processor)?),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
             Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
@@ -47,10 +49,10 @@ impl Output {
             (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, report)?,
             (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope, report)?,
             (Self::Otlp(output), telemetry) => {
-                views(telemetry).into_iter().for_each(|profiles| output.take(profiles, report));
+                telemetry.into_profiles().into_iter().for_each(|profiles| output.take(profiles, report));
             }
             (Self::Stacks(output), telemetry) => {
-                views(telemetry).iter().for_each(|profiles| output.folded.add(profiles));
+                telemetry.profiles().for_each(|profiles| output.folded.add(profiles));
             }
         }
         Ok(())
@@ -115,33 +117,28 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
     }
 }
 
-fn views(telemetry: Telemetry) -> Vec<Profiles> {
-    match telemetry {
-        Telemetry::Profiles(profiles) => vec![profiles],
-        Telemetry::Envelope(envelope) => envelope.into_profiles().collect(),
-    }
-}
-
 /// Finds out whether envelopes can be written to a path.
-fn place(path: PathBuf) -> Result<Place, Failure> {
+fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
     match destination::format_of(&path) {
-        Some(format) if !path.is_dir() => Ok(Place::Files(Destination { path, format })),
+        Some(format) if !path.is_dir() => Ok(EnvelopeDestination::Files(Destination { path, format })),
         _ if path.exists() && !path.is_dir() => {
             let hint = "name a folder, or a file that ends with .envelope; other formats have `--to otlp|folded|svg`";
             let why = "is no folder, and envelopes are written into one";
             Err(Failure(format!("error: {} {why}\nhint: {hint}", shown(&path))))
         }
-        _ => Ok(Place::Folder(path)),
+        _ => Ok(EnvelopeDestination::Folder(path)),
     }
 }
 
 /// Says which envelopes were written.
 fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
     let Envelopes { files, forwarded, samples, synthesized, .. } = envelopes;
-    let place = match envelopes.place() {
-        Place::Folder(folder) => shown(folder),
-        Place::Files(destination) if files.len() > 1 => format!("{} and beside it", shown(&destination.path)),
-        Place::Files(destination) => shown(&destination.path),
+    let destination = match envelopes.destination() {
+        EnvelopeDestination::Folder(folder) => shown(folder),
+        EnvelopeDestination::Files(destination) if files.len() > 1 => {
+            format!("{} and beside it", shown(&destination.path))
+        }
+        EnvelopeDestination::Files(destination) => shown(&destination.path),
     };
     let made = files.len() as u64 - forwarded;
     let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
@@ -153,9 +150,9 @@ fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
     );
     match (made, forwarded) {
         (0, 0) => None,
-        (0, 1..) => Some(format!("wrote {}, {came}, to {place}", counted(*forwarded, "envelope"))),
-        (_, 0) => Some(format!("{converted} to {place}")),
-        _ => Some(format!("{converted}, and {forwarded} {came}, to {place}")),
+        (0, 1..) => Some(format!("wrote {}, {came}, to {destination}", counted(*forwarded, "envelope"))),
+        (_, 0) => Some(format!("{converted} to {destination}")),
+        _ => Some(format!("{converted}, and {forwarded} {came}, to {destination}")),
     }
 }
 

@@ -27,7 +27,7 @@ const LARGEST_PAGE: usize = 16 << 20;
 
 /// What the demo needs to know of a running pipeline.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningPipeline {
     /// Where it takes OTLP over HTTP.
     pub(super) endpoint: String,
     /// The folder into which it writes envelopes.
@@ -42,7 +42,7 @@ pub(super) struct Running {
     identity: Rules,
 }
 
-impl Running {
+impl RunningPipeline {
     /// The pipeline that runs with this configuration, or why the demo cannot use one.
     pub(super) async fn find(arguments: &ConfigArgs) -> Result<Self, String> {
         let config =

@@ -19,7 +19,7 @@ use crate::files::write_file;
 
 /// Writes envelopes as they become ready, each into a file of its own.
 pub(crate) struct Envelopes {
-    place: Place,
+    destination: EnvelopeDestination,
     chunk: Stage,
     encoder: sentry::Encoder,
     /// The files, each with its size in bytes.
@@ -32,7 +32,7 @@ pub(crate) struct Envelopes {
 }
 
 /// Where envelopes go.
-pub(crate) enum Place {
+pub(crate) enum EnvelopeDestination {
     /// Into a folder, which is made with the first of them.
     Folder(PathBuf),
     /// Into this file, and further ones beside it.
@@ -42,15 +42,20 @@ pub(crate) enum Place {
 impl Envelopes {
     /// An output for a place. `chunk` is the section of the processor that cuts, `identity` says who processes are and
     /// where their windows end, `settings` say how chunks are made.
-    pub(crate) fn open(place: Place, chunk: &Section, identity: &Rules, settings: Settings) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        destination: EnvelopeDestination,
+        chunk: &Section,
+        identity: &Rules,
+        settings: Settings,
+    ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
         let encoder = sentry::Encoder::new(settings);
-        Ok(Self { place, chunk, encoder, files: Vec::new(), forwarded: 0, samples: 0, synthesized: 0 })
+        Ok(Self { destination, chunk, encoder, files: Vec::new(), forwarded: 0, samples: 0, synthesized: 0 })
     }
 
     /// Where they go.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn destination(&self) -> &EnvelopeDestination {
+        &self.destination
     }
 
     /// Takes a batch.
@@ -92,9 +97,9 @@ impl Envelopes {
     }
 
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let path = match &self.place {
-            Place::Folder(folder) => folder.join(name),
-            Place::Files(destination) => destination.part(self.files.len() as u64 + 1),
+        let path = match &self.destination {
+            EnvelopeDestination::Folder(folder) => folder.join(name),
+            EnvelopeDestination::Files(destination) => destination.part(self.files.len() as u64 + 1),
         };
         let size = write_file(&path, |file| file.write_all(bytes))?;
         self.files.push((path, size));

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{Encoder, Options};
+use profbridge_codec::otlp::{Encoder, EncoderOptions};
 use profbridge_codec::{Encoded, Report};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
@@ -34,7 +34,7 @@ impl Otlp {
     /// An output that writes nothing before its end. `dedup` is the section of the processor that merges.
     pub(crate) fn open(path: PathBuf, dedup: &Section) -> Result<Self, Failure> {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY, dedup, &Rules::default())?;
-        let encoder = Encoder::new(Options::plain(usize::MAX));
+        let encoder = Encoder::new(EncoderOptions::plain(usize::MAX));
         Ok(Self { path, dedup, encoder, messages: Vec::new(), observations: 0 })
     }
 

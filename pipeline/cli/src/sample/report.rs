@@ -7,7 +7,7 @@ mod text;
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_sampler::message::{Mode, Rung, Status, Stops};
+use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_sampler::what_shows_more;
 
 use super::processes::ProcessShare;
@@ -126,19 +126,19 @@ impl Report<'_> {
     }
 
     fn list_waits(&self, out: &mut String, side: &Side) {
-        let places = side.places();
-        for place in places.iter().take(MOST_WAITS) {
+        let hotspots = side.hotspots();
+        for place in hotspots.iter().take(MOST_WAITS) {
             let time = format!("{} {:>10}", percent(place.nano, side.nano()), seconds(place.nano));
             let within = place.within.map(|number| format!(", called by {}", named(self.function(number))));
             let leaf = named(self.function(place.leaf));
             line(out, format_args!("  {time:>18}  {leaf}{}", within.unwrap_or_default()));
         }
-        if let Some(more) = places.len().checked_sub(MOST_WAITS).filter(|&more| more > 0) {
-            let rest: u64 = places.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
+        if let Some(more) = hotspots.len().checked_sub(MOST_WAITS).filter(|&more| more > 0) {
+            let rest: u64 = hotspots.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
             let time = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
             line(out, format_args!("  {time:>18}  in {more} more places"));
         }
-        let children = places.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
+        let children = hotspots.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
         let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
         if !self.followed && u128::from(children) * CHILDREN_PARTS > self.elapsed.as_nanos() {
             line(
@@ -176,11 +176,11 @@ impl Report<'_> {
             }
         }
         self.problems_of_sampling(&mut out);
-        let how = match status.rung {
-            Rung::None if self.lacked => {
+        let how = match status.level {
+            Level::None if self.lacked => {
                 "not sampled for lack of what perf events need; only the amount of their time is known"
             }
-            rung => rung.description(self.stops),
+            level => level.description(self.stops),
         };
         line(&mut out, format_args!("running threads: {how}"));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
@@ -204,7 +204,7 @@ impl Report<'_> {
         }
         if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.not_sampled_nano);
-            let more = what_shows_more(status.rung, self.stops).filter(|_| !self.lacked);
+            let more = what_shows_more(status.level, self.stops).filter(|_| !self.lacked);
             let more = more.map(|more| format!("; {more}")).unwrap_or_default();
             line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
@@ -236,7 +236,7 @@ impl Report<'_> {
         if of_ticks(status.missed_ticks) > MISSED_PERCENT {
             let missed = of_ticks(status.missed_ticks);
             // Events are the kernel's, and come all the same.
-            let what = if status.rung == Rung::None { "samples" } else { "looks at waiting threads" };
+            let what = if status.level == Level::None { "samples" } else { "looks at waiting threads" };
             line(
                 out,
                 format_args!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"),

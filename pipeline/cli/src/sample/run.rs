@@ -23,8 +23,8 @@ use super::progress::Look;
 use super::sampler::{Heard, Sampler};
 use super::shares::{Shares, printable};
 use super::signals::Interrupt;
-use super::sink::{Sink, Written};
 use super::stats::Stats;
+use super::writer::{Writer, Written};
 use crate::Failure;
 use crate::args::sampling::SampleArgs;
 use crate::destination::Destination;
@@ -95,7 +95,7 @@ pub(super) struct Run<'a> {
 #[derive(Default)]
 struct Output {
     destination: Option<Destination>,
-    sink: Option<Sink>,
+    writer: Option<Writer>,
     written: Written,
 }
 
@@ -291,9 +291,9 @@ impl<'a> Run<'a> {
         if let Some(complaint) = self.collector.attached(process) {
             self.say(&complaint);
         }
-        if self.output.sink.is_none() {
+        if self.output.writer.is_none() {
             let destination = self.output.destination.get_or_insert_with(|| Destination::of_process(pid));
-            self.output.sink = Some(Sink::open(destination, self.settings.mode)?);
+            self.output.writer = Some(Writer::open(destination, self.settings.mode)?);
         }
         Ok(())
     }
@@ -379,8 +379,8 @@ impl<'a> Run<'a> {
             self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         }
         self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
-        match &mut self.output.sink {
-            Some(sink) => sink.take(halves, &mut self.output.written),
+        match &mut self.output.writer {
+            Some(writer) => writer.take(halves, &mut self.output.written),
             None => Ok(()),
         }
     }

@@ -58,7 +58,7 @@ impl Stats {
 /// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
 fn add(total: &mut Status, status: &Status) {
     // The result of all is what the least of them is.
-    total.rung = if total.ticks == 0 { status.rung } else { total.rung.min(status.rung) };
+    total.level = if total.ticks == 0 { status.level } else { total.level.min(status.level) };
     total.ticks += status.ticks;
     total.missed_ticks += status.missed_ticks;
     total.lowered_ticks += status.lowered_ticks;

@@ -12,16 +12,16 @@ use prost::Message as _;
 use super::*;
 
 /// What the exporter `otlp` asks for by default, uncompressed.
-const DEFAULTS: Options = Options { fill_profile_id: true, ..Options::plain(64 << 20) };
+const DEFAULTS: EncoderOptions = EncoderOptions { fill_profile_id: true, ..EncoderOptions::plain(64 << 20) };
 
 /// The same in small messages.
-const SMALL: Options = Options { max_bytes: 1024, part_bytes: 1024, ..DEFAULTS };
+const SMALL: EncoderOptions = EncoderOptions { max_bytes: 1024, part_bytes: 1024, ..DEFAULTS };
 
-fn encoded(options: Options, telemetry: impl Into<Telemetry>) -> Encoded<Batch> {
+fn encoded(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Encoded<Batch> {
     Encoder::new(options).encode(&telemetry.into())
 }
 
-fn messages(options: Options, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
+fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
     encoded(options, telemetry).messages
 }
 
@@ -103,14 +103,14 @@ fn references_are_resolved() {
     };
     let inline = AnyValue::StringValue("checkout".to_owned());
     let resolved = ("service.name".to_owned(), false, Some(inline));
-    for options in [DEFAULTS, SMALL, Options::plain(64 << 20)] {
+    for options in [DEFAULTS, SMALL, EncoderOptions::plain(64 << 20)] {
         let messages = messages(options, profiles.clone());
         assert_eq!(messages.iter().map(|message| message.quantities.total()).sum::<u64>(), profiles.observations());
         for message in messages {
             assert_eq!(service(&request(&message)), resolved);
         }
     }
-    let kept = messages(Options { keep_references: true, ..DEFAULTS }, profiles.clone());
+    let kept = messages(EncoderOptions { keep_references: true, ..DEFAULTS }, profiles.clone());
     assert_eq!(kept[0].body, profiles.received.unwrap());
     let (key, by_reference, value) = service(&request(&kept[0]));
     assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
@@ -140,7 +140,7 @@ fn nothing_is_made_of_nothing() {
 #[test]
 fn ids_are_filled() {
     let without = received(&batch(&[2000]), &EncodeOptions::default());
-    let ids = |options: Options| -> BTreeSet<Vec<u8>> {
+    let ids = |options: EncoderOptions| -> BTreeSet<Vec<u8>> {
         messages(options, without.clone())
             .iter()
             .flat_map(|message| request(message).resource_profiles)
@@ -153,7 +153,7 @@ fn ids_are_filled() {
     assert_eq!(whole.len(), 1);
     assert_eq!(whole.first().unwrap().len(), 16);
     assert_eq!(ids(SMALL), whole);
-    assert_eq!(ids(Options { fill_profile_id: false, ..DEFAULTS }), [Vec::new()].into());
+    assert_eq!(ids(EncoderOptions { fill_profile_id: false, ..DEFAULTS }), [Vec::new()].into());
 
     let with = with_ids(&without);
     let kept = with.profiles().map(|profile| profile.profile_id.unwrap().to_vec()).collect::<BTreeSet<_>>();
@@ -176,12 +176,12 @@ fn payloads() {
         builder.sample(stack, None, None, &[1, 2], &[]);
         builder.finish().unwrap()
     };
-    let payload = |profiles: &Profiles, options: Options| {
+    let payload = |profiles: &Profiles, options: EncoderOptions| {
         let messages = messages(options, profiles.clone());
         request(&messages[0]).resource_profiles[0].scope_profiles[0].profiles[0].original_payload.clone()
     };
-    let asked = Options { original_payload: true, ..DEFAULTS };
-    let unchanged = Options { fill_profile_id: false, ..asked };
+    let asked = EncoderOptions { original_payload: true, ..DEFAULTS };
+    let unchanged = EncoderOptions { fill_profile_id: false, ..asked };
     // The bytes that come hold the payload, whatever its format: nobody but the sender decides what comes.
     let came = |format: &str| {
         let request = ExportProfilesServiceRequest::decode(&*encode(&made(""), &EncodeOptions::default()));
@@ -191,9 +191,9 @@ fn payloads() {
         decode(request.encode_to_vec().into(), &Limits::default()).unwrap().profiles
     };
     assert_eq!(payload(&came("jfr"), DEFAULTS), b"");
-    assert_eq!(payload(&came("jfr"), Options { fill_profile_id: false, ..DEFAULTS }), b"");
+    assert_eq!(payload(&came("jfr"), EncoderOptions { fill_profile_id: false, ..DEFAULTS }), b"");
     assert_eq!(payload(&made("jfr"), asked), b"", "not what came");
-    for options in [asked, unchanged, Options { part_bytes: 16, ..unchanged }] {
+    for options in [asked, unchanged, EncoderOptions { part_bytes: 16, ..unchanged }] {
         assert_eq!(payload(&came("jfr"), options), b"recording");
         for format in ["pprof", "PPROF", "application/x-pprof", ""] {
             assert_eq!(payload(&came(format), options), b"", "{format:?}");
@@ -243,7 +243,7 @@ fn forms() {
     for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
         let coding = Coding::parse(compression.content_encoding()).unwrap();
         for framed in [false, true] {
-            let body = messages(Options { compression, framed, ..DEFAULTS }, batch(&[20])).remove(0).body;
+            let body = messages(EncoderOptions { compression, framed, ..DEFAULTS }, batch(&[20])).remove(0).body;
             let message = if framed { delimited::frames(body).next().unwrap().unwrap() } else { body };
             assert_eq!(decompress(coding, message, 1 << 20).unwrap(), plain);
         }
@@ -255,7 +255,7 @@ fn forms() {
 #[test]
 fn finished_messages_are_cut() {
     let compression = Compression::ZSTD;
-    let message = messages(Options { compression, ..DEFAULTS }, batch(&[30_000, 20_000])).remove(0);
+    let message = messages(EncoderOptions { compression, ..DEFAULTS }, batch(&[30_000, 20_000])).remove(0);
     let whole = messages(DEFAULTS, batch(&[30_000, 20_000])).remove(0);
     for (limit, most) in [(100_000, 100_000), (64 << 20, whole.body.len() / 8 * 5)] {
         let Cut { messages, size, limit } = cut(message.body.clone(), compression, limit).unwrap();
@@ -290,7 +290,7 @@ proptest! {
         let now = testing::ManualClock::default().now();
         let profiles = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
         let encode = |limit: usize| {
-            encoded(Options { max_bytes: limit, part_bytes: limit, ..DEFAULTS }, profiles.clone())
+            encoded(EncoderOptions { max_bytes: limit, part_bytes: limit, ..DEFAULTS }, profiles.clone())
         };
         let (whole, parts) = (encode(64 << 20), encode(limit));
         prop_assert!(parts.report.losses.is_none());

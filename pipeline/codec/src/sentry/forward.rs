@@ -24,7 +24,7 @@ pub struct ContentEncoding(pub Option<&'static str>);
 
 /// The body that an envelope came as, where it can go to a DSN as it is.
 pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a Received> {
-    envelope.received.as_ref().filter(|_| readdressed(&envelope.header, to).is_none())
+    envelope.received.as_ref().filter(|received| !received.changed && readdressed(&envelope.header, to).is_none())
 }
 
 /// An envelope's bytes without compression, addressed to a DSN, and what is known of them.
@@ -52,7 +52,7 @@ pub fn unpacked(envelope: &Envelope) -> io::Result<Cow<'_, Envelope>> {
         return Ok(Cow::Borrowed(envelope));
     }
     let missing = || io::Error::other("a payload is packed, and the body that it came in is gone");
-    let Received { body, content_encoding } = envelope.received.as_ref().ok_or_else(missing)?;
+    let Received { body, content_encoding, .. } = envelope.received.as_ref().ok_or_else(missing)?;
     let coding = Coding::parse(*content_encoding).map_err(io::Error::other)?;
     let plain = decompress(coding, body.clone(), envelope::MAX_BYTES).map_err(io::Error::other)?;
     let original = envelope::read(plain).map_err(io::Error::other)?.envelope;

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use bytes::Bytes;
 use profbridge_model::Item;
 use profbridge_net::compression::Compression;
-use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSummary, Sink};
+use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary};
 use profbridge_wire::sentry::chunk_envelope;
 
 use crate::compressor::{Compressor, Open};
@@ -37,7 +37,7 @@ fn nothing_open() -> io::Error {
     io::Error::other("no chunk is open")
 }
 
-impl Sink for Envelopes<'_> {
+impl ChunkSink for Envelopes<'_> {
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()> {
         let mut open = self.compressor.open(self.compression, head.estimated_bytes + HEADERS, SHRINKS)?;
         open.write_all(chunk_envelope::head(head.platform).as_bytes())?;

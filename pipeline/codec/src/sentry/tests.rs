@@ -1,9 +1,11 @@
 use bytes::Bytes;
+use profbridge_model::envelope::{Payload, Received};
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::sentry::envelope::{self, item};
 
 use super::*;
+use crate::compress;
 
 const START: u64 = 1_790_000_000_000_000_000;
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::GZIP, Compression::ZSTD];
@@ -74,20 +76,87 @@ fn timeless_types() {
 }
 
 /// Guarantees: an envelope leaves as the bytes it came as, whatever the compression; for another project than its
-/// header names it names that one, and all else of it stays.
+/// header names that is replaced and nothing else, and for its own it stays.
 #[test]
 fn envelopes() {
     let dsn = |project: u8| format!("https://0123456789abcdef0123456789abcdef@sentry.example/{project}");
     let text = format!("{{\"dsn\":\"{}\", \"k\":1}}\n{{\"type\":\"x\"}}\n1\n", dsn(1));
-    let readdressed = text.replace(&dsn(1), &dsn(2));
     let came = envelope::read(Bytes::from(text.clone())).unwrap().envelope;
     let mut encoder = Encoder::new(Settings::default());
     for compression in COMPRESSIONS {
-        for (to, expected) in [(None, &*text), (Some(dsn(1)), &*text), (Some(dsn(2)), &*readdressed)] {
+        for (to, expected) in
+            [(None, text.clone()), (Some(dsn(1)), text.clone()), (Some(dsn(2)), text.replace(&dsn(1), &dsn(2)))]
+        {
             let to: Option<Dsn> = to.map(|to| to.parse().unwrap());
             let Encoded { messages, report } = encoder.envelope(&came, to.as_ref(), compression);
             assert_eq!(plain(compression, &messages[0].body), expected);
             assert_eq!((messages[0].quantities, report.losses.is_none()), (Quantities::items(1), true));
         }
+    }
+}
+
+const DSN: &str = "https://0123456789abcdef0123456789abcdef@o1.ingest.sentry.io/42";
+
+/// An envelope as a receiver hands it on whose client compressed it: its payloads are only in the body.
+fn packed(text: &str) -> Envelope {
+    let body = compress(Compression::GZIP, text.as_bytes()).unwrap();
+    let mut envelope = envelope::read(Bytes::copy_from_slice(text.as_bytes())).unwrap().envelope;
+    for item in &mut envelope.items {
+        item.payload = Payload::Packed(item.payload.len());
+    }
+    envelope.received = Some(Received { body, content_encoding: Some("gzip"), changed: false });
+    envelope
+}
+
+/// Guarantees: an envelope that nobody changed leaves as the very body that it came as.
+#[test]
+fn forwarded_as_received() {
+    let text = format!("{{\"dsn\":\"{DSN}\"}}\n{{\"type\":\"event\"}}\n{{\"a\":1.50}}\n{{\"type\":\"x\"}}\n");
+    let envelope = packed(&text);
+    let mut encoder = Encoder::new(Settings::default());
+    let encoded = encoder.forward(&envelope, &DSN.parse().unwrap(), Compression::ZSTD);
+    let message = &encoded.messages[0];
+    assert_eq!(message.body, envelope.received.as_ref().unwrap().body);
+    assert_eq!((message.meta, message.quantities), (ContentEncoding(Some("gzip")), Quantities::items(2)));
+    assert!(encoded.report.losses.is_none());
+}
+
+/// Guarantees: where the header or an item has to change, everything else stays byte for byte, and is compressed as ours;
+/// whoever wants the envelope plain gets it so.
+#[test]
+fn changed_envelopes() {
+    let text = "{\"dsn\":\"http://ffffffffffffffffffffffffffffffff@h/1\", \"k\":1.50}\n{\"type\":\"event\"}\n{ \"a\" :1.50}\n\
+                {\"type\":\"x\",\"length\":3}\na\nb\n";
+    let mut envelope = packed(text);
+    let dsn: Dsn = DSN.parse().unwrap();
+    let mut encoder = Encoder::new(Settings::default());
+    let plain = |body: &Bytes| decompress(Coding::Zstd, body.clone(), 1 << 20).unwrap();
+    let readdressed = text.replace("http://ffffffffffffffffffffffffffffffff@h/1", DSN);
+    let encoded = encoder.forward(&envelope, &dsn, Compression::ZSTD);
+    assert_eq!(encoded.messages[0].meta, ContentEncoding(Some("zstd")));
+    assert_eq!(plain(&encoded.messages[0].body), readdressed);
+
+    envelope.replace_payload(0, Bytes::from_static(b"{\"b\":2}"));
+    let encoded = encoder.envelope(&envelope, None, Compression::ZSTD);
+    assert_eq!(plain(&encoded.messages[0].body), text.replace("{ \"a\" :1.50}", "{\"b\":2}"));
+    let encoded =
+        encoder.forward(&envelope, &"http://ffffffffffffffffffffffffffffffff@h/1".parse().unwrap(), Compression::ZSTD);
+    assert_eq!(plain(&encoded.messages[0].body), text.replace("{ \"a\" :1.50}", "{\"b\":2}"));
+}
+
+/// Guarantees: an envelope whose body is gone or is another one is counted as lost, with a reason for the log.
+#[test]
+fn what_cannot_be_unpacked_is_lost() {
+    let text = "{}\n{\"type\":\"event\"}\n1\n{\"type\":\"x\"}\n2\n";
+    let without = Envelope { received: None, ..packed(text) };
+    let short = compress(Compression::GZIP, b"{}\n{\"type\":\"event\"}\n1\n").unwrap();
+    let other = Envelope {
+        received: Some(Received { body: short, content_encoding: Some("gzip"), changed: false }),
+        ..packed(text)
+    };
+    for envelope in [without, other] {
+        let encoded = Encoder::new(Settings::default()).envelope(&envelope, None, Compression::None);
+        assert!(encoded.messages.is_empty() && encoded.report.error.is_some());
+        assert_eq!(encoded.report.losses.get(Reason::Internal), Quantities::items(2));
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Problem, Section};
+use super::problem::Problem;
+use super::section::Section;
 
 /// The most attributes, and the longest key and value in bytes: each resource may get all of them.
 const MAX_ATTRIBUTES: usize = 64;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
-use serde::{Serialize, Serializer};
+use serde::de::{Deserialize, Deserializer};
+
+use super::from_text::from_text;
 
 /// A number of bytes. Written as an integer, or with a unit: `kB`, `MB`, `GB` (powers of 1000), `KiB`, `MiB`, `GiB`
 /// (powers of 1024).
@@ -88,32 +89,8 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl Serialize for ByteSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = ByteSize;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size in bytes such as `64MiB` or `10MB`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<ByteSize, E> {
-                if bytes <= MAX { Ok(ByteSize(bytes)) } else { Err(E::custom(BadByteSize::TooLarge)) }
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        from_text(deserializer, "a size in bytes such as `64MiB` or `10MB`")
     }
 }

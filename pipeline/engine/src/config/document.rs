@@ -7,7 +7,7 @@ use super::id::{BadId, ComponentId, PipelineId};
 use super::key_path;
 use super::node::{Entry, Kind, Node};
 use super::ordered::Ordered;
-use super::place::{Place, Pos};
+use super::position::{Pos, SourcePosition};
 use super::print;
 use super::problem::{Problem, Problems, Severity};
 use super::redact;
@@ -47,7 +47,7 @@ pub struct PipelineConfig {
     /// Where it goes; each gets everything.
     pub exporters: Vec<Reference>,
     /// Where the pipeline's key is.
-    pub place: Place,
+    pub position: SourcePosition,
 }
 
 /// A component as named in a pipeline.
@@ -56,7 +56,7 @@ pub struct Reference {
     /// The component.
     pub id: ComponentId,
     /// Where it is named.
-    pub place: Place,
+    pub position: SourcePosition,
 }
 
 /// The sections of the root. The last two are the Collector's and are only known to be refused with advice.
@@ -72,7 +72,7 @@ impl Config {
         let sources = Arc::new(sources);
         let Some(root) = root else {
             let nothing = Problem {
-                place: sources.place(Pos::whole(0)),
+                position: sources.position(Pos::whole(0)),
                 key_path: String::new(),
                 message: "there is no configuration".to_owned(),
                 hint: None,
@@ -121,7 +121,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn fault(&mut self, at: Pos, path: &[String], message: String, hint: Option<String>) {
         self.problems.push(Problem {
-            place: self.sources.place(at),
+            position: self.sources.position(at),
             key_path: key_path::join(path),
             message,
             hint,
@@ -142,7 +142,7 @@ impl Reader<'_> {
             }
             let hidden = redact::unknown_value(key, valid, &entry.value);
             self.problems.push(Problem {
-                place: self.sources.place_hiding(entry.pos(), hidden),
+                position: self.sources.position_hiding(entry.pos(), hidden),
                 key_path: key_path::join(&below(path, key)),
                 message: format!("unknown key `{}`", redact::without_userinfo(key)),
                 hint: Some(suggest::hint(key, valid, "keys")),
@@ -221,7 +221,7 @@ impl Reader<'_> {
         self.unknown_keys(&entry.value, path, PIPELINE_KEYS, &[]);
         let [receivers, processors, exporters] =
             ["receivers", "processors", "exporters"].map(|role| self.references(&entry.value, &below(path, role)));
-        PipelineConfig { receivers, processors, exporters, place: self.sources.place(entry.pos()) }
+        PipelineConfig { receivers, processors, exporters, position: self.sources.position(entry.pos()) }
     }
 
     fn references(&mut self, pipeline: &Node, path: &[String]) -> Vec<Reference> {
@@ -239,13 +239,10 @@ impl Reader<'_> {
             match &item.kind {
                 Kind::Scalar(scalar) if scalar.broken.is_some() => {}
                 Kind::Scalar(scalar) => match scalar.text.parse() {
-                    Ok(id) => references.push(Reference { id, place: self.sources.place(item.at) }),
+                    Ok(id) => references.push(Reference { id, position: self.sources.position(item.at) }),
                     Err(bad) => {
-                        let shown = if redact::is_sensitive(self.sources, &path, item, scalar) {
-                            &scalar.raw
-                        } else {
-                            &scalar.text
-                        };
+                        let shown =
+                            if self.sources.is_sensitive(&path, item, scalar) { &scalar.raw } else { &scalar.text };
                         self.bad_id(item.at, &path, what, shown, bad);
                     }
                 },

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
-use serde::{Serialize, Serializer};
+use serde::de::{Deserialize, Deserializer};
+
+use super::from_text::from_text;
 
 /// A length of time. Written with units (`ns`, `us`, `ms`, `s`, `m`, `h`), of which several may follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,28 +154,8 @@ impl fmt::Display for Duration {
     }
 }
 
-impl Serialize for Duration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Duration;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration such as `500ms` or `1m30s`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        from_text(deserializer, "a duration such as `500ms` or `1m30s`")
     }
 }

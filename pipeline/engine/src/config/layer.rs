@@ -10,7 +10,7 @@ use figment::value::{Dict, Map, Num, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
 use super::node::{Entry, Kind, Node};
-use super::place::Pos;
+use super::position::Pos;
 
 /// A parsed source.
 struct Layer {

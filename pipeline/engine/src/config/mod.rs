@@ -1,4 +1,4 @@
-//! The configuration: from files, texts and `--set` assignments to typed settings, with every problem at its place.
+//! The configuration: from files, texts and `--set` assignments to typed settings, with every problem at its position.
 //!
 //! ```text
 //! sources --yaml--> trees with positions --figment--> one tree --> Config --Section::extract--> settings
@@ -15,6 +15,17 @@
 //!   where text is wanted.
 //! * The loader reads files and nothing else; the environment is handed in. Nothing here panics, whatever is read.
 //!
+//! Modules use those above them and to their left, never the others:
+//!
+//! ```text
+//! position  scalar  suggest  node    a tree and its positions (from_text for single values)
+//! redact  expand                     what is a secret; references to the environment
+//! text  yaml  key_path  layer        sources and their lines, parsing, merging
+//! problem  source  print             from sources to one tree, and from that to a person
+//! de_error  de  section              sections as typed settings
+//! document  references               the configuration as a whole, and what its parts say of each other
+//! ```
+//!
 //! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
 //! `service.telemetry`, `type/name`, `${env:NAME:-default}`, and components with nothing under them have their
 //! defaults.
@@ -27,6 +38,7 @@ mod de_error;
 mod document;
 mod duration;
 mod expand;
+mod from_text;
 mod id;
 mod key_path;
 mod keys;
@@ -34,7 +46,7 @@ mod layer;
 mod node;
 mod optional;
 mod ordered;
-mod place;
+mod position;
 mod print;
 mod problem;
 mod redact;
@@ -54,11 +66,12 @@ pub use attributes::InsertedAttributes;
 pub use byte_size::{BadByteSize, ByteSize};
 pub use document::{Config, PipelineConfig, Reference};
 pub use duration::{BadDuration, Duration};
+pub(crate) use from_text::from_text;
 pub use id::{BadId, Carries, ComponentId, PipelineId};
 pub use keys::keys;
 pub use optional::Optional;
 pub use ordered::Ordered;
-pub use place::{Excerpt, Place};
+pub use position::{Excerpt, SourcePosition};
 pub use problem::{Problem, Problems, Severity};
 pub use references::{Known, check_references};
 pub use secret::Secret;

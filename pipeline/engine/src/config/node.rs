@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::place::Pos;
+use super::position::Pos;
 use super::scalar;
 
 /// A value and where it stands. In a merged map the position is that of its key.
@@ -41,6 +41,12 @@ pub(super) struct Scalar {
     pub(super) from_env: bool,
     /// Why the reference in it could not be replaced: message and hint.
     pub(super) broken: Option<(String, String)>,
+}
+
+/// A value that is not in the tree because its key is wrong, and its path. It may be a secret all the same.
+pub(super) struct Dropped {
+    pub(super) path: Vec<String>,
+    pub(super) node: Arc<Node>,
 }
 
 impl Scalar {

@@ -1,8 +1,9 @@
-//! What is wrong with a configuration, in the form compilers use: rule, place, line, caret, hint.
+//! What is wrong with a configuration, in the form compilers use: rule, position, line, caret, hint.
 
 use std::fmt;
 
-use super::place::Place;
+use super::position::SourcePosition;
+use super::redact::REDACTED;
 
 /// Whether a problem keeps the pipeline from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +27,7 @@ impl fmt::Display for Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// File, line, column and the line itself.
-    pub place: Place,
+    pub position: SourcePosition,
     /// Path of the key from the root, such as `exporters.sentry.dsn`; empty for a whole file.
     pub key_path: String,
     /// The rule that is broken; lower case, without a trailing period.
@@ -48,10 +49,10 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.severity, self.message)?;
-        let number = if self.place.line == 0 { String::new() } else { self.place.line.to_string() };
+        let number = if self.position.line == 0 { String::new() } else { self.position.line.to_string() };
         let margin = " ".repeat(number.len());
-        write!(f, "\n{margin} --> {}", self.place)?;
-        if let Some(excerpt) = &self.place.excerpt {
+        write!(f, "\n{margin} --> {}", self.position)?;
+        if let Some(excerpt) = &self.position.excerpt {
             write!(f, "\n{margin}  |\n {number} | {}", excerpt.text)?;
             let before = " ".repeat(excerpt.caret);
             write!(f, "\n{margin}  | {before}{}", "^".repeat(excerpt.width))?;
@@ -70,7 +71,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// At least one problem, sorted by place, each only once.
+/// At least one problem, sorted by position, each only once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(Vec<Problem>);
 
@@ -79,14 +80,15 @@ impl Problems {
     #[must_use]
     pub fn new(mut problems: Vec<Problem>) -> Option<Self> {
         problems.sort_by(|a, b| {
-            (a.place.order(), a.severity, &a.key_path, &a.message).cmp(&(
-                b.place.order(),
+            (a.position.order(), a.severity, &a.key_path, &a.message).cmp(&(
+                b.position.order(),
                 b.severity,
                 &b.key_path,
                 &b.message,
             ))
         });
         problems.dedup();
+        hide_lines_that_others_mask(&mut problems);
         if problems.is_empty() { None } else { Some(Self(problems)) }
     }
 
@@ -102,16 +104,37 @@ impl Problems {
         }
     }
 
-    /// The problems, sorted by place.
+    /// The problems, sorted by position.
     #[must_use]
     pub fn as_slice(&self) -> &[Problem] {
         &self.0
     }
 
-    /// The problems, sorted by place.
+    /// The problems, sorted by position.
     #[must_use]
     pub fn into_vec(self) -> Vec<Problem> {
         self.0
+    }
+}
+
+/// Leaves out a line where another problem shows it with more of it masked: only one that knows of an unknown key knows that
+/// what stands behind it may be a secret.
+fn hide_lines_that_others_mask(problems: &mut [Problem]) {
+    let masks = |problem: &Problem| {
+        problem.position.excerpt.as_ref().map_or(0, |excerpt| excerpt.text.matches(REDACTED).count())
+    };
+    let most: Vec<usize> = problems
+        .iter()
+        .map(|problem| {
+            let here = &problem.position;
+            let same_line = |other: &&Problem| other.position.file == here.file && other.position.line == here.line;
+            problems.iter().filter(same_line).map(masks).max().unwrap_or(0)
+        })
+        .collect();
+    for (problem, most) in problems.iter_mut().zip(most) {
+        if masks(problem) < most {
+            problem.position.excerpt = None;
+        }
     }
 }
 

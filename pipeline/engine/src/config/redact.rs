@@ -5,10 +5,9 @@
 
 use std::ops::Range;
 
-use super::node::{Kind, Node, Scalar};
-use super::place::Pos;
+use super::node::{Kind, Node};
+use super::position::Pos;
 use super::suggest;
-use super::text::Sources;
 
 /// What is shown in place of a secret.
 pub(super) const REDACTED: &str = "[redacted]";
@@ -62,11 +61,6 @@ pub(super) fn is_secret_path(path: &[String]) -> bool {
 /// `headers` and other plurals, keys are names.
 pub(super) fn hides_keys(path: &[String]) -> bool {
     path.iter().any(|key| is_secret_key(key) && !key.to_lowercase().ends_with('s'))
-}
-
-/// Whether the text of this scalar must not be printed. An alias of a secret is one too, under whatever key.
-pub(super) fn is_sensitive(sources: &Sources, path: &[String], node: &Node, scalar: &Scalar) -> bool {
-    scalar.from_env || is_secret_path(path) || sources.hides(node.at) || !inline_secrets(&scalar.text).is_empty()
 }
 
 /// What to hide behind a key that nobody knows: it may be a secret, unless it is near to a key that is none.
@@ -124,30 +118,13 @@ fn mask(text: &str, ranges: Vec<Range<usize>>) -> String {
     out
 }
 
-/// A message without the sensitive scalars at and below `node`, which stands at `path`.
-///
-/// Messages of components may quote what they were given, or parts of it.
-pub(super) fn scrub(sources: &Sources, message: &str, path: &[String], node: Option<&Node>) -> String {
-    let mut message = without_userinfo(message);
-    let Some(node) = node else { return message };
-    let mut leaks = false;
-    node.walk(&mut path.to_vec(), &mut |path, node, scalar| {
-        if is_sensitive(sources, path, node, scalar) {
-            for secret in [&scalar.text, &scalar.raw] {
-                leaks |= hide(&mut message, secret);
-            }
-        }
-    });
-    if leaks { "the value is not valid".to_owned() } else { message }
-}
-
 /// Texts shorter than this are common words and digits; replacing them garbles messages and hides nothing.
 const SHORTEST_SECRET: usize = 3;
 /// A part of a secret that is at least this long must not be shown either.
 const LONGEST_PART: usize = 8;
 
 /// Replaces `secret`; whether a part of it is still there.
-fn hide(message: &mut String, secret: &str) -> bool {
+pub(super) fn hide(message: &mut String, secret: &str) -> bool {
     if secret.len() < SHORTEST_SECRET {
         return false;
     }

@@ -7,7 +7,7 @@ use super::id::{Carries, ComponentId, PipelineId};
 use super::key_path;
 use super::node::Entry;
 use super::ordered::Ordered;
-use super::place::{Place, Pos};
+use super::position::{Pos, SourcePosition};
 use super::problem::{Problem, Severity};
 use super::section::Section;
 use super::source::MINIMAL;
@@ -77,10 +77,10 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn report(&mut self, place: Place, path: &[&str], message: String, hint: String, severity: Severity) {
+    fn report(&mut self, position: SourcePosition, path: &[&str], message: String, hint: String, severity: Severity) {
         let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
         let key_path = key_path::join(&path);
-        self.problems.push(Problem { place, key_path, message, hint: Some(hint), severity });
+        self.problems.push(Problem { position, key_path, message, hint: Some(hint), severity });
     }
 
     fn defined(&self, role: Role) -> &'a Ordered<ComponentId, Section> {
@@ -103,7 +103,7 @@ impl<'a> Check<'a> {
         id.carries() != Carries::Unsupported
     }
 
-    /// All places at which pipelines name a component.
+    /// All positions at which pipelines name a component.
     fn named(&self, role: Role, id: &ComponentId) -> Vec<(&'a PipelineId, &'a Reference)> {
         let mut found = Vec::new();
         for (pipeline, config) in self.config.pipelines.iter() {
@@ -119,11 +119,11 @@ impl<'a> Check<'a> {
 
     /// "lines 3-7" of an entry, for every source that has it.
     fn lines(&self, entry: &Entry) -> String {
-        let place = |at: &Pos| {
+        let position = |at: &Pos| {
             let lines = self.config.sources.lines(*at, entry.value.extent(at.source).max(at.end));
-            format!("{lines} of {}", self.config.sources.place(*at).file)
+            format!("{lines} of {}", self.config.sources.position(*at).file)
         };
-        entry.at.iter().map(place).collect::<Vec<_>>().join(" and ")
+        entry.at.iter().map(position).collect::<Vec<_>>().join(" and ")
     }
 
     /// Advice on what to delete: an entry, and where pipelines name it. References in pipelines that have to be
@@ -133,10 +133,10 @@ impl<'a> Check<'a> {
         for role in roles {
             for (pipeline, reference) in self.named(*role, id).into_iter().filter(|(id, _)| Self::supports(id)) {
                 let section = role.section();
-                let place = &reference.place;
+                let position = &reference.position;
                 lines.push(format!(
                     "and `{id}` from `service.pipelines.{pipeline}.{section}` ({}:{})",
-                    place.file, place.line
+                    position.file, position.line
                 ));
             }
         }
@@ -146,33 +146,33 @@ impl<'a> Check<'a> {
     /// A section of the root that the Collector has and this program has not.
     fn foreign(&mut self, section: &str, word: &str) {
         let Some(entry) = self.config.root.entry(section) else { return };
-        let place = self.config.sources.place(entry.pos());
+        let position = self.config.sources.position(entry.pos());
         let mut hint = vec![format!("delete {}", self.lines(entry))];
         if section == "connectors" {
             for connector in entry.value.entries().unwrap_or_default() {
                 let Ok(id) = connector.key.parse() else { continue };
                 for role in [Role::Receiver, Role::Exporter] {
                     for (pipeline, reference) in self.named(role, &id) {
-                        let (section, place) = (role.section(), &reference.place);
+                        let (section, position) = (role.section(), &reference.position);
                         hint.push(format!(
                             "and `{id}` from `service.pipelines.{pipeline}.{section}` ({}:{})",
-                            place.file, place.line
+                            position.file, position.line
                         ));
                     }
                 }
             }
         }
         let message = format!("there are no {word}s here");
-        self.report(place, &[section], message, hint.join("\n"), Severity::Error);
+        self.report(position, &[section], message, hint.join("\n"), Severity::Error);
     }
 
     fn service_extensions(&mut self) {
         let service = self.config.root.entry("service");
         let Some(entry) = service.and_then(|service| service.value.entry("extensions")) else { return };
-        let place = self.config.sources.place(entry.pos());
+        let position = self.config.sources.position(entry.pos());
         let hint = format!("delete {}; health and metrics are served without them", self.lines(entry));
         let path = ["service", "extensions"];
-        self.report(place, &path, "there are no extensions here".to_owned(), hint, Severity::Error);
+        self.report(position, &path, "there are no extensions here".to_owned(), hint, Severity::Error);
     }
 
     fn components(&mut self, role: Role) {
@@ -184,7 +184,7 @@ impl<'a> Check<'a> {
                 all.iter().find(|entry| entry.key.parse::<ComponentId>().is_ok_and(|other| other == *id))
             });
             let Some(entry) = entry else { continue };
-            let place = self.config.sources.place(entry.pos());
+            let position = self.config.sources.position(entry.pos());
             let types = self.types(role);
             if !types.contains(&id.kind.as_str()) {
                 let mut hint = self.deletion(entry, &[role], id);
@@ -195,11 +195,11 @@ impl<'a> Check<'a> {
                     (None, None) => hint.push_str(&format!("\n{section} there are: {}", list(types))),
                 }
                 let message = format!("there is no {word} of the type `{}`", id.kind);
-                self.report(place, &[section, &text], message, hint, Severity::Error);
+                self.report(position, &[section, &text], message, hint, Severity::Error);
             } else if self.named(role, id).is_empty() && self.pipelines_are_sound() {
                 let hint = "name it in a pipeline, or delete it".to_owned();
                 let message = format!("the {word} `{text}` is in no pipeline");
-                self.report(place, &[section, &text], message, hint, Severity::Warning);
+                self.report(position, &[section, &text], message, hint, Severity::Warning);
             }
         }
     }
@@ -223,9 +223,9 @@ impl<'a> Check<'a> {
             }
             let at = pipelines
                 .map_or(Pos::whole(config.root.at.source), |(service, pipelines)| pipelines.unwrap_or(service).pos());
-            let place = config.sources.place(at);
+            let position = config.sources.position(at);
             let message = "there are no pipelines, so nothing would run".to_owned();
-            self.report(place, &["service", "pipelines"], message, MINIMAL.to_owned(), Severity::Error);
+            self.report(position, &["service", "pipelines"], message, MINIMAL.to_owned(), Severity::Error);
         }
         for (id, pipeline) in config.pipelines.iter() {
             let name = id.to_string();
@@ -240,7 +240,7 @@ impl<'a> Check<'a> {
                 let delete = entry.map_or_else(String::new, |entry| format!("delete {}; ", self.lines(entry)));
                 let hint = format!("{delete}pipelines can carry {signals}, or everything under any other name");
                 let message = format!("no component here carries {}", id.signal);
-                self.report(pipeline.place.clone(), &path, message, hint, Severity::Error);
+                self.report(pipeline.position.clone(), &path, message, hint, Severity::Error);
                 continue;
             }
             for (role, list) in [
@@ -249,14 +249,14 @@ impl<'a> Check<'a> {
                 (Role::Exporter, &pipeline.exporters),
             ] {
                 if list.is_empty() && !matches!(role, Role::Processor) {
-                    self.empty(role, pipeline.place.clone(), &path);
+                    self.empty(role, pipeline.position.clone(), &path);
                 }
                 self.references(role, list, &path);
             }
         }
     }
 
-    fn empty(&mut self, role: Role, place: Place, path: &[&str]) {
+    fn empty(&mut self, role: Role, position: SourcePosition, path: &[&str]) {
         let (word, section) = (role.word(), role.section());
         // A list whose items could not be read has been reported already.
         let full: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
@@ -269,7 +269,7 @@ impl<'a> Check<'a> {
         }
         let example = self.defined(role).keys().next().map_or("name".to_owned(), ToString::to_string);
         let hint = format!("add `{section}: [{example}]`");
-        self.report(place, path, format!("this pipeline has no {word}"), hint, Severity::Error);
+        self.report(position, path, format!("this pipeline has no {word}"), hint, Severity::Error);
     }
 
     fn references(&mut self, role: Role, list: &[Reference], path: &[&str]) {
@@ -277,12 +277,12 @@ impl<'a> Check<'a> {
         for (index, reference) in list.iter().enumerate() {
             let position = index.to_string();
             let path: Vec<&str> = path.iter().copied().chain([section, &position]).collect();
-            let place = reference.place.clone();
+            let position = reference.position.clone();
             let id = &reference.id;
             if list[..index].iter().any(|earlier| earlier.id == *id) {
                 let message = format!("the {word} `{id}` is named twice in this pipeline");
                 let hint = "name it once; a second one needs a name of its own: `type/name`".to_owned();
-                self.report(place, &path, message, hint, Severity::Error);
+                self.report(position, &path, message, hint, Severity::Error);
                 continue;
             }
             if self.defined(role).contains(id) || self.is_connector(role, id) {
@@ -300,7 +300,7 @@ impl<'a> Check<'a> {
                     format!("delete it here; {section} there are: {}", self::list(types))
                 }
             };
-            self.report(place, &path, message, hint, Severity::Error);
+            self.report(position, &path, message, hint, Severity::Error);
         }
     }
 

@@ -11,7 +11,7 @@ use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
 use super::keys::keys;
 use super::node::{Kind, Node};
-use super::place::{Place, Pos};
+use super::position::{Pos, SourcePosition};
 use super::problem::{Problem, Problems, Severity};
 use super::redact;
 use super::scalar::{self, Plain};
@@ -99,8 +99,8 @@ impl Section {
 
     /// Where the section's key is.
     #[must_use]
-    pub fn place(&self) -> Place {
-        self.inner.sources.place(self.inner.at)
+    pub fn position(&self) -> SourcePosition {
+        self.inner.sources.position(self.inner.at)
     }
 
     /// Reads the section as `T`. A section in which nothing is written is read as a map without entries.
@@ -169,6 +169,13 @@ impl Section {
         self.report(&path, &message.into(), Some(hint.into()), Severity::Error)
     }
 
+    /// The problems of rules, each with whether it is broken, its key, message and hint, as for [`Section::problem`].
+    #[must_use]
+    pub fn broken_rules(&self, rules: &[(bool, &str, &str, &str)]) -> Vec<Problem> {
+        let broken = rules.iter().filter(|(broken, ..)| *broken);
+        broken.map(|&(_, key, message, hint)| self.problem(key, message, hint)).collect()
+    }
+
     /// The same as [`Section::problem`] for something that does not keep the pipeline from starting.
     #[must_use]
     pub fn warning(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
@@ -194,7 +201,7 @@ impl Section {
     /// since a word of theirs may happen to be a value: `false`, or one of the values that are possible.
     fn own(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
-            place: self.inner.sources.place(self.nearest(path)),
+            position: self.inner.sources.position(self.nearest(path)),
             key_path: key_path::join(&self.full_path(path)),
             message,
             hint,
@@ -204,7 +211,7 @@ impl Section {
 
     /// A text of somebody else about what stands at a path, without the secrets there.
     fn scrub(&self, path: &[String], text: &str) -> String {
-        redact::scrub(&self.inner.sources, text, &self.full_path(path), self.inner.node.find(path))
+        self.inner.sources.scrub(text, &self.full_path(path), self.inner.node.find(path))
     }
 
     /// Where to point for a path: at a scalar itself, else at the key, else at the nearest key above.
@@ -250,7 +257,7 @@ impl Section {
                     collector::hint(&full).map_or_else(|| suggest::hint(key, &valid, "keys"), |known| known.to_owned());
                 let value = node.and_then(|node| redact::unknown_value(key, &valid, node));
                 Problem {
-                    place: self.inner.sources.place_hiding(self.key_at(path), value),
+                    position: self.inner.sources.position_hiding(self.key_at(path), value),
                     key_path: key_path::join(&full),
                     message: format!("unknown key `{}`", redact::without_userinfo(key)),
                     hint: Some(hint),
@@ -276,7 +283,7 @@ impl Section {
                 self.own(path, message, hint)
             }
             DeKind::Broken { message, hint } => Problem {
-                place: self.inner.sources.place(self.nearest(path)),
+                position: self.inner.sources.position(self.nearest(path)),
                 key_path: String::new(),
                 message: message.clone(),
                 hint: Some(hint.clone()),
@@ -299,7 +306,7 @@ impl Section {
         const SHOWN: usize = 40;
         let node = node?;
         let Kind::Scalar(scalar) = &node.kind else { return None };
-        let shown = !redact::is_sensitive(&self.inner.sources, &self.full_path(path), node, scalar)
+        let shown = !self.inner.sources.is_sensitive(&self.full_path(path), node, scalar)
             && scalar.text.chars().count() <= SHOWN
             && !scalar.text.contains(|c: char| c.is_control() || c == '`');
         shown.then(|| scalar.text.clone())

@@ -8,7 +8,7 @@ use super::expand::Env;
 use super::key_path;
 use super::layer::Merger;
 use super::node::{Entry, Kind, Node};
-use super::place::Pos;
+use super::position::Pos;
 use super::problem::{Problem, Severity};
 use super::redact;
 use super::text::{SourceText, Sources};
@@ -202,8 +202,8 @@ fn problem(sources: &Sources, fault: &Fault) -> Problem {
         let text = source.text.lines().nth(line).unwrap_or_default();
         message = redact::scrub_line(&message, text, &source.masks_of(line));
     }
-    let place = sources.place(fault.at);
-    Problem { place, key_path: String::new(), message, hint: Some(hint), severity: Severity::Error }
+    let position = sources.position(fault.at);
+    Problem { position, key_path: String::new(), message, hint: Some(hint), severity: Severity::Error }
 }
 
 fn limit_hint() -> String {

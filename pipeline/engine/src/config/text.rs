@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::node::{Kind, Node, Scalar};
-use super::place::{Excerpt, Place, Pos};
+use super::node::{Dropped, Kind, Node, Scalar};
+use super::position::{Excerpt, Pos, SourcePosition};
 use super::redact::{self, REDACTED};
-use super::yaml::Dropped;
 
 /// Longest part of a line that is shown.
 const SHOWN_CHARS: usize = 120;
@@ -147,10 +146,10 @@ impl SourceText {
         false
     }
 
-    /// The place of a position; `extra` is hidden besides what is known to be secret.
-    fn place(&self, at: Pos, extra: Option<Pos>) -> Place {
+    /// What a person reads of a range of bytes; `extra` is hidden besides what is known to be secret.
+    fn position(&self, at: Pos, extra: Option<Pos>) -> SourcePosition {
         if at.is_whole() {
-            return Place { file: self.name.clone(), line: 0, column: 0, excerpt: None, pos: at };
+            return SourcePosition { file: self.name.clone(), line: 0, column: 0, excerpt: None, pos: at };
         }
         let index = self.line_of(at.start);
         let line = self.line(index);
@@ -168,7 +167,7 @@ impl SourceText {
         let start = (at.start as usize).clamp(line.start, line.end) - line.start;
         let end = (at.end as usize).clamp(line.start, line.end) - line.start;
         let column = text.get(..start).map_or(0, |before| before.chars().count()) + 1;
-        Place {
+        SourcePosition {
             file: self.name.clone(),
             line: u32::try_from(index + 1).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
@@ -242,18 +241,22 @@ fn excerpt(text: &str, masks: &[Range<usize>], marked: Range<usize>) -> Excerpt 
 }
 
 impl Sources {
-    /// The place of a position.
-    pub(super) fn place(&self, at: Pos) -> Place {
-        self.place_hiding(at, None)
+    /// What a person reads of a range of bytes.
+    pub(super) fn position(&self, at: Pos) -> SourcePosition {
+        self.position_hiding(at, None)
     }
 
-    /// The place of a position, with `extra` hidden in the line besides what is known to be secret.
-    pub(super) fn place_hiding(&self, at: Pos, extra: Option<Pos>) -> Place {
+    /// What a person reads of a range of bytes, with `extra` hidden in the line besides what is known to be secret.
+    pub(super) fn position_hiding(&self, at: Pos, extra: Option<Pos>) -> SourcePosition {
         match self.all.get(at.source as usize) {
-            Some(source) => source.place(at, extra.filter(|extra| extra.source == at.source)),
-            None => {
-                Place { file: "configuration".into(), line: 0, column: 0, excerpt: None, pos: Pos::whole(at.source) }
-            }
+            Some(source) => source.position(at, extra.filter(|extra| extra.source == at.source)),
+            None => SourcePosition {
+                file: "configuration".into(),
+                line: 0,
+                column: 0,
+                excerpt: None,
+                pos: Pos::whole(at.source),
+            },
         }
     }
 
@@ -262,6 +265,31 @@ impl Sources {
         let Some(source) = self.all.get(at.source as usize).filter(|_| !at.is_whole()) else { return false };
         let (start, end) = (at.start as usize, at.end as usize);
         source.masks.iter().any(|mask| mask.start <= start && end <= mask.end && start < end)
+    }
+
+    /// Whether the text of this scalar must not be printed. An alias of a secret is one too, under whatever key.
+    pub(super) fn is_sensitive(&self, path: &[String], node: &Node, scalar: &Scalar) -> bool {
+        scalar.from_env
+            || redact::is_secret_path(path)
+            || self.hides(node.at)
+            || !redact::inline_secrets(&scalar.text).is_empty()
+    }
+
+    /// A message without the sensitive scalars at and below `node`, which stands at `path`.
+    ///
+    /// Messages of components may quote what they were given, or parts of it.
+    pub(super) fn scrub(&self, message: &str, path: &[String], node: Option<&Node>) -> String {
+        let mut message = redact::without_userinfo(message);
+        let Some(node) = node else { return message };
+        let mut leaks = false;
+        node.walk(&mut path.to_vec(), &mut |path, node, scalar| {
+            if self.is_sensitive(path, node, scalar) {
+                for secret in [&scalar.text, &scalar.raw] {
+                    leaks |= redact::hide(&mut message, secret);
+                }
+            }
+        });
+        if leaks { "the value is not valid".to_owned() } else { message }
     }
 
     /// "line 3" or "lines 3-7" of the bytes from `from` up to `end`, counted from 1.

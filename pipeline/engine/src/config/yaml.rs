@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
 
 use super::expand::{self, Env};
-use super::node::{Entry, Kind, Node, Scalar};
-use super::place::Pos;
+use super::node::{Dropped, Entry, Kind, Node, Scalar};
+use super::position::Pos;
 
 /// Maps and lists may be nested this deep. The merge and the readers recurse, so this bounds the stack.
 pub(super) const MAX_DEPTH: usize = 64;
@@ -20,10 +20,10 @@ const MAX_NODES: usize = 20_000;
 /// With more faults than this the rest of the text is not read.
 const MAX_FAULTS: usize = 100;
 
-/// A problem of the text itself, before there are places.
+/// A problem of the text itself, before it has a position.
 pub(super) struct Fault {
     pub(super) at: Pos,
-    /// Another place that the hint names by its line.
+    /// Another position that the hint names by its line.
     pub(super) first: Option<Pos>,
     pub(super) message: String,
     pub(super) hint: String,
@@ -53,12 +53,6 @@ struct Builder<'a> {
     faults: Vec<Fault>,
     complete: bool,
     dropped: Vec<Dropped>,
-}
-
-/// A value that is not in the tree because its key is wrong, and its path. It may be a secret all the same.
-pub(super) struct Dropped {
-    pub(super) path: Vec<String>,
-    pub(super) node: Arc<Node>,
 }
 
 /// What became of a text.

@@ -49,7 +49,8 @@ pub struct ExporterContext {
     pub peer_limits: PeerLimits,
 }
 
-/// An exporter with its queue, whatever its requests look like.
+/// An exporter with its queue, whatever its requests look like. Moves between threads until it is started, on tokio's
+/// runtime; made by [`deliver`] only.
 pub trait DynExporter: Send {
     /// Why the exporter has nothing to do; see [`Exporter::disabled`].
     fn disabled(&self) -> Option<String>;
@@ -59,6 +60,10 @@ pub trait DynExporter: Send {
 }
 
 /// Where pipelines put telemetry for one exporter.
+///
+/// Shared by the threads of pipelines and the tasks of receivers (`Sync`). Every call answers at once, but for
+/// [`Sink::accept`], which does the exporter's preparing and first lets another pipeline's end. A pipeline calls it on
+/// its own thread, a receiver never.
 pub trait Sink: Send + Sync {
     /// The exporter's id in the configuration.
     fn id(&self) -> &str;

@@ -1,10 +1,10 @@
 //! What may be written about a queue, in the Collector's vocabulary (opentelemetry-collector
 //! `exporter/exporterhelper/README.md`).
 
-use std::fmt;
+use std::str::FromStr;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::Deserializer;
 
 use crate::config;
 
@@ -68,29 +68,18 @@ struct QueueSize {
     in_bytes: bool,
 }
 
+impl FromStr for QueueSize {
+    type Err = config::BadByteSize;
+
+    fn from_str(text: &str) -> Result<Self, config::BadByteSize> {
+        let size: config::ByteSize = text.parse()?;
+        Ok(Self { number: size.get(), in_bytes: !text.trim().bytes().all(|byte| byte.is_ascii_digit()) })
+    }
+}
+
 impl<'de> Deserialize<'de> for QueueSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = QueueSize;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, or with `sizer: bytes` a size such as `64MiB`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<QueueSize, E> {
-                let size: config::ByteSize = text.parse().map_err(E::custom)?;
-                let in_bytes = !text.trim().bytes().all(|byte| byte.is_ascii_digit());
-                Ok(QueueSize { number: size.get(), in_bytes })
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<QueueSize, E> {
-                Ok(QueueSize { number, in_bytes: false })
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        config::from_text(deserializer, "a number, or with `sizer: bytes` a size such as `64MiB`")
     }
 }
 

@@ -20,7 +20,7 @@ use crate::config::Carries;
 use crate::delivery::Sink;
 use crate::health::Health;
 use crate::intake::{self, Entrance, Sinks};
-use crate::telemetry::{Edge, Kind, Metrics};
+use crate::telemetry::{ComponentKind, Edge, Metrics};
 
 /// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the
 /// thread always has work while receivers decode; few, so that senders feel at once that it cannot keep up.
@@ -106,11 +106,11 @@ impl Pipeline {
     pub(crate) fn start(parts: Parts, around: &Context) -> Result<Self, StartError> {
         let Parts { id, carries, processors, sinks } = parts;
         let id: Arc<str> = id.into();
-        let edge = around.metrics.edge(Kind::Pipeline, &id, "");
+        let edge = around.metrics.edge(ComponentKind::Pipeline, &id, "");
         let mut stages = Vec::new();
         let mut counted = Vec::new();
         for (processor_id, processor) in processors {
-            let stage = around.metrics.edge(Kind::Processor, &processor_id, &id);
+            let stage = around.metrics.edge(ComponentKind::Processor, &processor_id, &id);
             stages.push(stage.clone());
             counted.push((processor, stage));
         }
@@ -122,7 +122,7 @@ impl Pipeline {
         let deadline = Arc::default();
         let end = thread::End { stopping, deadline: Arc::clone(&deadline) };
         let worker = thread::Worker::new(counters.clone(), chain, sinks, arrivals, end, around.clone());
-        around.health.set("pipelines", &id, crate::health::State::Running);
+        around.health.set("pipelines", &id, crate::health::ComponentState::Running);
         let ended = worker.spawn()?;
         let entrance = Entrance { pipeline: id, carries, sender, edge, sinks: behind };
         Ok(Self { counters, entrance, stop, deadline, ended })

@@ -11,7 +11,7 @@ use crate::delivery::{
     DeliverySettings, ExporterContext, Overflow, QueueConfig, RetryConfig, RunningExporter, Sizer, deliver,
 };
 use crate::fakes::{FakeExporter, Holder, Reply, Splitter, batch, envelope};
-use crate::health::State;
+use crate::health::ComponentState;
 use crate::intake::{End, Intake};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
@@ -67,7 +67,7 @@ fn pipeline(
 }
 
 fn intake(around: &Context, pipelines: &[&Pipeline]) -> (Intake, Edge) {
-    let edge = around.metrics.edge(Kind::Receiver, "test", "");
+    let edge = around.metrics.edge(ComponentKind::Receiver, "test", "");
     let entrances = pipelines.iter().map(|pipeline| pipeline.entrance()).collect();
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
     // Dropped, it would be a shutdown.
@@ -93,7 +93,7 @@ proptest! {
         let clock = ManualClock::default();
         let mut edges = Vec::new();
         let processors = windows.iter().map(|&seconds| {
-            let edge = around.metrics.edge(Kind::Processor, "holder", "test");
+            let edge = around.metrics.edge(ComponentKind::Processor, "holder", "test");
             edges.push(edge.clone());
             let processor: Box<dyn Processor> = match seconds {
                 29 => Box::new(Splitter::default()),
@@ -158,7 +158,7 @@ proptest! {
 #[test]
 fn relief_ends_at_what_is_being_taken_in() {
     let around = around();
-    let edge = |id| around.metrics.edge(Kind::Processor, id, "test");
+    let edge = |id| around.metrics.edge(ComponentKind::Processor, id, "test");
     let holder: Box<dyn Processor> = Box::new(Holder::new(Duration::from_secs(3600)));
     let splitter: Box<dyn Processor> = Box::new(Splitter::default());
     let processors = vec![(holder, edge("holder")), (splitter, edge("splitter"))];
@@ -196,7 +196,7 @@ fn checker_finds_a_loss() {
 #[should_panic(expected = "in 5 + synthesized 0")]
 fn unaccounted_loss_is_asserted() {
     let around = around();
-    let edge = around.metrics.edge(Kind::Processor, "forgets", "test");
+    let edge = around.metrics.edge(ComponentKind::Processor, "forgets", "test");
     let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
     let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget, MEMORY, &Ledger::default());
     chain.process(batch(5).into(), ManualClock::default().now());
@@ -209,7 +209,7 @@ fn unaccounted_loss_is_asserted() {
 #[should_panic(expected = "in 1 item + synthesized 0")]
 fn unaccounted_envelope_is_asserted() {
     let around = around();
-    let edge = around.metrics.edge(Kind::Processor, "forgets", "test");
+    let edge = around.metrics.edge(ComponentKind::Processor, "forgets", "test");
     let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
     let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget, MEMORY, &Ledger::default());
     chain.process(envelope(1).into(), ManualClock::default().now());
@@ -263,7 +263,7 @@ async fn stop_flushes() {
     assert_eq!((sent.edge().totals().inbound.total(), pipeline.counters().unsettled().total()), (100, 0));
     let rejected = consume(&intake, 5).await.unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
-    assert_eq!(around.health.states()[0].2, State::Stopped);
+    assert_eq!(around.health.states()[0].2, ComponentState::Stopped);
 }
 
 /// Guarantees: a processor that panics ends its pipeline: its sender is told to come back, what was held is counted,
@@ -284,7 +284,7 @@ async fn panic_ends_one_pipeline() {
     assert_eq!((broken.counters().unsettled().total(), around.budget.used()), (0, 0));
     assert_eq!(
         around.health.states()[0].2,
-        State::Failed(
+        ComponentState::Failed(
             "panicked: assertion `left != right` failed: told to panic\n  left: Some(8)\n right: Some(8)".to_owned()
         )
     );
@@ -369,7 +369,7 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     let fake = FakeExporter::always(Reply::Hang);
     let (exporter, _) = sink(&fake, &around, 1, Overflow::Wait).await;
     let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
-    let edge = around.metrics.edge(Kind::Receiver, "test", "");
+    let edge = around.metrics.edge(ComponentKind::Receiver, "test", "");
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
     let health = around.health.clone();
     let end = End { shutdown: shutdown.clone(), last_call: shutdown };

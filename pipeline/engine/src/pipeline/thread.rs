@@ -20,7 +20,7 @@ use super::{Chain, Context, Counters, Host};
 use crate::budget::Permit;
 use crate::component::{Now, Rejected, StartError};
 use crate::delivery::Sink;
-use crate::health::State;
+use crate::health::ComponentState;
 use crate::intake::{Arrival, Arrivals};
 use crate::telemetry::Edge;
 
@@ -132,7 +132,7 @@ impl Worker {
 
     fn fail(&mut self, message: &str) {
         let health = &self.around.health;
-        health.set("pipelines", &self.counters.id, State::Failed(format!("panicked: {message}")));
+        health.set("pipelines", &self.counters.id, ComponentState::Failed(format!("panicked: {message}")));
         self.counters.ledger.take_back();
         self.count_left();
         let lost = self.counters.unsettled();
@@ -186,7 +186,7 @@ impl Worker {
             }
         }
         self.flush().await;
-        self.around.health.set("pipelines", &self.counters.id, State::Stopped);
+        self.around.health.set("pipelines", &self.counters.id, ComponentState::Stopped);
     }
 
     /// What there is to do now, apart from arrivals.

@@ -74,7 +74,7 @@ fn plan(yaml: &str) -> Result<Plan, Problems> {
 /// Every problem in one line: place, key, rule.
 fn problems(yaml: &str) -> Vec<String> {
     let problems = plan(yaml).unwrap_err();
-    let line = |problem: &Problem| format!("{} {}: {}", problem.place, problem.key_path, problem.message);
+    let line = |problem: &Problem| format!("{} {}: {}", problem.position, problem.key_path, problem.message);
     problems.as_slice().iter().map(line).collect()
 }
 
@@ -241,4 +241,35 @@ fn what_a_pipeline_does_not_carry() {
     let found = plan(&limited).unwrap_err();
     let hint = found.as_slice()[0].hint.as_deref().unwrap();
     assert!(hint.contains("carries everything") && hint.contains("`profiles`"), "{hint}");
+}
+
+/// Guarantees: what stands behind an unknown key is shown by no problem of its line, whatever else that is about.
+#[test]
+fn a_line_is_masked_for_all() {
+    let problems = plan(
+        "receivers: {otlp: }\nexporters: {sink: , relay: {dns: hush0123}}\n\
+         service: {pipelines: {profiles: {receivers: [otlp], exporters: [sink]}}}\n",
+    )
+    .unwrap_err();
+    let text = problems.to_string();
+    assert!(text.contains("`relay` is in no pipeline") && text.contains("unknown key `dns`"), "{text}");
+    assert!(!text.contains("hush0123"), "{text}");
+}
+
+/// Guarantees: profiles inside of envelopes are as their sender cut them, so nothing has to be cut before an exporter that
+/// gets no others; with one receiver of profiles it has to be.
+#[test]
+fn envelopes_need_not_be_cut() {
+    let with = |receivers: &str| {
+        format!(
+            "receivers: {{otlp: , sdk: }}\nexporters: {{sink: {{chunks: true}}}}\n\
+             service: {{pipelines: {{all: {{receivers: {receivers}, exporters: [sink]}}{}}}}}\n",
+            if receivers.contains("otlp") { "" } else { ", other: {receivers: [otlp], exporters: [debug]}" }
+        )
+        .replace("exporters: {sink", "exporters: {debug: , sink")
+    };
+    let found = problems(&with("[sdk]"));
+    assert!(!found.iter().any(|problem| problem.contains("`chunk`")), "{found:?}");
+    let found = problems(&with("[sdk, otlp]"));
+    assert!(found.iter().any(|problem| problem.contains("takes only what the processor `chunk` has cut")), "{found:?}");
 }

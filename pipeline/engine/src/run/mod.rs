@@ -45,12 +45,12 @@ impl std::fmt::Display for Address {
 }
 
 /// A plan that runs. Dropping it ends everything at once, uncounted; [`Running::stop`] ends it in order.
-pub struct Running {
+pub struct RunningPlan {
     addresses: Vec<Address>,
     shutdown_timeout: std::time::Duration,
     health: Health,
     metrics: Metrics,
-    receivers: Vec<RunningReceiver>,
+    receivers: Vec<ReceiverTask>,
     /// Stops the receivers.
     stop_receivers: Trigger,
     /// Lets nobody wait for the receivers any longer.
@@ -67,13 +67,13 @@ pub struct Running {
     started: tokio::time::Instant,
 }
 
-struct RunningReceiver {
+struct ReceiverTask {
     telemetry: ReceiverTelemetry,
     edge: Edge,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningPlan {
     /// Everything that listens.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
@@ -113,7 +113,7 @@ pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartErro
 /// # Errors
 ///
 /// A component could not start. What had been started is stopped.
-pub async fn start(plan: Plan) -> Result<Running, StartError> {
+pub async fn start(plan: Plan) -> Result<RunningPlan, StartError> {
     start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Thread).await
 }
 

@@ -247,3 +247,78 @@ impl fmt::Display for Report {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use profbridge_model::Reason;
+
+    use super::*;
+
+    /// Guarantees: a report has a line for each component, with all that became of what it took, and one for each
+    /// reason of loss and each failure.
+    #[test]
+    fn everything() {
+        let lost = |reason, observations| {
+            let mut losses = Losses::default();
+            losses.add_observations(reason, observations);
+            losses
+        };
+        let totals = |inbound: Quantities, outbound: u64, dropped| EdgeTotals {
+            inbound,
+            outbound: Quantities::observations(outbound),
+            dropped,
+            ..EdgeTotals::default()
+        };
+        let observations = Quantities::observations;
+        let mixed = observations(90) + Quantities::items(2);
+        let processor = |id: &str, totals| ProcessorReport { id: id.to_owned(), totals };
+        let exporter = |id: &str, totals, seconds| ExporterReport {
+            id: id.to_owned(),
+            totals,
+            requests: 3,
+            bytes: 4567,
+            billed: Duration::from_secs(seconds),
+        };
+        let report = Report {
+            ran: Duration::from_millis(83_456),
+            stopped_in: Duration::from_millis(120),
+            receivers: vec![ReceiverReport {
+                id: "otlp".into(),
+                accepted: 7,
+                refused: 2,
+                failed: 1,
+                quantities: mixed,
+            }],
+            pipelines: vec![PipelineReport {
+                id: "profiles".to_owned(),
+                inbound: mixed,
+                synthesized: observations(4),
+                outbound: observations(80) + Quantities::items(2),
+                dropped: lost(Reason::Resent, 10),
+                held: Held::observations(3, 100),
+                processors: vec![
+                    processor("dedup", totals(mixed, 80, lost(Reason::Resent, 10))),
+                    processor("chunk", totals(observations(80), 84, Losses::default())),
+                ],
+            }],
+            exporters: vec![
+                exporter("sentry", totals(observations(80), 75, lost(Reason::RateLimited, 5)), 60),
+                exporter("debug", totals(observations(80), 80, Losses::default()), 0),
+            ],
+            disabled: vec![("sentry/off".to_owned(), "no DSN is set".to_owned())],
+            failures: vec!["receivers/otlp: it ended unasked".to_owned()],
+        };
+        insta::assert_snapshot!(report, @"
+        ran for 1m23s, stopped in 120ms
+        receiver otlp: 90 observations, 2 items in 7 requests, 2 requests refused, 1 requests failed
+        pipeline profiles: 90 observations, 2 items in, 4 synthesized, 80 observations, 2 items out, dropped 10 resent, 3 held, 1 unaccounted
+          dedup: 90 observations, 2 items in, 80 out, dropped 10 resent
+        exporter sentry: 80 in, 75 sent in 3 requests (4567 bytes), dropped 5 rate_limited, 60 seconds will be billed
+        exporter debug: 80 in, 80 sent in 3 requests (4567 bytes)
+        exporter sentry/off: switched off: no DSN is set
+        failed: receivers/otlp: it ended unasked
+        10 observations dropped as resent: an equal profile with an equal time had come before, as after a retry; nothing is missing. To keep both, set `resends: keep` on the processor `dedup`
+        5 observations dropped as rate_limited: the destination said that its quota is used up; see the quota and the spike protection of the project in Sentry
+        ");
+    }
+}

@@ -179,14 +179,14 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
     use crate::component::Held;
-    use crate::telemetry::{Kind, Metrics};
+    use crate::telemetry::{ComponentKind, Metrics};
 
     /// Guarantees: a line says what changed since the last one, by reason, and nothing is said where nothing did.
     #[test]
     fn line_per_pipeline() {
         let metrics = Metrics::new(Budget::new(1));
-        let stage = metrics.edge(Kind::Processor, "chunk", "profiles");
-        let edge = metrics.edge(Kind::Pipeline, "profiles", "");
+        let stage = metrics.edge(ComponentKind::Processor, "chunk", "profiles");
+        let edge = metrics.edge(ComponentKind::Pipeline, "profiles", "");
         let exporter = metrics.exporter("sentry");
         let counters = Counters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
         let watched = Watched { counters, exporters: vec![exporter.clone()] };

@@ -2,27 +2,29 @@
 
 use std::sync::Arc;
 
+use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
 use super::reporter::{Reporter, Watched};
-use super::{Address, Running, RunningReceiver};
+use super::{Address, ReceiverTask, RunningPlan};
 use crate::budget::Budget;
 use crate::clock::Clock;
-use crate::component::{ReceiverContext, StartError};
+use crate::component::StartError;
 use crate::delivery::{ExporterContext, RunningExporter, Sink};
-use crate::health::{Health, State};
+use crate::health::{ComponentState, Health};
 use crate::intake::{End, Entrance, Intake};
 use crate::peer_limits::PeerLimits;
 use crate::pipeline::{Context, Host, Parts, Pipeline};
 use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
+use crate::receiver::ReceiverContext;
 use crate::service::ServiceSettings;
 use crate::telemetry::server::Server;
-use crate::telemetry::{ExporterTelemetry, Kind, Metrics};
+use crate::telemetry::{ComponentKind, ExporterTelemetry, Metrics};
 
 /// What has been started so far. A start that fails stops it in order, as a shutdown does.
 struct Started {
-    running: Running,
+    running: RunningPlan,
     around: Context,
     /// Waits for the end of everything but the components.
     last: Shutdown,
@@ -32,14 +34,16 @@ struct Started {
     last_call: Shutdown,
     /// The limits that destinations set to senders.
     peer_limits: PeerLimits,
+    /// Who a process is.
+    identity: Rules,
 }
 
-pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Running, StartError> {
+pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
     let mut started = Started::new(&service, pipelines.len(), clock, host, disabled);
     // A supervisor that asks meanwhile hears that nothing runs yet.
     for planned in &receivers {
-        started.around.health.set("receivers", &planned.id, State::Starting);
+        started.around.health.set("receivers", &planned.id, ComponentState::Starting);
     }
     match started.all(&service, receivers, pipelines, exporters).await {
         Ok(()) => {
@@ -74,9 +78,9 @@ impl Started {
         let (stop_last, last) = Shutdown::pair();
         for (id, why) in &disabled {
             tracing::info!(exporter = id, "switched off: {why}");
-            health.set("exporters", id, State::Disabled(why.clone()));
+            health.set("exporters", id, ComponentState::Disabled(why.clone()));
         }
-        let running = Running {
+        let running = RunningPlan {
             addresses: Vec::new(),
             shutdown_timeout: service.shutdown_timeout,
             health: health.clone(),
@@ -100,6 +104,7 @@ impl Started {
             receivers,
             last_call: soon,
             peer_limits: PeerLimits::default(),
+            identity: service.identity.clone(),
         }
     }
 
@@ -167,9 +172,9 @@ impl Started {
             peer_limits: self.peer_limits.clone(),
         };
         let health = self.around.health.clone();
-        health.set("exporters", &id, State::Starting);
+        health.set("exporters", &id, ComponentState::Starting);
         let exporter = exporter.start(context).await.map_err(|error| at(&health, "exporters", &id, &error))?;
-        health.set("exporters", &id, State::Running);
+        health.set("exporters", &id, ComponentState::Running);
         self.running.exporters.push((telemetry, exporter));
         Ok(())
     }
@@ -193,7 +198,7 @@ impl Started {
         let PlannedReceiver { id, receiver } = planned;
         let health = self.around.health.clone();
         let telemetry = self.around.metrics.receiver(&id);
-        let edge = self.around.metrics.edge(Kind::Receiver, &id, "");
+        let edge = self.around.metrics.edge(ComponentKind::Receiver, &id, "");
         let end = End { shutdown: self.receivers.clone(), last_call: self.last_call.clone() };
         let context = ReceiverContext {
             id: id.clone(),
@@ -201,14 +206,15 @@ impl Started {
             shutdown: self.receivers.clone(),
             telemetry: telemetry.clone(),
             peer_limits: self.peer_limits.clone(),
+            identity: self.identity.clone(),
         };
         let running = receiver.start(context).await.map_err(|error| at(&health, "receivers", &id, &error))?;
         for (protocol, address) in &running.addresses {
             self.listens(&id, protocol, *address);
         }
-        health.set("receivers", &id, State::Running);
+        health.set("receivers", &id, ComponentState::Running);
         let task = tokio::spawn(watch(id, running.stopped, self.receivers.clone(), health));
-        self.running.receivers.push(RunningReceiver { telemetry, edge, task });
+        self.running.receivers.push(ReceiverTask { telemetry, edge, task });
         Ok(())
     }
 }
@@ -222,11 +228,11 @@ async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, sh
     let mut task = JoinSet::new();
     task.spawn(stopped);
     let state = match task.join_next().await {
-        Some(Err(error)) => State::Failed(error.to_string()),
-        _ if shutdown.is_triggered() => State::Stopped,
-        _ => State::Failed("it ended unasked".to_owned()),
+        Some(Err(error)) => ComponentState::Failed(error.to_string()),
+        _ if shutdown.is_triggered() => ComponentState::Stopped,
+        _ => ComponentState::Failed("it ended unasked".to_owned()),
     };
-    if let State::Failed(why) = &state {
+    if let ComponentState::Failed(why) = &state {
         tracing::error!(receiver = id, "the receiver has failed: {why}");
     }
     health.set("receivers", &id, state);
@@ -234,6 +240,6 @@ async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, sh
 
 /// Says which component could not start.
 fn at(health: &Health, section: &'static str, id: &str, error: &StartError) -> StartError {
-    health.set(section, id, State::Failed(error.to_string()));
+    health.set(section, id, ComponentState::Failed(error.to_string()));
     StartError(format!("{section}/{id}: {error}"))
 }

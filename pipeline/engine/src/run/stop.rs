@@ -5,9 +5,9 @@ use std::time::Duration;
 use profbridge_model::Reason;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ExporterReport, PipelineReport, ReceiverReport, Report, Running};
+use super::{ExporterReport, PipelineReport, ReceiverReport, Report, RunningPlan};
 use crate::delivery::Stop;
-use crate::health::State;
+use crate::health::ComponentState;
 
 /// The deadlines of one shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Deadlines {
     }
 }
 
-impl Running {
+impl RunningPlan {
     /// Ends everything in order, within the configuration's `shutdown_timeout`, and says what became of it.
     pub async fn stop(mut self) -> Report {
         let began = Instant::now();
@@ -52,13 +52,13 @@ impl Running {
         self.stop_receivers(deadlines).await;
         // From here on no exporter waits beyond its deadline, and with it no pipeline that waits for an exporter.
         for (telemetry, exporter) in &self.exporters {
-            self.health.set("exporters", telemetry.id(), State::Stopping);
+            self.health.set("exporters", telemetry.id(), ComponentState::Stopping);
             exporter.drain_by(deadlines.sent);
         }
         let mut failures = self.stop_pipelines(deadlines).await;
         self.stop_exporters(deadlines).await;
         for (section, id, state) in self.health.states() {
-            if let State::Failed(why) = state {
+            if let ComponentState::Failed(why) = state {
                 failures.push(format!("{section}/{id}: {why}"));
             }
         }
@@ -74,7 +74,7 @@ impl Running {
 
     async fn stop_receivers(&mut self, deadlines: Deadlines) {
         for receiver in &self.receivers {
-            self.health.set("receivers", receiver.telemetry.id(), State::Stopping);
+            self.health.set("receivers", receiver.telemetry.id(), ComponentState::Stopping);
         }
         self.stop_receivers.trigger();
         for receiver in &mut self.receivers {
@@ -94,7 +94,7 @@ impl Running {
     async fn stop_pipelines(&mut self, deadlines: Deadlines) -> Vec<String> {
         let mut failures = Vec::new();
         for pipeline in &self.pipelines {
-            self.health.set("pipelines", &pipeline.counters().id, State::Stopping);
+            self.health.set("pipelines", &pipeline.counters().id, ComponentState::Stopping);
             pipeline.stop(deadlines.sent);
         }
         for pipeline in &mut self.pipelines {
@@ -115,7 +115,7 @@ impl Running {
             self.exporter_telemetry.push(telemetry.clone());
             stopping.spawn(async move {
                 exporter.stop(stop).await;
-                health.set("exporters", telemetry.id(), State::Stopped);
+                health.set("exporters", telemetry.id(), ComponentState::Stopped);
             });
         }
         while let Some(ended) = stopping.join_next().await {

@@ -11,7 +11,7 @@ use crate::component::{Rejected, Retry};
 use crate::config::Carries;
 use crate::delivery::{DeliverySettings, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch, envelope};
-use crate::health::State;
+use crate::health::ComponentState;
 use crate::intake::Intake;
 use crate::plan::{PlannedExporter, PlannedPipeline, PlannedReceiver};
 use crate::service::ServiceSettings;
@@ -64,7 +64,7 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
 }
 
 /// Starts a plan so that the time can be paused.
-async fn start_paused(plan: Plan) -> Result<Running, StartError> {
+async fn start_paused(plan: Plan) -> Result<RunningPlan, StartError> {
     start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Task).await
 }
 
@@ -291,12 +291,12 @@ async fn telemetry_address_in_use() {
 #[tokio::test]
 async fn receiver_that_ends_unasked() {
     struct Ends;
-    impl crate::component::Receiver for Ends {
+    impl crate::receiver::Receiver for Ends {
         fn start<'a>(
             self: Box<Self>,
-            _context: crate::component::ReceiverContext,
-        ) -> crate::component::BoxFuture<'a, Result<crate::component::Running, StartError>> {
-            let running = crate::component::Running { addresses: vec![], stopped: Box::pin(async {}) };
+            _context: crate::receiver::ReceiverContext,
+        ) -> crate::component::BoxFuture<'a, Result<crate::receiver::RunningReceiver, StartError>> {
+            let running = crate::receiver::RunningReceiver { addresses: vec![], stopped: Box::pin(async {}) };
             Box::pin(std::future::ready(Ok(running)))
         }
     }
@@ -308,7 +308,7 @@ async fn receiver_that_ends_unasked() {
         tokio::task::yield_now().await;
     }
     let state = running.health().states().into_iter().find(|(section, ..)| *section == "receivers").unwrap().2;
-    assert_eq!(state, State::Failed("it ended unasked".to_owned()));
+    assert_eq!(state, ComponentState::Failed("it ended unasked".to_owned()));
     assert!(!running.stop().await.is_clean());
 }
 

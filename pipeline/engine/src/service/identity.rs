@@ -41,35 +41,30 @@ impl Default for Identity {
 impl Identity {
     /// Every rule that is broken, at its place in `service`, the section that this is in.
     pub(super) fn problems(&self, service: &Section) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
-            if broken {
-                problems.push(service.problem(&format!("identity.{key}"), message, hint));
-            }
-        };
-        rule(
-            self.window.nanos() > MAX_WINDOW,
-            "window",
-            "a window is at most 60s",
-            "Sentry refuses chunks that are longer than 66 seconds",
-        );
-        rule(
-            !self.window.is_zero() && self.window.get() < time::Duration::from_secs(1),
-            "window",
-            "a window is at least 1s, or 0s",
-            "write `0s` to cut each request on its own",
-        );
-        rule(
-            !self.session.is_zero() && self.session < self.window,
-            "session",
-            "a session is at least as long as a window, or 0s",
-            "write `0s` for one session for ever",
-        );
         let attributes = &self.attributes;
-        rule(attributes.is_empty(), "attributes", "must name at least one of container, host, instance", "");
         let twice = (1..attributes.len()).any(|n| attributes[..n].contains(&attributes[n]));
-        rule(twice, "attributes", "names something twice", "");
-        problems
+        service.broken_rules(&[
+            (
+                self.window.nanos() > MAX_WINDOW,
+                "identity.window",
+                "a window is at most 60s",
+                "Sentry refuses chunks that are longer than 66 seconds",
+            ),
+            (
+                !self.window.is_zero() && self.window.get() < time::Duration::from_secs(1),
+                "identity.window",
+                "a window is at least 1s, or 0s",
+                "write `0s` to cut each request on its own",
+            ),
+            (
+                !self.session.is_zero() && self.session < self.window,
+                "identity.session",
+                "a session is at least as long as a window, or 0s",
+                "write `0s` for one session for ever",
+            ),
+            (attributes.is_empty(), "identity.attributes", "must name at least one of container, host, instance", ""),
+            (twice, "identity.attributes", "names something twice", ""),
+        ])
     }
 
     /// What it means, once it was checked.

@@ -10,7 +10,7 @@ use profbridge_net::server::StatsSnapshot;
 use super::page::Page;
 use super::process::Usage;
 use super::receiver::Outcome;
-use super::{All, Edge, EdgeTotals, ExporterTelemetry, Kind, ReceiverTelemetry};
+use super::{All, ComponentKind, Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
 /// Reads the counters when somebody asks.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// The counters of one edge, with its labels.
 struct Counted<'a> {
-    kind: Kind,
+    kind: ComponentKind,
     labels: Labels<'a>,
     totals: EdgeTotals,
 }
@@ -32,7 +32,7 @@ struct PerUnit {
     help: &'static str,
     is_gauge: bool,
     /// The components that have it.
-    of: fn(Kind) -> bool,
+    of: fn(ComponentKind) -> bool,
     read: Read,
 }
 
@@ -301,8 +301,8 @@ impl Collector {
     }
 }
 
-fn holds(kind: Kind) -> bool {
-    matches!(kind, Kind::Processor | Kind::Exporter)
+fn holds(kind: ComponentKind) -> bool {
+    matches!(kind, ComponentKind::Processor | ComponentKind::Exporter)
 }
 
 fn labels(edge: &Edge) -> Labels<'_> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_model::{Losses, Quantities, Reason, Unit};
 
-use super::Kind;
+use super::ComponentKind;
 use crate::component::Held;
 
 /// What went into a component, came out, was added, lost and is held. Cheap to clone; clones share the counters.
@@ -16,7 +16,7 @@ pub struct Edge {
 
 #[derive(Debug)]
 struct Counters {
-    kind: Kind,
+    kind: ComponentKind,
     component: String,
     pipeline: String,
     inbound: AtomicQuantities,
@@ -85,7 +85,7 @@ pub struct EdgeTotals {
 }
 
 impl Edge {
-    pub(super) fn new(kind: Kind, component: &str, pipeline: &str) -> Self {
+    pub(super) fn new(kind: ComponentKind, component: &str, pipeline: &str) -> Self {
         let counters = Counters {
             kind,
             component: component.to_owned(),
@@ -104,7 +104,7 @@ impl Edge {
     }
 
     /// What the component is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ComponentKind {
         self.counters.kind
     }
 

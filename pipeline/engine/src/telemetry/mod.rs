@@ -26,7 +26,7 @@ use crate::budget::Budget;
 
 /// What a component is, as the label `kind` of its metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ComponentKind {
     /// A receiver.
     Receiver,
     /// A processor of one pipeline.
@@ -37,14 +37,14 @@ pub enum Kind {
     Exporter,
 }
 
-impl Kind {
+impl ComponentKind {
     /// The kind's name as a label.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Receiver => "receiver",
-            Kind::Processor => "processor",
-            Kind::Pipeline => "pipeline",
-            Kind::Exporter => "exporter",
+            ComponentKind::Receiver => "receiver",
+            ComponentKind::Processor => "processor",
+            ComponentKind::Pipeline => "pipeline",
+            ComponentKind::Exporter => "exporter",
         }
     }
 }
@@ -78,7 +78,7 @@ impl Metrics {
     }
 
     /// The counters of a component's edge. `pipeline` is empty for what pipelines share.
-    pub fn edge(&self, kind: Kind, component: &str, pipeline: &str) -> Edge {
+    pub fn edge(&self, kind: ComponentKind, component: &str, pipeline: &str) -> Edge {
         let edge = Edge::new(kind, component, pipeline);
         self.all.edges.lock().unwrap_or_else(PoisonError::into_inner).push(edge.clone());
         edge
@@ -93,7 +93,7 @@ impl Metrics {
 
     /// The counters of an exporter.
     pub fn exporter(&self, id: &str) -> ExporterTelemetry {
-        let exporter = ExporterTelemetry::new(id, self.edge(Kind::Exporter, id, ""));
+        let exporter = ExporterTelemetry::new(id, self.edge(ComponentKind::Exporter, id, ""));
         self.all.exporters.lock().unwrap_or_else(PoisonError::into_inner).push(exporter.clone());
         exporter
     }

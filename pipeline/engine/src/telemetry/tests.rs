@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::server::Server;
 use super::*;
 use crate::component::Held;
-use crate::health::{Health, State};
+use crate::health::{ComponentState, Health};
 
 /// The lines of a metric, without its description.
 fn lines(text: &str, name: &str) -> Vec<String> {
@@ -49,7 +49,7 @@ fn receivers() {
 #[test]
 fn edges() {
     let metrics = Metrics::new(Budget::new(1));
-    let edge = metrics.edge(Kind::Processor, "chunk", "profiles");
+    let edge = metrics.edge(ComponentKind::Processor, "chunk", "profiles");
     edge.add_in(Quantities::observations(9));
     edge.drop(Reason::Resent, Quantities::observations(2));
     edge.note_all(&[("weak_identity", 1)]);
@@ -75,8 +75,8 @@ fn edges() {
 #[test]
 fn levels() {
     let metrics = Metrics::new(Budget::new(1));
-    let edge = metrics.edge(Kind::Receiver, "ptrace", "");
-    metrics.edge(Kind::Receiver, "otlp", "");
+    let edge = metrics.edge(ComponentKind::Receiver, "ptrace", "");
+    metrics.edge(ComponentKind::Receiver, "otlp", "");
     for (name, level) in [("processes", 3), ("threads", 9), ("processes", 4), ("threads", 0)] {
         edge.set_level(name, level);
     }
@@ -97,7 +97,7 @@ fn levels() {
 #[test]
 fn units() {
     let metrics = Metrics::new(Budget::new(1));
-    let chunk = metrics.edge(Kind::Processor, "chunk", "all");
+    let chunk = metrics.edge(ComponentKind::Processor, "chunk", "all");
     let sentry = metrics.exporter("sentry");
     chunk.add_in(Quantities::observations(1));
     let before = metrics.encode();
@@ -133,7 +133,7 @@ fn units() {
 fn names_of_counters() {
     let metrics = Metrics::new(Budget::new(1));
     metrics.receiver("otlp").transport("grpc").accepted(1);
-    metrics.edge(Kind::Processor, "chunk", "profiles").drop(Reason::Resent, Quantities::observations(2));
+    metrics.edge(ComponentKind::Processor, "chunk", "profiles").drop(Reason::Resent, Quantities::observations(2));
     metrics.exporter("sentry");
     let text = metrics.encode();
     let types: Vec<(&str, &str)> =
@@ -186,7 +186,7 @@ fn page_is_well_formed() {
 async fn idle_connections_starve_nobody() {
     let (_trigger, shutdown) = Shutdown::pair();
     let health = Health::default();
-    health.set("receivers", "otlp", State::Running);
+    health.set("receivers", "otlp", ComponentState::Running);
     let server = Server::health("127.0.0.1:0", health, shutdown.clone()).await.unwrap();
     let metrics = Server::metrics("127.0.0.1:0", Metrics::new(Budget::new(1)), shutdown).await.unwrap();
     for (server, path) in [(server, "/"), (metrics, "/metrics")] {

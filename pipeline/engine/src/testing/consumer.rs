@@ -12,7 +12,7 @@ use crate::config::Carries;
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
 use crate::intake::{Arrivals, End, Entrance, Intake, Sinks, channel};
-use crate::telemetry::{Edge, EdgeTotals, Kind, Metrics};
+use crate::telemetry::{ComponentKind, Edge, EdgeTotals, Metrics};
 
 /// The receiving end of [`intake`].
 #[derive(Debug)]
@@ -63,8 +63,8 @@ pub fn intake(memory: u64) -> (Intake, Consumer) {
     let budget = Budget::new(memory);
     let metrics = Metrics::new(budget.clone());
     let (sender, arrivals) = channel(4);
-    let edge = metrics.edge(Kind::Receiver, "test", "");
-    let pipeline = metrics.edge(Kind::Pipeline, "test", "");
+    let edge = metrics.edge(ComponentKind::Receiver, "test", "");
+    let pipeline = metrics.edge(ComponentKind::Pipeline, "test", "");
     let gate = Arc::new(Gate { full: watch::Sender::new(None) });
     let sinks = Sinks([Arc::clone(&gate) as Arc<dyn Sink>].into());
     let entrance =

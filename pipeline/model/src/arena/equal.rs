@@ -7,9 +7,23 @@ use std::hash::{Hash, Hasher};
 
 use crate::dictionary::{Attribute, Value};
 
-/// Whether two attributes of one arena are the same.
-pub(super) fn same_attribute(a: &Attribute, b: &Attribute) -> bool {
-    a.key == b.key && a.unit == b.unit && same_value(&a.value, &b.value)
+/// An attribute that is compared and hashed so.
+#[derive(Clone, Copy)]
+pub(super) struct ByValue<'a>(pub(super) &'a Attribute);
+
+impl PartialEq for ByValue<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let Attribute { key, value, unit } = self.0;
+        (key, unit) == (&other.0.key, &other.0.unit) && same_value(value, &other.0.value)
+    }
+}
+
+impl Hash for ByValue<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Attribute { key, value, unit } = self.0;
+        (key, unit).hash(hasher);
+        hash_value(value, hasher);
+    }
 }
 
 fn same_value(a: &Value, b: &Value) -> bool {
@@ -17,16 +31,10 @@ fn same_value(a: &Value, b: &Value) -> bool {
         (Value::Double(a), Value::Double(b)) => a.to_bits() == b.to_bits(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b)),
         (Value::KeyValueList(a), Value::KeyValueList(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_attribute(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| ByValue(a) == ByValue(b))
         }
         (a, b) => a == b,
     }
-}
-
-/// Hashes an attribute so that the same ones hash alike.
-pub(super) fn hash_attribute(attribute: &Attribute, hasher: &mut impl Hasher) {
-    (attribute.key, attribute.unit).hash(hasher);
-    hash_value(&attribute.value, hasher);
 }
 
 fn hash_value(value: &Value, hasher: &mut impl Hasher) {
@@ -44,7 +52,7 @@ fn hash_value(value: &Value, hasher: &mut impl Hasher) {
         }
         Value::KeyValueList(list) => {
             list.len().hash(hasher);
-            list.iter().for_each(|item| hash_attribute(item, hasher));
+            list.iter().for_each(|item| ByValue(item).hash(hasher));
         }
     }
 }

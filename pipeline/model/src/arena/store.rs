@@ -2,30 +2,22 @@
 
 use bytes::Bytes;
 
-use super::source::Source;
-use super::transfer::Sink;
+use super::source::{Data, Source};
+use super::transfer::TableWriter;
 use super::{Full, GROWTH};
 use crate::buffer::{Buffer, ByteRange};
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 
-/// The tables, in the same columns as [`Tables`], and the bytes behind them.
+/// The tables and the bytes behind them.
 ///
 /// Appending checks one thing only: that the bytes stay addressable by a [`ByteRange`]. Every table element needs at
 /// least one byte of memory, so no table outgrows its 32-bit ids before a memory limit is reached.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) data: Vec<u8>,
-    pub(crate) strings: Vec<ByteRange>,
-    pub(crate) mappings: Vec<Mapping>,
-    pub(crate) functions: Vec<Function>,
-    pub(crate) locations: Vec<Location>,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) links: Vec<Link>,
-    pub(crate) attributes: Vec<Attribute>,
-    pub(crate) attribute_sets: Vec<ByteRange>,
-    pub(crate) attribute_set_items: Vec<Option<AttributeId>>,
-    pub(crate) stacks: Vec<ByteRange>,
+    /// The columns. Their own buffer is empty until [`Store::into_tables`] gives them `data`.
+    pub(crate) tables: Tables,
     /// What nested attribute values occupy beside the columns, in bytes.
     nested: usize,
 }
@@ -45,20 +37,7 @@ pub(crate) fn make_room<T>(column: &mut Vec<T>, more: usize) {
 
 impl Default for Store {
     fn default() -> Self {
-        Self {
-            data: Vec::new(),
-            strings: vec![ByteRange::default()],
-            mappings: vec![Mapping::default()],
-            functions: vec![Function::default()],
-            locations: vec![Location::default()],
-            lines: Vec::new(),
-            links: vec![Link::default()],
-            attributes: vec![Attribute::default()],
-            attribute_sets: vec![ByteRange::default()],
-            attribute_set_items: Vec::new(),
-            stacks: vec![ByteRange::default()],
-            nested: 0,
-        }
+        Self { data: Vec::new(), tables: Tables::empty(), nested: 0 }
     }
 }
 
@@ -106,82 +85,34 @@ impl Store {
         self.data.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)).unwrap_or_default()
     }
 
-    /// What the lines of a location are.
-    pub(crate) fn lines(&self, location: &Location) -> &[Line] {
-        &self.lines[location.lines_start as usize..][..location.lines_len as usize]
-    }
-
-    /// What a set of attributes holds.
-    pub(crate) fn set(&self, span: ByteRange) -> &[Option<AttributeId>] {
-        &self.attribute_set_items[span.start as usize..][..span.len as usize]
-    }
-
     /// The memory of all columns as allocated, in bytes.
     pub(crate) fn allocated(&self) -> usize {
-        fn of<T>(column: &Vec<T>) -> usize {
-            column.capacity() * size_of::<T>()
-        }
-        of(&self.data)
-            + of(&self.strings)
-            + of(&self.mappings)
-            + of(&self.functions)
-            + of(&self.locations)
-            + of(&self.lines)
-            + of(&self.links)
-            + of(&self.attributes)
-            + of(&self.attribute_sets)
-            + of(&self.attribute_set_items)
-            + of(&self.stacks)
-            + self.nested
+        self.data.capacity() + self.tables.column_bytes().1 + self.nested
     }
 
     /// The memory of what is in the columns, without what is reserved, in bytes.
     pub(crate) fn used(&self) -> usize {
-        size_of_val(&self.data[..])
-            + size_of_val(&self.strings[..])
-            + size_of_val(&self.mappings[..])
-            + size_of_val(&self.functions[..])
-            + size_of_val(&self.locations[..])
-            + size_of_val(&self.lines[..])
-            + size_of_val(&self.links[..])
-            + size_of_val(&self.attributes[..])
-            + size_of_val(&self.attribute_sets[..])
-            + size_of_val(&self.attribute_set_items[..])
-            + size_of_val(&self.stacks[..])
-            + self.nested
+        self.data.len() + self.tables.column_bytes().0 + self.nested
     }
 
     /// The tables as they are read.
     pub(crate) fn source(&self) -> Source<'_> {
-        Source::of_store(self)
+        Source { data: Data::Bytes(&self.data), tables: &self.tables }
     }
 
     /// The tables of a dictionary; nothing is copied.
     pub(crate) fn into_tables(self) -> Tables {
-        Tables {
-            buffer: Buffer::new(Bytes::from(self.data), Bytes::new()),
-            table_strings: index(self.strings.len()),
-            references: false,
-            strings: self.strings,
-            mappings: self.mappings,
-            functions: self.functions,
-            locations: self.locations,
-            lines: self.lines,
-            links: self.links,
-            attributes: self.attributes,
-            attribute_sets: self.attribute_sets,
-            attribute_set_items: self.attribute_set_items,
-            stacks: self.stacks,
-        }
+        let buffer = Buffer::new(Bytes::from(self.data), Bytes::new());
+        Tables { buffer, table_strings: index(self.tables.strings.len()), ..self.tables }
     }
 }
 
 /// Appends without looking whether an equal element is there.
-impl Sink for Store {
+impl TableWriter for Store {
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full> {
         let span = self.put(bytes)?;
-        push(&mut self.strings, span);
-        Ok(StringId::new(index(self.strings.len() - 1)))
+        push(&mut self.tables.strings, span);
+        Ok(StringId::new(index(self.tables.strings.len() - 1)))
     }
 
     fn put_blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
@@ -189,45 +120,45 @@ impl Sink for Store {
     }
 
     fn put_mapping(&mut self, mapping: Mapping) -> Result<Option<MappingId>, Full> {
-        push(&mut self.mappings, mapping);
-        Ok(MappingId::new(index(self.mappings.len() - 1)))
+        push(&mut self.tables.mappings, mapping);
+        Ok(MappingId::new(index(self.tables.mappings.len() - 1)))
     }
 
     fn put_function(&mut self, function: Function) -> Result<Option<FunctionId>, Full> {
-        push(&mut self.functions, function);
-        Ok(FunctionId::new(index(self.functions.len() - 1)))
+        push(&mut self.tables.functions, function);
+        Ok(FunctionId::new(index(self.tables.functions.len() - 1)))
     }
 
     fn put_location(&mut self, location: Location, lines: &[Line]) -> Result<Option<LocationId>, Full> {
-        let (lines_start, lines_len) = (index(self.lines.len()), index(lines.len()));
-        make_room(&mut self.lines, lines.len());
-        self.lines.extend_from_slice(lines);
-        push(&mut self.locations, Location { lines_start, lines_len, ..location });
-        Ok(LocationId::new(index(self.locations.len() - 1)))
+        let (lines_start, lines_len) = (index(self.tables.lines.len()), index(lines.len()));
+        make_room(&mut self.tables.lines, lines.len());
+        self.tables.lines.extend_from_slice(lines);
+        push(&mut self.tables.locations, Location { lines_start, lines_len, ..location });
+        Ok(LocationId::new(index(self.tables.locations.len() - 1)))
     }
 
     fn put_link(&mut self, link: Link) -> Result<Option<LinkId>, Full> {
-        push(&mut self.links, link);
-        Ok(LinkId::new(index(self.links.len() - 1)))
+        push(&mut self.tables.links, link);
+        Ok(LinkId::new(index(self.tables.links.len() - 1)))
     }
 
     fn put_attribute(&mut self, attribute: Attribute) -> Result<Option<AttributeId>, Full> {
         self.nested += nested_bytes(&attribute.value);
-        push(&mut self.attributes, attribute);
-        Ok(AttributeId::new(index(self.attributes.len() - 1)))
+        push(&mut self.tables.attributes, attribute);
+        Ok(AttributeId::new(index(self.tables.attributes.len() - 1)))
     }
 
     fn put_attribute_set(&mut self, items: &[Option<AttributeId>]) -> Result<Option<AttributeSetId>, Full> {
-        let span = ByteRange { start: index(self.attribute_set_items.len()), len: index(items.len()) };
-        make_room(&mut self.attribute_set_items, items.len());
-        self.attribute_set_items.extend_from_slice(items);
-        push(&mut self.attribute_sets, span);
-        Ok(AttributeSetId::new(index(self.attribute_sets.len() - 1)))
+        let span = ByteRange { start: index(self.tables.attribute_set_items.len()), len: index(items.len()) };
+        make_room(&mut self.tables.attribute_set_items, items.len());
+        self.tables.attribute_set_items.extend_from_slice(items);
+        push(&mut self.tables.attribute_sets, span);
+        Ok(AttributeSetId::new(index(self.tables.attribute_sets.len() - 1)))
     }
 
     fn put_stack(&mut self, packed: &[u8]) -> Result<Option<StackId>, Full> {
         let span = self.put(packed)?;
-        push(&mut self.stacks, span);
-        Ok(StackId::new(index(self.stacks.len() - 1)))
+        push(&mut self.tables.stacks, span);
+        Ok(StackId::new(index(self.tables.stacks.len() - 1)))
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dictionary::Dictionary;
+use crate::dictionary::{Dictionary, Value};
 
 fn function(name: Option<StringId>) -> Function {
     Function { name, ..Function::default() }
@@ -15,15 +15,15 @@ fn interns_by_value() {
     assert_eq!(arena.string("libc.so.6").unwrap(), name);
     assert_ne!(arena.string("libm.so.6").unwrap(), name);
     assert_eq!(arena.string("").unwrap(), None);
-    assert_eq!(arena.function(Function::default()).unwrap(), None);
-    let named = arena.function(function(name)).unwrap();
-    assert_eq!(arena.function(function(name)).unwrap(), named);
+    assert_eq!(arena.put_function(Function::default()).unwrap(), None);
+    let named = arena.put_function(function(name)).unwrap();
+    assert_eq!(arena.put_function(function(name)).unwrap(), named);
     let line = Line { function: named, line: 3, column: 0 };
-    let location = arena.location(Location { address: 7, ..Location::default() }, &[line]).unwrap();
-    let without = arena.location(Location { address: 7, ..Location::default() }, &[]).unwrap();
+    let location = arena.put_location(Location { address: 7, ..Location::default() }, &[line]).unwrap();
+    let without = arena.put_location(Location { address: 7, ..Location::default() }, &[]).unwrap();
     assert_ne!(location, without);
     assert_eq!(
-        arena.location(Location { address: 7, lines_len: 9, ..Location::default() }, &[line]).unwrap(),
+        arena.put_location(Location { address: 7, lines_len: 9, ..Location::default() }, &[line]).unwrap(),
         location
     );
     let stack = arena.stack([location, None, without]).unwrap();
@@ -38,23 +38,23 @@ fn attributes_are_compared_by_value() {
     let mut arena = Arena::default();
     let key = arena.string("k").unwrap();
     let attribute = |value| Attribute { key, value, unit: None };
-    let nan = arena.attribute(attribute(Value::Double(f64::NAN))).unwrap();
-    assert_eq!(arena.attribute(attribute(Value::Double(f64::NAN))).unwrap(), nan);
+    let nan = arena.put_attribute(attribute(Value::Double(f64::NAN))).unwrap();
+    assert_eq!(arena.put_attribute(attribute(Value::Double(f64::NAN))).unwrap(), nan);
     assert_ne!(
-        arena.attribute(attribute(Value::Double(0.0))).unwrap(),
-        arena.attribute(attribute(Value::Double(-0.0))).unwrap()
+        arena.put_attribute(attribute(Value::Double(0.0))).unwrap(),
+        arena.put_attribute(attribute(Value::Double(-0.0))).unwrap()
     );
     let mut nested = |bytes: &[u8]| {
-        let blob = Value::Bytes(arena.blob(bytes).unwrap());
+        let blob = Value::Bytes(arena.put_blob(bytes).unwrap());
         let list = Value::KeyValueList([attribute(Value::Array([blob].into()))].into());
-        arena.attribute(attribute(list)).unwrap()
+        arena.put_attribute(attribute(list)).unwrap()
     };
     let first = nested(b"one");
     assert_eq!(nested(b"one"), first);
     assert_ne!(nested(b"two"), first);
-    let set = arena.attribute_set(&[nan, first]).unwrap();
-    assert_eq!(arena.attribute_set(&[first, None, nan]).unwrap(), set);
-    assert_eq!(arena.attribute_set(&[None]).unwrap(), None);
+    let set = arena.put_attribute_set(&[nan, first]).unwrap();
+    assert_eq!(arena.put_attribute_set(&[first, None, nan]).unwrap(), set);
+    assert_eq!(arena.put_attribute_set(&[None]).unwrap(), None);
 }
 
 /// Guarantees: each limit is an error that names it, what is there can still be found, and nothing else changes.
@@ -79,7 +79,7 @@ fn columns_grow_by_a_quarter() {
     let mut arena = Arena::default();
     for n in 0..20_000u64 {
         let name = arena.string(&format!("function_{n}")).unwrap();
-        arena.function(function(name)).unwrap();
+        arena.put_function(function(name)).unwrap();
     }
     let (allocated, used) = (arena.store.allocated(), arena.store.used());
     assert!(allocated as f64 <= used as f64 * 1.26, "{allocated} {used}");

@@ -8,11 +8,12 @@ use super::Full;
 use super::source::Source;
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Value};
-use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
+use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MapIds, MappingId, StackId, StringId};
 use crate::varint;
 
-/// Where elements are carried to. Ids in what is handed over are ids of the sink.
-pub trait Sink {
+/// Takes elements into tables of its own. Ids in what is handed over are ids of these tables.
+/// Called by one thread at a time, that of the [`Transfer`], so a writer needs no lock.
+pub trait TableWriter {
     /// Takes a string, which is UTF-8.
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full>;
     /// Takes bytes that are no string.
@@ -33,6 +34,9 @@ pub trait Sink {
     fn put_stack(&mut self, packed: &[u8]) -> Result<Option<StackId>, Full>;
 }
 
+/// The stamp of an element that was never carried.
+const NEVER: u32 = u32::MAX;
+
 /// What became of the elements of one table: a stamp and the index over there.
 #[derive(Debug, Default)]
 struct Memo(Vec<(u32, u32)>);
@@ -48,7 +52,7 @@ impl Memo {
 
     fn set(&mut self, index: usize, stamp: u32, value: u32) {
         if self.0.len() <= index {
-            self.0.resize(index + 1, (0, 0));
+            self.0.resize(index + 1, (NEVER, 0));
         }
         self.0[index] = (stamp, value);
     }
@@ -58,9 +62,9 @@ impl Memo {
     }
 }
 
-/// The memory of which elements were carried. One `Transfer` serves one source and one sink at a time;
+/// The memory of which elements were carried. One `Transfer` serves one source and one writer at a time;
 /// [`Transfer::begin`] makes it forget both.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Transfer {
     stamp: u32,
     strings: Memo,
@@ -76,23 +80,34 @@ pub struct Transfer {
     items: Vec<Option<AttributeId>>,
 }
 
-impl Default for Transfer {
-    fn default() -> Self {
-        Self {
-            // Slots that were never set carry stamp 0.
-            stamp: 1,
-            strings: Memo::default(),
-            mappings: Memo::default(),
-            functions: Memo::default(),
-            locations: Memo::default(),
-            links: Memo::default(),
-            attributes: Memo::default(),
-            attribute_sets: Memo::default(),
-            stacks: Memo::default(),
-            packed: Vec::new(),
-            lines: Vec::new(),
-            items: Vec::new(),
-        }
+/// Carries the ids of an element, a profile or the like.
+pub(crate) struct Carry<'a, 'b, W> {
+    pub(crate) transfer: &'a mut Transfer,
+    pub(crate) from: &'a Source<'b>,
+    pub(crate) to: &'a mut W,
+}
+
+impl<W: TableWriter> MapIds for Carry<'_, '_, W> {
+    type Error = Full;
+
+    #[inline]
+    fn string(&mut self, id: Option<StringId>, _field: &str) -> Result<Option<StringId>, Full> {
+        self.transfer.string(self.from, self.to, id)
+    }
+
+    #[inline]
+    fn attribute_set(&mut self, id: Option<AttributeSetId>) -> Result<Option<AttributeSetId>, Full> {
+        self.transfer.attribute_set(self.from, self.to, id)
+    }
+
+    #[inline]
+    fn mapping(&mut self, id: Option<MappingId>) -> Result<Option<MappingId>, Full> {
+        self.transfer.mapping(self.from, self.to, id)
+    }
+
+    #[inline]
+    fn function(&mut self, id: Option<FunctionId>) -> Result<Option<FunctionId>, Full> {
+        self.transfer.function(self.from, self.to, id)
     }
 }
 
@@ -110,11 +125,11 @@ macro_rules! carried {
 }
 
 impl Transfer {
-    /// Starts over with another source or sink.
+    /// Starts over with another source or writer.
     pub fn begin(&mut self) {
-        match self.stamp.checked_add(1) {
-            Some(stamp) => self.stamp = stamp,
-            None => *self = Self::default(),
+        self.stamp += 1;
+        if self.stamp == NEVER {
+            *self = Self::default();
         }
     }
 
@@ -137,14 +152,14 @@ impl Transfer {
     ///
     /// # Errors
     ///
-    /// As all of these: the sink is full. What was carried until then stays there.
-    pub fn string<S: Sink>(
+    /// As all of these: the writer is full. What was carried until then stays there.
+    pub fn string<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<StringId>,
     ) -> Result<Option<StringId>, Full> {
-        carried!(self, strings, id, StringId, |index: usize| to.put_string(from.bytes(from.strings[index])))
+        carried!(self, strings, id, StringId, |index: usize| to.put_string(from.bytes(from.tables.strings[index])))
     }
 
     /// Carries a mapping.
@@ -152,17 +167,15 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn mapping<S: Sink>(
+    pub fn mapping<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<MappingId>,
     ) -> Result<Option<MappingId>, Full> {
         carried!(self, mappings, id, MappingId, |index: usize| {
-            let mapping = from.mappings[index];
-            let filename = self.string(from, to, mapping.filename)?;
-            let attributes = self.attribute_set(from, to, mapping.attributes)?;
-            to.put_mapping(Mapping { filename, attributes, ..mapping })
+            let mapping = from.tables.mappings[index].map_ids(&mut Carry { transfer: self, from, to })?;
+            to.put_mapping(mapping)
         })
     }
 
@@ -171,18 +184,15 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn function<S: Sink>(
+    pub fn function<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<FunctionId>,
     ) -> Result<Option<FunctionId>, Full> {
         carried!(self, functions, id, FunctionId, |index: usize| {
-            let function = from.functions[index];
-            let name = self.string(from, to, function.name)?;
-            let system_name = self.string(from, to, function.system_name)?;
-            let filename = self.string(from, to, function.filename)?;
-            to.put_function(Function { name, system_name, filename, ..function })
+            let function = from.tables.functions[index].map_ids(&mut Carry { transfer: self, from, to })?;
+            to.put_function(function)
         })
     }
 
@@ -191,22 +201,21 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn location<S: Sink>(
+    pub fn location<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<LocationId>,
     ) -> Result<Option<LocationId>, Full> {
         carried!(self, locations, id, LocationId, |index: usize| {
-            let location = from.locations[index];
-            let mapping = self.mapping(from, to, location.mapping)?;
-            let attributes = self.attribute_set(from, to, location.attributes)?;
+            let lines = from.tables.lines(&from.tables.locations[index]);
+            let location = from.tables.locations[index].map_ids(&mut Carry { transfer: self, from, to })?;
             self.lines.clear();
-            for line in &from.lines[location.lines_start as usize..][..location.lines_len as usize] {
-                let function = self.function(from, to, line.function)?;
-                self.lines.push(Line { function, ..*line });
+            for line in lines {
+                let line = line.map_ids(&mut Carry { transfer: self, from, to })?;
+                self.lines.push(line);
             }
-            to.put_location(Location { mapping, attributes, ..location }, &self.lines)
+            to.put_location(location, &self.lines)
         })
     }
 
@@ -215,8 +224,13 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn link<S: Sink>(&mut self, from: &Source<'_>, to: &mut S, id: Option<LinkId>) -> Result<Option<LinkId>, Full> {
-        carried!(self, links, id, LinkId, |index: usize| to.put_link(from.links[index]))
+    pub fn link<W: TableWriter>(
+        &mut self,
+        from: &Source<'_>,
+        to: &mut W,
+        id: Option<LinkId>,
+    ) -> Result<Option<LinkId>, Full> {
+        carried!(self, links, id, LinkId, |index: usize| to.put_link(from.tables.links[index]))
     }
 
     /// Carries an attribute of the attribute table.
@@ -224,14 +238,14 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn attribute<S: Sink>(
+    pub fn attribute<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<AttributeId>,
     ) -> Result<Option<AttributeId>, Full> {
         carried!(self, attributes, id, AttributeId, |index: usize| {
-            let attribute = self.key_value(from, to, &from.attributes[index])?;
+            let attribute = self.key_value(from, to, &from.tables.attributes[index])?;
             to.put_attribute(attribute)
         })
     }
@@ -241,15 +255,14 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn attribute_set<S: Sink>(
+    pub fn attribute_set<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<AttributeSetId>,
     ) -> Result<Option<AttributeSetId>, Full> {
         carried!(self, attribute_sets, id, AttributeSetId, |index: usize| {
-            let span = from.attribute_sets[index];
-            let items = &from.attribute_set_items[span.start as usize..][..span.len as usize];
+            let items = from.tables.attribute_set(AttributeSetId::new(index as u32));
             self.some_attributes(from, to, items.iter().copied())
         })
     }
@@ -259,10 +272,10 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn some_attributes<S: Sink>(
+    pub fn some_attributes<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         items: impl Iterator<Item = Option<AttributeId>>,
     ) -> Result<Option<AttributeSetId>, Full> {
         let mut carried = std::mem::take(&mut self.items);
@@ -281,16 +294,16 @@ impl Transfer {
     ///
     /// See [`Transfer::string`].
     #[inline]
-    pub fn stack<S: Sink>(
+    pub fn stack<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         id: Option<StackId>,
     ) -> Result<Option<StackId>, Full> {
         carried!(self, stacks, id, StackId, |index: usize| {
             let mut packed = std::mem::take(&mut self.packed);
             packed.clear();
-            for location in varint::Packed::new(from.bytes(from.stacks[index])) {
+            for location in varint::Packed::new(from.bytes(from.tables.stacks[index])) {
                 let there = match self.locations.get(location as usize, self.stamp) {
                     Some(known) => known,
                     None => LocationId::wire(self.location(from, to, LocationId::new(location as u32))?),
@@ -308,20 +321,18 @@ impl Transfer {
     /// # Errors
     ///
     /// See [`Transfer::string`].
-    pub fn key_value<S: Sink>(
+    pub fn key_value<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
-        to: &mut S,
+        to: &mut W,
         attribute: &Attribute,
     ) -> Result<Attribute, Full> {
-        Ok(Attribute {
-            key: self.string(from, to, attribute.key)?,
-            value: self.value(from, to, &attribute.value)?,
-            unit: self.string(from, to, attribute.unit)?,
-        })
+        let Attribute { key, value, unit } = attribute;
+        let (key, value) = (self.string(from, to, *key)?, self.value(from, to, value)?);
+        Ok(Attribute { key, value, unit: self.string(from, to, *unit)? })
     }
 
-    fn value<S: Sink>(&mut self, from: &Source<'_>, to: &mut S, value: &Value) -> Result<Value, Full> {
+    fn value<W: TableWriter>(&mut self, from: &Source<'_>, to: &mut W, value: &Value) -> Result<Value, Full> {
         Ok(match value {
             Value::Empty => Value::Empty,
             Value::String(id) => Value::String(self.string(from, to, *id)?),

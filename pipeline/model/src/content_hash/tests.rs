@@ -87,7 +87,6 @@ fn hash(plan: &Plan) -> [u8; 16] {
     let batch = batch(plan);
     let hashes = content_hashes(&batch);
     assert_eq!(hashes.len(), 1);
-    assert_eq!(content_hash(&batch, batch.profiles().next().unwrap()), hashes[0]);
     hashes[0]
 }
 

@@ -1,14 +1,14 @@
 //! Whether profiles keep the rules, each checked once; what breaks one can be refused by itself.
 
-use super::{Profile, ResourceProfiles, Samples, ScopeProfiles};
+use super::{Profile, Resource, ResourceProfiles, Samples, Scope, ScopeProfiles};
 use crate::buffer::ByteRange;
-use crate::dictionary::{Dictionary, Invalid, check_attribute, check_index};
+use crate::dictionary::{Dictionary, IdCheck, Invalid, check_attribute, check_index};
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::varint;
 
 /// A part of a request that can be refused by itself; the numbers are positions in the lists of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RequestPart {
     /// `resource_profiles[0]`, with all its profiles.
     Resource(usize),
     /// `resource_profiles[0].scope_profiles[1]`, with all its profiles.
@@ -41,9 +41,9 @@ impl Refusal {
 }
 
 pub(super) fn check_columns(samples: &Samples) -> Result<(), Invalid> {
-    let rows = samples.len();
-    let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len()];
-    if columns.iter().any(|&len| len != rows) || samples.values.len() > rows {
+    let Samples { stack, attributes, link, timestamps, values } = samples;
+    let rows = stack.len();
+    if [attributes.len(), link.len(), timestamps.len()] != [rows; 3] || values.len() > rows {
         return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
     }
     Ok(())
@@ -54,7 +54,7 @@ pub(super) fn check_columns(samples: &Samples) -> Result<(), Invalid> {
 /// # Errors
 ///
 /// Names the first place that refers to something that is not there.
-pub fn check_resource(
+pub(super) fn check_resource(
     dictionary: &Dictionary,
     resource: &ResourceProfiles,
     place: &dyn Fn() -> String,
@@ -73,15 +73,17 @@ pub(super) fn check_own(
     place: &dyn Fn() -> String,
 ) -> Result<(), Invalid> {
     let tables = dictionary.tables();
-    check_index(StringId::wire(resource.schema_url), "string_table", tables.strings.len(), || {
+    let ResourceProfiles { resource, scopes: _, schema_url } = resource;
+    let Resource { attributes, dropped_attributes_count: _, entity_refs } = resource;
+    check_index(StringId::wire(*schema_url), "string_table", tables.strings.len(), || {
         format!("{}.schema_url", place())
     })?;
-    for (i, attribute) in resource.resource.attributes.iter().enumerate() {
+    for (i, attribute) in attributes.iter().enumerate() {
         check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
             format!("{}.resource.attributes[{i}]", place())
         })?;
     }
-    for &entity in &resource.resource.entity_refs {
+    for &entity in entity_refs {
         check_span(dictionary, entity, || format!("{}.resource.entity_refs", place()))?;
     }
     Ok(())
@@ -96,10 +98,12 @@ pub(super) fn check_scope(
     let string = |id: Option<StringId>, field: &str| {
         check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
     };
-    string(scope.schema_url, "schema_url")?;
-    string(scope.scope.name, "scope.name")?;
-    string(scope.scope.version, "scope.version")?;
-    for (i, attribute) in scope.scope.attributes.iter().enumerate() {
+    let ScopeProfiles { scope, profiles: _, schema_url } = scope;
+    let Scope { name, version, attributes, dropped_attributes_count: _ } = scope;
+    string(*schema_url, "schema_url")?;
+    string(*name, "scope.name")?;
+    string(*version, "scope.version")?;
+    for (i, attribute) in attributes.iter().enumerate() {
         check_attribute(attribute, &tables.strings, &tables.buffer, &|| format!("{}.scope.attributes[{i}]", place()))?;
     }
     Ok(())
@@ -119,24 +123,18 @@ pub fn check_profile(
     place: &dyn Fn() -> String,
 ) -> Result<(), Invalid> {
     let tables = dictionary.tables();
-    let string = |id: Option<StringId>, field: &str| {
-        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
-    };
-    string(profile.sample_type.kind, "sample_type.type_strindex")?;
-    string(profile.sample_type.unit, "sample_type.unit_strindex")?;
-    string(profile.period_type.kind, "period_type.type_strindex")?;
-    string(profile.period_type.unit, "period_type.unit_strindex")?;
-    string(profile.original_payload_format, "original_payload_format")?;
+    profile.map_ids(&mut IdCheck { tables, place })?;
+    let &Profile { time_unix_nano, duration_nano, original_payload_format, original_payload, .. } = profile;
+    check_index(StringId::wire(original_payload_format), "string_table", tables.strings.len(), || {
+        format!("{}.original_payload_format", place())
+    })?;
     // Before 1.8 the duration was a signed integer; what is negative there comes as more than half of the range.
-    let end = profile.time_unix_nano.checked_add(profile.duration_nano);
-    if profile.duration_nano > i64::MAX as u64 || end.is_none() {
-        let rule = format!("{} ns after {} ns is no time", profile.duration_nano, profile.time_unix_nano);
+    let end = time_unix_nano.checked_add(duration_nano);
+    if duration_nano > i64::MAX as u64 || end.is_none() {
+        let rule = format!("{duration_nano} ns after {time_unix_nano} ns is no time");
         return Err(Invalid { place: format!("{}.duration_nano", place()), rule });
     }
-    check_span(dictionary, profile.original_payload, || format!("{}.original_payload", place()))?;
-    check_index(AttributeSetId::wire(profile.attributes), "the attribute sets", tables.attribute_sets.len(), || {
-        format!("{}.attribute_indices", place())
-    })?;
+    check_span(dictionary, original_payload, || format!("{}.original_payload", place()))?;
     let rows = profile.samples.start as usize..profile.samples.end as usize;
     if rows.start > rows.end || rows.end > samples.len() {
         let rule = "lie outside of the batch".to_owned();

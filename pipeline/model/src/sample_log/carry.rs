@@ -1,10 +1,10 @@
 //! Carries what profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
 
 use super::{LoggedResource, LoggedScope, Series, Shape};
-use crate::arena::{Arena, Full, Source, Transfer};
+use crate::arena::{Arena, Carry, Full, Source, TableWriter, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
-use crate::profiles::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
+use crate::profiles::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles};
 use crate::varint;
 
 /// From where and to where, and what was carried already.
@@ -37,7 +37,7 @@ impl Carrier<'_> {
             varint::put(&mut entities, message.len() as u64);
             entities.extend_from_slice(message);
         }
-        let entity_refs = self.arena.blob(&entities)?;
+        let entity_refs = self.arena.put_blob(&entities)?;
         Ok(LoggedResource {
             attributes: self.attributes(attributes)?,
             dropped_attributes_count: *dropped_attributes_count,
@@ -69,37 +69,11 @@ impl Carrier<'_> {
     ///
     /// See [`Carrier::resource`].
     pub fn series(&mut self, profile: &Profile, resource: u32, scope: u32, shape: Shape) -> Result<Series, Full> {
-        // Times and id are `SampleLog::series`'s, and a payload would say something else than what is merged.
-        let &Profile {
-            sample_type,
-            samples: _,
-            time_unix_nano: _,
-            duration_nano: _,
-            period_type,
-            period,
-            profile_id: _,
-            dropped_attributes_count,
-            original_payload_format: _,
-            original_payload: _,
-            attributes,
-        } = profile;
-        Ok(Series {
-            resource,
-            scope,
-            sample_type: self.value_type(sample_type)?,
-            period_type: self.value_type(period_type)?,
-            period,
-            attributes: self.transfer.attribute_set(self.source, self.arena, attributes)?,
-            dropped_attributes_count,
-            shape,
-        })
-    }
-
-    fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
-        Ok(ValueType {
-            kind: self.transfer.string(self.source, self.arena, value_type.kind)?,
-            unit: self.transfer.string(self.source, self.arena, value_type.unit)?,
-        })
+        let mut carry = Carry { transfer: self.transfer, from: self.source, to: self.arena };
+        let profile = profile.map_ids(&mut carry)?;
+        // Times and id are `SampleLog::series`'s.
+        let profile = Profile { time_unix_nano: 0, duration_nano: 0, profile_id: None, ..profile };
+        Ok(Series { resource, scope, profile, shape })
     }
 
     fn attributes<'b>(
@@ -109,8 +83,8 @@ impl Carrier<'_> {
         let mut items = Vec::new();
         for attribute in attributes {
             let attribute = self.transfer.key_value(self.source, self.arena, attribute)?;
-            items.push(self.arena.attribute(attribute)?);
+            items.push(self.arena.put_attribute(attribute)?);
         }
-        self.arena.attribute_set(&items)
+        self.arena.put_attribute_set(&items)
     }
 }

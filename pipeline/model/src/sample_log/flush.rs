@@ -7,12 +7,12 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 use super::log::{Head, Reader};
-use super::{SampleLog, Series, Shape};
-use crate::arena::{Arena, Full, Source, Store, Transfer};
+use super::{LoggedResource, LoggedScope, SampleLog, Series, Shape};
+use crate::arena::{Arena, Carry, Full, Source, Store, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
 use crate::id::{AttributeSetId, LinkId, StackId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
 use crate::varint;
 
 /// A sample in the making.
@@ -48,27 +48,27 @@ impl SampleLog {
         }
 
         transfer.begin();
-        let mut carry = Carry { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
+        let mut out = Output { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
         let mut next = order.iter().zip(&spans).peekable();
         let mut parents = None;
         for &at in &series {
             let key = &self.series.values()[at as usize];
             if parents.map(|(resource, _)| resource) != Some(key.resource) {
-                carry.resource(self, key.resource)?;
+                out.resource(self, key.resource)?;
             }
             if parents != Some((key.resource, key.scope)) {
-                carry.scope(self, key.scope)?;
+                out.scope(self, key.scope)?;
             }
             parents = Some((key.resource, key.scope));
-            carry.profile(self, at, key)?;
+            out.profile(self, at, key)?;
             while let Some((&row, &(timestamps, values))) =
                 next.next_if(|&(&row, _)| rows[row as usize].head.series == at)
             {
-                carry.row(&rows[row as usize].head, timestamps, values)?;
+                out.row(&rows[row as usize].head, timestamps, values)?;
             }
         }
         // All of it was in the arena, whose elements were checked when they came.
-        Ok(carry.assembly.finish_checked(carry.store.into_tables()))
+        Ok(out.assembly.finish_checked(out.store.into_tables()))
     }
 
     /// The samples and, for each record, which of them it belongs to.
@@ -170,53 +170,47 @@ fn write(reader: &mut Reader<'_>, data: &mut [u8], cursor: &mut Cursor) {
     cursor.values += values.len();
 }
 
-struct Carry<'a> {
+struct Output<'a> {
     source: Source<'a>,
     transfer: &'a mut Transfer,
     store: Store,
     assembly: Assembly,
 }
 
-impl Carry<'_> {
+impl Output<'_> {
     fn resource(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
-        let resource = &held.resources.values()[at as usize];
-        let attributes = self.attributes(resource.attributes)?;
-        let mut entities = self.source.bytes(resource.entity_refs);
+        let LoggedResource { attributes, dropped_attributes_count, schema_url, entity_refs } =
+            held.resources.values()[at as usize];
+        let attributes = self.attributes(attributes)?;
+        let mut entities = self.source.bytes(entity_refs);
         let mut entity_refs = Vec::new();
         while let Some(len) = varint::take(&mut entities) {
             let Some((message, rest)) = entities.split_at_checked(len as usize) else { break };
             entity_refs.push(self.store.put(message)?);
             entities = rest;
         }
-        let schema_url = self.transfer.string(&self.source, &mut self.store, resource.schema_url)?;
-        let dropped_attributes_count = resource.dropped_attributes_count;
+        let schema_url = self.transfer.string(&self.source, &mut self.store, schema_url)?;
         let resource = Resource { attributes, dropped_attributes_count, entity_refs };
-        self.assembly.resource(ResourceProfiles { resource, schema_url, ..ResourceProfiles::default() });
+        self.assembly.resource(ResourceProfiles { resource, schema_url, scopes: Vec::new() });
         Ok(())
     }
 
     fn scope(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
-        let scope = &held.scopes.values()[at as usize];
-        let attributes = self.attributes(scope.attributes)?;
+        let LoggedScope { name, version, attributes, dropped_attributes_count, schema_url } =
+            held.scopes.values()[at as usize];
+        let attributes = self.attributes(attributes)?;
         let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
-        let (name, version, schema_url) = (string(scope.name)?, string(scope.version)?, string(scope.schema_url)?);
-        let dropped_attributes_count = scope.dropped_attributes_count;
+        let (name, version, schema_url) = (string(name)?, string(version)?, string(schema_url)?);
         let scope = Scope { name, version, attributes, dropped_attributes_count };
-        self.assembly.scope(ScopeProfiles { scope, schema_url, ..ScopeProfiles::default() });
+        self.assembly.scope(ScopeProfiles { scope, schema_url, profiles: Vec::new() });
         Ok(())
     }
 
     /// Attributes that stand at their resource or scope and not in the attribute table.
     fn attributes(&mut self, set: Option<AttributeSetId>) -> Result<Vec<crate::Attribute>, Full> {
         let source = self.source;
-        let attribute =
-            |id: crate::AttributeId| self.transfer.key_value(&source, &mut self.store, source.attribute(id));
-        source.set(set).iter().flatten().copied().map(attribute).collect()
-    }
-
-    fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
-        let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
-        Ok(ValueType { kind: string(value_type.kind)?, unit: string(value_type.unit)? })
+        let carry = |attribute| self.transfer.key_value(&source, &mut self.store, attribute);
+        source.tables.attributes(set).map(carry).collect()
     }
 
     fn profile(&mut self, held: &SampleLog, at: u32, series: &Series) -> Result<(), Full> {
@@ -226,25 +220,18 @@ impl Carry<'_> {
             // A duration is positive if it is read as signed.
             _ => (joined.start, (joined.end - joined.start).min(i64::MAX as u64), joined.profile_id),
         };
-        let profile = Profile {
-            sample_type: self.value_type(series.sample_type)?,
-            period_type: self.value_type(series.period_type)?,
-            period: series.period,
-            time_unix_nano,
-            duration_nano,
-            profile_id,
-            dropped_attributes_count: series.dropped_attributes_count,
-            attributes: self.transfer.attribute_set(&self.source, &mut self.store, series.attributes)?,
-            ..Profile::default()
-        };
+        let mut carry = Carry { transfer: self.transfer, from: &self.source, to: &mut self.store };
+        let profile = series.profile.map_ids(&mut carry)?;
+        let profile = Profile { time_unix_nano, duration_nano, profile_id, ..profile };
         self.assembly.profile(profile);
         Ok(())
     }
 
     fn row(&mut self, head: &Head, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
-        let stack = self.transfer.stack(&self.source, &mut self.store, head.stack)?;
-        let attributes = self.transfer.attribute_set(&self.source, &mut self.store, head.attributes)?;
-        let link = self.transfer.link(&self.source, &mut self.store, head.link)?;
+        let &Head { series: _, stack, attributes, link } = head;
+        let stack = self.transfer.stack(&self.source, &mut self.store, stack)?;
+        let attributes = self.transfer.attribute_set(&self.source, &mut self.store, attributes)?;
+        let link = self.transfer.link(&self.source, &mut self.store, link)?;
         self.assembly.row(stack, attributes, link, timestamps, values);
         Ok(())
     }

@@ -64,10 +64,10 @@ impl Log {
     pub(crate) fn push(&mut self, head: Head, timestamps: &[u8], values: &[u8]) {
         let (times, _) = timestamps.as_chunks::<8>();
         let count = times.len() as u64;
-        let attributes = AttributeSetId::wire(head.attributes);
-        let link = LinkId::wire(head.link);
+        let Head { series, stack, attributes, link } = head;
+        let (attributes, link) = (AttributeSetId::wire(attributes), LinkId::wire(link));
         let mut first = (count.min(MANY) as u8) << COUNT_SHIFT;
-        first |= if head.series == self.last.series { 0 } else { SERIES };
+        first |= if series == self.last.series { 0 } else { SERIES };
         first |= if attributes == self.last.attributes { 0 } else { ATTRIBUTES };
         first |= if link == 0 { 0 } else { LINK };
         first |= if values.is_empty() { 0 } else { VALUES };
@@ -78,7 +78,7 @@ impl Log {
             varint::put(&mut self.bytes, count - MANY);
         }
         if first & SERIES != 0 {
-            varint::put(&mut self.bytes, u64::from(head.series));
+            varint::put(&mut self.bytes, u64::from(series));
         }
         if first & ATTRIBUTES != 0 {
             varint::put(&mut self.bytes, u64::from(attributes));
@@ -86,7 +86,7 @@ impl Log {
         if first & LINK != 0 {
             varint::put(&mut self.bytes, u64::from(link));
         }
-        varint::put(&mut self.bytes, u64::from(StackId::wire(head.stack)));
+        varint::put(&mut self.bytes, u64::from(StackId::wire(stack)));
         let mut before = self.last.time;
         for run in times.chunks(16) {
             make_room(&mut self.bytes, run.len() * varint::MAX_LEN);
@@ -103,7 +103,7 @@ impl Log {
             }
             self.bytes.extend_from_slice(values);
         }
-        self.last = State { series: head.series, attributes, time: before };
+        self.last = State { series, attributes, time: before };
         self.records += 1;
     }
 

@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::arena::{Arena, Transfer};
+use crate::ValueType;
+use crate::arena::{Arena, TableWriter, Transfer};
 use crate::varint;
 
 /// (series, stack, attributes, link) and what was observed there.
@@ -13,11 +14,7 @@ fn series(kind: Option<StringId>, shape: Shape, resource: u32, scope: u32) -> Se
     Series {
         resource,
         scope,
-        sample_type: ValueType { kind, unit: None },
-        period_type: ValueType::default(),
-        period: 5,
-        attributes: None,
-        dropped_attributes_count: 0,
+        profile: Profile { sample_type: ValueType { kind, unit: None }, period: 5, ..Profile::default() },
         shape,
     }
 }
@@ -45,12 +42,14 @@ proptest! {
             let resource = held.resource(LoggedResource { dropped_attributes_count: kind % 2, ..LoggedResource::default() });
             let scope = held.scope(LoggedScope::default());
             let at = held.series(series(names[*kind as usize], Shape::TimesAndValues, resource, scope), 0..0, None);
-            let location = arena.location(crate::Location { address: u64::from(*stack), ..Default::default() }, &[]).unwrap();
+            let location = crate::Location { address: u64::from(*stack), ..Default::default() };
+            let location = arena.put_location(location, &[]).unwrap();
             let stack_id = arena.stack([location]).unwrap();
             let key = arena.string(&"x".repeat(*attribute as usize)).unwrap();
-            let item = arena.attribute(crate::Attribute { key, ..Default::default() }).unwrap();
-            let attributes = arena.attribute_set(&[item]).unwrap();
-            let link_id = arena.link(crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] }).unwrap();
+            let item = arena.put_attribute(crate::Attribute { key, ..Default::default() }).unwrap();
+            let attributes = arena.put_attribute_set(&[item]).unwrap();
+            let link_id = crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] };
+            let link_id = arena.put_link(link_id).unwrap();
             let (times, values): (Vec<_>, Vec<_>) = observations.iter().copied().unzip();
             held.push(at, stack_id, attributes, link_id, &bytes(&times), &packed(&values));
             expected.entry((*kind, *stack, *attribute, *link)).or_default().extend(observations);
@@ -101,7 +100,7 @@ fn joined_profiles_share_range_and_id() {
     let id = Some([7; 16]);
     let backwards = std::ops::Range { start: 9, end: 3 };
     for range in [0..0, 40..40, 30..35, 10..20, backwards] {
-        let at = held.series(key, range, id);
+        let at = held.series(key.clone(), range, id);
         held.push(at, None, None, None, &bytes(&[12]), &[]);
     }
     let flush = |held: &SampleLog| {
@@ -110,8 +109,8 @@ fn joined_profiles_share_range_and_id() {
         (profile.time_unix_nano, profile.duration_nano, profile.profile_id)
     };
     assert_eq!(flush(&held), (10, 30, id));
-    held.series(key, 0..0, Some([8; 16]));
-    held.series(key, 0..0, id);
+    held.series(key.clone(), 0..0, Some([8; 16]));
+    held.series(key.clone(), 0..0, id);
     assert_eq!(flush(&held), (10, 30, None));
 }
 
@@ -121,14 +120,14 @@ fn the_dictionary_is_compact() {
     let mut arena = Arena::default();
     for n in 0..1000u64 {
         arena.string(&format!("unrelated {n}")).unwrap();
-        let location = arena.location(crate::Location { address: n + 1, ..Default::default() }, &[]).unwrap();
+        let location = arena.put_location(crate::Location { address: n + 1, ..Default::default() }, &[]).unwrap();
         arena.stack([location]).unwrap();
     }
     let mut held = SampleLog::new();
     let name = arena.string("name").unwrap();
-    let key = arena.attribute(crate::Attribute { key: name, ..Default::default() }).unwrap();
-    let attributes = arena.attribute_set(&[key]).unwrap();
-    let entity_refs = arena.blob(b"\x06entity\x00\x02ab").unwrap();
+    let key = arena.put_attribute(crate::Attribute { key: name, ..Default::default() }).unwrap();
+    let attributes = arena.put_attribute_set(&[key]).unwrap();
+    let entity_refs = arena.put_blob(b"\x06entity\x00\x02ab").unwrap();
     let resource = held.resource(LoggedResource { attributes, entity_refs, ..LoggedResource::default() });
     let scope = held.scope(LoggedScope { name, ..LoggedScope::default() });
     let at = held.series(series(None, Shape::Times, resource, scope), 0..0, None);

@@ -10,7 +10,7 @@ use crate::text::{MAX_NAME, clean, cut};
 
 use super::budget::{Budget, Error};
 use super::unit::{self, Opened};
-use super::{Name, PlaceFrame, Position, Reader};
+use super::{Name, Position, Reader, SourceFrame};
 
 /// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as
 /// much.
@@ -115,14 +115,14 @@ impl<'a> Lines<'a> {
         position: Position,
         name: Option<Name>,
         budget: &mut Budget<'_>,
-    ) -> Result<PlaceFrame, Error> {
+    ) -> Result<SourceFrame, Error> {
         let file = match position.file {
             Some(index) => self.file(dwarf, opened, index, budget)?,
             None => None,
         };
         // Without a line there is no column.
         let column = if position.line == 0 { 0 } else { position.column };
-        Ok(PlaceFrame { name, file, line: position.line, column })
+        Ok(SourceFrame { name, file, line: position.line, column })
     }
 
     fn file(

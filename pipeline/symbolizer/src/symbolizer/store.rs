@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use super::debug_file::Finder;
 use super::state::{Content, Origin};
 use crate::counters::Counting;
-use crate::dwarf::{Budget, Dwarf, Error, Failure, Place};
+use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames};
 use crate::elf::Elf;
 use crate::go_table::{self, GoTable, Steps};
 use crate::input::{self, Input};
@@ -266,7 +266,7 @@ impl<'a> Store<'a> {
         object: ObjectId,
         content: Option<&Content>,
         addresses: &[u64],
-    ) -> Option<Vec<Option<Place>>> {
+    ) -> Option<Vec<Option<SourceFrames>>> {
         // It may have made room meanwhile.
         self.symbols(object, content).ok()?;
         let finder = self.finder();

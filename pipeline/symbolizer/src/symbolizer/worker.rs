@@ -14,7 +14,7 @@ use super::store::Store;
 use super::strings::Strings;
 use crate::counters::Counting;
 use crate::demangle::is_mangled;
-use crate::dwarf::{Name, Place};
+use crate::dwarf::{Name, SourceFrames};
 use crate::go_table::Steps;
 use crate::text::clean;
 use crate::{Frame, NamedBy, ObjectId, Symbols, Unknown};
@@ -180,7 +180,7 @@ impl Worker<'_> {
     /// (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
     fn combine(
         &mut self,
-        place: Place,
+        place: SourceFrames,
         symbols: Option<&Symbols>,
         known: &mut HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
     ) -> Option<Arc<Symbols>> {

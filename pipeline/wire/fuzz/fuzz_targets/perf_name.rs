@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, perf_name};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
-use profbridge_wire::sentry::relay_rules::validate_json;
+use profbridge_relay_rules::validate_json;
 
 const START: u64 = 1_760_000_000_000_000_000;
 

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::profiles::{Place, Refusal};
+use profbridge_model::profiles::{Refusal, RequestPart};
 use profbridge_model::{Buffer, ByteRange, Dictionary, Profiles, Samples, StringId, Tables};
 
 use self::census::Census;
@@ -151,7 +151,7 @@ struct Decoder<'a> {
     scratch: run::Scratches,
     samples: Samples,
     /// What is wrong with single resources, scopes and profiles, in order.
-    faults: Vec<(Place, Invalid)>,
+    faults: Vec<(RequestPart, Invalid)>,
     /// The last reference to a string that is not there: the field and the index.
     dangling: Option<(&'static str, u32)>,
     /// Something was found that is odd enough to look whether the layout is an older one.

@@ -74,9 +74,9 @@ struct Undecided {
 
 /// The wire types with which the fields of a message were seen, as bits.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen([u8; 32]);
+struct WireTypes([u8; 32]);
 
-impl Seen {
+impl WireTypes {
     fn add(&mut self, key: u32) {
         if let Some(types) = self.0.get_mut((key >> 3) as usize) {
             *types |= 1 << (key & 7);
@@ -137,7 +137,7 @@ impl Evidence {
     }
 
     fn profile(&mut self, reader: Reader<'_>) {
-        let mut seen = Seen::default();
+        let mut seen = WireTypes::default();
         walk(reader, |key, inner| {
             seen.add(key);
             match (key >> 3, inner) {
@@ -154,7 +154,7 @@ impl Evidence {
     }
 
     fn sample(&mut self, reader: Reader<'_>) {
-        let mut seen = Seen::default();
+        let mut seen = WireTypes::default();
         let mut list = std::mem::take(&mut self.list);
         list.clear();
         let mut times = 0;
@@ -181,7 +181,7 @@ impl Evidence {
         self.list = list;
     }
 
-    fn undecided(&mut self, list: &mut [u64], times: usize, seen: Seen) {
+    fn undecided(&mut self, list: &mut [u64], times: usize, seen: WireTypes) {
         let count = list.len();
         if count > 0 {
             self.undecided.with_list += 1;

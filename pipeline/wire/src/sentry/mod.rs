@@ -7,7 +7,6 @@
 //! * [`envelope`]: the frame around everything, read and written without loss.
 //! * [`chunk`]: profiles become `profile_chunk` items.
 //! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
-//! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
 //! * [`told`]: what a batch says of its process, its environment included.
@@ -24,7 +23,6 @@ pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
 pub mod rate_limit;
-pub mod relay_rules;
 pub mod response;
 pub mod told;
 

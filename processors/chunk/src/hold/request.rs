@@ -4,12 +4,12 @@ use profbridge_engine::component::Outbox;
 use profbridge_identity::{Cell, Process};
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{IdentityStrength, Position, Profile, Profiles, Reason, Sample};
-use profbridge_windows::{MEMO, Piece, Place, Request, Store, Visitor, walk};
+use profbridge_windows::{MEMO, Piece, Request, ScopedProfile, Store, Visitor, walk};
 
 use super::under_way::{Found, UnderWay};
 use super::{close_passed, in_order};
 use crate::config::Settings;
-use crate::divide::{self, Divider, Sink};
+use crate::divide::{self, Divider, PieceSink};
 use crate::key::ProcessCell;
 
 /// So much more memory is taken by one step of a request, in bytes, before whoever drives this can look after the rest.
@@ -57,7 +57,7 @@ impl Target<'_> {
 }
 
 impl<'a> Visitor<'a> for Step<'_> {
-    fn profile(&mut self, place: Place<'a>, at: Position) -> bool {
+    fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
         if self.target.is_enough() {
             return false;
         }
@@ -74,7 +74,7 @@ impl<'a> Visitor<'a> for Step<'_> {
     }
 
     /// Puts what is left of a sample into the windows of its process and times.
-    fn sample(&mut self, place: Place<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
+    fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         let Self { profiles, divider, target } = self;
         if !divider.is_ranged() {
             target.found.forget_much();
@@ -109,7 +109,7 @@ impl<'a> Visitor<'a> for Step<'_> {
 /// Where the pieces of one sample go.
 struct OfOneSample<'a, 'b> {
     target: &'a mut Target<'b>,
-    place: Place<'a>,
+    place: ScopedProfile<'a>,
     sample: &'a Sample<'a>,
     /// The number of its process in the request, and the process.
     number: u32,
@@ -117,7 +117,7 @@ struct OfOneSample<'a, 'b> {
     shape: Shape,
 }
 
-impl Sink for OfOneSample<'_, '_> {
+impl PieceSink for OfOneSample<'_, '_> {
     fn is_enough(&self) -> bool {
         self.target.is_enough()
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use profbridge_engine::component::Now;
 use profbridge_identity::{Processes, RequestId};
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles};
-use profbridge_windows::{Intake, MEMO, Place, Rewrite};
+use profbridge_windows::{Intake, MEMO, Rewrite, ScopedProfile};
 
 use crate::config::Settings;
 use crate::divide::Divider;
@@ -41,7 +41,7 @@ pub(super) struct Found {
 pub(super) struct Moved(pub(super) Processes);
 
 impl Rewrite for Moved {
-    fn attributes<'a>(&'a self, _place: &Place<'a>, process: u32) -> Vec<&'a Attribute> {
+    fn attributes<'a>(&'a self, _place: &ScopedProfile<'a>, process: u32) -> Vec<&'a Attribute> {
         self.0.merged(self.0.get(process))
     }
 

@@ -10,7 +10,7 @@ use profbridge_model::{AttributeSetId, ByteRange, Position, Profile, Profiles, S
 
 use super::Groups;
 use crate::config::Settings;
-use crate::divide::{self, Divider, Sink};
+use crate::divide::{self, Divider, PieceSink};
 use crate::parts::Part;
 
 /// Some timestamps of a sample, or, with a length of 0, a sample that has none.
@@ -113,7 +113,7 @@ struct OfOneSample<'a> {
     row: u32,
 }
 
-impl Sink for OfOneSample<'_> {
+impl PieceSink for OfOneSample<'_> {
     fn cell(&self, time: u64) -> Cell {
         Cell::of(time, self.width, self.phase)
     }

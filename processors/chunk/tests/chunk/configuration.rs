@@ -55,7 +55,7 @@ fn moved_keys_say_where_they_went() {
     };
     let text: Vec<_> = problems(written.to_owned())
         .into_iter()
-        .map(|p| format!("{}:{}: {}; {}", p.place.line, p.key_path, p.message, p.hint.unwrap_or_default()))
+        .map(|p| format!("{}:{}: {}; {}", p.position.line, p.key_path, p.message, p.hint.unwrap_or_default()))
         .collect();
     let expected =
         [("window", "window", "30s"), ("session", "session", "1h"), ("identity", "attributes", "[instance, host]")];

@@ -6,9 +6,9 @@ use fastrand::Rng;
 use profbridge_bench::naive::Chunk;
 use profbridge_bench::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0, owned};
 use profbridge_engine::component::{Now, flush_all};
+use profbridge_relay_rules::validate_json;
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
-use profbridge_wire::sentry::relay_rules::validate_json;
 use proptest::prelude::*;
 use prost::Message;
 

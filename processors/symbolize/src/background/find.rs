@@ -84,7 +84,7 @@ impl Finder {
         let mut tries = 0;
         for line in maps.split(b'\n') {
             let Some((range, path)) = line.ok().and_then(|line| mapping(&line)) else { continue };
-            if basename(&path) != basename(&file.filename) {
+            if Path::new(&path).file_name() != Path::new(&*file.filename).file_name() {
                 continue;
             }
             tries += 1;
@@ -106,7 +106,7 @@ impl Finder {
     /// The process's executable, if that is the file.
     fn at_executable(&self, file: &MappedFile, process: &Process, root: &Path) -> Option<Found> {
         let path = process.executable.as_deref().filter(|path| path.starts_with('/'))?;
-        if !file.filename.is_empty() && basename(path) != basename(&file.filename) {
+        if !file.filename.is_empty() && Path::new(path).file_name() != Path::new(&*file.filename).file_name() {
             return None;
         }
         let root = open::root(root)?;
@@ -121,10 +121,6 @@ fn mapping(line: &[u8]) -> Option<(String, String)> {
     let path = &line[line.find('/')?..];
     let range = line.split(' ').next()?;
     Some((range.to_owned(), path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()))
-}
-
-fn basename(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Opens files without ever opening what is not one.

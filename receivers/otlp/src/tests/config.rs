@@ -101,16 +101,3 @@ fn broken_rules() {
     let scheme = problems.as_slice().iter().find(|problem| problem.key_path == "protocols.grpc.endpoint").unwrap();
     assert!(scheme.message.contains("leave the scheme out"), "{scheme}");
 }
-
-/// Guarantees: two protocols on one endpoint are refused, and keys of the Collector that mean nothing here too.
-#[test]
-fn refused() {
-    for (yaml, says) in [
-        ("{protocols: {grpc: {endpoint: 'a:1'}, http: {endpoint: 'a:1'}}}", "cannot both listen on a:1"),
-        ("{protocols: {grpc: {include_metadata: true}}}", "unknown key `include_metadata`"),
-        ("{protocols: {thrift: }}", "unknown key `thrift`"),
-    ] {
-        let problems = Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap_err().to_string();
-        assert!(problems.contains(says), "{problems}");
-    }
-}

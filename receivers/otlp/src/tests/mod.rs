@@ -27,10 +27,11 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 };
 use profbridge_bench::{RequestBuilder, ms};
 use profbridge_engine::budget::Budget;
-use profbridge_engine::component::{Receiver as _, ReceiverContext, StartError};
+use profbridge_engine::component::StartError;
 use profbridge_engine::config::Section;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry};
@@ -86,6 +87,7 @@ impl Rig {
             shutdown,
             telemetry: metrics.receiver("otlp"),
             peer_limits: PeerLimits::default(),
+            identity: profbridge_identity::Rules::default(),
         };
         let running = Box::new(Otlp::on(ThisHost::default(), settings)).start(context).await?;
         let addresses = running.addresses.into_iter().collect();

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     use profbridge_sampler::elf::ObjectCache;
     use profbridge_sampler::message::{Mode, ProcessId, Settings, Status};
     use profbridge_sampler::process_files::ProcessFiles;
-    use profbridge_sampler::sampler::{Options, Output, Sampler};
+    use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
 
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut cache = ObjectCache::default();
     let mut space = Arc::new(AddressSpace::load(&*files, None, &mut cache)?);
     let (out, outputs) = sync_channel(1024);
-    let sampler = Sampler::start(Options { realtime }, out, || {})?;
+    let sampler = Sampler::start(SamplerOptions { realtime }, out, || {})?;
     let process = ProcessId(1);
     let settings = Settings { rate_hertz, mode, ..Settings::default() };
     sampler.attach(process, Arc::clone(&files), Arc::clone(&space), settings);

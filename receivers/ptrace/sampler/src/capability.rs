@@ -7,7 +7,7 @@ use nix::errno::Errno;
 /// `CAP_SYS_PTRACE`: trace processes of others (`capability.h` of Linux).
 pub(crate) const SYS_PTRACE: u32 = 19;
 
-/// `CAP_SYS_ADMIN`: among much else, what [`PERFMON`] permits, as before there was that.
+/// `CAP_SYS_ADMIN`: permits among much else what [`PERFMON`] permits, which did not exist on older kernels.
 pub(crate) const SYS_ADMIN: u32 = 21;
 
 /// `CAP_PERFMON`: see what the whole machine does.

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 
 use crate::pidfd::PidFd;
 
-/// Says that the child may not be traced; no exec fails with this.
+/// The error with which the child reports that it may not be traced; exec never fails with this one.
 const REFUSED: i32 = libc::EPROTO;
 
 /// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems
@@ -31,7 +31,7 @@ const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
 /// not among it: only the sampling thread's is raised, and another thread starts commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
-    /// The blocked signals. Which ones are ignored is not changed, so a command under `nohup` stays so.
+    /// The blocked signals. Ignored signals stay ignored, so a command under `nohup` is not ended by SIGHUP.
     pub(crate) signal_mask: SigSet,
     /// The limit on open files, soft and hard.
     pub(crate) files: (rlim_t, rlim_t),
@@ -40,11 +40,11 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What the calling thread has now: to be asked before anything of it is changed.
+    /// The present settings of the calling thread. To be called before any of them is changed.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     pub fn now() -> io::Result<Self> {
         Ok(Self {
             signal_mask: SigSet::thread_get_mask()?,
@@ -57,7 +57,7 @@ impl Inherited {
 /// Whose end a command shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// Nobody's: it runs on when the process that started it is gone.
+    /// To nobody: the command runs on when the process that started it is gone.
     None,
     /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL
     /// (`PR_SET_PDEATHSIG` of prctl(2), which means the *thread* that started it). A program that changes its user
@@ -136,7 +136,7 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Res
     loop {
         match waitpid(pid, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => break,
-            // Sent by somebody before the exec: it gets its signal.
+            // Somebody sent a signal before the exec: it is delivered.
             Ok(WaitStatus::Stopped(_, signal)) => {
                 ptrace::cont(pid, signal).ok();
             }
@@ -170,7 +170,7 @@ fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
 fn live_with(owner: u32) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != owner {
-        // The owner died before the line above.
+        // The owner died before the call above could take effect.
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     #[allow(unsafe_code, reason = "nix has no PR_SET_PTRACER")]

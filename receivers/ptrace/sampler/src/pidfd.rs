@@ -15,7 +15,7 @@ pub(crate) enum ChildStatus {
     Exited(i32),
     /// By this signal.
     Killed(i32),
-    /// Something else in this process took the status.
+    /// Another part of this program took the status.
     Taken,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct PidFd {
 }
 
 impl PidFd {
-    /// The process with this id. For a child that was not waited for, there is no other it could be.
+    /// Opens the process with this id. If it is a child that was not waited for, no other process can have the id.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl PidFd {
         Ok(())
     }
 
-    /// Waits until the process ended, at most for `time`; whether it did. Its status is left.
+    /// Waits until the process has ended, for `time` at most, and returns whether it has. Its exit status is not taken.
     pub(crate) fn ended_within(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {

@@ -21,7 +21,7 @@ pub struct SchedStat {
     pub run_nano: u64,
     /// For how long it waited for a processor, in nanoseconds.
     pub wait_nano: u64,
-    /// How often it was given one.
+    /// How often it was given a processor.
     pub timeslices: u64,
 }
 
@@ -66,12 +66,7 @@ impl Activity {
 /// `ESRCH` after the thread's end; `InvalidData` if the line cannot be parsed.
 pub fn read_schedstat(file: &File) -> io::Result<SchedStat> {
     // Three numbers of at most 20 digits.
-    let mut buffer = [0; 80];
-    let length = file.read_at(&mut buffer, 0)?;
-    if length == 0 {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
-    }
-    parse_schedstat(&buffer[..length]).ok_or_else(|| invalid("unreadable schedstat"))
+    read::<80, _>(file, parse_schedstat, "unreadable schedstat")
 }
 
 /// Reads `syscall`.
@@ -82,16 +77,21 @@ pub fn read_schedstat(file: &File) -> io::Result<SchedStat> {
 /// be parsed.
 pub fn read_syscall(file: &File) -> io::Result<Activity> {
     // The number, six arguments, stack pointer and program counter: at most 20 characters each.
-    let mut buffer = [0; 200];
-    let length = file.read_at(&mut buffer, 0)?;
-    if length == 0 {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
-    }
-    parse_syscall(&buffer[..length]).ok_or_else(|| invalid("unreadable syscall"))
+    read::<200, _>(file, parse_syscall, "unreadable syscall")
 }
 
-fn invalid(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+/// Reads at most `SIZE` bytes with one call, and parses them.
+#[inline]
+fn read<const SIZE: usize, T>(
+    file: &File,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+    unreadable: &'static str,
+) -> io::Result<T> {
+    let mut buffer = [0; SIZE];
+    match file.read_at(&mut buffer, 0)? {
+        0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        length => parse(&buffer[..length]).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, unreadable)),
+    }
 }
 
 fn parse_schedstat(line: &[u8]) -> Option<SchedStat> {
@@ -158,12 +158,7 @@ pub struct ProcessorTicks {
 pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
     // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes that are shown by up to
     // four characters each.
-    let mut buffer = [0; 640];
-    let length = file.read_at(&mut buffer, 0)?;
-    if length == 0 {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
-    }
-    parse_stat(&buffer[..length]).map(|stat| stat.processor).ok_or_else(|| invalid("unreadable stat"))
+    read::<640, _>(file, |line| parse_stat(line).map(|stat| stat.processor), "unreadable stat")
 }
 
 /// Parses `/proc/PID/stat`. The name may contain anything, parentheses and spaces included, so the fields are counted

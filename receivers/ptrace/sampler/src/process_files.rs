@@ -102,7 +102,7 @@ impl ProcessFiles {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+    /// The error of the system call; `ESRCH` or `NotFound` after the process's end.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
         Ok(File::from(open_at(&self.directory, path, OFlag::O_RDONLY)?))
     }
@@ -133,7 +133,7 @@ impl ProcessFiles {
                 Ok(1..) => Life::Executed,
                 _ => Life::Exited,
             },
-            // A program of other rights is not shown.
+            // A program with other rights (such as a set-user-id program) is hidden from this process.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match read_stat(&self.task, "../stat") {
                 Ok(stat) if !matches!(stat.state, b'Z' | b'X') => Life::Executed,
                 _ => Life::Exited,
@@ -162,7 +162,7 @@ impl ProcessFiles {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+    /// The error of the system call; `ESRCH` or `NotFound` after the process's end.
     pub fn stat(&self) -> io::Result<StatLine> {
         read_stat(&self.directory, "stat")
     }

@@ -1,4 +1,4 @@
-//! What the owner is told about a process.
+//! Describes processes for the owner.
 //!
 //! All of it is read through the kept folder of the process, so it is about that process and no other. The environment
 //! is read here and nowhere else: of it, only the variables that were asked for by name leave this function.
@@ -17,16 +17,16 @@ use crate::message::{Process, ProcessId, TargetId};
 use crate::process_files::ProcessFiles;
 use crate::protocol::{MAX_ARGUMENTS, MAX_ENVIRONMENT};
 
-/// What of an environment is searched, in bytes: the kernel allows 6 MiB for arguments and environment together.
+/// How much of an environment is searched, in bytes: the kernel allows 6 MiB for arguments and environment together.
 const SEARCHED_ENVIRONMENT: usize = 1 << 20;
 
-/// What of other files is read, in bytes.
+/// How much of other files is read, in bytes.
 const FILE: usize = 64 << 10;
 
 /// What is read of `/proc/PID/status`, or of a thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StatusFile {
-    /// The process, which for a thread is that of its group.
+    /// The process id; for a thread that of its process.
     pub(crate) process: u32,
     /// The parent of that process.
     pub(crate) parent: u32,
@@ -40,11 +40,11 @@ pub(crate) struct StatusFile {
     pub(crate) namespace_pid: u32,
 }
 
-/// Reads a file of this kind: `status` in a process' folder, or the path of a thread's from there.
+/// Reads a `status` file: that of a process, in its folder, or that of a thread, by its path from there.
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub(crate) fn status(directory: BorrowedFd<'_>, path: &str) -> io::Result<StatusFile> {
     let (bytes, _) = read_at_most(directory, path, FILE)?;
     Ok(parse_status(&text(&bytes)))
@@ -53,9 +53,7 @@ pub(crate) fn status(directory: BorrowedFd<'_>, path: &str) -> io::Result<Status
 fn parse_status(text: &str) -> StatusFile {
     let mut status = StatusFile::default();
     for line in text.lines() {
-        let Some((name, values)) = line.split_once(':') else {
-            continue;
-        };
+        let Some((name, values)) = line.split_once(':') else { continue };
         if name == "State" {
             status.ended = values.trim_start().starts_with('Z');
         }
@@ -64,9 +62,9 @@ fn parse_status(text: &str) -> StatusFile {
             "PPid" => status.parent = values.next().unwrap_or(0),
             "Tgid" => status.process = values.next().unwrap_or(0),
             "TracerPid" => status.tracer = values.next().unwrap_or(0),
-            // Real, effective, saved, file system.
+            // The four ids are the real, effective, saved and file system ones.
             "Uid" => status.user = values.nth(1).unwrap_or(0),
-            // From the outermost namespace that can be seen to the innermost.
+            // One id for each namespace, from the outermost that can be seen to the innermost.
             "NSpid" => status.namespace_pid = values.next_back().unwrap_or(0),
             _ => {}
         }
@@ -74,7 +72,7 @@ fn parse_status(text: &str) -> StatusFile {
     status
 }
 
-/// Tells what start times are relative to.
+/// The start of the system, which start times are relative to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     boot_seconds: u64,
@@ -114,7 +112,7 @@ impl Clock {
     }
 }
 
-/// What is known of a process, and what of it makes no sense or is too long.
+/// The description of a process, and what of it is malformed or too long.
 pub(crate) struct Described {
     pub(crate) process: Process,
     pub(crate) faults: Vec<String>,
@@ -124,7 +122,7 @@ pub(crate) struct Described {
 ///
 /// # Errors
 ///
-/// What the kernel says where the process is gone. What may not be read is left out.
+/// The error of the system call where the process is gone. What may not be read is left out.
 pub(crate) fn describe(
     files: &ProcessFiles,
     id: ProcessId,
@@ -241,9 +239,7 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
 }
 
 fn environment(directory: BorrowedFd<'_>, asked: &[String], faults: &mut Vec<String>) -> Vec<(String, String)> {
-    let Ok((bytes, more)) = read_at_most(directory, "environ", SEARCHED_ENVIRONMENT) else {
-        return Vec::new();
-    };
+    let Ok((bytes, more)) = read_at_most(directory, "environ", SEARCHED_ENVIRONMENT) else { return Vec::new() };
     if more {
         faults.push(format!("its environment is longer than {SEARCHED_ENVIRONMENT} bytes, the rest was not read"));
     }
@@ -254,13 +250,9 @@ fn environment(directory: BorrowedFd<'_>, asked: &[String], faults: &mut Vec<Str
 fn pick(bytes: &[u8], asked: &[String]) -> Vec<(String, String)> {
     let mut picked: Vec<(String, String)> = Vec::new();
     for variable in bytes.split(|byte| *byte == 0) {
-        let Some(equals) = variable.iter().position(|byte| *byte == b'=') else {
-            continue;
-        };
+        let Some(equals) = variable.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&variable[..equals], &variable[equals + 1..]);
-        let Some(name) = asked.iter().find(|asked| asked.as_bytes() == name) else {
-            continue;
-        };
+        let Some(name) = asked.iter().find(|asked| asked.as_bytes() == name) else { continue };
         if value.len() <= MAX_ENVIRONMENT && !picked.iter().any(|(picked, _)| picked == name) {
             picked.push((name.clone(), text(value)));
         }

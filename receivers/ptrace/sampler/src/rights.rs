@@ -1,4 +1,4 @@
-//! Which right is missing, and how to get it.
+//! Tells which right is missing, and how to get it.
 //!
 //! The kernel says `EACCES` or `EPERM` and nothing else; the reasons are those of ptrace(2), "Ptrace access mode
 //! checking", checked here one by one.
@@ -8,7 +8,7 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 
 use crate::capability;
-use crate::message::{ProblemKind, Rights, Rung, Stops};
+use crate::message::{Level, ProblemKind, Rights, Stops};
 use crate::perf::open::next_right;
 use crate::process_info::StatusFile;
 
@@ -33,16 +33,16 @@ fn sees_all(has: impl Fn(u32) -> bool, namespace: Option<u64>) -> bool {
     namespace == Some(FIRST) && (has(capability::PERFMON) || has(capability::SYS_ADMIN))
 }
 
-/// What would show more of running threads than is seen on a rung with a choice of stops, for a person; `None` where
+/// What would show more of running threads than is seen on a level with a choice of stops, for a person; `None` where
 /// nothing would.
-pub fn what_shows_more(rung: Rung, stops: Stops) -> Option<&'static str> {
-    match (rung, stops) {
-        (Rung::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
-        _ => next_right(rung, in_container()),
+pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
+    match (level, stops) {
+        (Level::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
+        _ => next_right(level, in_container()),
     }
 }
 
-/// What the kernel allows to this process. Read once.
+/// What the kernel allows this process to do. Read once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Powers {
     /// `CAP_SYS_PTRACE`.
@@ -223,14 +223,14 @@ mod tests {
     /// choice.
     #[test]
     fn more_of_running_threads() {
-        assert_eq!(what_shows_more(Rung::Kernel, Stops::UserBound), None);
-        for (rung, stops, words) in [
-            (Rung::User, Stops::UserBound, "CAP_PERFMON"),
-            (Rung::None, Stops::UserBound, "CAP_PERFMON"),
-            (Rung::None, Stops::Never, "CAP_PERFMON"),
-            (Rung::None, Stops::Always, "user-bound or never"),
+        assert_eq!(what_shows_more(Level::Kernel, Stops::UserBound), None);
+        for (level, stops, words) in [
+            (Level::User, Stops::UserBound, "CAP_PERFMON"),
+            (Level::None, Stops::UserBound, "CAP_PERFMON"),
+            (Level::None, Stops::Never, "CAP_PERFMON"),
+            (Level::None, Stops::Always, "user-bound or never"),
         ] {
-            let more = what_shows_more(rung, stops).unwrap();
+            let more = what_shows_more(level, stops).unwrap();
             assert!(more.contains(words), "{more}");
         }
     }

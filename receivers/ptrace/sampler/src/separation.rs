@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// As words of a command line, the program's name excluded.
+    /// Makes the words of a command line, without the name of the program.
     pub(crate) fn to_words(self) -> [String; 4] {
         let priority = if self.realtime { "realtime" } else { "nice" };
         [MARKER.to_owned(), self.socket.to_string(), self.owner.to_string(), priority.to_owned()]
@@ -91,7 +91,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let socket = take_socket(arguments.socket)?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != arguments.owner {
-        // The owner died before the line above: nobody is left to sample for.
+        // The owner died before it could be watched: there is nobody left to sample for.
         return Ok(());
     }
     // Nobody of the same user may look into it, a target included; and its memory, which holds what targets had on
@@ -112,7 +112,7 @@ fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     match getsockopt(&socket.as_fd(), sockopt::SockType) {
         Ok(SockType::SeqPacket) => {}
         result => {
-            // Not ours, so not ours to close.
+            // It belongs to somebody else, who closes it.
             std::mem::forget(socket);
             return Err(match result {
                 Ok(_) => io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no packet socket"),
@@ -131,15 +131,15 @@ fn block_signals() -> io::Result<SigSet> {
     for signal in [
         // The sampling thread waits for it, see `Sampler::start`.
         Signal::SIGCHLD,
-        // From a terminal, to the whole foreground group. A sampler that is stopped by SIGTSTP would keep what it holds
-        // stopped.
+        // A terminal sends these to the whole foreground group. A sampler that SIGTSTP stopped would keep the threads
+        // that it has stopped.
         Signal::SIGINT,
         Signal::SIGQUIT,
         Signal::SIGTSTP,
         Signal::SIGTTIN,
         Signal::SIGTTOU,
         Signal::SIGHUP,
-        // From a service manager, to the whole control group.
+        // A service manager sends this to the whole control group.
         Signal::SIGTERM,
     ] {
         blocked.add(signal);

@@ -15,13 +15,13 @@ use crate::unwind::StackMemory;
 /// How far a function may use the stack below the stack pointer (System V ABI for x86-64), in bytes.
 const RED_ZONE: u64 = 128;
 
-/// The least that is copied of a stack, in bytes.
+/// The smallest copy of a stack, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// The least that is copied of the first stack of a thread, in bytes.
+/// The smallest copy of a thread's first stack, in bytes.
 const AT_FIRST: usize = 32 << 10;
 
-/// How much is read where the unwinder asks for an address elsewhere, in bytes, and how often.
+/// How many bytes are read when the unwinder asks for an address outside of the copy, and how often at most.
 const PIECE: usize = 4 << 10;
 
 const MOST_PIECES: usize = 64;
@@ -49,7 +49,7 @@ impl Piece {
         read > 0
     }
 
-    /// The address behind so many of its bytes.
+    /// The address after its first `length` bytes.
     fn end_after(&self, length: usize) -> u64 {
         self.start.wrapping_add(length as u64)
     }
@@ -158,7 +158,7 @@ impl StackPieces {
 enum Live<'a> {
     Nothing,
     Anywhere(&'a ProcessFiles),
-    /// As long as no signal frame leads to another stack.
+    /// Memory is read as long as no signal frame leads to another stack.
     OneStack(&'a ProcessFiles),
 }
 
@@ -259,9 +259,7 @@ impl CopySize {
     /// A stack went on `distance` bytes above the stack pointer, beyond the copy. Returns whether a larger copy will
     /// reach that far.
     pub(crate) fn fell_short(&mut self, distance: u64) -> bool {
-        let Ok(distance) = usize::try_from(distance) else {
-            return false;
-        };
+        let Ok(distance) = usize::try_from(distance) else { return false };
         if distance >= self.most || self.bytes == self.most {
             return false;
         }

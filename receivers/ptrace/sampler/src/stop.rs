@@ -1,4 +1,5 @@
-//! Stopping a running thread: it is seized, asked to stop, looked at once it stopped for whatever reason, and let go.
+//! Stops a running thread: seizes it, asks it to stop, examines it once it has stopped for whatever reason, and lets it
+//! go.
 //!
 //! Nothing waits for a particular thread: [`request`] returns at once, and [`StoppedThread::next`] says which thread
 //! has stopped. A thread stops when it is scheduled the next time, which can take long on a busy machine, but the
@@ -70,9 +71,7 @@ impl StoppedThread {
     /// Its registers; `None` where it is a 32-bit thread. A system call that failed only because of the stop is
     /// restarted.
     pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
-        let Some(mut registers) = ptrace::registers(self.thread)? else {
-            return Ok(None);
-        };
+        let Some(mut registers) = ptrace::registers(self.thread)? else { return Ok(None) };
         if arch::restart_interrupted_call(&mut registers) {
             // Fails only if the thread was killed.
             ptrace::set_registers(self.thread, &registers).ok();

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profbridge_sampler::message::{Detached, Location, Mode, Rung, Sample, Settings, Stops, Trust};
+use profbridge_sampler::message::{Detached, Level, Location, Mode, Sample, Settings, Stops, Trust};
 use refusal::without_events;
 use sampling::session::{Report, Session};
 use sampling::target::Target;
@@ -32,10 +32,10 @@ fn stopping() -> Settings {
 
 /// Whether the kernel permits to see so much of a running thread. Tests that need it have nothing to show where it does
 /// not, and this says so.
-fn sees(report: &Report, rung: Rung) -> bool {
-    let (permitted, enough) = (report.status.rung, report.status.rung >= rung);
+fn sees(report: &Report, level: Level) -> bool {
+    let (permitted, enough) = (report.status.level, report.status.level >= level);
     if !enough {
-        let why = format_args!("untested here: the kernel permits {permitted:?} of perf events, and not {rung:?}\n");
+        let why = format_args!("untested here: the kernel permits {permitted:?} of perf events, and not {level:?}\n");
         std::io::Write::write_fmt(&mut std::io::stderr(), why).ok();
     }
     enough
@@ -43,7 +43,7 @@ fn sees(report: &Report, rung: Rung) -> bool {
 
 /// The same of what a running thread does in the kernel, too.
 fn sees_the_kernel(report: &Report) -> bool {
-    sees(report, Rung::Kernel)
+    sees(report, Level::Kernel)
 }
 
 /// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled
@@ -113,7 +113,7 @@ fn processor_time_of_a_thread_that_waits() {
         assert!(stack.len() > 1, "{stack:x?}");
         *if waits.contains(&calls(&stack)) { &mut wait } else { &mut work } += weight;
     }
-    // The kernel's own work at each switch is done in the wait.
+    // What the kernel does at each switch counts as time in the wait.
     assert!(work > 0 && wait * 5 < running, "{work} ns of work, {wait} ns in the wait, {running} ns");
 }
 
@@ -135,7 +135,7 @@ fn neither_events_nor_stops() {
     let report = session.end();
     let at_most = (target.cpu() - at_most).as_nanos() as u64;
     let status = report.status;
-    assert_eq!((status.rung, status.stops), (Rung::None, 0));
+    assert_eq!((status.level, status.stops), (Level::None, 0));
     report.assert_seamless();
     assert!(!report.program_stacks(target.pid(), true).is_empty());
     assert_eq!(report.program_stacks(target.pid(), false), [], "nobody saw it run");
@@ -152,7 +152,7 @@ fn busy_thread_that_is_not_stopped() {
     let session = Session::start(&target, settings(Mode::Wall));
     session.until("samples", |report| report.status.observations > 100);
     let report = session.end();
-    if !sees(&report, Rung::User) {
+    if !sees(&report, Level::User) {
         return;
     }
     let status = report.status;

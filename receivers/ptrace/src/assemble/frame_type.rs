@@ -12,7 +12,8 @@ pub(super) const KERNEL: &str = "kernel";
 /// The frame type of a location with these functions, innermost first, in a process with these files.
 pub(super) fn of(location: Location, frames: &[Frame], mappings: &[FileMapping]) -> &'static str {
     if location.is_kernel() || location.explanation().is_some() {
-        // The others describe what the scheduler knows, and kernel functions whose names are hidden.
+        // Explanations are about times that only the scheduler knows of, or about kernel functions whose names are
+        // hidden.
         return KERNEL;
     }
     // The function that the machine code belongs to; the others were inlined into it.

@@ -3,6 +3,7 @@ use profbridge_sampler::message::{Location, ProcessId, Stack, Thread};
 use profbridge_symbolizer::Frame;
 use proptest::prelude::*;
 
+use super::runs::{MAX_PIECES, MIN_RUN, SEAM};
 use super::*;
 
 const MS: u64 = 1_000_000;

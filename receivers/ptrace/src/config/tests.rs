@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+
 use super::*;
 
 fn read(yaml: &str) -> Result<Settings, String> {
@@ -73,48 +75,4 @@ fn stops() {
     assert_eq!(stops(", stops: user-bound"), message::Stops::UserBound);
     assert_eq!(stops(", stops: never"), message::Stops::Never);
     assert_eq!(stops(", stops: always"), message::Stops::Always);
-}
-
-/// Guarantees: what makes no sense is refused at its place, all of it at once.
-#[test]
-fn refuses() {
-    let long = format!("{{targets: {{a: {{pid: 1}}}}, control: {{socket: /{}}}}}", "x".repeat(100));
-    for (yaml, expected) in [
-        ("", "there is nothing to sample"),
-        ("targets: {a: {}}", "says of no process that it is meant"),
-        ("targets: {a: {pid: 1, executable: b}}", "in several ways"),
-        ("targets: {a: {pid: 0}}", "1 or more"),
-        ("targets: {'a b': {pid: 1}}", "a target's name"),
-        ("targets: {a: {command: []}}", "starts with a program"),
-        ("targets: {a: {executable: ''}}", "1 to 4096 bytes"),
-        ("targets: {a: {cgroup: app}}", "starts with a slash"),
-        ("targets: {a: {container: 0123}}", "12 hexadecimal digits"),
-        ("targets: {a: {container: 0123456789xy}}", "12 hexadecimal digits"),
-        ("targets: {a: {pid: 1, rate: 0}}", "from 1 to 1000"),
-        ("targets: {a: {pid: 1, rate: .nan}}", "from 1 to 1000"),
-        ("targets: {a: {pid: 1, profile_session_sample_rate: 1.1}}", "from 0 to 1"),
-        ("targets: {a: {pid: 1, max_cpu: 0}}", "share of one core"),
-        ("targets: {a: {pid: 1, max_stopped: 2}}", "share of time"),
-        ("targets: {a: {pid: 1, max_stack: 1KiB}}", "4KiB to 64MiB"),
-        ("targets: {a: {pid: 1, max_processes: 0}}", "1 to 10000"),
-        ("targets: {a: {pid: 1, profile_lifecycle: sometimes}}", "sometimes"),
-        ("targets: {a: {pid: 1, stops: seldom}}", "seldom"),
-        ("targets: {a: {pid: 1, stops: user_bound}}", "user_bound"),
-        ("targets: {a: {pid: 1, stops: true}}", "stops"),
-        ("targets: {a: {pid: 1, profile_lifecycle: trace, start_on_launch: true}}", "no meaning"),
-        ("{targets: {a: {pid: 1, profile_lifecycle: trace}}, control: {enabled: false}}", "spans are announced"),
-        ("{targets: {a: {pid: 1}}, export_interval: 0s}", "longer than 0s"),
-        ("{targets: {a: {pid: 1}}, max_pending_bytes: 0}", "more than 0"),
-        ("{targets: {a: {pid: 1}}, control: {max_connections: 0}}", "at least 1"),
-        ("{targets: {a: {pid: 1}}, colour: red}", "unknown key `colour`"),
-        (&long, "at most 100 bytes"),
-    ] {
-        let problems = read(yaml).unwrap_err();
-        assert!(problems.contains(expected), "{yaml}\n{problems}");
-    }
-    let several = read("targets: {a: {pid: 0, rate: 0}, b: {}}").unwrap_err();
-    assert!(
-        several.contains("1 or more") && several.contains("1 to 1000") && several.contains("no process"),
-        "{several}"
-    );
 }

@@ -12,13 +12,14 @@
 //! | `{"command":"status"}` | says what is going on, in the same way |
 //! | `{"command":"span_start","sentry-trace":"TRACE-SPAN-1"}` | a root span starts; `traceparent` instead is possible |
 //! | `{"command":"span_end","sentry-trace":"TRACE-SPAN"}` | it ends |
+//! | `{"command":"profiler","thread":7}` | says which `profiler_id` the chunks of the process carry, and what they call its thread |
 //!
 //! A span is one of the process that is connected, unless `pid` or `target` says otherwise. `sentry-trace` without a
 //! decision defers it: such a span does not keep the profiler running until it is announced again with 1. Spans end
 //! with their connection, so a client keeps it open; a process that forks connects anew behind the fork.
 //!
-//! A response has `"ok":true` and says what changed, or `"ok":false` and an `error` with the place and the rule. What
-//! does nothing is no error: `changed` is 0 and the message says why.
+//! A response has `"ok":true` and says what changed, or `"ok":false` and an `error` with the place and the rule. A
+//! request that changes nothing is not an error: `changed` is 0, and the message says why.
 //!
 //! # Who may connect
 //!

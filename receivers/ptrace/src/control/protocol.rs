@@ -21,6 +21,8 @@ pub enum Request {
     SpanStart(SpanHeaders),
     /// A root span ends.
     SpanEnd(SpanHeaders),
+    /// Say which profiler samples the process that is connected, or another, and what chunks call its thread.
+    Profiler(ThreadChoice),
 }
 
 /// The processes that a request is about: all, those of a target, or one.
@@ -33,6 +35,18 @@ pub struct Choice {
     /// The process's id in profbridge's PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+}
+
+/// The process and the thread that a request is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ThreadChoice {
+    /// The process's id in profbridge's PID namespace, instead of the connected one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The thread's id in the process's own PID namespace, as `gettid` returns it there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<u32>,
 }
 
 /// The root span that a request is about, and its processes.
@@ -67,6 +81,14 @@ pub struct Response {
     /// How many processes were switched on or off by the request.
     #[serde(default)]
     pub changed: u64,
+    /// For `profiler`: the `profiler_id` of the chunks in which the process is at the moment, 32 hexadecimal digits. The
+    /// value of a transaction's `contexts.profile.profiler_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiler_id: Option<String>,
+    /// For `profiler` with a thread: the thread's key in those chunks. The value of a transaction's
+    /// `contexts.trace.data["thread.id"]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
     /// The processes that the request was about, and what happened to each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessAnswer>,
@@ -117,6 +139,9 @@ pub struct ProcessStatus {
     pub executable: String,
     /// The session, as in the resource attribute `profbridge.session.id`.
     pub session: String,
+    /// The `profiler_id` of the chunks in which it is at the moment: 32 hexadecimal digits.
+    #[serde(default)]
+    pub profiler_id: String,
     /// Whether the session is sampled.
     pub sampled: bool,
     /// Whether it is being profiled now.
@@ -153,7 +178,7 @@ pub struct ProcessStatus {
     pub observations: u64,
     /// Those of them whose stack is complete.
     pub complete: u64,
-    /// Those that were lost before they reached a pipeline.
+    /// Observations that were lost before they reached a pipeline.
     pub lost: u64,
     /// How running threads are sampled, for a person.
     #[serde(default)]

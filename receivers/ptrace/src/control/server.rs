@@ -22,7 +22,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the driver receives from the socket.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ControlEvent {
     /// A request.
     Request {
         connection: ConnectionId,
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     pub(crate) listener: UnixListener,
     pub(crate) socket: Socket,
     pub(crate) max_connections: usize,
-    pub(crate) heard: mpsc::Sender<Heard>,
+    pub(crate) heard: mpsc::Sender<ControlEvent>,
 }
 
 impl Server {
@@ -71,10 +71,7 @@ impl Server {
                 }
             };
             failing = false;
-            let peer = match stream.peer_cred() {
-                Ok(peer) => peer,
-                Err(_) => continue,
-            };
+            let Ok(peer) = stream.peer_cred() else { continue };
             if peer.uid() != own && peer.uid() != 0 {
                 let rule = format!("only user {own}, which runs profbridge, and root may use it");
                 tasks.spawn(turn_away(stream, Response::refused("connection", rule)));
@@ -104,13 +101,13 @@ async fn serve(
     mut stream: UnixStream,
     connection: ConnectionId,
     peer: Option<u32>,
-    heard: mpsc::Sender<Heard>,
+    heard: mpsc::Sender<ControlEvent>,
     _place: OwnedSemaphorePermit,
 ) {
     let mut lines = Lines::default();
     // Whatever ended the connection, its spans end with it.
     converse(&mut stream, &mut lines, connection, peer, &heard).await.ok();
-    heard.send(Heard::Closed(connection)).await.ok();
+    heard.send(ControlEvent::Closed(connection)).await.ok();
 }
 
 async fn converse(
@@ -118,7 +115,7 @@ async fn converse(
     lines: &mut Lines,
     connection: ConnectionId,
     peer: Option<u32>,
-    heard: &mpsc::Sender<Heard>,
+    heard: &mpsc::Sender<ControlEvent>,
 ) -> io::Result<()> {
     loop {
         let line = match lines.next(stream).await? {
@@ -136,7 +133,7 @@ async fn converse(
             Err(fault) => Response { error: Some(fault), ..Response::default() },
             Ok(request) => {
                 let (answer, answered) = oneshot::channel();
-                let asked = Heard::Request { connection, peer, request, answer };
+                let asked = ControlEvent::Request { connection, peer, request, answer };
                 let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
                 heard.send(asked).await.map_err(|_| gone(()))?;
                 answered.await.map_err(|_| gone(()))?

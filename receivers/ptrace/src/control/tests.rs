@@ -11,14 +11,14 @@ use tokio::task::JoinHandle;
 
 use super::client::{Client, ClientError};
 use super::protocol::*;
-use super::server::{Heard, Server};
+use super::server::{ControlEvent, Server};
 use super::socket::{Socket, SocketError};
 
 /// A server on a socket of its own.
 struct Rig {
     _folder: tempfile::TempDir,
     path: PathBuf,
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<ControlEvent>,
     server: JoinHandle<()>,
 }
 
@@ -36,11 +36,11 @@ impl Rig {
     /// Answers one request with how it was understood.
     async fn answer(&mut self) -> (Request, Option<u32>) {
         match self.heard.recv().await.unwrap() {
-            Heard::Request { peer, request, answer, .. } => {
+            ControlEvent::Request { peer, request, answer, .. } => {
                 answer.send(Response::said("heard")).ok();
                 (request, peer)
             }
-            Heard::Closed(id) => panic!("{id:?} closed"),
+            ControlEvent::Closed(id) => panic!("{id:?} closed"),
         }
     }
 }
@@ -73,7 +73,7 @@ async fn requests_in_order() {
     assert_eq!(rig.answer().await.0, Request::Status(Choice::default()));
     let answers = answers.await.unwrap();
     assert!(answers.len() == 2 && answers.iter().all(|line| response(line).ok));
-    assert!(matches!(rig.heard.recv().await, Some(Heard::Closed(_))), "the end of a connection is told");
+    assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))), "the end of a connection is told");
 }
 
 /// Guarantees: what is no request is refused with its place and rule, and the connection goes on.
@@ -108,7 +108,7 @@ async fn malformed_requests() {
 async fn long_lines() {
     let mut rig = Rig::start(4);
     let answers = conversation(&rig.path, vec![b'x'; 1 << 20], usize::MAX);
-    assert!(matches!(rig.heard.recv().await, Some(Heard::Closed(_))));
+    assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))));
     let answers = answers.await.unwrap();
     // The answer can be lost with what was sent and not read.
     assert!(answers.len() <= 1 && answers.iter().all(|line| !response(line).ok));
@@ -136,7 +136,7 @@ async fn bounded_connections() {
     let fault = response(&turned_away[0]).error.unwrap();
     assert_eq!((&*fault.place, fault.rule.contains("at most 1")), ("connection", true));
     drop(first);
-    assert!(matches!(rig.heard.recv().await, Some(Heard::Closed(_))));
+    assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))));
     rig.server.abort();
 }
 

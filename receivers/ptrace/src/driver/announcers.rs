@@ -11,44 +11,44 @@ use tokio::time::Instant;
 /// How long a target may have had a process before a span has to be announced for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The state of a target.
+/// Whether a span was announced for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Announcement {
     /// It has had a process since this moment, and no span was announced.
-    Waits(Instant),
+    AwaitedSince(Instant),
     /// A span was announced, or the missing announcement was reported.
     Settled,
 }
 
 /// The targets that wait for an announcer.
 #[derive(Debug, Default)]
-pub(super) struct Announcers(HashMap<TargetId, State>);
+pub(super) struct Announcers(HashMap<TargetId, Announcement>);
 
 impl Announcers {
     /// A process was found of a target whose sampling is decided by spans.
     pub(super) fn found(&mut self, target: TargetId, now: Instant) {
-        self.0.entry(target).or_insert(State::Waits(now));
+        self.0.entry(target).or_insert(Announcement::AwaitedSince(now));
     }
 
     /// A span was announced for a target, with whatever decision.
     pub(super) fn announced(&mut self, target: TargetId) {
-        self.0.insert(target, State::Settled);
+        self.0.insert(target, Announcement::Settled);
     }
 
     /// When the next target will have waited for too long.
     pub(super) fn due(&self) -> Option<Instant> {
-        let due = |state: &State| match state {
-            State::Waits(since) => Some(*since + PATIENCE),
-            State::Settled => None,
+        let due = |state: &Announcement| match state {
+            Announcement::AwaitedSince(since) => Some(*since + PATIENCE),
+            Announcement::Settled => None,
         };
         self.0.values().filter_map(due).min()
     }
 
     /// The targets that have waited for too long, each once.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<TargetId> {
-        let waits = |(target, state): (&TargetId, &mut State)| match state {
-            State::Waits(since) if *since + PATIENCE <= now => {
-                *state = State::Settled;
+        let waits = |(target, state): (&TargetId, &mut Announcement)| match state {
+            Announcement::AwaitedSince(since) if *since + PATIENCE <= now => {
+                *state = Announcement::Settled;
                 Some(*target)
             }
             _ => None,

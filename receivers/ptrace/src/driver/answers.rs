@@ -1,25 +1,28 @@
 //! The driver's answers to requests of the control socket.
 
+use std::time::UNIX_EPOCH;
+
 use profbridge_sampler::message::{Status, TargetId};
 use tokio::sync::oneshot;
 
-use super::Driver;
+use super::tracked::Tracked;
+use super::{Driver, threads};
 use crate::control::protocol::{
-    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus,
+    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus, ThreadChoice,
 };
-use crate::control::server::Heard;
+use crate::control::server::ControlEvent;
 use crate::lifecycle::{Mode, Outcome};
 use crate::spans::{Announced, ConnectionId, Scope};
 
 impl Driver {
-    pub(super) fn control(&mut self, heard: Heard) {
+    pub(super) fn control(&mut self, heard: ControlEvent) {
         match heard {
-            Heard::Closed(connection) => {
+            ControlEvent::Closed(connection) => {
                 for scope in self.spans.close(connection) {
                     self.spans_changed(scope);
                 }
             }
-            Heard::Request { connection, peer, request, answer } => {
+            ControlEvent::Request { connection, peer, request, answer } => {
                 let response = self.answer(connection, peer, request);
                 reply(answer, response.unwrap_or_else(|fault| Response { error: Some(fault), ..Response::default() }));
             }
@@ -33,6 +36,7 @@ impl Driver {
             Request::Status(choice) => self.say_status(&choice),
             Request::SpanStart(headers) => self.span_start(connection, peer, &headers),
             Request::SpanEnd(headers) => self.span_end(connection, &headers),
+            Request::Profiler(choice) => self.say_profiler(peer, &choice),
         }
     }
 
@@ -110,6 +114,7 @@ impl Driver {
                     pid: process.pid,
                     executable: process.executable.clone(),
                     session: tracked.session.attribute(),
+                    profiler_id: self.profiler_id(tracked).unwrap_or_default(),
                     sampled: tracked.session.sampled,
                     profiling: tracked.lifecycle().is_running(),
                     open_spans: self.spans.sampled(process.target, process.pid) as u64,
@@ -125,9 +130,9 @@ impl Driver {
                     observations: tracked.status.observations,
                     complete: tracked.status.complete,
                     lost: tracked.status.lost_observations,
-                    running: tracked.status.rung.description(target.sampling.stops).to_owned(),
+                    running: tracked.status.level.description(target.sampling.stops).to_owned(),
                     not_sampled_millis: tracked.status.not_sampled_nano / 1_000_000,
-                    more: profbridge_sampler::what_shows_more(tracked.status.rung, target.sampling.stops)
+                    more: profbridge_sampler::what_shows_more(tracked.status.level, target.sampling.stops)
                         .unwrap_or_default()
                         .to_owned(),
                     cut_calls: tracked.status.cut_calls,
@@ -138,6 +143,44 @@ impl Driver {
         }
         let message = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
         Ok(Response { ok: true, message, targets, ..Response::default() })
+    }
+
+    /// Which profiler samples a process, and what chunks call one of its threads.
+    fn say_profiler(&self, peer: Option<u32>, choice: &ThreadChoice) -> Result<Response, Fault> {
+        let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
+        let Some(pid) = choice.pid.or(peer) else {
+            let rule = "the client's process id is not known here (another PID namespace?): name it";
+            return Err(fault("pid", rule.to_owned()));
+        };
+        let attached = self.live.values().filter_map(|number| self.processes.get(number));
+        let mut of_process = attached.filter(|tracked| tracked.process.pid == pid);
+        // A process may belong to two targets, of which one is sampled.
+        let first = of_process.next();
+        let tracked = first.filter(|tracked| tracked.lifecycle().is_running()).or(of_process.next()).or(first);
+        let Some(tracked) = tracked else {
+            return Ok(Response::said(format!("process {pid} is not attached for a configured target (yet)")));
+        };
+        let thread_id = choice.thread.map(|thread| {
+            threads::in_our_namespace(&tracked.process, thread)
+                .map(|thread| thread.to_string())
+                .ok_or_else(|| fault("thread", format!("{thread} is no thread of process {pid}")))
+        });
+        let running = tracked.lifecycle().is_running();
+        let message = (!running).then(|| "the profiler of the process does not run at the moment".to_owned());
+        Ok(Response {
+            ok: true,
+            message,
+            profiler_id: self.profiler_id(tracked),
+            thread_id: thread_id.transpose()?,
+            ..Response::default()
+        })
+    }
+
+    /// The id of the profiler in whose chunks a process is at the moment.
+    fn profiler_id(&self, tracked: &Tracked) -> Option<String> {
+        let now = UNIX_EPOCH.elapsed().map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let (rules, identity) = (&self.parts.identity, tracked.identity?);
+        Some(rules.profiler_id(identity, rules.cell(identity, now)).to_string())
     }
 
     fn span_start(
@@ -199,7 +242,7 @@ impl Driver {
         }
     }
 
-    /// A client announces spans for the targets of a scope.
+    /// Notes that a client announces spans for the targets of a scope.
     fn heard_of(&mut self, scope: Scope) {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
@@ -232,7 +275,7 @@ impl Driver {
         changed
     }
 
-    /// Why a sampled root span does not start a profiler, if it does not.
+    /// Why a sampled root span starts no profiler; `None` if it does.
     fn why_not(&self, scope: Scope) -> Option<String> {
         let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
         if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {

@@ -39,8 +39,8 @@ impl Driver {
         if lost > 0 {
             self.parts.intake.refused(Reason::QueueFull, Quantities::observations(lost));
         }
-        self.count_rung(number);
-        self.say_rung(number);
+        self.count_level(number);
+        self.say_level(number);
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn missing(status: &Status, stops: Stops) -> String {
     if status.not_sampled_nano > 0 {
         let seconds = Duration::from_nanos(status.not_sampled_nano).as_secs_f64();
         write!(said, "; {seconds:.2} s of its processor time were not sampled").ok();
-        if let Some(more) = what_shows_more(status.rung, stops) {
+        if let Some(more) = what_shows_more(status.level, stops) {
             write!(said, " ({more})").ok();
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn missing(status: &Status, stops: Stops) -> String {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_sampler::message::Rung;
+    use profbridge_sampler::message::Level;
 
     use super::*;
 
@@ -81,7 +81,7 @@ mod tests {
         );
         assert!(said.ends_with("; 2 of its system calls came back early since their thread was stopped"), "{said}");
         assert!(missing(&status, Stops::Always).contains("choose user-bound or never"));
-        let all_seen = Status { rung: Rung::Kernel, cut_calls: 0, ..status };
+        let all_seen = Status { level: Level::Kernel, cut_calls: 0, ..status };
         assert_eq!(missing(&all_seen, Stops::UserBound), "; 1.23 s of its processor time were not sampled");
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Left {
     target: TargetId,
     pid: u32,
     pub(super) lifecycle: Lifecycle,
-    /// The gaps since then. A session whose profiler did not run has none.
+    /// The gaps in its samples since then. There are none if its profiler did not run.
     pub(super) gaps: Gaps,
 }
 

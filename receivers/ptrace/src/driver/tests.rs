@@ -1,21 +1,24 @@
 //! Tests of the driver, between a sampler process and pipelines that the test plays.
 
 use profbridge_engine::budget::Budget;
-use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
+use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::config::Section;
 use profbridge_engine::delivery::Overflow;
 use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::receiver::{ReceiverContext, RunningReceiver};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
-use profbridge_model::{Profiles, Telemetry, Value};
+use profbridge_model::{Profiles, Reason, Telemetry, Value};
 use profbridge_net::Trigger;
 use profbridge_sampler::message::{
-    Batch, Location, Mode, Rights, Rung, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
+    self, Batch, Detached, Event, Level, Location, Mode, ProblemKind, Process, Rights, Sample, Select,
+    Settings as Sampling, Stack, Status, Target, Thread, Trust,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::log::{keep_log, logged};
+use super::events::{MAX_MAPPINGS, MAX_SAID, one_line};
 use super::*;
 use crate::control::protocol::{Choice, Request, Response, SpanHeaders};
 use crate::spans::ConnectionId;
@@ -23,8 +26,8 @@ use crate::spans::ConnectionId;
 mod control;
 mod delivery;
 mod gaps;
+mod levels;
 mod log;
-mod rungs;
 
 const START: u64 = 1_767_225_600_000_000_000;
 const SAMPLED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";
@@ -33,14 +36,14 @@ const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
 /// A sampler process that a test plays.
 struct Played {
     commands: mpsc::Receiver<Command>,
-    heard: mpsc::Sender<Heard>,
+    heard: mpsc::Sender<FromSampler>,
 }
 
 /// A driver between a sampler and pipelines that the test plays.
 struct Rig {
     samplers: mpsc::Receiver<Played>,
     sampler: Played,
-    control: mpsc::Sender<Control>,
+    control: mpsc::Sender<ControlEvent>,
     consumer: Consumer,
     trigger: Trigger,
     driver: JoinHandle<()>,
@@ -66,8 +69,15 @@ impl Rig {
         });
         let link = launch().unwrap();
         let sampler = samplers.try_recv().unwrap();
-        let parts =
-            Parts { id: "ptrace".to_owned(), intake, host: "node-1".to_owned(), symbolizer: None, delivery, launch };
+        let parts = Parts {
+            id: "ptrace".to_owned(),
+            intake,
+            host: "node-1".to_owned(),
+            identity: profbridge_identity::Rules::default(),
+            symbolizer: None,
+            delivery,
+            launch,
+        };
         let (control, heard) = mpsc::channel(8);
         let driver = tokio::spawn(Driver::new(settings, parts).run(link, heard, shutdown));
         let couriers = tokio::spawn(couriers);
@@ -100,7 +110,7 @@ impl Rig {
     }
 
     async fn say(&self, event: Event) {
-        self.sampler.heard.send(Heard::Event(Box::new(event))).await.unwrap();
+        self.sampler.heard.send(FromSampler::Event(Box::new(event))).await.unwrap();
     }
 
     async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
@@ -109,7 +119,7 @@ impl Rig {
             tokio::task::yield_now().await;
         }
         let (answer, answered) = oneshot::channel();
-        let heard = Control::Request { connection: ConnectionId(connection), peer, request, answer };
+        let heard = ControlEvent::Request { connection: ConnectionId(connection), peer, request, answer };
         self.control.send(heard).await.unwrap();
         answered.await.unwrap()
     }
@@ -123,7 +133,7 @@ impl Rig {
 
     /// The sampler process ends, and its samples are sent. Another one starts and is told the targets.
     async fn die(&mut self) {
-        self.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+        self.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
         self.sampler = self.samplers.recv().await.unwrap();
         self.watched().await;
     }
@@ -292,6 +302,7 @@ async fn as_a_receiver() {
         shutdown,
         telemetry: metrics.receiver("ptrace"),
         peer_limits: PeerLimits::default(),
+        identity: profbridge_identity::Rules::default(),
     };
     let (started, mut samplers) = mpsc::channel(1);
     let launch: Launch = Box::new(move || {
@@ -300,7 +311,8 @@ async fn as_a_receiver() {
         started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
         Ok(Link { commands, heard })
     });
-    let Running { stopped, .. } = crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
+    let RunningReceiver { stopped, .. } =
+        crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
     let running = tokio::spawn(stopped);
     let sampler = samplers.recv().await.unwrap();
     let path = socket.clone();

@@ -2,11 +2,12 @@
 
 use std::mem::size_of;
 
-use profbridge_sampler::message::{Batch, Location, Mapping, Process, Rung, Sample, Stack, Status, Thread};
+use profbridge_identity::Identity;
+use profbridge_sampler::message::{Batch, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 
-use super::rungs::Line;
+use super::levels::Line;
 use crate::assemble::{Attribute, FileMapping, Nameless, Subject};
 use crate::lifecycle::{Lifecycle, Outcome};
 use crate::session::Session;
@@ -17,6 +18,8 @@ use crate::symbols::ProcessNames;
 pub(super) struct Tracked {
     pub(super) process: Process,
     pub(super) session: Session,
+    /// Who it is in its chunks; `None` where its resource cannot be read back.
+    pub(super) identity: Option<Identity>,
     lifecycle: Lifecycle,
     /// Whether its profiler has run since it was attached.
     has_run: bool,
@@ -24,9 +27,9 @@ pub(super) struct Tracked {
     pub(super) gaps: Gaps,
     pub(super) status: Status,
     /// The gauge that it is counted in.
-    pub(super) counted: Option<Option<Rung>>,
+    pub(super) counted: Option<Option<Level>>,
     /// What the log has said of its running threads.
-    pub(super) said_rung: Option<Line>,
+    pub(super) said_level: Option<Line>,
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
@@ -36,7 +39,7 @@ pub(super) struct Tracked {
     pub(super) pending_bytes: u64,
     /// When its samples are due.
     pub(super) due: Instant,
-    /// When they are checked: later than `due` if they wait for names.
+    /// When they are checked next: later than `due` if they wait for names.
     pub(super) look_at: Instant,
     /// Nothing more comes.
     pub(super) ended: bool,
@@ -55,11 +58,12 @@ impl Tracked {
             status: Status { process: process.id, ..Status::default() },
             process,
             session,
+            identity: None,
             lifecycle,
             has_run: lifecycle.is_running(),
             gaps: Gaps::default(),
             counted: None,
-            said_rung: None,
+            said_level: None,
             names,
             resource,
             mappings: Vec::new(),
@@ -76,16 +80,16 @@ impl Tracked {
         self.lifecycle
     }
 
-    /// The rung of its running threads; `None` before that was found out.
-    pub(super) fn rung(&self) -> Option<Rung> {
-        // The rung of a process that is sampled from its start is known before its first tick.
-        let decided = self.status.ticks > 0 || self.status.rung != Rung::None;
-        decided.then_some(self.status.rung)
+    /// The level of its running threads; `None` before that was found out.
+    pub(super) fn level(&self) -> Option<Level> {
+        // The level of a process that is sampled from its start is known before its first tick.
+        let decided = self.status.ticks > 0 || self.status.level != Level::None;
+        decided.then_some(self.status.level)
     }
 
-    /// The rung of its running threads, if the log has not said it yet.
-    pub(super) fn unsaid_rung(&self) -> Option<Rung> {
-        self.rung().filter(|rung| self.said_rung.is_none_or(|line| line.rung != *rung))
+    /// The level of its running threads, if the log has not said it yet.
+    pub(super) fn unsaid_level(&self) -> Option<Level> {
+        self.level().filter(|level| self.said_level.is_none_or(|line| line.level != *level))
     }
 
     /// Applies an event to the lifecycle.

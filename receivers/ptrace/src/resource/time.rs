@@ -1,25 +1,12 @@
 //! Moments as text.
 
+use profbridge_engine::calendar::Utc;
+
 /// A moment in nanoseconds since the Unix epoch, in the form of RFC 3339 with nanoseconds, UTC: ISO 8601, as
 /// `process.creation.time` wants it (opentelemetry semantic conventions, registry).
 pub(super) fn rfc3339(unix_nano: u64) -> String {
-    let (seconds, nanos) = (unix_nano / 1_000_000_000, unix_nano % 1_000_000_000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
-}
-
-/// The date this many days after 1970-01-01. It counts from March, so that the leap day is at the end of a year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (year, next) = (year + era * 400, month >= 10);
-    let month_of_year = if next { month - 9 } else { month + 3 };
-    (year + u64::from(next), month_of_year, day - (153 * month + 2) / 5 + 1)
+    let Utc { year, month, day, hour, minute, second, nano } = Utc::from_unix_nano(unix_nano);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nano:09}Z")
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use profbridge_symbolizer::FileIdentity;
 /// (`RLIMIT_NOFILE`), and the symbolizer, the pipelines and their peers need some of them.
 const MAX_KEPT: usize = 256;
 
-/// Files that can be opened again by their path leave this many of them to files that cannot.
+/// A file that can be opened again by its path is kept only while fewer files than this are: the rest of the room is
+/// for files that cannot.
 const MAX_KEPT_WITH_PATH: usize = MAX_KEPT / 2;
 
 /// The kept files of this program.

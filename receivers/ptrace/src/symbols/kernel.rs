@@ -104,7 +104,7 @@ impl Table {
             table.names.push_str(name);
             table.names.push('\n');
         }
-        // Of several names at one address the kernel itself uses the first.
+        // The sort is stable: of several names at one address the first counts, as for the kernel itself.
         table.functions.sort_by_key(|(address, _)| *address);
         table.functions.dedup_by_key(|(address, _)| *address);
         table.functions.shrink_to_fit();

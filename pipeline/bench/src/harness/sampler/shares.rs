@@ -61,7 +61,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         }
         let stops = session.total(|status| status.stops);
         report.figure(format!("  stops, {name}"), stops as f64, "", Some(Goal::AtMost(0.0)));
-        report.detail(&format!("shares, {name}"), (session.status.rung.description(Stops::default()), &ours, &theirs));
+        report.detail(&format!("shares, {name}"), (session.status.level.description(Stops::default()), &ours, &theirs));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use profbridge_sampler::message::{Rung, Settings, Stops};
+use profbridge_sampler::message::{Level, Settings, Stops};
 
 use super::{
     super::{
@@ -38,7 +38,7 @@ struct State {
     session: Session,
     /// Turns in a second of processor time, and what was sampled by.
     rates: Vec<f64>,
-    rung: Rung,
+    level: Level,
 }
 
 pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
@@ -46,14 +46,15 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     for (name, outcome) in &outcomes {
         match name.as_str() {
             "sampled" => {
-                let name = format!("cost of {} switches/s, {}", rate(&state), state.rung.description(Stops::default()));
+                let name =
+                    format!("cost of {} switches/s, {}", rate(&state), state.level.description(Stops::default()));
                 report.ratio(name, outcome, Some(Goal::AtMost(1.01)));
             }
             other => report.ratio(format!("  {other}, switches"), outcome, None),
         }
     }
-    let (rung, outcome) = without_right(options)?;
-    report.ratio(format!("cost of the same switches, {rung}"), &outcome, Some(Goal::AtMost(1.02)));
+    let (level, outcome) = without_right(options)?;
+    report.ratio(format!("cost of the same switches, {level}"), &outcome, Some(Goal::AtMost(1.02)));
     Ok(())
 }
 
@@ -70,7 +71,7 @@ fn in_turns(
     let time = Duration::from_secs_f64(turn);
     let target = programs.start("switches", &[WORK])?;
     let session = Session::start(target.pid(), Settings::default(), false)?;
-    let mut state = State { target, session, rates: Vec::new(), rung: Rung::None };
+    let mut state = State { target, session, rates: Vec::new(), level: Level::None };
     let alone = |state: &mut State| {
         state.session.listen(Duration::from_millis(200))?;
         state.cost(time)
@@ -79,7 +80,7 @@ fn in_turns(
         state.session.sample(true)?;
         state.session.listen(WARM_UP)?;
         let cost = state.cost(time)?;
-        state.rung = state.session.status.rung;
+        state.level = state.session.status.level;
         state.session.sample(false)?;
         state.session.listen(Duration::from_millis(200))?;
         Ok(cost)
@@ -129,7 +130,7 @@ fn without_right(options: &Options) -> Result<(String, Outcome), Error> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = String::from_utf8(output.stdout)?;
     let odd = || format!("{command:?} said {text:?}");
-    let (rung, ratios) = text.trim().split_once(": ").ok_or_else(odd)?;
+    let (level, ratios) = text.trim().split_once(": ").ok_or_else(odd)?;
     let ratios = ratios.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>().map_err(|_| odd())?;
     let outcome = Outcome {
         ratio: statistics::median(&ratios),
@@ -140,7 +141,7 @@ fn without_right(options: &Options) -> Result<(String, Outcome), Error> {
         calibrator_spread: 1.0,
         ratios,
     };
-    Ok((rung.to_owned(), outcome))
+    Ok((level.to_owned(), outcome))
 }
 
 /// Prints what it is sampled by, and the ratio of each turn.
@@ -149,6 +150,6 @@ pub(super) fn once(options: &OnceSwitches) -> Result<(), Error> {
     let (outcomes, state) = in_turns(options.turn, options.turns, &programs, false)?;
     let sampled = outcomes.iter().find(|(name, _)| name == "sampled").ok_or("no turns")?;
     let ratios: Vec<String> = sampled.1.ratios.iter().map(f64::to_string).collect();
-    writeln!(std::io::stdout(), "{}: {}", state.rung.description(Stops::default()), ratios.join(" "))?;
+    writeln!(std::io::stdout(), "{}: {}", state.level.description(Stops::default()), ratios.join(" "))?;
     Ok(())
 }

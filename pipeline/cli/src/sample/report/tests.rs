@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use profbridge_model::{Builder, Mapping, Profile, Profiles};
-use profbridge_sampler::message::{Mode, Rung, Status, Stops};
+use profbridge_sampler::message::{Level, Mode, Status, Stops};
 
 use super::{Missing, Report};
 use crate::sample::processes::ProcessShare;
@@ -159,7 +159,7 @@ fn trust() {
         stops: 990,
         longest_stop_nano: 84_999,
         sampler_cpu_nano: 13_000_000,
-        rung: Rung::Kernel,
+        level: Level::Kernel,
         ..Status::default()
     };
     let expected = "\
@@ -189,7 +189,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    let text = report(&shares, Status { rung: Rung::None, ..bad }).trust();
+    let text = report(&shares, Status { level: Level::None, ..bad }).trust();
     assert!(text.contains("late: 2.6 % of the samples"), "{text}");
 }
 
@@ -210,6 +210,6 @@ fn what_is_missing() {
     assert!(text.contains("not sampled for lack of") && !text.contains("CAP_PERFMON"), "{text}");
     let little = Status { not_sampled_nano: 9_000_000, ..Status::default() };
     assert!(!report(&shares, little).trust().contains("not sampled"));
-    let best = Status { not_sampled_nano: 400_000_000, rung: Rung::Kernel, ..Status::default() };
+    let best = Status { not_sampled_nano: 400_000_000, level: Level::Kernel, ..Status::default() };
     assert!(report(&shares, best).trust().contains("only the amount is known\n"));
 }

@@ -106,11 +106,11 @@ impl Run<'_> {
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        let Some(sink) = self.output.sink.take() else { return Ok(()) };
+        let Some(writer) = self.output.writer.take() else { return Ok(()) };
         let format = self.output.destination.as_ref().map(|destination| destination.format.what());
         let what = format.unwrap_or_default();
         let title = self.processes.title().unwrap_or_default();
-        let closed = sink.close(&title, &mut self.output.written);
+        let closed = writer.close(&title, &mut self.output.written);
         let report = &self.output.written.report;
         let error = report.error.iter().map(ToString::to_string);
         let lost: Vec<String> = report.losses.explanations().chain(error).collect();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Functions;
 
 /// The most places of waiting that are told apart.
-const MOST_PLACES: usize = 100_000;
+const MOST_HOTSPOTS: usize = 100_000;
 
 /// The time of one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Cost {
 
 /// A place where time was spent: the innermost function, and the program's function that led to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Hotspot {
     /// The innermost function.
     pub(crate) leaf: u32,
     /// The first function of the program itself among its callers, where the innermost is none; where there is none at
@@ -36,7 +36,7 @@ pub(crate) struct Side {
     costs: Vec<Cost>,
     /// The stack at which a function was last counted, so that recursion counts once.
     last: Vec<u64>,
-    places: HashMap<(u32, Option<u32>), u64>,
+    hotspots: HashMap<(u32, Option<u32>), u64>,
     stacks: u64,
     nano: u64,
     observations: u64,
@@ -90,10 +90,10 @@ impl Side {
         let own = &mut self.costs[leaf as usize].own_nano;
         *own = own.saturating_add(nano);
         let place = (leaf, within.or(library).filter(|&within| within != leaf));
-        if let Some(known) = self.places.get_mut(&place) {
+        if let Some(known) = self.hotspots.get_mut(&place) {
             *known = known.saturating_add(nano);
-        } else if self.places.len() < MOST_PLACES {
-            self.places.insert(place, nano);
+        } else if self.hotspots.len() < MOST_HOTSPOTS {
+            self.hotspots.insert(place, nano);
         }
     }
 
@@ -115,10 +115,10 @@ impl Side {
     }
 
     /// The places, most time first.
-    pub(crate) fn places(&self) -> Vec<Place> {
-        let places = self.places.iter().filter(|&(_, &nano)| nano > 0);
-        let mut places: Vec<_> = places.map(|(&(leaf, within), &nano)| Place { leaf, within, nano }).collect();
-        places.sort_by_key(|place| (std::cmp::Reverse(place.nano), place.leaf, place.within));
-        places
+    pub(crate) fn hotspots(&self) -> Vec<Hotspot> {
+        let hotspots = self.hotspots.iter().filter(|&(_, &nano)| nano > 0);
+        let mut hotspots: Vec<_> = hotspots.map(|(&(leaf, within), &nano)| Hotspot { leaf, within, nano }).collect();
+        hotspots.sort_by_key(|place| (std::cmp::Reverse(place.nano), place.leaf, place.within));
+        hotspots
     }
 }

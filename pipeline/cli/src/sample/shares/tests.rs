@@ -163,9 +163,9 @@ fn waiting() {
     shares.add(&part, true);
     assert_eq!(shares.running.nano(), 0);
     let name = |number: u32| &*shares.functions.get(number).name;
-    let places: Vec<_> =
-        shares.waiting.places().iter().map(|p| (name(p.leaf), p.within.map(name), p.nano / MS as u64)).collect();
-    assert_eq!(places, [("syscall", Some("app::worker"), 90), ("syscall", None, 5), ("app::main", None, 3)]);
+    let hotspots: Vec<_> =
+        shares.waiting.hotspots().iter().map(|p| (name(p.leaf), p.within.map(name), p.nano / MS as u64)).collect();
+    assert_eq!(hotspots, [("syscall", Some("app::worker"), 90), ("syscall", None, 5), ("app::main", None, 3)]);
 }
 
 /// Guarantees: where no function of the program led to a wait, as in an interpreter whose code is a library, the first
@@ -192,9 +192,9 @@ fn waits_in_libraries() {
         true,
     );
     let name = |number: u32| &*shares.functions.get(number).name;
-    let places: Vec<_> = shares.waiting.places().iter().map(|p| (name(p.leaf), p.within.map(name))).collect();
+    let hotspots: Vec<_> = shares.waiting.hotspots().iter().map(|p| (name(p.leaf), p.within.map(name))).collect();
     let expected = [("futex", Some("take_gil")), ("pool_wait", None), ("futex", None), ("futex", Some("park"))];
-    assert_eq!(places, expected);
+    assert_eq!(hotspots, expected);
 }
 
 /// Guarantees: waiting for children is known under each name that glibc has for it, and a program's own `wait` is none.

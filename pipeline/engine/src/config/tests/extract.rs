@@ -223,7 +223,7 @@ fn untagged_enums_have_a_place() {
     assert_eq!(either, [Either::Number(1), Either::Map { a: 2 }]);
     let problems = settings::<Vec<Either>>("[1, [x], 3, text]").unwrap_err();
     assert_eq!(problems.as_slice().len(), 2, "{problems}");
-    assert_eq!(problems.as_slice()[1].place.column, 17);
+    assert_eq!(problems.as_slice()[1].position.column, 17);
 }
 
 /// Guarantees: a component's own problems point at the value, or at the nearest key there is.
@@ -231,16 +231,16 @@ fn untagged_enums_have_a_place() {
 fn problems_of_components_have_places() {
     let config = config("receivers:\n  x:\n    a:\n      'b.c': 1\n    l: [u, v]\n");
     let section = config.receivers.get(&"x".parse().unwrap()).unwrap();
-    let place = |path: &str| {
+    let position = |path: &str| {
         let problem = section.problem(path, "wrong", "");
-        (problem.place.line, problem.place.column, problem.key_path, problem.hint)
+        (problem.position.line, problem.position.column, problem.key_path, problem.hint)
     };
-    assert_eq!(place("a.\"b.c\""), (4, 14, "receivers.x.a.\"b.c\"".to_owned(), None));
-    assert_eq!(place("a.\"b.c\".d"), (4, 7, "receivers.x.a.\"b.c\".d".to_owned(), None));
-    assert_eq!(place("a.z"), (3, 5, "receivers.x.a.z".to_owned(), None));
-    assert_eq!(place("l.1"), (5, 12, "receivers.x.l.1".to_owned(), None));
-    assert_eq!(place("none"), (2, 3, "receivers.x.none".to_owned(), None));
-    assert_eq!(place(""), (2, 3, "receivers.x".to_owned(), None));
+    assert_eq!(position("a.\"b.c\""), (4, 14, "receivers.x.a.\"b.c\"".to_owned(), None));
+    assert_eq!(position("a.\"b.c\".d"), (4, 7, "receivers.x.a.\"b.c\".d".to_owned(), None));
+    assert_eq!(position("a.z"), (3, 5, "receivers.x.a.z".to_owned(), None));
+    assert_eq!(position("l.1"), (5, 12, "receivers.x.l.1".to_owned(), None));
+    assert_eq!(position("none"), (2, 3, "receivers.x.none".to_owned(), None));
+    assert_eq!(position(""), (2, 3, "receivers.x".to_owned(), None));
     assert!(section.has("l.1") && !section.has("l.2"));
 }
 

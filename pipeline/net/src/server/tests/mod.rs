@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::body::{self, BodyError, BodyLimits};
-use crate::testing::{Log, Running, exchange, read_to_end, start, text};
+use crate::testing::{Log, TestServer, exchange, read_to_end, start, text};
 use crate::tls::HttpVersions;
 
 /// Short deadlines, so that a test of one ends soon, but long enough for a busy machine; what is not
@@ -59,7 +59,7 @@ async fn answer(response: Response<Incoming>) -> String {
 }
 
 /// Waits until the counters satisfy a condition, since a connection's end is seen by the peer first.
-async fn until(running: &Running, reached: impl Fn(StatsSnapshot) -> bool) {
+async fn until(running: &TestServer, reached: impl Fn(StatsSnapshot) -> bool) {
     let wait = async {
         while !reached(running.stats.snapshot()) {
             tokio::task::yield_now().await;

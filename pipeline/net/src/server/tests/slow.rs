@@ -43,7 +43,7 @@ async fn a_trickling_head_ends() {
 
 /// Opens a connection that says nothing and waits until the server gives it up: from then on the
 /// header timeout has passed for everything that was there before.
-async fn header_timeout(running: &Running) {
+async fn header_timeout(running: &TestServer) {
     let mut silent = TcpStream::connect(running.addr).await.unwrap();
     assert_eq!(read_to_end(&mut silent).await, "");
 }

@@ -13,7 +13,7 @@ use profbridge_model::Profiles;
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Collected, Converter};
 use profbridge_wire::sentry::chunk_reader;
-use profbridge_wire::sentry::relay_rules::validate_json;
+use profbridge_relay_rules::validate_json;
 
 /// The last time that chunks are read back with: 2262.
 const LAST: u64 = i64::MAX as u64 - (1 << 20);

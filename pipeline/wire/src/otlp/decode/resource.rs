@@ -1,7 +1,7 @@
 //! `ResourceProfiles`, `ScopeProfiles`, and what describes them.
 
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::profiles::Place;
+use profbridge_model::profiles::RequestPart;
 use profbridge_model::{Attribute, ByteRange, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, varint};
 
 use super::super::error::Result;
@@ -38,7 +38,7 @@ impl<'a> Decoder<'a> {
         if let Some(invalid) = fault {
             // Whatever else is wrong inside goes with it.
             self.faults.truncate(first_fault);
-            self.faults.push((Place::Resource(r), within("resource_profiles", r, "resource", invalid)));
+            self.faults.push((RequestPart::Resource(r), within("resource_profiles", r, "resource", invalid)));
         }
         Ok(decoded)
     }
@@ -100,7 +100,7 @@ impl<'a> Decoder<'a> {
             self.faults.truncate(first_fault);
             let invalid = within("scope_profiles", s, "scope", invalid);
             let place = format!("resource_profiles[{r}].{}", invalid.place);
-            self.faults.push((Place::Scope(r, s), Invalid { place, ..invalid }));
+            self.faults.push((RequestPart::Scope(r, s), Invalid { place, ..invalid }));
         }
         Ok(decoded)
     }
@@ -147,7 +147,7 @@ impl<'a> Decoder<'a> {
         let profile = self.profile(reader, &mut fault)?;
         if let Some(invalid) = fault {
             let place = format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}].{}", invalid.place);
-            self.faults.push((Place::Profile(r, s, p), Invalid { place, ..invalid }));
+            self.faults.push((RequestPart::Profile(r, s, p), Invalid { place, ..invalid }));
         }
         Ok(profile)
     }

@@ -1,6 +1,6 @@
 //! `ProfilesDictionary`.
 
-use profbridge_model::{Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables};
+use profbridge_model::{Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables};
 
 use super::Encoder;
 use super::put::{bytes, bytes_size, head, int, int_size, message_size};
@@ -8,9 +8,12 @@ use super::put::{bytes, bytes_size, head, int, int_size, message_size};
 /// How many strings the `string_table` has to hold: those that were in it, or all, if anything that can refer to the
 /// table only refers to one behind it.
 pub(super) fn strings(tables: &Tables, profiles: impl Iterator<Item = [Option<StringId>; 4]>) -> usize {
-    let functions = tables.functions.iter().flat_map(|of| [of.name, of.system_name, of.filename]);
-    let mappings = tables.mappings.iter().map(|of| of.filename);
-    let attributes = tables.attributes.iter().flat_map(|of| [of.key, of.unit]);
+    let of_function = |&Function { name, system_name, filename, start_line: _ }: &_| [name, system_name, filename];
+    let of_mapping =
+        |&Mapping { filename, memory_start: _, memory_limit: _, file_offset: _, attributes: _ }: &_| filename;
+    let functions = tables.functions.iter().flat_map(of_function);
+    let mappings = tables.mappings.iter().map(of_mapping);
+    let attributes = tables.attributes.iter().flat_map(|&Attribute { key, value: _, unit }| [key, unit]);
     let last = functions.chain(mappings).chain(attributes).chain(profiles.flatten()).map(StringId::wire).max();
     match last {
         Some(last) if last >= tables.table_strings => tables.strings.len(),
@@ -67,11 +70,12 @@ impl<'a> Encoder<'a> {
     }
 
     fn mapping_size(&self, mapping: &Mapping) -> usize {
-        int_size(mapping.memory_start)
-            + int_size(mapping.memory_limit)
-            + int_size(mapping.file_offset)
-            + int_size(StringId::wire(mapping.filename).into())
-            + bytes_size(self.sets.get(mapping.attributes).len())
+        let &Mapping { memory_start, memory_limit, file_offset, filename, attributes } = mapping;
+        int_size(memory_start)
+            + int_size(memory_limit)
+            + int_size(file_offset)
+            + int_size(StringId::wire(filename).into())
+            + bytes_size(self.sets.get(attributes).len())
     }
 
     fn mapping(&self, out: &mut Vec<u8>, mapping: &Mapping) {
@@ -85,11 +89,11 @@ impl<'a> Encoder<'a> {
     }
 
     fn location_size(&self, location: &Location) -> usize {
-        let lines = self.dictionary.lines(location);
-        int_size(MappingId::wire(location.mapping).into())
-            + int_size(location.address)
-            + lines.iter().map(|line| message_size(line_size(line))).sum::<usize>()
-            + bytes_size(self.sets.get(location.attributes).len())
+        let &Location { mapping, address, attributes, lines_start: _, lines_len: _ } = location;
+        int_size(MappingId::wire(mapping).into())
+            + int_size(address)
+            + self.dictionary.lines(location).iter().map(|line| message_size(line_size(line))).sum::<usize>()
+            + bytes_size(self.sets.get(attributes).len())
     }
 
     fn location(&self, out: &mut Vec<u8>, location: &Location) {
@@ -107,19 +111,17 @@ impl<'a> Encoder<'a> {
     }
 }
 
-fn line_size(line: &Line) -> usize {
-    int_size(FunctionId::wire(line.function).into()) + int_size(line.line as u64) + int_size(line.column as u64)
+fn line_size(&Line { function, line, column }: &Line) -> usize {
+    int_size(FunctionId::wire(function).into()) + int_size(line as u64) + int_size(column as u64)
 }
 
-fn function_size(function: &Function) -> usize {
-    int_size(StringId::wire(function.name).into())
-        + int_size(StringId::wire(function.system_name).into())
-        + int_size(StringId::wire(function.filename).into())
-        + int_size(function.start_line as u64)
+fn function_size(&Function { name, system_name, filename, start_line }: &Function) -> usize {
+    let strings = [name, system_name, filename].map(|string| int_size(StringId::wire(string).into()));
+    strings.iter().sum::<usize>() + int_size(start_line as u64)
 }
 
-fn link_size(link: &Link) -> usize {
-    bytes_size(unless_zero(&link.trace_id).len()) + bytes_size(unless_zero(&link.span_id).len())
+fn link_size(Link { trace_id, span_id }: &Link) -> usize {
+    bytes_size(unless_zero(trace_id).len()) + bytes_size(unless_zero(span_id).len())
 }
 
 /// An id, left out where all of it is zero: element 0 of `link_table` is `Link{}` (open-telemetry/sig-profiling,

@@ -1,7 +1,7 @@
 //! `ResourceProfiles` and what is in it.
 
 use profbridge_model::{
-    LinkId, Profile, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles, StackId, StringId, ValueType,
+    LinkId, Profile, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles, StackId, StringId, ValueType,
 };
 
 use super::put::{bytes, bytes_size, fixed64, fixed64_size, head, int, int_size, message_size};
@@ -16,9 +16,9 @@ impl<'a> Encoder<'a> {
     /// order in which they are written.
     pub(super) fn resource_profiles_size(&mut self, resource: &ResourceProfiles) -> usize {
         let slot = self.reserve_size();
-        let own = self.resource_size(&resource.resource);
-        let mut size = bytes_size(own) + bytes_size(self.text(resource.schema_url).len());
-        for scope in &resource.scopes {
+        let ResourceProfiles { resource, scopes, schema_url } = resource;
+        let mut size = bytes_size(self.resource_size(resource)) + bytes_size(self.text(*schema_url).len());
+        for scope in scopes {
             size += message_size(self.scope_profiles_size(scope));
         }
         self.sizes[slot] = size;
@@ -27,9 +27,9 @@ impl<'a> Encoder<'a> {
 
     fn scope_profiles_size(&mut self, scope: &ScopeProfiles) -> usize {
         let slot = self.reserve_size();
-        let own = self.scope_size(&scope.scope);
-        let mut size = bytes_size(own) + bytes_size(self.text(scope.schema_url).len());
-        for profile in &scope.profiles {
+        let ScopeProfiles { scope, profiles, schema_url } = scope;
+        let mut size = bytes_size(self.scope_size(scope)) + bytes_size(self.text(*schema_url).len());
+        for profile in profiles {
             size += message_size(self.profile_size(profile));
         }
         self.sizes[slot] = size;
@@ -92,9 +92,10 @@ impl<'a> Encoder<'a> {
     }
 
     fn sample_size(&self, sample: &Sample<'_>) -> usize {
-        int_size(StackId::wire(sample.stack).into())
-            + bytes_size(self.sets.get(sample.attributes).len())
-            + int_size(LinkId::wire(sample.link).into())
+        let SampleIds { stack, attributes, link } = sample.ids();
+        int_size(StackId::wire(stack).into())
+            + bytes_size(self.sets.get(attributes).len())
+            + int_size(LinkId::wire(link).into())
             + bytes_size(sample.values_bytes().len())
             + bytes_size(sample.timestamps_bytes().len())
     }
@@ -190,6 +191,6 @@ impl<'a> Encoder<'a> {
     }
 }
 
-fn value_type_size(value_type: ValueType) -> usize {
-    int_size(StringId::wire(value_type.kind).into()) + int_size(StringId::wire(value_type.unit).into())
+fn value_type_size(ValueType { kind, unit }: ValueType) -> usize {
+    int_size(StringId::wire(kind).into()) + int_size(StringId::wire(unit).into())
 }

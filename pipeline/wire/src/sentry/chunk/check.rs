@@ -4,7 +4,7 @@
 //! `relay-server/src/endpoints/common.rs`, `relay-profiling/src/sample/v2.rs`). What is written here keeps the rules
 //! by the way it is made; this is the last look, and what it finds is counted instead of lost.
 
-use super::limits::{MAX_CHUNK_BYTES, MAX_CHUNK_NANOS};
+use super::limits::{MAX_CHUNK_BYTES, MAX_CHUNK_NANOS, MIN_THREAD_SAMPLES};
 
 /// A rule of Relay's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,8 +17,6 @@ pub(super) enum Rule {
     TooLong,
     /// A sample's stack must exist.
     StackIndex,
-    /// A stack's frames must exist.
-    FrameIndex,
     /// The platform decides how a chunk is billed; a user interface's is wrong for a server.
     Platform,
     /// It must not be larger than Relay takes.
@@ -34,8 +32,8 @@ pub(super) struct Facts<'a> {
     pub(super) nanos: u64,
     /// The greatest stack number in a sample, and how many stacks there are.
     pub(super) stacks: (u64, u64),
-    /// One more than the greatest frame number in a stack, and how many frames there are.
-    pub(super) frames: (u64, u64),
+    /// How many frames there are.
+    pub(super) frames: usize,
     /// The platform.
     pub(super) platform: &'a str,
     /// The size, in bytes.
@@ -49,11 +47,10 @@ pub(super) struct Facts<'a> {
 /// The first rule that it breaks.
 pub(super) fn check(facts: &Facts<'_>) -> Result<(), Rule> {
     let rules = [
-        (facts.busy.is_empty() || facts.frames.1 == 0, Rule::Empty),
-        (facts.busy.iter().any(|&busy| busy < 2), Rule::TooFewSamples),
+        (facts.busy.is_empty() || facts.frames == 0, Rule::Empty),
+        (facts.busy.iter().any(|&busy| busy < MIN_THREAD_SAMPLES), Rule::TooFewSamples),
         (facts.nanos > MAX_CHUNK_NANOS, Rule::TooLong),
         (facts.stacks.0 >= facts.stacks.1, Rule::StackIndex),
-        (facts.frames.0 > facts.frames.1, Rule::FrameIndex),
         (matches!(facts.platform, "" | "cocoa" | "android" | "javascript"), Rule::Platform),
         (facts.bytes > MAX_CHUNK_BYTES as u64, Rule::TooLarge),
     ];
@@ -72,7 +69,7 @@ mod tests {
             busy: &[2, 3],
             nanos: 66_000_000_000,
             stacks: (4, 5),
-            frames: (7, 7),
+            frames: 7,
             platform: "python",
             bytes: 48 << 20,
         };
@@ -82,7 +79,7 @@ mod tests {
             (Facts { busy: &[2, 1], ..good.clone() }, Rule::TooFewSamples),
             (Facts { nanos: 66_000_000_001, ..good.clone() }, Rule::TooLong),
             (Facts { stacks: (5, 5), ..good.clone() }, Rule::StackIndex),
-            (Facts { frames: (8, 7), ..good.clone() }, Rule::FrameIndex),
+            (Facts { frames: 0, ..good.clone() }, Rule::Empty),
             (Facts { platform: "cocoa", ..good.clone() }, Rule::Platform),
             (Facts { bytes: (48 << 20) + 1, ..good.clone() }, Rule::TooLarge),
         ];

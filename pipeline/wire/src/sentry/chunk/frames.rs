@@ -1,4 +1,4 @@
-//! Rules 7 and 8: locations become frames, and stacks become lists of their numbers.
+//! Locations become frames, and stacks become lists of their numbers.
 //!
 //! Frames and stacks are numbered for each chunk at their first use. The text of a location's number is kept with the
 //! location, so that a stack is written by copying eight bytes for each of its locations.
@@ -7,7 +7,7 @@ use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, varin
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::images::Images;
-use super::in_app::{Place, in_app};
+use super::in_app::{FrameOrigin, in_app};
 use super::json::{self, Index};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::module::{self, Roots};
@@ -269,7 +269,7 @@ impl Frames {
         if name.module.is_empty() {
             name.module = module::of(runtime, &name, source.file, Roots { configured: &rules.source_roots });
         }
-        let place = Place {
+        let place = FrameOrigin {
             function: &name.function,
             module: &name.module,
             path: &path,

@@ -1,4 +1,4 @@
-//! Rule 8: the executable files that frames point into.
+//! The executable files that frames point into.
 //!
 //! Relay lets one type of image pass that Sentry symbolises for Linux, `symbolic`, and drops a frame's `addr_mode`, so
 //! addresses are absolute (getsentry/relay `relay-event-schema/src/protocol/debug_image.rs`,

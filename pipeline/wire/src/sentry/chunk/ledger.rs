@@ -1,14 +1,11 @@
-//! Rule 4: what a thread is shown to have, against what was sampled of it.
+//! What a thread is shown to have, against what was sampled of it.
 //!
 //! An observation stands for its weight, and in Sentry owns the time until the next one of its thread. Where timers
 //! jitter one comes a little late and the next a little early, and the two cancel out; where they come late all the
 //! time (a profiler that means to look every 10 ms and looks every 14 ms), every open gap adds time that nobody
 //! sampled. So the difference is carried from gap to gap.
 
-/// So many weights a thread may be owed. Spacings that wander (each by chance longer or shorter than the one before)
-/// fall behind and catch up again: by up to a half each, over a minute at 100 Hz, they fall behind by 30 weights or so.
-/// What is carried is shown as time of observations that come later, so it may not be without end.
-const MOST_OWED: i64 = 64;
+use super::limits::{JITTER, MOST_OWED};
 
 /// The account of one thread in one chunk, in ticks.
 #[derive(Debug, Default)]
@@ -28,8 +25,8 @@ impl Ledger {
     /// after what time its run is to be closed, and nothing where the gap stays open.
     ///
     /// Open is a gap that is no longer than the observation's weight and what the thread is owed, of which each
-    /// observation shows no more than its weight once more; and a gap up to one and a half weights (timers jitter by
-    /// less than half a period) as long as all of them together add no more than one weight.
+    /// observation shows no more than its weight once more; and a gap that [`JITTER`] explains, as long as all of them
+    /// together add no more than one weight.
     #[inline]
     pub(super) fn gap(&mut self, weight: u64, distance: u64) -> Option<u64> {
         let due = self.due(weight);
@@ -37,7 +34,7 @@ impl Ledger {
         let after = self.surplus + distance - weight;
         let paid = distance <= weight + weight.min(-self.surplus);
         self.owed_before = self.surplus.min(0);
-        if paid || (after <= self.limit && distance <= weight + weight / 2) {
+        if paid || (after <= self.limit && distance <= weight + weight / JITTER) {
             self.surplus = after;
             return None;
         }
@@ -50,7 +47,7 @@ impl Ledger {
     pub(super) fn last(&mut self, weight: u64) -> u64 {
         let due = self.due(weight);
         self.surplus += due as i64 - weight as i64;
-        if self.surplus < -(weight as i64 / 2) {
+        if self.surplus < -(weight as i64 / JITTER) {
             self.clipped += self.surplus.unsigned_abs();
             self.surplus = 0;
         }
@@ -71,7 +68,7 @@ impl Ledger {
             self.clipped += (most - self.surplus) as u64;
             self.surplus = most;
         }
-        let owed = if self.surplus <= -weight / 2 { weight.min(-self.surplus).max(0) } else { 0 };
+        let owed = if self.surplus <= -weight / JITTER { weight.min(-self.surplus).max(0) } else { 0 };
         (weight + owed) as u64
     }
 }

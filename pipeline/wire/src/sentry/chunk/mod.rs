@@ -46,9 +46,9 @@ mod tests;
 
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 
-pub use report::{Notes, Report};
+pub use report::{CLIPPED_SECONDS, Notes, Report};
 pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
-pub use sink::{ChunkHead, ChunkSummary, Collected, Sink};
+pub use sink::{ChunkHead, ChunkSink, ChunkSummary, Collected};
 
 use about::About;
 use frames::Frames;
@@ -105,7 +105,7 @@ impl Converter {
     ///
     /// The batch must have been cut for one process and window ([`Profiles::window`]); one that was not is counted as
     /// lost. Never fails: what could not be written is in the report, with the sink's error.
-    pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn Sink) -> Report {
+    pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match &batch.window {
             Some(window) => self.convert_window(batch, window, sink, &mut report),
@@ -126,7 +126,13 @@ impl Converter {
         self.window.bytes() + self.plan.bytes() + self.frames.bytes() + self.listing.bytes() + self.buffer.capacity()
     }
 
-    fn convert_window(&mut self, batch: &Profiles, process: &ProcessWindow, sink: &mut dyn Sink, report: &mut Report) {
+    fn convert_window(
+        &mut self,
+        batch: &Profiles,
+        process: &ProcessWindow,
+        sink: &mut dyn ChunkSink,
+        report: &mut Report,
+    ) {
         let chosen = select::select(batch, &self.settings, &mut report.losses);
         if chosen.is_empty() {
             return;
@@ -162,7 +168,7 @@ impl Converter {
         subject: Subject<'_>,
         segment: Segment,
         open: &mut Vec<Segment>,
-        sink: &mut dyn Sink,
+        sink: &mut dyn ChunkSink,
         report: &mut Report,
     ) {
         let lanes = self.window.threads.lanes();
@@ -247,7 +253,7 @@ impl Converter {
     }
 
     /// Writes the planned chunk and counts what became of it.
-    fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn Sink, report: &mut Report) {
+    fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn ChunkSink, report: &mut Report) {
         let Subject { batch, profiler_id, about } = subject;
         let written = self.plan.observations - self.plan.dropped;
         let line = self.window.line;
@@ -288,7 +294,7 @@ impl Converter {
             busy: &self.busy,
             nanos: billed_nanos,
             stacks: (self.plan.samples.iter().map(|&sample| number(sample) as u64).max().unwrap_or(0), stacks),
-            frames: (self.frames.len() as u64, self.frames.len() as u64),
+            frames: self.frames.len(),
             platform: &platform,
             bytes: json_bytes,
         };

@@ -1,4 +1,4 @@
-//! Rule 7: which module a source file is, where the function's name does not say it.
+//! Which module a source file is, where the function's name does not say it.
 //!
 //! Sentry tells functions apart by module and name, never by file. So a file's functions need a module: the one that
 //! the language's own SDK would send, so that a program is one in Sentry whichever profiler saw it, and where no SDK

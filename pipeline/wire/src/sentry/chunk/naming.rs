@@ -1,4 +1,4 @@
-//! Rule 7: what a function's name says about its module.
+//! What a function's name says about its module.
 //!
 //! Sentry groups functions by module, else package, and name, never by file, and shows Java's only where the module has
 //! a dot (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut

@@ -15,7 +15,7 @@ use super::timeline::{NUMBERS, Timeline, key, number};
 
 /// What was observed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     /// The stack, by its number in [`Window::stacks`].
     pub(super) stack: u32,
     /// The time that it stands for, in ticks.
@@ -32,7 +32,7 @@ pub(super) struct Window {
     pub(super) line: Timeline,
     pub(super) threads: Threads,
     /// What the numbers in keys stand for.
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<Observed>,
     /// The distinct stacks that have frames, in order of their first use.
     pub(super) stacks: Vec<StackId>,
     by_stack: Stamped,
@@ -49,7 +49,7 @@ const NO_FRAMES: u32 = u32::MAX;
 impl Window {
     /// The memory that is allocated, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.seen.capacity() * size_of::<Seen>()
+        self.seen.capacity() * size_of::<Observed>()
             + self.stacks.capacity() * size_of::<StackId>()
             + self.homeless.capacity() * size_of::<u64>()
             + self.by_stack.bytes()
@@ -152,7 +152,12 @@ impl Window {
         let mut outside = 0;
         if sample.values_bytes().is_empty() && !meaning.ends_at_timestamp {
             let number = self.seen.len() as u32;
-            self.seen.push(Seen { stack, weight: line.ticks(meaning.unit_nanos), wall: meaning.wall, piece: false });
+            self.seen.push(Observed {
+                stack,
+                weight: line.ticks(meaning.unit_nanos),
+                wall: meaning.wall,
+                piece: false,
+            });
             let mut inside = 0;
             for time in times {
                 match line.tick(time) {
@@ -182,7 +187,7 @@ impl Window {
                 tick -= weight;
             }
             keys.push(key(tick, self.seen.len() as u32));
-            self.seen.push(Seen { stack, weight, wall: meaning.wall, piece: false });
+            self.seen.push(Observed { stack, weight, wall: meaning.wall, piece: false });
         }
         outside
     }

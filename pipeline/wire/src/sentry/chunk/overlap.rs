@@ -5,23 +5,23 @@
 
 use std::collections::BTreeSet;
 
-use super::limits::MAX_SYNTHETIC_LANES;
-use super::observe::Seen;
+use super::limits::{EARLY, MAX_SYNTHETIC_LANES};
+use super::observe::Observed;
 use super::threads::Threads;
 use super::timeline::{number, tick};
 
 /// Lays sorted keys on synthetic threads.
 ///
 /// Each goes to the thread on which the time of the last observation ends nearest to it: a core's timer ticks
-/// steadily, so that is the core it came from. It may come a quarter of its weight early.
-pub(super) fn lay(keys: &[u64], seen: &[Seen], threads: &mut Threads) {
+/// steadily, so that is the core it came from. It may come early by a part of its weight ([`EARLY`]).
+pub(super) fn lay(keys: &[u64], seen: &[Observed], threads: &mut Threads) {
     // Threads on which values without timestamps lie already are not theirs: times would overlap on them.
     let taken = threads.synthetic_len();
     // When a thread is free, and its number.
     let mut free: BTreeSet<(u64, usize)> = BTreeSet::new();
     for &key in keys {
         let (at, weight) = (tick(key), seen[number(key)].weight);
-        let early = free.range((at, 0)..=(at + weight / 4, usize::MAX)).next().copied();
+        let early = free.range((at, 0)..=(at + weight / EARLY, usize::MAX)).next().copied();
         let late = free.range(..(at, 0)).next_back().copied();
         let nearest = match (early, late) {
             (Some(early), Some(late)) => Some(if early.0 - at <= at - late.0 { early } else { late }),

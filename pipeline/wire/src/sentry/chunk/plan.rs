@@ -1,4 +1,4 @@
-//! Rules 4 and 5: the samples of one chunk.
+//! The samples of one chunk.
 //!
 //! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
 //! `vroomrs` 0.1.24, with which Sentry reads chunks). An observation stands for its weight. So a run of observations
@@ -6,7 +6,7 @@
 //! gaps are closed is decided by the thread's account, see [`ledger`](super::ledger).
 
 use super::ledger::Ledger;
-use super::observe::{Seen, Window};
+use super::observe::{Observed, Window};
 use super::settings::LoneSamples;
 use super::stamped::Stamped;
 use super::timeline::{key, number, tick};
@@ -102,7 +102,7 @@ impl Plan {
 
     /// Relay drops a thread with fewer than two samples that have frames (getsentry/relay
     /// `relay-profiling/src/sample/v2.rs`), so a lone observation becomes two that share its time.
-    fn lone(&mut self, observation: u64, seen: &[Seen], end: u64) -> u64 {
+    fn lone(&mut self, observation: u64, seen: &[Observed], end: u64) -> u64 {
         let (at, seen) = (tick(observation), seen[number(observation)]);
         let closed = (at + seen.weight).min(end);
         let stack = self.stack(seen.stack);
@@ -114,7 +114,7 @@ impl Plan {
     }
 
     /// The samples of a thread, all but the one that closes it. Returns how many of them are idle.
-    fn run(&mut self, keys: &[u64], seen: &[Seen], ledger: &mut Ledger) -> u64 {
+    fn run(&mut self, keys: &[u64], seen: &[Observed], ledger: &mut Ledger) -> u64 {
         let mut idle = 0;
         // Whether the observation before belongs to the same run and has the same stack.
         let mut continues = false;

@@ -2,6 +2,9 @@
 
 use profbridge_model::{Losses, Quantities};
 
+/// The name of the count of whole seconds that were sampled and are not shown.
+pub const CLIPPED_SECONDS: &str = "clipped_seconds";
+
 /// Things an operator may want to know that are no losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes {
@@ -68,7 +71,7 @@ impl Report {
             ("unnamed_native_frames", self.notes.unnamed_frames),
             ("truncated_strings", self.notes.truncated_strings),
             ("truncated_stacks", self.notes.truncated_stacks),
-            ("clipped_seconds", self.clipped_seconds),
+            (CLIPPED_SECONDS, self.clipped_seconds),
         ]
         .into_iter()
         .filter(|&(_, count)| count > 0)

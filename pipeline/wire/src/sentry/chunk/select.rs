@@ -1,4 +1,4 @@
-//! Rule 6: which of a process's profiles say where its time went.
+//! Which of a process's profiles say where its time went.
 //!
 //! A profiler may send the same time twice, as samples and as nanoseconds (pprof), or as CPU time and as wall time.
 //! Shown together on one time line they would count double, so one type is chosen for a process and window:

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::limits;
+use super::limits::{MAX_CHUNK_BYTES, MAX_ENVIRONMENT, MAX_PLATFORM, MIN_TARGET_BYTES};
 
 /// What happens to the only observation of a thread in a chunk, which Relay would drop without a word
 /// (getsentry/relay `relay-profiling/src/sample/v2.rs`: a thread needs two samples with a stack).
@@ -96,12 +96,6 @@ pub struct BrokenRule {
     pub hint: &'static str,
 }
 
-/// The smallest target: below it chunks would be mostly frames, repeated from chunk to chunk.
-const MIN_TARGET_BYTES: usize = 64 << 10;
-
-/// The longest name of an environment that Sentry takes, in characters (Sentry documentation, "Environments").
-const MAX_ENVIRONMENT: usize = 64;
-
 impl Settings {
     /// All rules that types cannot express and that are broken here.
     pub fn broken_rules(&self) -> Vec<BrokenRule> {
@@ -115,7 +109,7 @@ impl Settings {
         [
             rule(self.max_gap.is_zero(), "max_gap", "every pause would end a chunk", "the default is `5s`"),
             rule(
-                !(MIN_TARGET_BYTES..=limits::MAX_CHUNK_BYTES).contains(&self.target_bytes),
+                !(MIN_TARGET_BYTES..=MAX_CHUNK_BYTES).contains(&self.target_bytes),
                 "target_size",
                 "the size is not between 64KiB and 48MiB",
                 "the default is `10MiB`",
@@ -133,7 +127,7 @@ impl Settings {
                 "write a name such as `production`",
             ),
             rule(
-                platform.is_empty() || platform.len() > 64,
+                platform.is_empty() || platform.len() > MAX_PLATFORM,
                 "platform",
                 "the platform is empty or longer than 64 bytes",
                 "delete the key to let the frames decide, or write for instance `python`",
@@ -167,7 +161,7 @@ mod tests {
         for (settings, key) in [
             (Settings { max_gap: Duration::ZERO, ..good.clone() }, "max_gap"),
             (Settings { target_bytes: MIN_TARGET_BYTES - 1, ..good.clone() }, "target_size"),
-            (Settings { target_bytes: limits::MAX_CHUNK_BYTES + 1, ..good.clone() }, "target_size"),
+            (Settings { target_bytes: MAX_CHUNK_BYTES + 1, ..good.clone() }, "target_size"),
             (environment(""), "environment"),
             (environment("None"), "environment"),
             (environment("a/b"), "environment"),

@@ -49,8 +49,34 @@ pub struct ChunkSummary {
     pub json_bytes: u64,
 }
 
-/// Takes chunks, one after the other: `begin`, any number of `write`, then `finish` or `abandon`.
-pub trait Sink {
+/// Takes chunks, one after the other: `begin`, any number of `write`, then `finish` or `abandon`. All calls come from
+/// the thread that converts, within [`Converter::convert`](super::Converter::convert), so a sink need be neither `Send`
+/// nor `Sync`.
+///
+/// ```
+/// use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
+/// use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
+///
+/// let mut builder = Builder::new();
+/// builder.on_cpu(20);
+/// let frame = builder.frame("work", "main.py", 12);
+/// let stack = builder.stack(&[frame]);
+/// builder.sample(stack, None, None, &[1_000_000_000, 1_050_000_000], &[]);
+/// let mut batch = builder.finish()?;
+/// batch.window = Some(ProcessWindow {
+///     profiler_id: ProfilerId::from_hash(7),
+///     strength: IdentityStrength::Strong,
+///     start_unix_nano: 0,
+///     end_unix_nano: 60_000_000_000,
+/// });
+///
+/// let mut sink = Collected::default();
+/// Converter::new(Settings::default()).convert(&batch, &mut sink);
+/// let (json, summary) = &sink.chunks[0];
+/// assert_eq!((json.len() as u64, summary.observations), (summary.json_bytes, 2));
+/// # Ok::<(), profbridge_model::dictionary::Invalid>(())
+/// ```
+pub trait ChunkSink {
     /// Opens a chunk.
     ///
     /// # Errors
@@ -84,7 +110,7 @@ pub struct Collected {
     open: Vec<u8>,
 }
 
-impl Sink for Collected {
+impl ChunkSink for Collected {
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()> {
         self.open = Vec::with_capacity(head.estimated_bytes);
         Ok(())

@@ -1,4 +1,4 @@
-//! Rule 7: where a frame comes from, in the words of its producer.
+//! Where a frame comes from, in the words of its producer.
 
 use std::borrow::Cow;
 

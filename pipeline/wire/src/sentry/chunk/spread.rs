@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use profbridge_model::{Losses, Profile, Reason};
 
 use super::limits::MAX_SYNTHETIC_LANES;
-use super::observe::Seen;
+use super::observe::Observed;
 use super::report::Notes;
 use super::threads::Threads;
 use super::timeline::{NUMBERS, Timeline, key};
@@ -58,7 +58,7 @@ impl Spread {
         line: &Timeline,
         wall: bool,
         threads: &mut Threads,
-        seen: &mut Vec<Seen>,
+        seen: &mut Vec<Observed>,
         losses: &mut Losses,
         notes: &mut Notes,
     ) -> bool {
@@ -102,7 +102,7 @@ impl Spread {
         wall: bool,
         number: &mut usize,
         threads: &mut Threads,
-        seen: &mut Vec<Seen>,
+        seen: &mut Vec<Observed>,
     ) -> u64 {
         loop {
             let index = threads.synthetic(*number);
@@ -115,7 +115,14 @@ impl Spread {
     }
 
     /// Lays a value behind what lies on a thread already. Returns what is left of it.
-    fn fill(&self, left: u64, stack: u32, wall: bool, lane: &mut super::threads::Lane, seen: &mut Vec<Seen>) -> u64 {
+    fn fill(
+        &self,
+        left: u64,
+        stack: u32,
+        wall: bool,
+        lane: &mut super::threads::Lane,
+        seen: &mut Vec<Observed>,
+    ) -> u64 {
         let at = lane.laid.max(self.from);
         let weight = left.min(self.to.saturating_sub(at));
         // A value shorter than a tick is still an observation.
@@ -124,7 +131,7 @@ impl Spread {
             return left;
         }
         lane.keys.push(key(at, seen.len() as u32));
-        seen.push(Seen { stack, weight, wall, piece: false });
+        seen.push(Observed { stack, weight, wall, piece: false });
         lane.laid = at + weight;
         left - weight
     }

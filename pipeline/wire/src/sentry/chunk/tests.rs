@@ -12,6 +12,7 @@ mod listing;
 mod modules;
 mod perf_names;
 mod properties;
+mod runtimes;
 mod support;
 mod time;
 mod types;

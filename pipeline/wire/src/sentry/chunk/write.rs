@@ -16,7 +16,7 @@ use super::frames::{Frames, text};
 use super::json::{self, Index};
 use super::plan::Plan;
 use super::report::Notes;
-use super::sink::Sink;
+use super::sink::ChunkSink;
 use super::threads::Lane;
 use super::timeline::{Timeline, number, tick};
 
@@ -44,7 +44,7 @@ pub(super) const SAMPLE_BYTES: usize = 64;
 
 /// Counts and hashes what goes to a sink.
 struct Output<'a> {
-    sink: &'a mut dyn Sink,
+    sink: &'a mut dyn ChunkSink,
     hash: Xxh3,
     bytes: u64,
 }
@@ -65,7 +65,7 @@ impl Output<'_> {
 pub(super) fn write(
     parts: &Parts<'_>,
     buffer: &mut Vec<u8>,
-    sink: &mut dyn Sink,
+    sink: &mut dyn ChunkSink,
     notes: &mut Notes,
 ) -> io::Result<(Uuid, u64)> {
     let mut out = Output { sink, hash: Xxh3::new(), bytes: 0 };

@@ -7,7 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::{ChunkError, MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, read, read_items};
 use crate::sentry::chunk::{Collected, Converter, Settings};
-use crate::sentry::{envelope, relay_rules};
+use crate::sentry::envelope;
+use profbridge_relay_rules::validate_json;
 
 const PYTHON: &[u8] = include_bytes!("../../../testdata/sentry/python-2.75-profile_chunk.envelope");
 const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-11.1-profile_chunk.envelope");
@@ -231,7 +232,7 @@ fn there_and_back() {
         assert!(report.balanced() && report.losses.is_none(), "{report:?}");
         assert_eq!(collected.chunks.len(), 1);
         let (json, _) = &collected.chunks[0];
-        relay_rules::validate_json(json).unwrap();
+        validate_json(json).unwrap();
         let after: Json = serde_json::from_slice(json).unwrap();
         for key in ["profiler_id", "platform", "release", "environment"] {
             assert_eq!(before[key], after[key], "{key}");

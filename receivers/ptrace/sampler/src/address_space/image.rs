@@ -1,5 +1,5 @@
-//! A file as it is mapped, read from memory: for files that cannot be opened (deleted, and without the right to follow
-//! `/proc/PID/map_files`), and for the vDSO, which has none.
+//! Reads a mapped file from memory: for files that cannot be opened (deleted, and without the right to follow
+//! `/proc/PID/map_files`), and for the vDSO, which has no file.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::maps::Line;
 use super::view::{CodeMemory, FileId};
 use crate::elf::Source;
 
-/// A mapped part of a file: offset, length, address.
+/// A mapped part of a file: its offset, length and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     offset: u64,
@@ -22,12 +22,12 @@ pub(super) struct Image<'a> {
     parts: Vec<Part>,
 }
 
-/// Parts of a file that are looked at: the linkers make four or five.
+/// The largest number of parts; linkers make four or five.
 const MAX_PARTS: usize = 64;
 
 impl<'a> Image<'a> {
-    /// The image that the executable mapping at `start` belongs to: what is mapped of `file` from the last beginning of
-    /// the file before it on.
+    /// The image that the executable mapping at `start` belongs to. It begins with the last mapping at or before
+    /// `start` of the beginning of `file`.
     pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[Line], file: FileId, start: u64) -> Self {
         let mut parts = Vec::new();
         for line in lines.iter().filter(|line| line.readable && line.entry.file == file) {

@@ -1,4 +1,4 @@
-//! From the text of the maps to modules.
+//! Loads the modules that the text of the maps lists.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use hashbrown::{HashMap, HashSet};
 use super::image::Image;
 use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
-use super::{AddressSpace, Fault, Kind, LoadError, MappedFile, Module};
+use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 
-/// Indices that are given to the mapped files of one process, at most. A process that maps and unmaps files by the
-/// thousand keeps the first.
+/// The largest number of mapped files of one process that get an index. Further ones of a process that maps and unmaps
+/// files by the thousand get none.
 pub(super) const MAX_MAPPINGS: usize = 65_536;
 /// Faults that are reported.
 const MAX_FAULTS: usize = 64;
-/// Bytes of a vDSO; the kernel's has two pages.
+/// The largest vDSO that is read, in bytes; the kernel's has two pages.
 const MAX_VDSO: u64 = 64 << 10;
 
-/// What tells mapped files apart.
+/// Identifies a mapped file of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) object: u64,
@@ -36,12 +36,12 @@ pub(super) struct KnownImage {
     object: Arc<Object>,
 }
 
-/// What was found out about the file of a mapping.
+/// What the file of a mapping turned out to be.
 #[derive(Debug, Clone)]
 enum Found {
     File(CachedFile),
     Image(Arc<Object>),
-    /// No file, or no ELF file: code that was compiled at run time.
+    /// No file, or not an ELF file: code that was compiled at run time.
     Generated,
     /// A file that cannot be used.
     Unusable,
@@ -113,12 +113,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             mapping: None,
             bias: 0,
             object: None,
-            kind: Kind::Generated,
+            kind: ModuleKind::Generated,
             builtins: 0..0,
         };
         let found = match entry.path.as_slice() {
             b"[vsyscall]" if entry.file.inode == 0 => {
-                module.kind = Kind::Vsyscall;
+                module.kind = ModuleKind::Vsyscall;
                 return Ok(module);
             }
             b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
@@ -130,24 +130,24 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             Found::Image(object) => (object, None),
             Found::Generated => return Ok(module),
             Found::Unusable => {
-                module.kind = Kind::Unusable;
+                module.kind = ModuleKind::Unusable;
                 return Ok(module);
             }
         };
         let Some(bias) = object.bias(entry.start, entry.offset) else {
             self.fault(&entry.path, "mapped at a place that its program headers do not know".into());
-            module.kind = Kind::Unusable;
+            module.kind = ModuleKind::Unusable;
             return Ok(module);
         };
         self.space.hotspot |= entry.path.ends_with(b"/libjvm.so");
-        module.kind = Kind::File;
+        module.kind = ModuleKind::File;
         module.bias = bias;
         module.mapping = self.index(entry, &object, bias, file);
         module.object = Some(object);
         Ok(module)
     }
 
-    /// The index of a mapped file, given anew where it has none.
+    /// The index of a mapped file, which gets the next one if it has none.
     fn index(
         &mut self,
         entry: &MapsEntry,
@@ -204,7 +204,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 let path = String::from_utf8_lossy(&entry.path).into_owned();
                 return Err(LoadError::Architecture { path, architecture });
             }
-            // Programs that compile at run time keep their code in files of memory.
+            // Programs that compile at run time may keep their code in files that exist in memory only.
             Err(Malformed::NotElf) => Found::Generated,
             Err(fault) => {
                 self.fault(&entry.path, fault.to_string());
@@ -215,7 +215,8 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Ok(found)
     }
 
-    /// A file that cannot be opened, as it is in memory. Not shared: only the process itself vouches for it.
+    /// Reads a file that cannot be opened from memory. The result is not shared with other processes, since a process
+    /// can forge it.
     fn image(&mut self, entry: &MapsEntry, lines: &[Line], error: std::io::Error) -> Found {
         let image = Image::new(&*self.memory, lines, entry.file, entry.start);
         let base = image.base();
@@ -260,12 +261,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
     }
 
-    /// Adds a module; memory without a file that continues the one before is one with it.
+    /// Adds a module. Generated code that directly follows generated code becomes one module with it.
     fn add(&mut self, module: Module) {
         if let Some(last) = self.space.modules.last_mut()
             && last.end == module.start
-            && last.kind == Kind::Generated
-            && module.kind == Kind::Generated
+            && last.kind == ModuleKind::Generated
+            && module.kind == ModuleKind::Generated
         {
             last.end = module.end;
             return;
@@ -280,9 +281,10 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     }
 }
 
-/// V8 maps the part of its program's code that holds its built-in functions a second time, near the code that it
+/// Marks V8's built-in functions. V8 maps the part of its program that holds them a second time, near the code that it
 /// compiles (`src/codegen/code-range.cc`, `RemapEmbeddedBuiltins`). They have no call frame information but keep frame
-/// pointers, at both places. Code that is mapped twice from the same file at different biases is taken for them.
+/// pointers, in both mappings. Code of one file that is mapped twice at different biases is taken to be these
+/// functions.
 fn mark_builtins(modules: &mut [Module]) {
     let mut by_object: HashMap<u64, Vec<usize>, RandomState> = HashMap::default();
     for (place, module) in modules.iter().enumerate() {
@@ -301,7 +303,7 @@ fn mark_builtins(modules: &mut [Module]) {
 
 /// The addresses of a file that are mapped twice, at different biases.
 fn mapped_twice(modules: &[Module], places: &[usize]) -> Option<Range<u64>> {
-    // A program that maps a file by the thousand is not V8.
+    // A program that maps one file more often than this is not V8; the bound limits the comparisons.
     const MAX_PLACES: usize = 32;
     let addresses = |module: &Module| module.start.wrapping_sub(module.bias)..module.end.wrapping_sub(module.bias);
     let places = || places.iter().take(MAX_PLACES).map(|place| &modules[*place]);

@@ -1,4 +1,4 @@
-//! The text of `/proc/PID/maps`.
+//! Parses `/proc/PID/maps`.
 //!
 //! Source of the format: the kernel's `Documentation/filesystems/proc.rst` and `fs/proc/task_mmu.c` (`show_map_vma`).
 //! The kernel writes it, but paths in it are the target's, down to ones that end in ` (deleted)` or contain line feeds
@@ -8,9 +8,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::view::{FileId, MapsEntry};
 
-/// Executable mappings that are kept, at most. The kernel allows 65,530 mappings of all kinds (`vm.max_map_count`).
+/// The largest number of executable mappings that are kept. The kernel allows 65,530 mappings of all kinds
+/// (`vm.max_map_count`).
 pub const MAX_ENTRIES: usize = 32_768;
-/// Bytes of a path that are kept. `PATH_MAX` is 4096.
+/// How much of a path is kept, in bytes. `PATH_MAX` is 4096.
 const MAX_PATH: usize = 4096;
 
 const DELETED: &[u8] = b" (deleted)";
@@ -23,8 +24,8 @@ pub(super) struct Line {
     pub(super) executable: bool,
 }
 
-/// Reads all lines, in the order of their addresses. Lines that are none are left out; so is what overlaps the line
-/// before, which is possible since the text is not read at one moment.
+/// Parses all lines, in the order of their addresses. Malformed lines are left out, and lines that overlap the one
+/// before: that is possible because the kernel does not write the whole text at one moment.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     let mut end = 0;
     text.split(|byte| *byte == b'\n').filter_map(line).filter(move |line| {
@@ -36,9 +37,9 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     })
 }
 
-/// Tells apart texts that map other files executable, or map them elsewhere. Memory without a file is not counted:
-/// programs that compile at run time have more of it every moment, and what is new there is noticed where it is
-/// executed. Nor is it whether a file was deleted.
+/// A hash of which files are mapped executable where. Memory without a file is not part of it: programs that compile at
+/// run time have more of it every moment, and new code is noticed when it is executed. Whether a file was deleted is
+/// not part of it either.
 pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for MapsEntry { start, end, offset, file, path, .. } in

@@ -1,9 +1,8 @@
-//! What code is mapped where in one process, with what is needed to unwind through it.
+//! Which code is mapped where in a process, with what is needed to unwind it.
 //!
-//! A module is keyed by its file (device and inode) and its bias, never by its path: paths are reused, and V8 maps
-//! node's own text a second time at another bias. The indices of mapped files are given once and stay, however often
-//! the maps are read. Everything that is read here was made by the target: it is checked, limited, and never mapped
-//! into this process.
+//! A module is identified by its file (device and inode) and its bias, never by its path: paths are reused, and V8 maps
+//! node's own text a second time at another bias. A mapped file keeps its index however often the maps are read.
+//! Everything that is read here was made by the target: it is checked, limited, and never mapped into this process.
 
 mod image;
 mod load;
@@ -32,15 +31,15 @@ pub struct Module {
     pub start: u64,
     /// Where it ends.
     pub end: u64,
-    /// The mapped file, by its place in [`AddressSpace::mappings`]; `None` for code outside of any file.
+    /// The mapped file, as an index into [`AddressSpace::mappings`]; `None` for code outside of any file.
     pub mapping: Option<u32>,
     /// What is added to an address of the file (ELF virtual address) to get the address in the process, wrapping.
     pub bias: u64,
     /// What unwinding needs.
     pub object: Option<Arc<Object>>,
     /// What it is.
-    pub kind: Kind,
-    /// Addresses of the file that hold code of V8 which keeps frame pointers; empty elsewhere.
+    pub kind: ModuleKind,
+    /// Addresses of the file with V8's built-in functions, which keep frame pointers; empty in other files.
     pub builtins: Range<u64>,
 }
 
@@ -53,22 +52,22 @@ impl Module {
 
 /// Where code comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModuleKind {
     /// From an ELF file, or the kernel's vDSO.
     File,
-    /// Compiled at run time: memory without a file, or with one that is no ELF file.
+    /// Compiled at run time: memory without a file, or with one that is not an ELF file.
     Generated,
-    /// From a file that cannot be used, see [`AddressSpace::faults`]. Callers of such code are guessed.
+    /// From a file that cannot be used, see [`AddressSpace::faults`]. Callers of such code are found by a scan of the
+    /// stack only.
     Unusable,
-    /// The kernel's page of old system calls, which cannot be read.
+    /// The kernel's vsyscall page, which cannot be read.
     Vsyscall,
 }
 
 /// A file that is mapped executable, at one bias.
 #[derive(Debug, Clone)]
 pub struct MappedFile {
-    /// Its path in the process's own mount namespace, or `[vdso]`. Not necessarily UTF-8 when it was read: replaced
-    /// then.
+    /// Its path in the process's own mount namespace, or `[vdso]`. Bytes that are not UTF-8 are replaced.
     pub path: String,
     /// Where its executable segments start, as an address of the file (ELF virtual address).
     pub start: u64,
@@ -119,10 +118,10 @@ pub enum LoadError {
     },
 }
 
-/// Numbers address spaces; the upper half, so that no object has the same number.
+/// The number of the next address space. The upper half of all numbers, so that no object has the same number.
 static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
 
-/// The code of one process. Never changes; a process that maps something new gets another one.
+/// The code of one process. It does not change: when the process maps something new, another one is loaded.
 #[derive(Debug)]
 pub struct AddressSpace {
     id: u64,
@@ -131,9 +130,9 @@ pub struct AddressSpace {
     identities: Vec<load::Identity>,
     images: Vec<load::KnownImage>,
     faults: Vec<Fault>,
-    /// What files were mapped executable where.
+    /// The hash of which files are mapped executable where, see [`maps::fingerprint`].
     fingerprint: u64,
-    /// The library of Java's HotSpot virtual machine is mapped, so code that is made at run time is likely Java's.
+    /// Whether Java's HotSpot virtual machine is mapped, so that code that is made at run time is likely Java's.
     pub(crate) hotspot: bool,
     code: Arc<dyn CodeMemory>,
 }
@@ -153,12 +152,13 @@ impl AddressSpace {
         }
     }
 
-    /// Reads the maps, and every executable file that is new to `cache`. The indices of `before` stay as they are.
+    /// Reads the maps, and every executable file that is not in `cache` yet. Mapped files of `before` keep their
+    /// indices.
     ///
     /// # Errors
     ///
-    /// When the maps cannot be read, or the main executable is of another architecture. Single files that cannot be
-    /// read or make no sense are in [`Self::faults`].
+    /// When the maps cannot be read, or the main executable is of another architecture. Single files that are malformed
+    /// or cannot be read are listed in [`Self::faults`].
     pub fn load<V: ProcessView + ?Sized>(
         process: &V,
         before: Option<&AddressSpace>,
@@ -167,8 +167,8 @@ impl AddressSpace {
         load::Loader::new(process, before, cache)?.load()
     }
 
-    /// Whether other files are mapped executable by now, or elsewhere. A library that takes the place of another in
-    /// memory is noticed by nothing else, since its addresses are known.
+    /// Whether other files are mapped executable by now, or at other addresses. A library that replaces another at the
+    /// same addresses is noticed only by this.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl AddressSpace {
     pub fn is_outdated<V: ProcessView + ?Sized>(&self, process: &V) -> std::io::Result<bool> {
         let text = process.maps()?;
         let lines: Vec<_> = maps::lines(&text).collect();
-        // Without any line the process is gone, which others notice.
+        // Without any line the process is gone, which is noticed elsewhere.
         Ok(!lines.is_empty() && maps::fingerprint(lines.iter()) != self.fingerprint)
     }
 
@@ -197,7 +197,7 @@ impl AddressSpace {
         }
     }
 
-    /// The mapped files by index, unmapped ones included.
+    /// The mapped files by index, including those that are not mapped any more.
     pub fn mappings(&self) -> &[MappedFile] {
         &self.mappings
     }
@@ -212,12 +212,12 @@ impl AddressSpace {
         &self.modules
     }
 
-    /// Its number, never used again in this process, and none of an [`Object`].
+    /// Its number, which no other address space and no [`Object`] of this process ever has.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Reads code; the number of bytes that could be read.
+    /// Reads code. Returns how many bytes could be read.
     pub(crate) fn read_code(&self, address: u64, bytes: &mut [u8]) -> usize {
         self.code.read(address, bytes)
     }

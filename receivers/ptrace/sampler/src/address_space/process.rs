@@ -1,10 +1,10 @@
-//! A process's files, as loading an address space wants them.
+//! The files of a process that loading an address space needs.
 //!
-//! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself, deleted or not; without the
-//! right for that (`CAP_CHECKPOINT_RESTORE`), by its path inside of the process's root, which no symbolic link can lead
-//! out of, and the program itself by `/proc/PID/exe`, since programs are replaced while they run. In any case the file
-//! is looked at before it is opened: only a regular file with the mapping's device and inode is, for opening a device
-//! or a FIFO does things.
+//! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself even if it was deleted.
+//! Without the right for that (`CAP_CHECKPOINT_RESTORE`) it is opened by its path inside of the process's root, where
+//! no symbolic link can lead out; the program itself is opened by `/proc/PID/exe`, since programs are replaced while
+//! they run. In every case the file is examined before it is opened: only a regular file with the device and inode of
+//! the mapping is opened, because opening a device or a FIFO has effects.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ use nix::sys::stat::Mode;
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use crate::process_files::ProcessFiles;
 
-/// Bytes of the maps, at most: 65,530 lines of about 100 bytes, with room for long paths.
+/// How much of the maps is read, in bytes: 65,530 lines of about 100 bytes, with room for long paths.
 const MAX_MAPS: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl ProcessView for ProcessFiles {
 }
 
 impl ProcessFiles {
-    /// What it executes, wherever that is by now.
+    /// Opens the program that the process executes, even if it was moved or deleted.
     fn open_executable(&self) -> io::Result<OwnedFd> {
         Ok(openat(self.directory(), "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
     }
@@ -91,7 +91,7 @@ fn open_in_root(process: BorrowedFd<'_>, entry: &MapsEntry) -> io::Result<OwnedF
     Ok(openat2(root.as_fd(), path, how)?)
 }
 
-/// Opens what was found for reading, if it is the regular file that is mapped.
+/// Opens a file that was found for reading, if it is the regular file of the mapping.
 fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     let found = File::from(found);
     let data = found.metadata()?;
@@ -106,8 +106,8 @@ fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     Ok(File::from(open(path.as_str(), flags, Mode::empty())?))
 }
 
-/// Whether `stat` and the maps speak of the same file. File systems without a device of their own (overlayfs, btrfs)
-/// show one number in one and another in the other, both with major 0; the inode must be the same still.
+/// Whether an identity from `stat` and one from the maps are the same file. File systems without a device of their own
+/// (overlayfs, btrfs) show different device numbers in the two, both with major number 0; the inode must be equal.
 fn same_file(found: FileId, mapped: FileId) -> bool {
     let anonymous = |device: u64| device >> 8 & 0xfff == 0 && device >> 44 == 0;
     found.inode == mapped.inode

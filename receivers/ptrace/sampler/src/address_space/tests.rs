@@ -97,7 +97,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
     assert_eq!(space.locate(0x21234), Location { mapping: None, address: 0x21234 });
     assert!(space.find(0x10fff).is_none() && space.find(0x13000).is_none() && space.find(u64::MAX).is_none());
     let kinds: Vec<_> = space.modules().iter().map(|module| module.kind).collect();
-    assert_eq!(kinds, [Kind::File, Kind::Generated, Kind::Vsyscall]);
+    assert_eq!(kinds, [ModuleKind::File, ModuleKind::Generated, ModuleKind::Vsyscall]);
     assert_eq!(space.modules()[1].end, 0x22000, "memory without a file is one piece");
     let mapping = &space.mappings()[0];
     assert_eq!((mapping.start, mapping.end, mapping.file_offset), (0x1000, 0x3000, 0x1000));
@@ -224,7 +224,7 @@ fn attack_memory() {
     let each = crate::elf::Object::read(elf(62).as_slice()).expect("it is right").memory();
     let space = AddressSpace::load(&fake, None, &mut ObjectCache::new(2 * each - 1)).expect("it loads");
     assert_eq!(space.mappings().len(), 1);
-    assert_eq!(space.modules()[1].kind, Kind::Unusable);
+    assert_eq!(space.modules()[1].kind, ModuleKind::Unusable);
     assert_eq!(
         space.faults(),
         [Fault { path: "/lib/b".into(), reason: "the memory for unwind tables is used up".into() }]
@@ -267,7 +267,9 @@ fn this_process() {
     assert!(space.mappings().iter().any(|mapping| mapping.path.contains("libc.so") && mapping.build_id.is_some()));
     let vdso = space.mappings().iter().find(|mapping| mapping.path == "[vdso]").expect("there is a vDSO");
     assert!(vdso.build_id.is_some() && vdso.file.is_none());
-    assert!(space.modules().iter().filter(|module| module.kind == Kind::File).all(|module| module.object.is_some()));
+    assert!(
+        space.modules().iter().filter(|module| module.kind == ModuleKind::File).all(|module| module.object.is_some())
+    );
     assert_eq!(space.faults(), []);
 }
 

@@ -1,4 +1,4 @@
-//! What is read of a process to load its address space: a trait, so that the loading can be tested without a process.
+//! What loading an address space reads of a process: a trait, so that loading can be tested without a process.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ pub struct MapsEntry {
     pub file: FileId,
     /// The path as bytes: as the kernel wrote it, unescaped, without ` (deleted)`.
     pub path: Vec<u8>,
-    /// Whether the file was deleted, or its name is such that one cannot tell.
+    /// Whether the file was deleted, or its name ends so that this cannot be told.
     pub deleted: bool,
 }
 
@@ -42,7 +42,7 @@ pub trait ProcessView {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn maps(&self) -> io::Result<Vec<u8>>;
 
     /// The main executable.
@@ -52,13 +52,13 @@ pub trait ProcessView {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `InvalidData` when what is there is another file or no regular file.
+    /// The error of the system call; `InvalidData` when what is there is another file or no regular file.
     fn open(&self, entry: &MapsEntry) -> io::Result<File>;
 
     /// A reader of the process's memory that outlives `self`.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn memory(&self) -> io::Result<Arc<dyn CodeMemory>>;
 }

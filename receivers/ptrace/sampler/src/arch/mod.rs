@@ -1,4 +1,4 @@
-//! What differs between architectures: the registers of a stopped thread, and how an interrupted system call is
+//! The code that depends on the architecture: the registers of a stopped thread, and how an interrupted system call is
 //! restarted.
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -22,22 +22,23 @@ pub(crate) use x86_64::{
 pub(crate) struct ShortCall {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Where it was made, on which stack, and what it moved. A thread that is stopped twice on its way back from one
-    /// call shows the same twice.
+    /// Identifies the call by its address, its stack pointer and how much it moved: a thread that is stopped twice on
+    /// its way back from one call has the same mark twice.
     pub(crate) mark: [u64; 3],
-    /// The descriptor that it takes from, and where it stands there now, where an end of what is there explains it.
+    /// The descriptor that it reads, and its position there: reaching the end of the data may explain why it moved
+    /// less. `None` where that cannot be.
     pub(crate) from: Option<(u64, Position)>,
-    /// The descriptor that it gives to, where one that never waits explains it.
+    /// The descriptor that it writes, which explains a short result if it is non-blocking. `None` where that cannot be.
     pub(crate) to: Option<u64>,
 }
 
-/// Where in a file a call stands.
+/// The position in a file at which a call reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// Where the file's own position is.
+    /// The position that the open file has.
     Own,
     /// Here.
     At(u64),
-    /// Where the number at this address of the thread's memory says.
+    /// The number in the thread's memory at this address.
     In(u64),
 }

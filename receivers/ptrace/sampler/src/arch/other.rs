@@ -1,5 +1,4 @@
-//! Architectures whose threads cannot be unwound yet: no thread is ever stopped there, since the sampler process
-//! refuses to start.
+//! Architectures that cannot be unwound yet. The sampler process refuses to start there, so no thread is ever stopped.
 
 use super::ShortCall;
 use crate::unwind::Registers;

@@ -8,13 +8,13 @@ pub(crate) use self::short_calls::short_call;
 
 pub(crate) type RawRegisters = libc::user_regs_struct;
 
-/// What a system call leaves in RAX when it has to be restarted, unless a handler runs first, which then sees it fail
-/// with EINTR (the kernel's `include/linux/errno.h`, ERESTARTNOHAND). Never seen outside of the kernel and its tracers.
+/// The value in RAX of a system call that has to be restarted, unless a signal handler runs first: then the call fails
+/// with EINTR (ERESTARTNOHAND in the kernel's `include/linux/errno.h`). Only the kernel and tracers see this value.
 const ERESTARTNOHAND: i64 = 514;
 
-/// System calls that fail with EINTR when a thread is woken for a tracer, where the kernel would restart others, and
-/// that may be repeated with the same arguments: a failure with EINTR means that they did nothing. Most do so only
-/// where the socket has a timeout. `close` is not among them: it closes even when it fails.
+/// System calls that fail with EINTR when a tracer wakes their thread, where the kernel restarts others. They can be
+/// repeated with the same arguments, since a failure with EINTR means that they did nothing. Most fail so only if the
+/// socket has a timeout. `close` is not among them: it closes even when it fails.
 const RESTARTABLE: [i64; 22] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -43,7 +43,7 @@ const RESTARTABLE: [i64; 22] = [
 /// Its number on x86-64 (the kernel's `syscall_64.tbl`), which libc does not name.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// All registers, by their DWARF numbers (System V ABI for x86-64, figure 3.36).
+/// All registers of a stopped thread, by their DWARF numbers (System V ABI for x86-64, figure 3.36).
 pub(crate) fn registers(raw: &RawRegisters) -> Registers {
     Registers::full([
         raw.rax, raw.rdx, raw.rcx, raw.rbx, raw.rsi, raw.rdi, raw.rbp, raw.rsp, raw.r8, raw.r9, raw.r10, raw.r11,
@@ -65,15 +65,15 @@ pub(crate) fn stack_pointer(raw: &RawRegisters) -> u64 {
     raw.rsp
 }
 
-/// What glibc and musl call `pthread_t`.
+/// The thread pointer, which is glibc's and musl's `pthread_t`.
 pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
     raw.fs_base
 }
 
-/// The thread pointer of a thread whose list of robust mutexes is at `list` and that calls itself `thread`. glibc has
-/// the list in the thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same place in all versions since
-/// 2.4. Whether it is that is seen by what else lies there: its own address twice and the thread's id. `read` reads
-/// memory and says how many bytes it got.
+/// The thread pointer of the thread with the id `thread` whose list of robust mutexes is at `list`. glibc has the list
+/// in the thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same offset in all versions since 2.4. To
+/// check that it is that structure, its other fields are read: its own address, which it has twice, and the id of the
+/// thread. `read` reads memory and returns how many bytes it could read.
 pub(crate) fn thread_pointer_by_list(list: u64, thread: u32, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
     const LIST: u64 = 0x2e0;
     const ID: usize = 0x2d0;
@@ -124,8 +124,8 @@ pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
     is_in_call(raw) && matches!(error, EINTR | ERESTARTSYS..=ERESTART_RESTARTBLOCK)
 }
 
-/// Whether the kernel continues a blocked system call after a stop as if there had been none, with the right time.
-/// (Measured; `poll` and `select` too wait for longer than they should.)
+/// Whether the kernel continues a blocked system call after a stop as if there had been none, with its remaining time.
+/// (Measured. `poll` and `select` do not: they wait for longer than they should.)
 pub(crate) fn survives_stop(call: i64) -> bool {
     matches!(call, libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::address_space::{AddressSpace, LoadError};
 use crate::command::Stopped;
-use crate::control::{Attached, Control, upkeep};
+use crate::control::{AttachedProcess, Control, upkeep};
 use crate::message::{Event, Mapping, ProblemKind, ProcessId, Stops, TargetId};
 use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
@@ -96,9 +96,7 @@ impl Control {
         start: Option<u64>,
         stopped: Option<Stopped>,
     ) -> Attempt {
-        let Some(wanted) = self.targets.get(&target) else {
-            return Attempt::Refused;
-        };
+        let Some(wanted) = self.targets.get(&target) else { return Attempt::Refused };
         let (settings, sample_at_once) = (wanted.settings, wanted.sample_at_once);
         let environment = wanted.environment.clone();
         if let Some(other) = self.attached.values().find(|attached| attached.pid == pid && attached.ending.is_none()) {
@@ -128,9 +126,7 @@ impl Control {
         if self.given_up.contains(&(pid, files.start_ticks())) {
             return Attempt::Refused;
         }
-        let Ok(process) = PidFd::open(pid) else {
-            return Attempt::Gone;
-        };
+        let Ok(process) = PidFd::open(pid) else { return Attempt::Gone };
         let space = match AddressSpace::load(&*files, None, &mut self.cache) {
             Ok(space) => Arc::new(space),
             Err(LoadError::Gone) => return Attempt::Changing,
@@ -155,7 +151,7 @@ impl Control {
             return Attempt::Changing;
         }
         self.next_process += 1;
-        let attached = Attached {
+        let attached = AttachedProcess {
             target,
             pid,
             namespace_pid: described.process.namespace_pid,

@@ -55,9 +55,7 @@ impl Control {
     pub(super) fn tell_ended_commands(&mut self) {
         let (attached, outbox) = (&self.attached, &mut self.outbox);
         self.commands.retain(|command| {
-            let Some(code) = command.code else {
-                return true;
-            };
+            let Some(code) = command.code else { return true };
             if attached.values().any(|attached| attached.pid == command.pid) {
                 return true;
             }

@@ -11,7 +11,7 @@ impl Control {
         self.targets.values().any(|target| !matches!(target.select, Select::Pid(_) | Select::Command(_)))
     }
 
-    /// A target for which processes are looked for.
+    /// Searches for the processes of this target from now on.
     pub(super) fn find_from_now_on(&mut self, target: TargetId, select: &Select) {
         if let Select::Container(id) = select
             && !container::is_selection(id)
@@ -29,9 +29,7 @@ impl Control {
     /// Looks for processes.
     pub(super) fn find(&mut self) {
         // Without `/proc` nothing else works either, which was reported for the first process.
-        let Ok(pids) = self.scanner.scan() else {
-            return;
-        };
+        let Ok(pids) = self.scanner.scan() else { return };
         for pid in pids {
             let known = self.attached.values().any(|attached| attached.pid == pid)
                 || self.again.iter().any(|again| again.pid == pid);

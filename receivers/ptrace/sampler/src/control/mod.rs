@@ -8,6 +8,7 @@ mod attach;
 mod commands;
 mod finding;
 mod outbox;
+mod outputs;
 mod standing;
 mod upkeep;
 
@@ -16,7 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -27,9 +28,7 @@ use crate::address_space::AddressSpace;
 use crate::command::Inherited;
 use crate::discover::{Own, Scanner};
 use crate::elf::ObjectCache;
-use crate::message::{
-    Command, Detached, Event, Problem, ProblemKind, ProcessId, STOP_TIMEOUT, Select, Target, TargetId,
-};
+use crate::message::{Command, Detached, Event, Problem, ProblemKind, ProcessId, Select, Target, TargetId};
 use crate::perf_map;
 use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
@@ -37,7 +36,7 @@ use crate::process_info::Clock;
 use crate::protocol::decode_command;
 use crate::protocol::socket::{Received, receive};
 use crate::rights::Powers;
-use crate::sampler::{Options, Output, Sampler};
+use crate::sampler::{Output, Sampler, SamplerOptions};
 
 /// How many outputs of the sampling thread may wait while the control thread reads a file, before samples are dropped.
 const WAITING_OUTPUTS: usize = 1024;
@@ -45,12 +44,9 @@ const WAITING_OUTPUTS: usize = 1024;
 /// How often processes are searched for and attached ones are checked.
 const UPKEEP: Duration = Duration::from_secs(1);
 
-/// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
-const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
-
 /// An attached process.
 #[derive(Debug)]
-struct Attached {
+struct AttachedProcess {
     target: TargetId,
     pid: u32,
     namespace_pid: u32,
@@ -68,6 +64,13 @@ struct Attached {
     ending: Option<Detached>,
 }
 
+impl AttachedProcess {
+    /// Why it is let go of: what this thread knows, where the sampling thread only did as it was told.
+    fn why_gone(&self, why: Detached) -> Detached {
+        if why == Detached::Asked { self.ending.unwrap_or(why) } else { why }
+    }
+}
+
 /// The control thread.
 struct Control {
     socket: OwnedFd,
@@ -80,7 +83,7 @@ struct Control {
     own: Own,
     clock: Clock,
     targets: BTreeMap<TargetId, Target>,
-    attached: HashMap<ProcessId, Attached>,
+    attached: HashMap<ProcessId, AttachedProcess>,
     commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
     /// The full id of the container that a target's abbreviation stands for.
@@ -99,7 +102,7 @@ struct Control {
 pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inherited) -> io::Result<()> {
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     let (sender, outputs) = sync_channel(WAITING_OUTPUTS);
-    let sampler = Sampler::start(Options { realtime }, sender, {
+    let sampler = Sampler::start(SamplerOptions { realtime }, sender, {
         let wake = Arc::clone(&wake);
         // The counter can only be full if it was not read for very long, and then it is readable anyway.
         move || {
@@ -158,9 +161,7 @@ impl Control {
             if self.outbox.flush(self.socket.as_fd()).is_err() {
                 return End::OwnerGone;
             }
-            let Ok(ready) = self.wait() else {
-                return End::OwnerGone;
-            };
+            let Ok(ready) = self.wait() else { return End::OwnerGone };
             self.hear_sampler();
             if ready.commands {
                 self.reap();
@@ -252,7 +253,7 @@ impl Control {
 
     fn watch(&mut self, target: Target) {
         let id = target.id;
-        // A target's number is used again: the old target is dropped.
+        // The number may be that of an old target, which is dropped.
         self.unwatch(id);
         let select = target.select.clone();
         self.targets.insert(id, target);
@@ -278,127 +279,10 @@ impl Control {
         }
     }
 
-    fn hear_sampler(&mut self) {
-        // Only as many as there were at the start, so that the owner's commands get their turn.
-        for _ in 0..WAITING_OUTPUTS {
-            match self.outputs.try_recv() {
-                Ok(output) => self.pass_on(output),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
-            }
-        }
-        self.wake.write(1).ok();
-    }
-
-    fn pass_on(&mut self, output: Output) {
-        match output {
-            Output::Batch(batch) if self.attached.contains_key(&batch.process) => {
-                self.outbox.push(Event::Batch(batch));
-            }
-            Output::Status(status) if self.attached.contains_key(&status.process) => {
-                self.outbox.push(Event::Status(status));
-            }
-            Output::Batch(_) | Output::Status(_) => {}
-            Output::Reload(process) => {
-                if let Some(attached) = self.attached.get_mut(&process) {
-                    attached.reload.want(Instant::now());
-                }
-            }
-            Output::Gone { process, why } => self.forget(process, why),
-            Output::Problem { process, kind, message } => {
-                if let Some(attached) = self.attached.get(&process) {
-                    let (target, pid) = (attached.target, attached.pid);
-                    self.say(target, Some(pid), kind, format!("process {pid}: {message}"));
-                }
-            }
-        }
-    }
-
-    /// The sampling thread let go of a process.
-    fn forget(&mut self, process: ProcessId, why: Detached) {
-        let why = match (why, self.attached.get(&process).and_then(|attached| attached.ending)) {
-            (Detached::Asked, Some(ending)) => ending,
-            (why, _) => why,
-        };
-        if why == Detached::Exited {
-            // The process may have written its perf map since the last look, and the file outlives it. If it executed
-            // another program, the file is that program's already.
-            self.look_for_perf_map(process);
-        }
-        let Some(attached) = self.attached.remove(&process) else {
-            return;
-        };
-        let (target, pid, start) = (attached.target, attached.pid, attached.files.start_ticks());
-        self.outbox.push(Event::Detached { process, why });
-        match why {
-            Detached::Executed => {
-                self.again.push(attach::Again::at_once(target, pid, start));
-            }
-            Detached::Failed => {
-                self.given_up.insert((pid, start));
-            }
-            Detached::Exited => self.said.retain(|(_, said, _)| *said != Some(pid)),
-            Detached::Asked => self.scanner.forget(pid),
-        }
-        self.tell_ended_commands();
-    }
-
     /// Says a problem, once.
     fn say(&mut self, target: TargetId, pid: Option<u32>, kind: ProblemKind, message: String) {
         if self.said.insert((target, pid, kind)) {
             self.outbox.push(Event::Problem(Problem { target, pid, kind, message }));
-        }
-    }
-
-    fn finish(mut self, end: End) {
-        let deadline = Instant::now() + END;
-        let sampler = self.sampler;
-        // Stopped threads are let go of properly, while what is left is sent. If no thread can be started for this,
-        // dropping the handle asks for the same.
-        let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
-        let mut rest = Vec::new();
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.outputs.recv_timeout(left) {
-                Ok(Output::Batch(batch)) => rest.push(Event::Batch(batch)),
-                Ok(Output::Status(status)) => rest.push(Event::Status(status)),
-                Ok(Output::Gone { process, why }) => {
-                    let known = self.attached.get(&process).and_then(|attached| attached.ending);
-                    let why = if why == Detached::Asked { known.unwrap_or(why) } else { why };
-                    rest.push(Event::Detached { process, why });
-                }
-                Ok(Output::Reload(_) | Output::Problem { .. }) => {}
-                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
-            }
-            if end == End::Asked {
-                for event in rest.drain(..) {
-                    let known = match &event {
-                        Event::Batch(batch) => self.attached.contains_key(&batch.process),
-                        Event::Status(status) => self.attached.contains_key(&status.process),
-                        Event::Detached { process, .. } => self.attached.remove(process).is_some(),
-                        _ => false,
-                    };
-                    if known {
-                        self.outbox.push(event);
-                    }
-                }
-                if self.outbox.flush(self.socket.as_fd()).is_err() {
-                    return;
-                }
-            }
-        }
-        drop(stopping);
-        while end == End::Asked && !self.outbox.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut descriptors = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            match poll(&mut descriptors, timeout) {
-                Ok(0) if left.is_zero() => return,
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return,
-            }
-            if self.outbox.flush(self.socket.as_fd()).is_err() {
-                return;
-            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What keeps a process from being sampled although it is permitted: it is stopped, frozen, traced by another process,
-//! or dead.
+//! Finds out what keeps a process from being sampled although it is permitted: it is stopped, frozen, traced by another
+//! process, or dead.
 
 use std::fs::{self, File};
 
@@ -14,9 +14,7 @@ impl Control {
     /// Reports what keeps an attached process from being sampled, once for each reason. It is sampled as soon as the
     /// reason is gone.
     pub(super) fn look_at_standing(&mut self, process: ProcessId) {
-        let Some(attached) = self.attached.get(&process) else {
-            return;
-        };
+        let Some(attached) = self.attached.get(&process) else { return };
         let (target, pid) = (attached.target, attached.pid);
         for (kind, message) in hindrances(&attached.files, self.own.owner()) {
             self.say(target, Some(pid), kind, message);
@@ -60,9 +58,7 @@ fn is_frozen(groups: &str) -> bool {
     if events.is_some_and(|events| events.lines().any(|line| line == "frozen 1")) {
         return true;
     }
-    let Some(path) = control_group::of_controller(groups, "freezer") else {
-        return false;
-    };
+    let Some(path) = control_group::of_controller(groups, "freezer") else { return false };
     read_group_file(&format!("/sys/fs/cgroup/freezer{path}/freezer.state"))
         .is_some_and(|state| matches!(state.trim(), "FROZEN" | "FREEZING"))
 }

@@ -1,4 +1,4 @@
-//! What is done regularly: searching for processes, checking attached ones, reading maps again.
+//! The regular work: searching for processes, checking attached ones, reading maps again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ impl Control {
                 .get(&again.target)
                 .is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
             if !named {
-                // It executes another program, which another target may select, or none.
+                // It executes another program now, which may belong to another target or to none.
                 if self.look_at(again.pid).is_some()
                     && let Some(next) = again.next()
                 {
@@ -177,9 +177,7 @@ impl Control {
     }
 
     fn read_maps_again(&mut self, process: ProcessId) {
-        let Some(attached) = self.attached.get_mut(&process) else {
-            return;
-        };
+        let Some(attached) = self.attached.get_mut(&process) else { return };
         let start = Instant::now();
         let known = attached.space.mappings().len();
         let loaded = AddressSpace::load(&*attached.files, Some(&attached.space), &mut self.cache);
@@ -208,12 +206,8 @@ impl Control {
 
     /// Sends a process's perf map to the owner if there is one that was not sent yet.
     pub(super) fn look_for_perf_map(&mut self, process: ProcessId) {
-        let Some(attached) = self.attached.get_mut(&process) else {
-            return;
-        };
-        let Some(root) = &attached.root else {
-            return;
-        };
+        let Some(attached) = self.attached.get_mut(&process) else { return };
+        let Some(root) = &attached.root else { return };
         match perf_map::open(root, attached.namespace_pid, attached.user, attached.perf_map) {
             Ok(None) => {}
             Ok(Some((file, identity))) => {

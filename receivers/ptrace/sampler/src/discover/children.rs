@@ -1,16 +1,16 @@
-//! What a process has started, as `/proc/PID/task/TID/children` lists it (`CONFIG_PROC_CHILDREN`).
+//! The children of processes, as `/proc/PID/task/TID/children` lists them (`CONFIG_PROC_CHILDREN`).
 
 use std::fs::{self, File};
 use std::io::Read;
 
-/// So much of a list is read, in bytes: a thousand children at least.
+/// How much of a list of children is read, in bytes: enough for a thousand.
 const LIST: u64 = 8 << 10;
 
-/// So many threads of a process are asked for their children.
+/// How many threads of a process are asked for their children.
 const THREADS: usize = 64;
 
-/// The calls in which a process does nothing but wait for a child: `timeout` waits in sigsuspend(2), since the time it
-/// measures is a signal as well.
+/// System calls in which a process waits for a child. `timeout` waits in sigsuspend(2), since its own time limit is a
+/// signal as well.
 const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
 
 /// The children of a process; none where the kernel does not list them.
@@ -22,8 +22,8 @@ pub(super) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The child that a process waits for, where it has one child, one thread, and does nothing else: so do `timeout`,
-/// `time` and a shell, whose children do the work. `None` as well where the kernel does not let the caller see it.
+/// The child that a process waits for, if it has one child and one thread and is in such a system call, as `timeout`,
+/// `time` and shells are. `None` as well if the kernel does not let the caller see that.
 pub fn awaited_child(pid: u32) -> Option<u32> {
     let [thread] = threads(pid)[..] else { return None };
     let [child] = list(pid, thread)[..] else { return None };

@@ -29,9 +29,9 @@ fn from_path(path: &str) -> Option<String> {
     })
 }
 
-/// The container's id according to `/proc/PID/mountinfo`: runtimes mount files of their own for each container. It is
-/// needed where the control group's path ends at the container's own root. Pods' files are left out, since a pod is no
-/// container.
+/// The container's id according to `/proc/PID/mountinfo`: runtimes mount files of their own into each container. It is
+/// needed where the path of the control group is relative to the container's own group and has no id. Files of pods are
+/// ignored, since a pod is not a container.
 pub(crate) fn from_mounts(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         // ID PARENT DEVICE ROOT MOUNTPOINT ..., see proc_pid_mountinfo(5).
@@ -48,7 +48,7 @@ pub(crate) fn from_mounts(text: &str) -> Option<String> {
     })
 }
 
-/// Whether a selection by container is one: hexadecimal digits (or an ECS task's id), and enough of them.
+/// Whether this selects a container: enough hexadecimal digits, or the id of an ECS task.
 pub(crate) fn is_selection(prefix: &str) -> bool {
     prefix.len() >= SHORTEST_PREFIX && prefix.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }

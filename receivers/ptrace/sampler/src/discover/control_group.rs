@@ -1,6 +1,6 @@
 //! Control groups, as `/proc/PID/cgroup` names them (`cgroups(7)`).
 
-/// The paths in all hierarchies, the unified one (version 2) first where there is one.
+/// The paths of a process's groups in all hierarchies, that of the unified hierarchy (version 2) first if there is one.
 pub(crate) fn paths(text: &str) -> Vec<&str> {
     let mut paths = Vec::new();
     for line in text.lines() {
@@ -17,13 +17,13 @@ pub(crate) fn paths(text: &str) -> Vec<&str> {
     paths
 }
 
-/// The control group to name: that of the unified hierarchy, or where that is not used, the first in another one.
+/// The control group that is reported: that of the unified hierarchy, or the first one if that is not used.
 pub(crate) fn name(text: &str) -> Option<&str> {
     let paths = paths(text);
     paths.iter().find(|path| **path != "/").or(paths.first()).copied()
 }
 
-/// The path in the hierarchy of a controller of version 1.
+/// The path of the group in the version 1 hierarchy of a controller.
 pub(crate) fn of_controller<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');

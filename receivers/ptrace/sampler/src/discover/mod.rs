@@ -1,8 +1,8 @@
 //! Finds the processes of targets.
 //!
-//! `/proc` is read about once a second. What a process is, is looked at when it appears, again shortly after (a shell
-//! forks first and executes then), and then ever more rarely, so that a thousand processes that nobody wants cost a
-//! directory listing.
+//! `/proc` is listed about once a second. A process is examined when it appears and shortly after (a shell forks first
+//! and executes then), and then less and less often, so that a thousand processes of no target cost little more than
+//! the listing.
 
 mod children;
 pub(crate) mod container;

@@ -1,12 +1,13 @@
-//! Patterns of names: `*` is any characters, also none, and `?` is one. Nothing else is special, so a path is its own
-//! pattern.
+//! Matches names with patterns: `*` stands for any number of characters, `?` for one. Nothing else is special, so a
+//! path without them matches itself only.
 
-/// Whether all of the text matches the pattern. Takes at most their lengths' product in steps, and no recursion.
+/// Whether the whole text matches the pattern. Takes at most as many steps as the product of both lengths, and does not
+/// recurse.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and how much of the text that star has taken so far.
+    // The position after the last `*` of the pattern, and up to where in the text that `*` matches so far.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -19,9 +20,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => {
-                let Some((behind, taken)) = star else {
-                    return false;
-                };
+                let Some((behind, taken)) = star else { return false };
                 star = Some((behind, taken + 1));
                 p = behind;
                 t = taken + 1;

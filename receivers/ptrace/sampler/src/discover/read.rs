@@ -1,4 +1,4 @@
-//! Reads files that somebody else made, never more than was asked for.
+//! Reads files that others wrote, with a limit on their length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// Reads a file below a directory, at most `limit` bytes: what was read, and whether there was more.
+/// Reads at most `limit` bytes of a file in a directory. Returns them, and whether the file had more.
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub(crate) fn read_at_most(directory: impl AsFd, path: &str, limit: usize) -> io::Result<(Vec<u8>, bool)> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::from(openat(directory, path, flags, Mode::empty())?);

@@ -1,28 +1,28 @@
-//! Which processes to look at now.
+//! Decides which processes are examined now.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirEntryExt;
 
-/// After how many scans a process that belongs to no target is looked at again: shortly after it appeared, since it may
-/// be about to execute the program that is wanted; in the end every 16th time.
+/// After how many scans a process of no target is examined again: soon after it appeared, since it may be about to
+/// execute the program that is wanted; later every 16th scan.
 const AGAIN: [u32; 5] = [1, 1, 2, 4, 8];
 
-/// How rarely an old process is looked at.
+/// An old process is examined in one of this many scans.
 const OLD: u32 = 16;
 
-/// Remembers which processes were looked at.
+/// Remembers which processes were examined.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
-    seen: HashMap<u32, Seen>,
+    seen: HashMap<u32, KnownProcess>,
     scans: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
-    /// The inode of `/proc/PID`. The kernel gives every process another one, so a new process with an old id is noticed
-    /// without opening anything. An inode that changes for an old process costs one look too many.
+struct KnownProcess {
+    /// The inode of `/proc/PID`. Every process gets another one, so a new process with a reused id is noticed without
+    /// opening a file. If the inode of an old process changes, it is examined once more than necessary.
     inode: u64,
     looks: usize,
     due: u64,
@@ -30,11 +30,11 @@ struct Seen {
 }
 
 impl Scanner {
-    /// Reads `/proc` and returns the ids of the processes to look at now.
+    /// Lists `/proc`, and returns the ids of the processes to be examined now.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     pub(crate) fn scan(&mut self) -> io::Result<Vec<u32>> {
         let mut present = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -46,12 +46,12 @@ impl Scanner {
         Ok(self.due(&present))
     }
 
-    /// Looks at a process again at the next scan, as if it were new.
+    /// Has a process examined at the next scan, as if it were new.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.seen.remove(&pid);
     }
 
-    /// Looks at all processes again at the next scan.
+    /// Has all processes examined at the next scan.
     pub(crate) fn forget_all(&mut self) {
         self.seen.clear();
     }
@@ -61,7 +61,7 @@ impl Scanner {
         let now = self.scans;
         let mut due = Vec::new();
         for (pid, inode) in present {
-            let fresh = Seen { inode: *inode, looks: 0, due: now, scan: now };
+            let fresh = KnownProcess { inode: *inode, looks: 0, due: now, scan: now };
             let seen = self.seen.entry(*pid).or_insert(fresh);
             if seen.inode != *inode {
                 *seen = fresh;

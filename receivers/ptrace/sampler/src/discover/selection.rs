@@ -11,14 +11,15 @@ use super::{children, container, control_group, pattern, read_at_most, text, wra
 use crate::message::Select;
 use crate::probe::{StatLine, parse_stat};
 
-/// What of a command line is matched, in bytes.
+/// How much of a command line is matched, in bytes.
 const MATCHED_ARGUMENTS: usize = 128 << 10;
 
-/// So many children of a process are looked at, and so many generations: `sudo` has a monitor between itself and the
+/// How many children of a process are examined, and how many generations: `sudo` has a monitor between itself and the
 /// command.
 const CHILDREN: (usize, usize) = (16, 4);
 
-/// What of other files is read, in bytes: a control group's path has at most 4 KiB, in a dozen hierarchies.
+/// How much of other files is read, in bytes: a control group's path has at most 4 KiB, and there are about a dozen
+/// hierarchies.
 const MATCHED_FILE: usize = 64 << 10;
 
 /// A process that may belong to a target. Each of its files is read at most once, through one descriptor of its folder.
@@ -26,7 +27,7 @@ const MATCHED_FILE: usize = 64 << 10;
 pub(crate) struct Candidate {
     pid: u32,
     directory: File,
-    /// As `/proc/PID/stat` has it: identifies the process together with its id.
+    /// The start time of `/proc/PID/stat`, in clock ticks: identifies the process together with its id.
     pub(crate) start_ticks: u64,
     executable: OnceCell<Option<String>>,
     command_line: OnceCell<String>,
@@ -35,12 +36,12 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Opens the folder of a process; `None` if it is gone, a thread of the kernel, or a zombie.
+    /// Opens the folder of a process. `None` if the process is gone, a thread of the kernel, or a zombie.
     pub(crate) fn open(pid: u32) -> Option<Self> {
         let directory = File::open(format!("/proc/{pid}")).ok()?;
         let (stat, _) = read_at_most(&directory, "stat", 4096).ok()?;
         let StatLine { state, parent, start_ticks, .. } = parse_stat(&stat)?;
-        // Process 2 makes all threads of the kernel.
+        // Process 2 is the parent of all threads of the kernel.
         if state == b'Z' || pid == 2 || parent == 2 {
             return None;
         }
@@ -55,7 +56,8 @@ impl Candidate {
         })
     }
 
-    /// Whether the selection includes it. Processes that are selected by number or started are found without looking.
+    /// Whether the selection includes it. Processes that are selected by id, or that the sampler started, are not
+    /// searched for.
     pub(crate) fn is_selected(&self, select: &Select) -> bool {
         match select {
             Select::Pid(_) | Select::Command(_) => false,
@@ -74,9 +76,8 @@ impl Candidate {
         }
     }
 
-    /// Whether the selection means a process that this one started, and not this one: a pattern of arguments also
-    /// matches what carries the arguments to the program that is meant, such as `timeout` or a shell. Known only while
-    /// that program runs.
+    /// Whether the selection means a child of this process and not the process: a pattern of arguments also matches
+    /// `timeout` or a shell that has the arguments in its own command line. This can be told only while the child runs.
     pub(crate) fn is_wrapper(&self, select: &Select) -> bool {
         matches!(select, Select::CommandLine(_)) && self.wraps(select, CHILDREN.1)
     }
@@ -156,7 +157,7 @@ impl Own {
     ///
     /// # Errors
     ///
-    /// What the kernel says where the process may not be looked at.
+    /// The error of the system call if the process may not be examined.
     pub(crate) fn is_program(&self, pid: u32) -> io::Result<bool> {
         let file = std::fs::metadata(format!("/proc/{pid}/exe"))?;
         Ok(self.program == Some((file.dev(), file.ino())))

@@ -1,16 +1,17 @@
-//! Processes that carry another one's command line in their own, since they started it: `timeout 60 gunicorn app`,
-//! `sh -c "gunicorn app"`, `sudo gunicorn app`. A pattern of arguments means the one that they started.
+//! Recognizes processes that have the command line of their child in their own: `timeout 60 gunicorn app`, `sh -c
+//! "gunicorn app"`, `sudo gunicorn app`. A pattern of arguments means the child.
 
-/// So many words may stand in front of a script in the command line of its interpreter: the interpreter and one
-/// argument, as the kernel takes them from the script's first line (execve(2), "Interpreter scripts").
+/// How many words may precede a script in the command line of its interpreter: the interpreter and one argument, which
+/// the kernel takes from the script's first line (execve(2), "Interpreter scripts").
 const INTERPRETER: usize = 2;
 
-/// Whether a process with these arguments carries the command line of its child with those: as words one behind the
-/// other, and with something in front, which is the wrapper's own. Programs and scripts are compared by their base
-/// names, since a wrapper looks for them in `PATH`.
+/// Whether the command line of a process contains that of its child: as consecutive words, with at least one word
+/// before them, which is the wrapper's own. Programs and scripts are compared by their base names, since a wrapper
+/// looks for them in `PATH`.
 pub(super) fn carries(wrapper: &str, child: &str) -> bool {
     let (outer, inner) = (words(wrapper), words(child));
-    // An interpreter that was not asked for stands in front of what was, in the line of a script alone.
+    // The child's command line may begin with an interpreter that the wrapper's does not mention, if the child is a
+    // script.
     (0..=INTERPRETER).any(|skipped| {
         let options = inner.iter().skip(1).take(skipped.saturating_sub(1));
         let Some(wanted) = inner.get(skipped..).filter(|wanted| !wanted.is_empty()) else { return false };
@@ -32,8 +33,8 @@ fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The words of a command line. A shell's script is one argument, and what ends a command or quotes a word in it is no
-/// part of the word.
+/// The words of a command line, without quotes and the characters that end a command, since a shell's script is a
+/// single argument.
 fn words(line: &str) -> Vec<&str> {
     let marks = |c: char| matches!(c, ';' | '&' | '|' | '(' | ')' | '\'' | '"');
     line.split_whitespace().map(|word| word.trim_matches(marks)).filter(|word| !word.is_empty()).collect()

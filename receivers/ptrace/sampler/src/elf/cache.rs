@@ -1,4 +1,4 @@
-//! Objects that were read, shared by all processes that map them.
+//! Caches the objects that were read. All processes that map a file share its object.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use super::source::FileSource;
 use super::{Malformed, Object};
 
-/// A file as it was when it was read. A file that is written to gets another modification time, and is read again.
+/// Identifies a file and its content: a file that is written to gets another modification time, and is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct FileKey {
     device: u64,
@@ -31,7 +31,7 @@ impl FileKey {
 pub struct CachedFile {
     /// What was read.
     pub object: Arc<Object>,
-    /// The file, open for reading; one descriptor for all who map it.
+    /// The file, open for reading. All processes that map it share this descriptor.
     pub file: Arc<File>,
 }
 
@@ -41,8 +41,8 @@ struct Entry {
     used: u64,
 }
 
-/// Keeps what was read of files, within a budget in bytes. What no address space uses is dropped first, the least
-/// recently used before others. What is in use counts too: beyond the budget nothing more is read.
+/// Keeps objects within a budget in bytes. Objects that no address space uses are dropped first, the least recently
+/// used one first of all. Objects in use count as well: if they exceed the budget, nothing more is read.
 #[derive(Debug)]
 pub struct ObjectCache {
     limit: usize,
@@ -56,9 +56,10 @@ pub struct ObjectCache {
 impl ObjectCache {
     /// The default budget: node's unwind tables take about 10 MiB, Chromium's about 40.
     pub const DEFAULT_LIMIT: usize = 256 << 20;
-    /// Files kept at most, since each keeps a descriptor open.
+    /// The largest number of files, since each needs an open descriptor.
     pub const MAX_FILES: usize = 4096;
-    /// Different images kept at most. A program may map what it likes over its vDSO; more than these are not shared.
+    /// The largest number of vDSO images. A program may map anything in place of its vDSO; further images are not
+    /// shared.
     const MAX_IMAGES: usize = 8;
 
     /// A cache that keeps at most `limit` bytes of unwind tables.
@@ -81,12 +82,12 @@ impl ObjectCache {
         self.files.len()
     }
 
-    /// What is known of a file, which is read if it is new. `None` where the file may not be kept since all that is
-    /// kept is in use.
+    /// The object of a file, which is read if it is not in the cache. `None` if there is no room for it, since all
+    /// cached objects are in use.
     ///
     /// # Errors
     ///
-    /// When the file is no ELF file for x86-64, its headers make no sense, or it cannot be read.
+    /// When the file is not an ELF file for x86-64, its headers are malformed, or it cannot be read.
     pub fn load(&mut self, file: File) -> Result<Option<CachedFile>, Malformed> {
         let data = file.metadata().map_err(|error| Malformed::Read { what: "file", error })?;
         if !data.is_file() {
@@ -110,11 +111,11 @@ impl ObjectCache {
         Ok(Some(cached))
     }
 
-    /// What is known of an image in memory, by its bytes.
+    /// The object of an image in memory, found by its bytes.
     ///
     /// # Errors
     ///
-    /// When it is no ELF image for x86-64.
+    /// When it is not an ELF image for x86-64.
     pub fn load_image(&mut self, bytes: &[u8]) -> Result<Arc<Object>, Malformed> {
         if let Some((_, object)) = self.images.iter().find(|(known, _)| known == bytes) {
             return Ok(Arc::clone(object));
@@ -126,7 +127,7 @@ impl ObjectCache {
         Ok(object)
     }
 
-    /// Drops what nobody uses until `memory` more bytes fit. Returns whether they do.
+    /// Drops unused objects until `memory` more bytes fit. Returns whether they do.
     fn make_room(&mut self, memory: usize) -> bool {
         while self.memory.saturating_add(memory) > self.limit || self.files.len() >= Self::MAX_FILES {
             let unused = self.files.iter().filter(|(_, entry)| Arc::strong_count(&entry.cached.object) == 1);

@@ -1,7 +1,7 @@
-//! Where Go's linker put its table of functions.
+//! Finds the table of functions (`runtime.pclntab`) that Go's linker writes.
 //!
-//! Only the places are noted here: the table itself has megabytes, of which unwinding needs a few words of some
-//! functions, and they are read where they are mapped.
+//! Only its address is kept: the table has megabytes, of which unwinding needs a few words, and reads them from the
+//! process.
 
 use super::headers::Headers;
 use super::source::Source;
@@ -16,8 +16,8 @@ pub struct GoTable {
 }
 
 impl GoTable {
-    /// By the section headers, which Go's linker writes even where it leaves out symbols. `None` where there is no such
-    /// section: frame pointers have to do then.
+    /// Finds the sections by their headers, which Go's linker writes even where it leaves out symbols. `None` where
+    /// there is no such section: such code is unwound by frame pointers only.
     pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers) -> Option<Self> {
         let sections = headers.sections(source)?;
         let address = |name: &[u8]| Some(sections.find(name)?.0);

@@ -11,11 +11,11 @@ use super::source::{Source, read_range};
 
 const PART: u64 = 4096;
 
-/// The hash of a file.
+/// Computes the hash of a file.
 ///
 /// # Errors
 ///
-/// When it cannot be read, or got shorter.
+/// When it cannot be read, or was truncated meanwhile.
 pub fn htlhash<S: Source + ?Sized>(source: &S) -> Result<[u8; 16], Malformed> {
     let length = source.len();
     let part = length.min(PART);

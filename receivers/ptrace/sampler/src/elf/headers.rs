@@ -1,4 +1,4 @@
-//! The ELF header, the program headers, and for files without an index of their unwind tables one section header.
+//! Reads the ELF header and the program headers; and the section headers, for files whose unwind tables have no index.
 //!
 //! Source of the layouts: the System V ABI's generic part (ELF header, program header, section header), 64-bit
 //! little-endian.
@@ -6,11 +6,12 @@
 use super::Malformed;
 use super::source::{Source, read_range};
 
-/// Program headers of a file, at most; the linkers write about a dozen.
+/// The largest number of program headers that is accepted. Linkers write about a dozen.
 const MAX_SEGMENTS: u64 = 512;
-/// Section headers of a file, at most: `-ffunction-sections` multiplies them in objects, not in linked files.
+/// The largest number of section headers that is accepted. `-ffunction-sections` multiplies them in object files, not
+/// in linked ones.
 const MAX_SECTIONS: u64 = 65_536;
-/// Names of sections, in bytes, at most.
+/// The largest table of section names that is accepted, in bytes.
 const MAX_NAMES: u64 = 4 << 20;
 
 const HEADER: u64 = 64;
@@ -23,7 +24,7 @@ pub(super) const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const EM_X86_64: u16 = 62;
 
-/// A part of a file that is loaded, or described, as one.
+/// A program header: a part of the file that is loaded, or that holds information such as notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// The type, `PT_LOAD` for instance.
@@ -41,7 +42,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The offset in the file of an address, with the bytes of the segment from there on.
+    /// The offset in the file of an address, and how many bytes the segment has from there on.
     fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         let distance = address.checked_sub(self.address)?;
         let rest = self.file_size.checked_sub(distance).filter(|rest| *rest > 0)?;
@@ -86,7 +87,7 @@ impl Headers {
         })
     }
 
-    /// The offset in the file of an address, with the bytes of its segment from there on.
+    /// The offset in the file of an address, and how many bytes its segment has from there on.
     pub(super) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD).find_map(|segment| segment.offset_of(address))
     }
@@ -97,7 +98,8 @@ impl Headers {
         self.sections(source)?.find(b".eh_frame\0")
     }
 
-    /// The section headers. They are not loaded, so little is taken from them.
+    /// Reads the section headers. They are not mapped at run time and may be missing, so as little as possible is taken
+    /// from them.
     pub(super) fn sections<S: Source + ?Sized>(&self, source: &S) -> Option<Sections> {
         let length = u64::from(self.section_count) * SECTION as u64;
         let limit = MAX_SECTIONS * SECTION as u64;
@@ -161,7 +163,7 @@ fn segment(bytes: &[u8]) -> Segment {
     }
 }
 
-/// Little-endian numbers; 0 behind the end, which no caller gets to see since lengths are fixed.
+/// Reads a little-endian number; 0 beyond the end, which does not happen, since callers pass slices of a fixed length.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u16::from_le_bytes(*chunk))
 }

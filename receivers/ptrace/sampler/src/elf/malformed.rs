@@ -53,7 +53,7 @@ pub enum Malformed {
     Read {
         /// Which part.
         what: &'static str,
-        /// What the kernel says.
+        /// The error of the system call.
         error: io::Error,
     },
 }

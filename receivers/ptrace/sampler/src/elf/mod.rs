@@ -1,8 +1,8 @@
-//! What unwinding needs of ELF files, read as the hostile input that it is.
+//! The parts of ELF files that unwinding needs. Files are treated as hostile input.
 //!
-//! It reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, and where Go's table of
-//! functions is, but no symbols or debug information. Everything is read with `pread`, because access to a mapping
-//! whose file was cut off raises SIGBUS. Every size is checked against a limit and the file's length before memory is
+//! Reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, and where Go's table of
+//! functions is; neither symbols nor debug information. Files are read with `pread`, because reading a mapping whose
+//! file was truncated raises SIGBUS. Every size is checked against a limit and the length of the file before memory is
 //! allocated for it.
 
 mod cache;

@@ -6,11 +6,11 @@
 use super::headers::{PT_NOTE, Segment, u32_at};
 use super::source::{Source, read_range};
 
-/// Bytes of notes in a segment, at most. The kernel's own vDSO and distributions have a few hundred.
+/// The largest segment of notes that is read, in bytes. The vDSO and distributions have a few hundred.
 const MAX_NOTES: u64 = 64 << 10;
-/// Segments of notes that are looked at.
+/// The largest number of segments of notes that are read.
 const MAX_SEGMENTS: usize = 8;
-/// Bytes of a build id, at most. Linkers write 8, 16 or 20.
+/// The largest build id that is accepted, in bytes. Linkers write 8, 16 or 20.
 const MAX_BUILD_ID: usize = 64;
 
 /// What the notes say.
@@ -21,7 +21,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Reads all notes. One that makes no sense ends its segment: without a build id a file is still unwound.
+    /// Reads all notes. A malformed note ends its segment: the file is still unwound, without a build id.
     pub(super) fn read<S: Source + ?Sized>(source: &S, segments: &[Segment]) -> Self {
         let mut notes = Self::default();
         for segment in segments.iter().filter(|segment| segment.kind == PT_NOTE).take(MAX_SEGMENTS) {

@@ -9,7 +9,7 @@ use super::source::Source;
 use super::tables::UnwindTables;
 use super::{Malformed, htlhash};
 
-/// Numbers objects, so that what is remembered of one is never taken for another's.
+/// The number of the next object. Caches key by it, so that an entry never applies to another object.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// The executable part of a file that was not mapped at a place the program headers know.
@@ -30,18 +30,19 @@ pub struct Object {
 }
 
 impl Object {
-    /// Reads a file. Tables that make no sense are left out, see [`Self::fault`].
+    /// Reads a file. Malformed unwind tables are left out, see [`Self::fault`].
     ///
     /// # Errors
     ///
-    /// When it is no ELF file for x86-64, or its headers make no sense.
+    /// When it is not an ELF file for x86-64, or its headers are malformed.
     pub fn read<S: Source + ?Sized>(source: &S) -> Result<Self, Malformed> {
         let mut object = Self::read_image(source)?;
         object.htlhash = Some(htlhash(source)?);
         Ok(object)
     }
 
-    /// Reads what is in memory of a file, or of none: the same without the hash of the file.
+    /// Reads an image from memory, of a file or of the vDSO. It has no file hash, since not the whole file is in
+    /// memory.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl Object {
         })
     }
 
-    /// Its number, never used again in this process.
+    /// Its number, which no other object of this process ever has.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -109,10 +110,11 @@ impl Object {
         self.htlhash
     }
 
-    /// The bias at which an executable mapping of the file lies that starts at `start` and at `offset` in the file:
-    /// what is added to an address of the file, wrapping. `None` where no segment is there.
+    /// The bias of an executable mapping of the file that starts at address `start`, and at `offset` in the file: what
+    /// has to be added (wrapping) to an address of the file to get the address in the process. `None` where no segment
+    /// has that offset.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        // Pages at the borders of segments are in both, so an executable one is looked for first.
+        // A page at the border of two segments is mapped with both, so an executable segment is looked for first.
         let holds = |segment: &&Segment| {
             let first = segment.offset & !(PAGE - 1);
             offset >= first && offset < segment.offset.saturating_add(segment.file_size)
@@ -123,7 +125,7 @@ impl Object {
         Some(start.wrapping_sub(address))
     }
 
-    /// Where the executable segments start and end, and the offset in the file of the start.
+    /// The addresses where the executable segments start and end, and the offset in the file where they start.
     pub fn executable_range(&self) -> Option<(u64, u64, u64)> {
         let executable = || self.segments.iter().filter(|segment| segment.executable);
         let first = executable().min_by_key(|segment| segment.address)?;
@@ -131,7 +133,7 @@ impl Object {
         Some((first.address, end, first.offset))
     }
 
-    /// The memory it takes, in bytes.
+    /// How much memory this object takes, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.tables.as_ref().map_or(0, UnwindTables::memory)

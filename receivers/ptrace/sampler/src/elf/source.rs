@@ -8,7 +8,7 @@ use super::Malformed;
 
 /// Bytes that can be read at any place.
 pub trait Source {
-    /// How many there are. What is read later may be less: a file can be cut off at any time.
+    /// The length in bytes. A later read may find fewer: a file can be truncated at any time.
     fn len(&self) -> u64;
 
     /// Whether there are none.
@@ -20,7 +20,7 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -37,7 +37,7 @@ impl Source for [u8] {
     }
 }
 
-/// A file of which the length was asked once.
+/// A file whose length was read once.
 #[derive(Debug)]
 pub struct FileSource<'a> {
     file: &'a File,
@@ -61,8 +61,8 @@ impl Source for FileSource<'_> {
     }
 }
 
-/// Reads exactly `length` bytes from `offset` on. The range is held against `limit` and the length of the source before
-/// memory is taken.
+/// Reads exactly `length` bytes from `offset` on. The range is checked against `limit` and the length of the source
+/// before memory is allocated.
 pub(super) fn read_range<S: Source + ?Sized>(
     source: &S,
     what: &'static str,

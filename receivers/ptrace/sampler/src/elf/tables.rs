@@ -1,9 +1,9 @@
-//! `.eh_frame`, with an index by address.
+//! Unwind tables: `.eh_frame`, with an index by address.
 //!
 //! Source of the formats: Linux Standard Base 5.0, "Exception Frames" (`.eh_frame`, `.eh_frame_hdr`), and DWARF 5
-//! section 6.4. Where the file has an index (`.eh_frame_hdr`, found by its program header), that one tells how far
-//! `.eh_frame` reaches, since only section headers know its size and those may be missing; otherwise the index is made
-//! here.
+//! section 6.4. Where the file has an index (`.eh_frame_hdr`, which a program header points to), it is used, and the
+//! entry with the highest offset in it tells where `.eh_frame` ends: only section headers have that size, and they may
+//! be missing. Otherwise the index is built here.
 
 use gimli::{
     BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Pointer, UnwindContext,
@@ -14,22 +14,22 @@ use super::Malformed;
 use super::headers::{Headers, PT_GNU_EH_FRAME, Segment, u32_at};
 use super::source::{Source, read_range};
 
-/// Bytes of `.eh_frame`, at most. Chromium has 25 MiB of it.
+/// The largest `.eh_frame` that is read, in bytes. Chromium has 25 MiB.
 const MAX_TABLE: u64 = 128 << 20;
-/// Bytes of `.eh_frame_hdr`, at most: eight per function.
+/// The largest `.eh_frame_hdr` that is read, in bytes. It has eight per function.
 const MAX_INDEX: u64 = 32 << 20;
 /// Functions, at most.
 const MAX_FUNCTIONS: usize = 4 << 20;
-/// Bytes of one function's entry (FDE), at most: it bounds the time for one lookup to about a millisecond. The largest
-/// in node, Python and OpenSSL have a few kilobytes.
+/// The largest entry of a function (FDE) that is used, in bytes. It bounds a lookup to about a millisecond. The largest
+/// entries of node, Python and OpenSSL have a few kilobytes.
 const MAX_ENTRY: u32 = 64 << 10;
-/// Bytes of what functions have in common (CIE), at most; about 20 are usual.
+/// The largest common entry (CIE) that is used, in bytes; usual are about 20.
 const MAX_COMMON: u32 = 1 << 10;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Room for what one function's entry can say, without any allocation: general registers and some more, and
-/// the depth of remembered states that gimli allows as well.
+/// Storage for the rules of one function's entry without allocation: the general registers and a few more, and as many
+/// remembered states as gimli allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room;
 
@@ -46,7 +46,8 @@ pub type Context = UnwindContext<usize, Room>;
 pub struct FoundRow<'c> {
     /// The rules.
     pub row: &'c UnwindTableRow<usize, Room>,
-    /// Whether the frame was made by the kernel for a signal handler: the frame before it was interrupted, not called.
+    /// Whether the kernel made this frame for a signal handler, so that the function before it was interrupted and did
+    /// not call.
     pub signal: bool,
 }
 
@@ -75,7 +76,7 @@ impl UnwindTables {
         Self::index(section, address, base).map(Some)
     }
 
-    /// By `.eh_frame_hdr`; `None` where that has no index.
+    /// Reads the tables by `.eh_frame_hdr`; `None` if that has no index.
     fn read_indexed<S: Source + ?Sized>(
         source: &S,
         headers: &Headers,
@@ -93,7 +94,8 @@ impl UnwindTables {
         let reach = reach.min(MAX_TABLE);
         let mut index = Vec::new();
         let mut iter = table.iter(&bases);
-        // A count that is too large ends at the end of the bytes, so the index is never longer than the file.
+        // The number of entries may be wrong, but reading stops at the end of the bytes, so the index is never longer
+        // than the file.
         while let Ok(Some((function, entry))) = iter.next() {
             let (Pointer::Direct(function), Pointer::Direct(entry)) = (function, entry) else { continue };
             let offset =
@@ -113,7 +115,7 @@ impl UnwindTables {
         Ok(Some(Self::new(section, start, base, index)))
     }
 
-    /// Makes the index by reading all entries.
+    /// Builds the index by reading all entries.
     fn index(section: Vec<u8>, address: u64, base: u64) -> Result<Self, Malformed> {
         let bases = bases(address);
         let mut index = Vec::new();
@@ -121,8 +123,8 @@ impl UnwindTables {
         let mut last_common = None;
         let table = EhFrame::new(&section, LittleEndian);
         while let Some(length) = section.get(at..).filter(|rest| rest.len() >= 8).map(|rest| u32_at(rest, 0)) {
-            // Four zero bytes end the table of one input file; linkers should leave only the last. The 64-bit format is
-            // not in use.
+            // A length of zero ends the table of one input file; linkers should leave only the last one. Tables of the
+            // 64-bit format do not occur.
             if length == u32::MAX {
                 break;
             }
@@ -157,11 +159,11 @@ impl UnwindTables {
         Self { section, bases: bases(address), base, index }
     }
 
-    /// The rules for an address of the file; `None` where no function is known there.
+    /// The unwind rules for an address of the file; `None` if the tables have no function there.
     ///
     /// # Errors
     ///
-    /// When the function's entry makes no sense or exceeds a limit.
+    /// When the entry of the function is malformed or exceeds a limit.
     pub fn row<'c>(&self, address: u64, context: &'c mut Context) -> gimli::Result<Option<FoundRow<'c>>> {
         let Some(entry) = self.entry_before(address) else { return Ok(None) };
         if self.length_at(entry as usize) > MAX_ENTRY {
@@ -181,7 +183,7 @@ impl UnwindTables {
         Ok(Some(FoundRow { row, signal }))
     }
 
-    /// Where the function starts that an address of the file lies in; `None` where none is known there.
+    /// The start of the function that contains an address of the file; `None` if the tables have none there.
     pub(crate) fn function(&self, address: u64) -> Option<u64> {
         let entry = self.entry_before(address)?;
         if self.length_at(entry as usize) > MAX_ENTRY {
@@ -221,12 +223,12 @@ impl UnwindTables {
         self.section.capacity() + self.index.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// The section, for a second reader of it.
+    /// The section, for readers other than this one.
     pub fn eh_frame(&self) -> EhFrame<Slice<'_>> {
         EhFrame::new(&self.section, LittleEndian)
     }
 
-    /// The addresses that pointers in the section are relative to.
+    /// The base addresses for pointers in the section.
     pub fn bases(&self) -> &BaseAddresses {
         &self.bases
     }
@@ -242,7 +244,7 @@ impl UnwindTables {
     }
 }
 
-/// Reads what functions have in common, unless it is too long.
+/// Reads a common entry (CIE), unless it is too long.
 fn common_entry<'a>(
     table: &EhFrame<Slice<'a>>,
     bases: &BaseAddresses,
@@ -255,8 +257,8 @@ fn common_entry<'a>(
     table.cie_from_offset(bases, offset)
 }
 
-/// Only addresses relative to themselves occur on x86-64; a base for the others keeps entries readable that have one in
-/// a part of no use here (the personality).
+/// On x86-64 pointers are relative to their own addresses. The other bases are set as well: otherwise entries would be
+/// refused that use one for a field that is not needed here (the personality routine).
 fn bases(address: u64) -> BaseAddresses {
     BaseAddresses::default().set_eh_frame(address).set_text(0).set_got(0)
 }

@@ -33,7 +33,7 @@ pub(crate) fn raise(realtime: bool) -> bool {
 /// feature"). So the session's own value is raised as well, if this process leads one.
 fn raise_session() {
     if getsid(None) == Ok(getpid()) {
-        // There is no such file where sessions are not grouped.
+        // The file does not exist if the kernel does not group sessions.
         std::fs::write("/proc/self/autogroup", NICE.to_string()).ok();
     }
 }

@@ -44,7 +44,7 @@ impl Sleeper {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     #[allow(unsafe_code, reason = "nix has no sigtimedwait, for which this set is")]
     pub(crate) fn new() -> io::Result<(Self, Waker)> {
         let mut signals = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -96,9 +96,7 @@ impl Sleeper {
 
 /// Whether all threads of this process have SIGCHLD blocked. Threads that start later inherit it.
 fn blocked_everywhere() -> bool {
-    let Ok(threads) = fs::read_dir("/proc/self/task") else {
-        return false;
-    };
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     threads.flatten().all(|thread| {
         let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
             // That thread has ended in the meantime.

@@ -12,13 +12,13 @@ use crate::message::{Batch, Location, Mode, Sample, Stack, Trust};
 /// How many threads are remembered. If there are more, no gaps are filled.
 const MOST_THREADS: usize = 1 << 16;
 
-/// Threads are forgotten if there are more than this many, and more than twice as many as were left the last time.
+/// Old threads are removed when there are more than this, and more than twice as many as the last removal left.
 const FEW_THREADS: usize = 64;
 
 /// In this time, in nanoseconds, every living thread has a sample: batches are sent about once a second.
 const RECENT: u64 = 10_000_000_000;
 
-/// The gaps in what is known of threads: those of one process, or of several whose threads have different ids.
+/// The gaps in the samples of threads. The threads are those of one process, or of several if their ids differ.
 #[derive(Debug, Default)]
 pub struct Gaps {
     /// Where each thread's samples end, in nanoseconds since the Unix epoch.

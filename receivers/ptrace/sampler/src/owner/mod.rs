@@ -26,7 +26,7 @@ pub use supervised::{SuperviseError, Supervised};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartOptions {
     /// Whether its sampling thread asks for the real-time scheduler instead of a nice value, see
-    /// [`crate::sampler::Options`].
+    /// [`crate::sampler::SamplerOptions`].
     pub realtime: bool,
     /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
     /// event takes about half a MiB at most.

@@ -37,7 +37,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Takes note of a command before it is sent.
+    /// Notes a command before it is sent.
     pub(super) fn note(&self, command: &message::Command) {
         lock(&self.checker).note(command);
         if matches!(command, message::Command::Stop) {

@@ -18,7 +18,7 @@ use crate::command::{self, Bond, CommandError, Inherited};
 use crate::pidfd::{ChildStatus, PidFd};
 use crate::rights::Powers;
 
-/// The exit code that is reported if something else took the real one.
+/// The exit code that is reported if another part of this program took the real one.
 const UNKNOWN_CODE: i32 = 255;
 
 /// How often it is checked whether the command has ended.

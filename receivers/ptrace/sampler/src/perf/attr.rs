@@ -1,4 +1,4 @@
-//! `struct perf_event_attr` (the kernel's `include/uapi/linux/perf_event.h`), as far as it is needed here.
+//! The part of `struct perf_event_attr` (the kernel's `include/uapi/linux/perf_event.h`) that is used here.
 
 /// `PERF_TYPE_SOFTWARE`.
 const TYPE_SOFTWARE: u32 = 1;
@@ -58,10 +58,11 @@ const SIZE: u32 = 112;
 pub struct Wanted {
     /// A sample is taken each time that the thread has run for this many nanoseconds.
     pub period_nano: u64,
-    /// Time in the kernel as well: with the kernel's call chain, and the registers and the stack of the program below
-    /// it.
+    /// Whether time in the kernel is sampled as well: with the kernel's call chain, and with the registers and the
+    /// stack of the program that called the kernel.
     pub kernel: bool,
-    /// The reader is woken when the ring is half full, not by each sample: so sampling costs the target half as much.
+    /// Whether the reader is woken only when the ring is half full, not by each sample. That halves the cost of
+    /// sampling for the target.
     pub seldom_woken: bool,
 }
 
@@ -104,8 +105,8 @@ impl EventAttr {
             sample_period: wanted.period_nano.max(1),
             sample_type: SAMPLE_TYPE,
             read_format: 0,
-            // The kernel's call chain of the program itself is left out, since the kernel only follows frame pointers:
-            // it is unwound from the stack.
+            // The kernel could also record the call chain of the program, but by frame pointers only: that part is
+            // unwound from the stack instead.
             flags: kernel
                 | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
                 | bit::EXCLUDE_CALLCHAIN_USER

@@ -17,7 +17,7 @@ const FILE: usize = 64 << 10;
 /// A control group.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlGroup {
-    /// Where it is mounted. Two groups of one path are the same.
+    /// The folder where it is mounted. Two groups with one path are the same.
     path: PathBuf,
     folder: Arc<File>,
 }
@@ -31,7 +31,7 @@ impl PartialEq for ControlGroup {
 /// Which control group a process is in. It can be moved at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    /// The kernel's name of it; `None` before it was read, and if the kernel gives none.
+    /// The group's name in `/proc/PID/cgroup`; `None` before it was read, and if the kernel gives none.
     name: Option<String>,
     group: Option<ControlGroup>,
 }
@@ -42,8 +42,7 @@ impl Membership {
         self.group.as_ref()
     }
 
-    /// Finds out where the process with this folder in `/proc` is by now. Returns whether it was moved since the last
-    /// time.
+    /// Reads the group of the process with this folder in `/proc`. Returns whether it has changed since the last time.
     pub(crate) fn refresh(&mut self, process: BorrowedFd<'_>) -> bool {
         self.refresh_in(process, || {
             let root = File::open("/proc/self").ok()?;
@@ -74,7 +73,7 @@ impl ControlGroup {
     fn open(name: &str, mounts: &str) -> Option<Self> {
         let path = path(name, mounts)?;
         let folder = File::open(&path).ok()?;
-        // Only the root group has no such file. In a container the container's own group is called `/`.
+        // Every group but the root has this file. In a container the container's own group is called `/`.
         read_at_most(folder.as_fd(), "cgroup.events", FILE).ok()?;
         Some(Self { path, folder: Arc::new(folder) })
     }
@@ -112,7 +111,7 @@ fn name(groups: &str) -> Option<&str> {
 /// Where a group is mounted, from this process's `mountinfo` (proc_pid_mountinfo(5)).
 fn path(name: &str, mounts: &str) -> Option<PathBuf> {
     let group = Path::new(name);
-    // A name that leads out of the visible namespace has no mounted folder.
+    // A name outside of the visible namespace (`/../...`) has no mounted folder.
     if !group.components().all(|component| matches!(component, Component::Normal(_))) {
         return None;
     }

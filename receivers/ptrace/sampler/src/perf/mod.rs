@@ -4,12 +4,12 @@
 //! with this program. The thread is neither stopped nor signalled, so none of its system calls ends early; the cost is
 //! some microseconds per sample.
 //!
-//! * `attr`: what is asked for.
-//! * `open`: which of the kernel's permissions are there, found out by asking for them one after the other.
-//! * `control_group`: where a process's group is, whose threads can be sampled together.
-//! * `period`: how often, and that it varies.
+//! * `attr`: what an event samples.
+//! * `open`: which level the kernel permits, found out by trying one after the other.
+//! * `control_group`: the control group of a process, whose threads can be sampled together.
+//! * `period`: the time between samples, which varies.
 //! * `ring`: the shared memory.
-//! * `record`: what is in it. A pure function over bytes.
+//! * `record`: the records in it. A pure function over bytes.
 
 pub mod attr;
 pub(crate) mod control_group;

@@ -1,4 +1,4 @@
-//! Opens events. What the kernel permits is found out by asking for the best kind first.
+//! Opens perf events. What the kernel permits is found out by trying the best kind first.
 //!
 //! The value of `/proc/sys/kernel/perf_event_paranoid` does not tell reliably what is permitted: distributions add
 //! values of their own, capabilities override it, and seccomp filters and security modules can refuse as well.
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::errno::Errno;
 
 use super::attr::{EventAttr, Wanted};
-use crate::message::Rung;
+use crate::message::Level;
 
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: libc::c_ulong = 1 << 3;
@@ -22,7 +22,7 @@ const PID_CGROUP: libc::c_ulong = 1 << 2;
 pub enum Subject<'a> {
     /// A thread, on whichever processor it runs.
     Thread(u32),
-    /// What a processor executes: everything, or only a control group.
+    /// Everything that a processor executes, or only what a control group does.
     Processor {
         /// Its number.
         number: u32,
@@ -31,12 +31,12 @@ pub enum Subject<'a> {
     },
 }
 
-/// What is asked for on this rung; `None` on the lowest.
-fn wanted(rung: Rung, period_nano: u64) -> Option<Wanted> {
-    match rung {
-        Rung::None => None,
-        Rung::User => Some(Wanted { period_nano, kernel: false, seldom_woken: false }),
-        Rung::Kernel | Rung::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken: false }),
+/// The event of this level; `None` for the lowest.
+fn wanted(level: Level, period_nano: u64) -> Option<Wanted> {
+    match level {
+        Level::None => None,
+        Level::User => Some(Wanted { period_nano, kernel: false, seldom_woken: false }),
+        Level::Kernel | Level::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken: false }),
     }
 }
 
@@ -46,7 +46,7 @@ pub trait Opener: fmt::Debug {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno>;
 }
 
@@ -68,7 +68,7 @@ impl Opener for Kernel {
             }
         };
         let no_group: libc::c_int = -1;
-        // A kernel that refuses the structure's size writes the size that it knows into it.
+        // A copy, since a kernel that refuses the size of the structure writes the size that it knows into it.
         let mut attr = *attr;
         // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its
         // size; it lives for the call.
@@ -86,9 +86,9 @@ pub struct Opened {
     /// The event.
     pub event: OwnedFd,
     /// What it shows.
-    pub rung: Rung,
-    /// The better rungs, and why each was refused.
-    pub refused: Vec<(Rung, Errno)>,
+    pub level: Level,
+    /// The better levels that were refused, with the errors.
+    pub refused: Vec<(Level, Errno)>,
 }
 
 /// Why no event was opened.
@@ -96,27 +96,27 @@ pub struct Opened {
 pub enum Failure {
     /// The thread ended.
     Ended,
-    /// Events need something that is used up. It is worth trying again later, on the same rung.
+    /// A resource is exhausted. It is worth trying again later, on the same level.
     Exhausted(Lack),
-    /// The kernel permits none: each rung, and why it was refused.
-    Refused(Vec<(Rung, Errno)>),
+    /// The kernel permits no level: each of them, with the error.
+    Refused(Vec<(Level, Errno)>),
 }
 
-/// What events need and there is not enough of.
+/// A resource of which there is not enough for another event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// File descriptors.
     Descriptors,
     /// Memory that this user may lock, which rings need.
     LockedMemory,
-    /// As many threads have an event as may have one.
+    /// The largest number of threads that may have an event.
     Places,
-    /// Memory, or whatever else this error of the kernel means.
+    /// Memory, or another resource that this error stands for.
     Other(Errno),
 }
 
 impl Lack {
-    /// How an error of the kernel is understood if it is no refusal.
+    /// The resource that an error means; `None` if the error is a refusal.
     fn of(error: Errno) -> Option<Self> {
         match error {
             Errno::EMFILE | Errno::ENFILE => Some(Self::Descriptors),
@@ -152,21 +152,21 @@ pub fn count(event: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// Opens an event for a thread, on the best rung from `from` downwards that the kernel permits.
+/// Opens an event for a thread, on the best level from `from` downwards that the kernel permits.
 ///
 /// # Errors
 ///
 /// See [`Failure`].
-pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> Result<Opened, Failure> {
+pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Level) -> Result<Opened, Failure> {
     let mut refused = Vec::new();
-    for rung in [Rung::Kernel, Rung::User].into_iter().filter(|&rung| rung <= from) {
-        let Some(wanted) = wanted(rung, period_nano) else { continue };
+    for level in [Level::Kernel, Level::User].into_iter().filter(|&level| level <= from) {
+        let Some(wanted) = wanted(level, period_nano) else { continue };
         match opener.open(&EventAttr::of(wanted), Subject::Thread(thread)) {
-            Ok(event) => return Ok(Opened { event, rung, refused }),
+            Ok(event) => return Ok(Opened { event, level, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),
             Err(error) => match Lack::of(error) {
                 Some(lack) => return Err(Failure::Exhausted(lack)),
-                None => refused.push((rung, error)),
+                None => refused.push((level, error)),
             },
         }
     }
@@ -192,12 +192,12 @@ pub fn open_processors(
             Ok(event) => events.push(event),
             Err(Errno::ENODEV) => {}
             Err(error) => {
-                let refused = Failure::Refused(vec![(Rung::Processors, error)]);
+                let refused = Failure::Refused(vec![(Level::Processors, error)]);
                 return Err(Lack::of(error).map_or(refused, Failure::Exhausted));
             }
         }
     }
-    if events.is_empty() { Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])) } else { Ok(events) }
+    if events.is_empty() { Err(Failure::Refused(vec![(Level::Processors, Errno::ENODEV)])) } else { Ok(events) }
 }
 
 /// The processors that are online.
@@ -227,23 +227,23 @@ fn parse_processors(text: &str) -> Option<Vec<u32>> {
     Some(processors)
 }
 
-/// What the next better rung needs, in words for a person; `None` on the best one.
-pub fn next_right(rung: Rung, container: bool) -> Option<&'static str> {
-    match (rung, container) {
-        (Rung::Kernel | Rung::Processors, _) => None,
-        (Rung::User, true) => Some(
+/// What the next better level needs, in words for a person; `None` on the best one.
+pub fn next_right(level: Level, container: bool) -> Option<&'static str> {
+    match (level, container) {
+        (Level::Kernel | Level::Processors, _) => None,
+        (Level::User, true) => Some(
             "time in the kernel is not visible: give the container CAP_PERFMON (`--cap-add PERFMON`, in Kubernetes \
              `capabilities: {add: [PERFMON]}`), or set kernel.perf_event_paranoid to 1 on the host",
         ),
-        (Rung::User, false) => Some(
+        (Level::User, false) => Some(
             "time in the kernel is not visible: run with CAP_PERFMON (`setcap cap_perfmon+ep` on the program, \
              AmbientCapabilities=CAP_PERFMON in systemd), or set kernel.perf_event_paranoid to 1",
         ),
-        (Rung::None, true) => Some(
+        (Level::None, true) => Some(
             "running threads cannot be sampled by perf events: give the container CAP_PERFMON (`--cap-add PERFMON`, in Kubernetes \
              `capabilities: {add: [PERFMON]}`), with which the default seccomp profiles permit them",
         ),
-        (Rung::None, false) => Some(
+        (Level::None, false) => Some(
             "running threads cannot be sampled by perf events: run with CAP_PERFMON (`setcap cap_perfmon+ep` on the program, \
              AmbientCapabilities=CAP_PERFMON in systemd), or set kernel.perf_event_paranoid to 2 or less",
         ),

@@ -12,16 +12,16 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How many samples a period lasts for; or as many as come in this many nanoseconds, if that is more. Each change takes
-/// a system call.
+/// A period is used for this many samples, or for as many as come in this many nanoseconds, if that is more: each
+/// change costs a system call.
 const SAMPLES: u64 = 16;
 const LEAST_NANO: u64 = 100_000_000;
 
 /// A period (or its rate, if it is changed by the clock) differs from the requested one by up to one part in this many.
 const PARTS: u64 = 3;
 
-/// Has an event take a sample for each `period_nano` nanoseconds from now on. Its samples go on to say the period that
-/// the event was opened with: for clock events the kernel never updates that (`perf_swevent_hrtimer`, `last_period`).
+/// Makes an event take a sample for each `period_nano` nanoseconds from now on. Its samples still carry the period with
+/// which the event was opened: for clock events the kernel never updates that (`perf_swevent_hrtimer`, `last_period`).
 /// If the kernel refuses, the period stays.
 #[allow(unsafe_code, reason = "nix's macros make the same call")]
 pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
@@ -36,19 +36,20 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
 pub struct Varying {
     period_nano: u64,
     random: u64,
-    /// By how much the next period differs; the present one differs by the opposite.
+    /// By how much the next period differs from the requested one; the present one differs by the opposite. `None` if
+    /// the next one begins a new pair.
     opposite: Option<i64>,
     /// How many samples are still to come in the present period.
     left: u64,
 }
 
 impl Varying {
-    /// Periods around this one, which is the first.
+    /// Periods that vary around this one, beginning with it.
     pub fn new(period_nano: u64, seed: u64) -> Self {
         Self { period_nano, random: seed | 1, opposite: None, left: last(period_nano) }
     }
 
-    /// Periods around this one, after a first period of any length.
+    /// Periods that vary around this one, for an event that was opened with another first period.
     pub fn behind_another(period_nano: u64, seed: u64) -> Self {
         Self { left: 1, ..Self::new(period_nano, seed) }
     }
@@ -69,8 +70,8 @@ impl Varying {
         Some(self.period_nano.saturating_add_signed(difference))
     }
 
-    /// The next period, where periods are changed by the clock. Each lasts for the same time, so it is their rates that
-    /// average to the requested one.
+    /// The next period of an event whose period is changed by the clock. Each lasts for the same time, so their rates
+    /// (not their lengths) average to the requested one.
     pub fn by_clock(&mut self) -> u64 {
         let difference = self.difference();
         let period = u128::from(self.period_nano);
@@ -99,10 +100,11 @@ fn last(period_nano: u64) -> u64 {
     (LEAST_NANO / period_nano.max(1)).max(SAMPLES)
 }
 
-/// How often an event fired without taking a sample, because its thread was in the kernel, where it may not sample.
+/// Counts how often an event fired without taking a sample, because its thread was in the kernel and the event may not
+/// sample there.
 ///
-/// The kernel does not report that. But the event counts the time that its thread ran, to the nanosecond, and fires
-/// each time another period of it has passed.
+/// The kernel does not report that. But the event counts how long its thread ran, to the nanosecond, and it fires each
+/// time that this count has grown by a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Skipped {
     /// The event's count when the present period began, and the period, in nanoseconds.
@@ -111,7 +113,7 @@ pub struct Skipped {
     /// How many samples were taken since then, and how many firings without one were returned by `tell`.
     samples: u64,
     told: u64,
-    /// The time without samples of earlier periods that was not returned yet, in nanoseconds.
+    /// Time without samples in earlier periods that `tell` has not returned yet, in nanoseconds.
     untold: u64,
 }
 

@@ -81,7 +81,7 @@ impl KernelChain<'_> {
     /// The addresses, the innermost first: where the thread was, and where each call returns to.
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         let (words, _) = self.0.as_chunks();
-        // Between them are marks that say whose addresses follow (`PERF_CONTEXT_*`, the last 4095 numbers).
+        // Marks among them say whose addresses follow (`PERF_CONTEXT_*`, the last 4095 numbers).
         words.iter().map(|word| u64::from_ne_bytes(*word)).filter(|address| *address < CONTEXT_MAX)
     }
 }
@@ -103,7 +103,7 @@ pub enum User {
 pub enum Record<'a> {
     /// A thread ran.
     Sample(OnCpuSample<'a>),
-    /// This many records found no room.
+    /// This many records were lost, since there was no room for them.
     Lost(u64),
     /// The kernel pauses sampling until [`Record::Unthrottled`], because there were too many samples.
     Throttled,
@@ -168,8 +168,8 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// Where the process id is in the record, if it is a sample. Nothing else is read before it is known whether the
-    /// process is wanted.
+    /// The offset of the process id in the record, if it is a sample. Nothing else is read before it is known whether
+    /// the process is wanted.
     pub fn process_at(&self) -> Option<usize> {
         // Behind the header and the instruction pointer.
         (self.kind == kind::SAMPLE).then_some(HEADER + 8)
@@ -191,7 +191,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     Ok(match header.kind {
         kind::SAMPLE => Record::Sample(sample(header, &mut rest)?),
         kind::LOST => {
-            // First comes the number of the event that it is about.
+            // The first word is the number of the event that the record is about.
             rest.word()?;
             Record::Lost(rest.word()?)
         }

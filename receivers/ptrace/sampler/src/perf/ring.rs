@@ -1,8 +1,8 @@
 //! The memory into which the kernel writes the records of one event.
 //!
-//! The first page says up to where the kernel wrote and, set by this program, up to where was read; the ring follows it
-//! (`perf_event_open(2)`, "MMAP layout"). The kernel never overwrites what was not read: records that find no room are
-//! counted as lost.
+//! The first page has two positions: up to where the kernel has written, and up to where this program has read. The
+//! ring follows it (`perf_event_open(2)`, "MMAP layout"). The kernel never overwrites what was not read: records that
+//! find no room are counted as lost.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,7 +28,7 @@ pub struct Ring {
     size: usize,
 }
 
-/// What a ring had besides the records that were passed on.
+/// What a ring held besides the records that were passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
     /// Samples of unwanted processes, of which only the process was read.
@@ -56,7 +56,7 @@ impl Ring {
         }
     }
 
-    /// How many bytes of records there is room for.
+    /// The room for records, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -93,14 +93,14 @@ impl Ring {
                 drained.unwanted += 1;
             }
             tail = tail.wrapping_add(header.length as u64);
-            // Gives the space back to the kernel at once.
+            // Frees the space for the kernel.
             self.place(TAIL).store(tail, Ordering::Release);
         }
         self.place(TAIL).store(tail, Ordering::Release);
         drained
     }
 
-    /// The header of the record at a position, if there is a whole header before `there`.
+    /// The header of the record at position `at`, if there is a whole header before `there`.
     fn header(&self, at: u64, there: u64) -> Option<Header> {
         if there > self.size as u64 || there < HEADER as u64 {
             return None;
@@ -111,9 +111,7 @@ impl Ring {
     }
 
     fn is_wanted(&self, wanted: impl Fn(u32) -> bool, header: Header, at: u64) -> bool {
-        let Some(place) = header.process_at() else {
-            return true;
-        };
+        let Some(place) = header.process_at() else { return true };
         let mut bytes = [0; 4];
         if place + bytes.len() > header.length {
             // The record is too short to tell its process; parsing it will fail.
@@ -123,7 +121,7 @@ impl Ring {
         wanted(u32::from_ne_bytes(bytes))
     }
 
-    /// Copies bytes from a position of the ring on, continuing at its start where it ends.
+    /// Copies bytes from a position on. At the end of the ring they continue at its start.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn copy(&self, at: u64, to: &mut [u8]) {
         let length = to.len().min(self.size);

@@ -8,18 +8,18 @@ use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use prost::Message;
 
 use super::socket::{Received, pair, receive, send};
-use super::wire::{self, Told};
+use super::wire::{self, EventBody};
 use super::*;
 use crate::message::{
     Batch, Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
     Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
 };
 
-fn decode(told: Told, file: Option<File>) -> Result<Event, Violation> {
-    decode_event(&wire::EventPacket { told: Some(told) }.encode_to_vec(), file)
+fn decode(told: EventBody, file: Option<File>) -> Result<Event, Violation> {
+    decode_event(&wire::EventPacket { body: Some(told) }.encode_to_vec(), file)
 }
 
-fn refused(told: Told) -> String {
+fn refused(told: EventBody) -> String {
     decode(told, None).unwrap_err().to_string()
 }
 
@@ -52,7 +52,7 @@ type Attack = fn(&mut wire::Batch);
 /// numbers make no sense.
 #[test]
 fn batches() {
-    assert!(decode(Told::Batch(batch()), None).is_ok());
+    assert!(decode(EventBody::Batch(batch()), None).is_ok());
     let attacks: [(&str, Attack); 25] = [
         ("threads whose columns", |batch| batch.thread_ids.push(1)),
         ("threads whose columns", |batch| batch.thread_names.clear()),
@@ -83,7 +83,7 @@ fn batches() {
     for (message, attack) in attacks {
         let mut batch = batch();
         attack(&mut batch);
-        let refusal = refused(Told::Batch(batch));
+        let refusal = refused(EventBody::Batch(batch));
         assert!(refusal.contains(message), "{message}: {refusal}");
     }
 }
@@ -92,7 +92,7 @@ fn batches() {
 #[test]
 fn times() {
     for first in [-1, i64::MIN] {
-        assert!(refused(Told::Batch(wire::Batch { sample_times: vec![first], ..batch() })).contains("2262"));
+        assert!(refused(EventBody::Batch(wire::Batch { sample_times: vec![first], ..batch() })).contains("2262"));
     }
     let two = |times: Vec<i64>| wire::Batch {
         sample_threads: vec![0, 0],
@@ -103,17 +103,17 @@ fn times() {
         sample_blocked: vec![false, true],
         ..batch()
     };
-    assert!(decode(Told::Batch(two(vec![5, 0])), None).is_ok());
-    assert!(refused(Told::Batch(two(vec![5, -1]))).contains("not in order"));
-    assert!(refused(Told::Batch(two(vec![i64::MAX, 1]))).contains("2262"));
+    assert!(decode(EventBody::Batch(two(vec![5, 0])), None).is_ok());
+    assert!(refused(EventBody::Batch(two(vec![5, -1]))).contains("not in order"));
+    assert!(refused(EventBody::Batch(two(vec![i64::MAX, 1]))).contains("2262"));
 }
 
 /// Guarantees: a packet of empty entries decodes into memory in proportion to the packet.
 #[test]
 fn amplification() {
     let names = vec![String::new(); 30_000];
-    let packet =
-        wire::EventPacket { told: Some(Told::Batch(wire::Batch { thread_names: names, ..batch() })) }.encode_to_vec();
+    let packet = wire::EventPacket { body: Some(EventBody::Batch(wire::Batch { thread_names: names, ..batch() })) }
+        .encode_to_vec();
     assert!(packet.len() <= MAX_PACKET);
     assert!(decode_event(&packet, None).is_err());
     let long = vec![0; MAX_PACKET + 1];
@@ -127,36 +127,36 @@ fn nonsense() {
         assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
         assert!(decode_command(bytes).is_err(), "{bytes:?}");
     }
-    assert!(refused(Told::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind"));
-    assert!(refused(Told::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(Told::Status(wire::Status::default())).contains("18 counters"));
+    assert!(
+        refused(EventBody::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind")
+    );
+    assert!(refused(EventBody::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
+    assert!(refused(EventBody::Status(wire::Status::default())).contains("17 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 18],
+            counters: vec![0; 17],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
-        assert!(refused(Told::Status(status)).contains("a rate that is none"));
+        assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
-    let mut counters = vec![0; 18];
-    counters[14] = 4;
-    let status = wire::Status { counters, stop_lengths: vec![0; 24], ..wire::Status::default() };
-    assert!(refused(Told::Status(status)).contains("a rung"));
-    for count in [17, 19] {
+    let status = wire::Status { counters: vec![0; 17], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
+    assert!(refused(EventBody::Status(status)).contains("a level"));
+    for count in [16, 18] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
-        assert!(refused(Told::Status(status)).contains("18 counters"));
+        assert!(refused(EventBody::Status(status)).contains("17 counters"));
     }
     let process = wire::Process { pid: 1, ..wire::Process::default() };
-    assert!(refused(Told::Attached(process)).contains("process id of 0"));
+    assert!(refused(EventBody::Attached(process)).contains("process id of 0"));
     let process = wire::Process { pid: 1, namespace_pid: 1, start_unix_nano: u64::MAX, ..wire::Process::default() };
-    assert!(refused(Told::Attached(process)).contains("2262"));
+    assert!(refused(EventBody::Attached(process)).contains("2262"));
     let mapping = wire::Mapping { start: 2, end: 1, ..wire::Mapping::default() };
-    assert!(refused(Told::Mapping(mapping)).contains("ends before it starts"));
+    assert!(refused(EventBody::Mapping(mapping)).contains("ends before it starts"));
     let mapping = wire::Mapping { htlhash: Some(vec![0; 15]), ..wire::Mapping::default() };
-    assert!(refused(Told::Mapping(mapping)).contains("16 bytes"));
+    assert!(refused(EventBody::Mapping(mapping)).contains("16 bytes"));
     let mapping = wire::Mapping { index: MAX_MAPPINGS, ..wire::Mapping::default() };
-    assert!(refused(Told::Mapping(mapping)).contains("the index of a mapping"));
+    assert!(refused(EventBody::Mapping(mapping)).contains("the index of a mapping"));
 }
 
 /// Guarantees: a choice of which threads are stopped that there is not is refused, and none is made of it: the harmless
@@ -165,8 +165,8 @@ fn nonsense() {
 fn choices_of_stops() {
     let watch = |stops| {
         let select = Some(wire::Select::Pid(1));
-        let said = wire::Said::Watch(wire::Target { select, stops, ..wire::Target::default() });
-        decode_command(&wire::CommandPacket { said: Some(said) }.encode_to_vec())
+        let said = wire::CommandBody::Watch(wire::Target { select, stops, ..wire::Target::default() });
+        decode_command(&wire::CommandPacket { body: Some(said) }.encode_to_vec())
     };
     for (stops, meant) in [(0, Stops::UserBound), (1, Stops::Never), (2, Stops::Always)] {
         assert!(matches!(watch(stops), Ok(Command::Watch(target)) if target.settings.stops == meant));
@@ -183,7 +183,7 @@ fn choices_of_stops() {
 fn exec_ids() {
     let process = |exec_id| wire::Process { pid: 1, namespace_pid: 1, exec_id, ..wire::Process::default() };
     for id in [0, 1, u64::MAX] {
-        let event = decode(Told::Attached(process(id)), None).unwrap();
+        let event = decode(EventBody::Attached(process(id)), None).unwrap();
         assert!(matches!(event, Event::Attached(process) if process.exec_id == id));
     }
     // Field 2 of the packet: a process whose ids are 1 and whose field 12 is a number of another kind, of other length,
@@ -203,9 +203,9 @@ fn files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, "x").unwrap();
-    let mapping = || Told::Mapping(wire::Mapping::default());
-    let map = || Told::PerfMap(0);
-    let root = || Told::Attached(wire::Process { pid: 1, namespace_pid: 1, ..wire::Process::default() });
+    let mapping = || EventBody::Mapping(wire::Mapping::default());
+    let map = || EventBody::PerfMap(0);
+    let root = || EventBody::Attached(wire::Process { pid: 1, namespace_pid: 1, ..wire::Process::default() });
     let open = |flags: nix::fcntl::OFlag, path: &std::path::Path| {
         File::from(nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty()).unwrap())
     };
@@ -227,7 +227,7 @@ fn files() {
     for file in [pipe(), path_only(), File::open(folder.path()).unwrap()] {
         assert!(matches!(decode(root(), Some(file)), Err(Violation::File { .. })));
     }
-    let status = Told::Detached(wire::Detached::default());
+    let status = EventBody::Detached(wire::Detached::default());
     assert!(matches!(decode(status, Some(File::open(&path).unwrap())), Err(Violation::File { .. })));
 }
 

@@ -1,4 +1,4 @@
-//! Holds each event against the ones before: no event is about a process that is not attached, or a mapping that was
+//! Checks each event against those before: no event may be about a process that is not attached, or a mapping that was
 //! not announced.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{MAX_MAPPINGS, MAX_PROCESSES, Violation};
 use crate::message::{Batch, Command, Event, Process, ProcessId, TargetId};
 
-/// What the owner said and heard so far, as far as it decides what may be said next.
+/// What was sent and received so far, as far as it decides which events are allowed next.
 #[derive(Debug, Default)]
 pub struct Checker {
     /// The names of variables that were asked for, by target. A target that is forgotten stays here, since events about
@@ -14,13 +14,13 @@ pub struct Checker {
     targets: HashMap<TargetId, Vec<String>>,
     /// The number of mappings, by process.
     attached: HashMap<ProcessId, u32>,
-    /// The number that the next process has at least.
+    /// The least number that the next process may have.
     next: u64,
     ready: bool,
 }
 
 impl Checker {
-    /// Takes note of a command, before it is sent.
+    /// Notes a command, before it is sent.
     pub fn note(&mut self, command: &Command) {
         if let Command::Watch(target) = command {
             self.targets.insert(target.id, target.environment.clone());

@@ -1,4 +1,4 @@
-//! From packets to values: everything that can be checked by looking at one packet alone is checked here.
+//! Decodes packets. Everything that can be checked with one packet alone is checked here.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,28 +9,31 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use prost::Message;
 
+use super::batch::decode_batch;
+use super::numbers::Numbered;
+use super::status::decode_status;
 use super::{
     MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MAPPINGS, MAX_MESSAGE, MAX_PACKET,
-    MAX_PATH, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT, Violation, wire,
+    MAX_PATH, Violation, wire,
 };
 use crate::message::{
-    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Rung,
-    Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
+    Command, Detached, Event, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Select, Settings, Stops,
+    Target, TargetId,
 };
 
 /// Decodes a command. The owner is trusted, so only its form is checked.
 ///
 /// # Errors
 ///
-/// When it is no command.
+/// When it is not a command.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
     let packet = wire::CommandPacket::decode(bytes).map_err(undecodable)?;
-    Ok(match packet.said.ok_or(Violation::Nonsense("a command without content"))? {
-        wire::Said::Watch(target) => Command::Watch(decode_target(target)?),
-        wire::Said::Unwatch(target) => Command::Unwatch(TargetId(target)),
-        wire::Said::Sample(switch) if switch.from_start => Command::SampleFromStart(ProcessId(switch.process)),
-        wire::Said::Sample(switch) => Command::Sample { process: ProcessId(switch.process), on: switch.on },
-        wire::Said::Stop(_) => Command::Stop,
+    Ok(match packet.body.ok_or(Violation::Nonsense("a command without content"))? {
+        wire::CommandBody::Watch(target) => Command::Watch(decode_target(target)?),
+        wire::CommandBody::Unwatch(target) => Command::Unwatch(TargetId(target)),
+        wire::CommandBody::Sample(switch) if switch.from_start => Command::SampleFromStart(ProcessId(switch.process)),
+        wire::CommandBody::Sample(switch) => Command::Sample { process: ProcessId(switch.process), on: switch.on },
+        wire::CommandBody::Stop(_) => Command::Stop,
     })
 }
 
@@ -53,12 +56,7 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
             max_stopped: target.max_stopped,
             max_stack: usize::try_from(target.max_stack).unwrap_or(usize::MAX),
             max_processes: usize::try_from(target.max_processes).unwrap_or(usize::MAX),
-            stops: match target.stops {
-                0 => Stops::UserBound,
-                1 => Stops::Never,
-                2 => Stops::Always,
-                _ => return Err(Violation::Nonsense("an unknown choice of stops")),
-            },
+            stops: Stops::from_number(target.stops).ok_or(Violation::Nonsense("an unknown choice of stops"))?,
         },
         environment: target.environment,
         sample_at_once: target.sample_at_once,
@@ -69,26 +67,28 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
 ///
 /// # Errors
 ///
-/// When it is no event, or breaks a rule of [`crate::protocol`].
+/// When it is not an event, or breaks a rule of [`crate::protocol`].
 pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation> {
     at_most("the length of a packet", bytes.len(), MAX_PACKET)?;
     let packet = wire::EventPacket::decode(bytes).map_err(undecodable)?;
-    let told = packet.told.ok_or(Violation::Nonsense("an event without content"))?;
+    let told = packet.body.ok_or(Violation::Nonsense("an event without content"))?;
     match told {
-        wire::Told::Attached(process) => decode_process(process, file),
-        wire::Told::Mapping(mapping) => decode_mapping(mapping, file),
-        wire::Told::PerfMap(process) => {
+        wire::EventBody::Attached(process) => decode_process(process, file),
+        wire::EventBody::Mapping(mapping) => decode_mapping(mapping, file),
+        wire::EventBody::PerfMap(process) => {
             let file =
                 readable("a perf map", file)?.ok_or(Violation::File { what: "a perf map", problem: "is missing" })?;
             Ok(Event::PerfMap { process: ProcessId(process), file })
         }
         _ if file.is_some() => Err(Violation::File { what: "another event", problem: "is not expected" }),
-        wire::Told::Ready(rights) => decode_rights(rights),
-        wire::Told::Batch(batch) => decode_batch(batch),
-        wire::Told::Status(status) => decode_status(status),
-        wire::Told::Problem(problem) => decode_problem(problem),
-        wire::Told::Detached(detached) => decode_detached(detached),
-        wire::Told::CommandEnded(ended) => Ok(Event::CommandEnded { target: TargetId(ended.target), code: ended.code }),
+        wire::EventBody::Ready(rights) => decode_rights(rights),
+        wire::EventBody::Batch(batch) => decode_batch(batch).map(Event::Batch),
+        wire::EventBody::Status(status) => decode_status(status).map(Event::Status),
+        wire::EventBody::Problem(problem) => decode_problem(problem),
+        wire::EventBody::Detached(detached) => decode_detached(detached),
+        wire::EventBody::CommandEnded(ended) => {
+            Ok(Event::CommandEnded { target: TargetId(ended.target), code: ended.code })
+        }
     }
 }
 
@@ -171,218 +171,23 @@ fn decode_mapping(mapping: wire::Mapping, file: Option<File>) -> Result<Event, V
     }))
 }
 
-fn decode_batch(batch: wire::Batch) -> Result<Event, Violation> {
-    let threads = batch.thread_ids.len();
-    same(
-        "threads",
-        threads,
-        [batch.thread_namespace_ids.len(), batch.thread_names.len(), batch.thread_pointers.len()],
-    )?;
-    let locations = batch.location_addresses.len();
-    same("locations", locations, [batch.location_mappings.len()])?;
-    let stacks = batch.stack_trusts.len();
-    same("stacks", stacks, [batch.stack_lengths.len()])?;
-    let samples = batch.sample_threads.len();
-    same(
-        "samples",
-        samples,
-        [
-            batch.sample_stacks.len(),
-            batch.sample_times.len(),
-            batch.sample_weights.len(),
-            batch.sample_observations.len(),
-            batch.sample_blocked.len(),
-        ],
-    )?;
-    if batch.period_nano == 0 || batch.period_nano > MAX_WEIGHT {
-        return Err(Violation::Nonsense("a period of nothing or more than a day"));
-    }
-    for name in &batch.thread_names {
-        at_most("the length of a thread's name", name.len(), MAX_THREAD_NAME)?;
-    }
-    let mut decoded = Batch {
-        process: ProcessId(batch.process),
-        period_nano: batch.period_nano,
-        mode: mode(batch.cpu),
-        ..Batch::default()
-    };
-    let columns = SampleColumns {
-        threads: batch.sample_threads,
-        stacks: batch.sample_stacks,
-        times: batch.sample_times,
-        weights: batch.sample_weights,
-        observations: batch.sample_observations,
-        blocked: batch.sample_blocked,
-    };
-    let rest = batch.thread_ids.iter().zip(&batch.thread_namespace_ids).zip(&batch.thread_pointers);
-    for (name, ((id, namespace_id), pointer)) in batch.thread_names.into_iter().zip(rest) {
-        decoded.threads.push(Thread { id: *id, namespace_id: *namespace_id, name, pointer: *pointer });
-    }
-    for (mapping, address) in batch.location_mappings.iter().zip(&batch.location_addresses) {
-        decoded.locations.push(Location { mapping: mapping.checked_sub(1), address: *address });
-    }
-    let mut left = batch.stack_locations.as_slice();
-    for (trust, length) in batch.stack_trusts.iter().zip(&batch.stack_lengths) {
-        at_most("the length of a stack", *length as usize, MAX_STACK)?;
-        let Some((stack, behind)) = left.split_at_checked(*length as usize) else {
-            return Err(Violation::Nonsense("stacks that are longer than their locations"));
-        };
-        left = behind;
-        for location in stack {
-            points("a stack's location", *location, locations)?;
-        }
-        let trust = match trust {
-            0 => Trust::Complete,
-            1 => Trust::Truncated,
-            2 => Trust::Guessed,
-            _ => return Err(Violation::Nonsense("an unknown trust")),
-        };
-        decoded.stacks.push(Stack { trust, locations: stack.to_vec() });
-    }
-    if !left.is_empty() {
-        return Err(Violation::Nonsense("locations that belong to no stack"));
-    }
-    decode_samples(&columns, &mut decoded)?;
-    Ok(Event::Batch(decoded))
-}
-
-/// The samples' columns, all of one length.
-struct SampleColumns {
-    threads: Vec<u32>,
-    stacks: Vec<u32>,
-    times: Vec<i64>,
-    weights: Vec<u64>,
-    observations: Vec<u32>,
-    blocked: Vec<bool>,
-}
-
-fn decode_samples(columns: &SampleColumns, decoded: &mut Batch) -> Result<(), Violation> {
-    let mut time = 0u64;
-    let mut last = vec![0; decoded.threads.len()];
-    for place in 0..columns.threads.len() {
-        let (thread, stack) = (columns.threads[place], columns.stacks[place]);
-        points("a sample's thread", thread, decoded.threads.len())?;
-        points("a sample's stack", stack, decoded.stacks.len())?;
-        time = time.wrapping_add_signed(columns.times[place]);
-        if i64::try_from(time).is_err() {
-            return Err(Violation::Nonsense("a sample from after the year 2262"));
-        }
-        if std::mem::replace(&mut last[thread as usize], time) > time {
-            return Err(Violation::Nonsense("samples of a thread that are not in order"));
-        }
-        if columns.weights[place] > MAX_WEIGHT {
-            return Err(Violation::Nonsense("a sample that stands for more than a day"));
-        }
-        decoded.samples.push(Sample {
-            thread,
-            stack,
-            time_unix_nano: time,
-            weight_nano: columns.weights[place],
-            observations: columns.observations[place],
-            blocked: columns.blocked[place],
-        });
-    }
-    Ok(())
-}
-
-fn decode_status(status: wire::Status) -> Result<Event, Violation> {
-    let counters: [u64; 18] =
-        status.counters.try_into().map_err(|_| Violation::Nonsense("a status without its 18 counters"))?;
-    let stop_lengths: [u64; 24] =
-        status.stop_lengths.try_into().map_err(|_| Violation::Nonsense("a status without its 24 stop lengths"))?;
-    if !(0.0..=100_000.0).contains(&status.rate_hertz) {
-        return Err(Violation::Nonsense("a rate that is none"));
-    }
-    let [
-        threads,
-        ticks,
-        missed_ticks,
-        lowered_ticks,
-        observations,
-        complete,
-        truncated,
-        guessed,
-        stops,
-        refused_stops,
-        stopped_nano,
-        longest_stop_nano,
-        sampler_cpu_nano,
-        lost_observations,
-        rung,
-        lost_samples,
-        not_sampled_nano,
-        cut_calls,
-    ] = counters;
-    let rung = match rung {
-        0 => Rung::None,
-        1 => Rung::User,
-        2 => Rung::Kernel,
-        3 => Rung::Processors,
-        _ => return Err(Violation::Nonsense("a rung that is none")),
-    };
-    Ok(Event::Status(Status {
-        process: ProcessId(status.process),
-        threads,
-        rate_hertz: status.rate_hertz,
-        ticks,
-        missed_ticks,
-        lowered_ticks,
-        observations,
-        complete,
-        truncated,
-        guessed,
-        stops,
-        refused_stops,
-        stopped_nano,
-        stop_lengths,
-        longest_stop_nano,
-        sampler_cpu_nano,
-        lost_observations,
-        rung,
-        lost_samples,
-        not_sampled_nano,
-        cut_calls,
-    }))
-}
-
 fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {
     at_most("the length of a message", problem.message.len(), MAX_MESSAGE)?;
-    let kind = match problem.kind {
-        0 => ProblemKind::Missing,
-        1 => ProblemKind::Permission,
-        2 => ProblemKind::Traced,
-        3 => ProblemKind::Architecture,
-        4 => ProblemKind::Zombie,
-        5 => ProblemKind::Stopped,
-        6 => ProblemKind::Frozen,
-        7 => ProblemKind::Malformed,
-        8 => ProblemKind::Command,
-        9 => ProblemKind::TooMany,
-        10 => ProblemKind::Internal,
-        11 => ProblemKind::Events,
-        12 => ProblemKind::CutCall,
-        13 => ProblemKind::Lack,
-        _ => return Err(Violation::Nonsense("an unknown kind of problem")),
-    };
+    let kind = ProblemKind::from_number(problem.kind).ok_or(Violation::Nonsense("an unknown kind of problem"))?;
     Ok(Event::Problem(Problem { target: TargetId(problem.target), pid: problem.pid, kind, message: problem.message }))
 }
 
 fn decode_detached(detached: wire::Detached) -> Result<Event, Violation> {
-    let why = match detached.why {
-        0 => Detached::Exited,
-        1 => Detached::Executed,
-        2 => Detached::Asked,
-        3 => Detached::Failed,
-        _ => return Err(Violation::Nonsense("an unknown reason for letting go")),
-    };
+    let why = Detached::from_number(detached.why).ok_or(Violation::Nonsense("an unknown reason for letting go"))?;
     Ok(Event::Detached { process: ProcessId(detached.process), why })
 }
 
-fn mode(cpu: bool) -> Mode {
+pub(super) fn mode(cpu: bool) -> Mode {
     if cpu { Mode::Cpu } else { Mode::Wall }
 }
 
-/// A regular file that was opened for reading only: whoever reads it never waits, and can do no harm through it.
+/// Checks that a file is a regular file that is open for reading only, so that reading it cannot block and nothing can
+/// be written through it.
 fn readable(what: &'static str, file: Option<File>) -> Result<Option<File>, Violation> {
     if let Some(file) = &file {
         if kind(file)? != SFlag::S_IFREG {
@@ -407,25 +212,13 @@ fn undecodable(error: prost::DecodeError) -> Violation {
     Violation::Undecodable(error.to_string())
 }
 
-fn at_most(what: &'static str, value: usize, limit: usize) -> Result<(), Violation> {
+pub(super) fn at_most(what: &'static str, value: usize, limit: usize) -> Result<(), Violation> {
     if value > limit { Err(Violation::TooMuch { what, value: value as u64, limit: limit as u64 }) } else { Ok(()) }
 }
 
-fn points(what: &'static str, index: u32, count: usize) -> Result<(), Violation> {
+pub(super) fn points(what: &'static str, index: u32, count: usize) -> Result<(), Violation> {
     if index as usize >= count {
         return Err(Violation::Dangling { what, index: u64::from(index), count: count as u64 });
     }
     Ok(())
-}
-
-fn same<const N: usize>(what: &'static str, count: usize, columns: [usize; N]) -> Result<(), Violation> {
-    match columns.iter().find(|column| **column != count) {
-        None => Ok(()),
-        Some(_) => Err(Violation::Nonsense(match what {
-            "threads" => "threads whose columns differ in length",
-            "locations" => "locations whose columns differ in length",
-            "stacks" => "stacks whose columns differ in length",
-            _ => "samples whose columns differ in length",
-        })),
-    }
 }

@@ -1,20 +1,24 @@
 //! How commands and events travel: protobuf messages over a pair of packet sockets, with files beside them.
 //!
-//! The laws:
+//! The rules:
 //!
-//! * A packet has at most [`MAX_PACKET`] bytes and at most one file. What is longer is split into packets that each
-//!   make sense alone ([`split()`]); nothing has to be put together again, so nothing can be held back half.
-//! * The owner believes nothing. The sampler reads files and memory that targets made, and may have been taken over by
-//!   one: [`decode_event`] checks each packet for itself (lengths, counts, indices, kinds of files), [`Checker`] what
-//!   it says against what was said before. A packet that breaks a rule ends the sampler.
-//! * An honest sampler breaks no rule, whatever its targets do: what is too long is cut when it is encoded.
-//! * Both sides are the same executable, so there is one version of this.
+//! * A packet has at most [`MAX_PACKET`] bytes and at most one file. Longer batches are split into packets that are
+//!   each complete ([`split()`]), so the owner never has to keep a part of a message until the rest arrives.
+//! * The owner trusts no packet. The sampler reads files and memory that targets wrote, and a target may have taken it
+//!   over. [`decode_event`] checks each packet by itself (lengths, counts, indices, kinds of files), [`Checker`] checks
+//!   it against the packets before. If a packet breaks a rule, the sampler process is ended.
+//! * A sampler that works breaks no rule, whatever its targets do: texts that are too long are cut when they are
+//!   encoded.
+//! * Both sides are the same executable, so the protocol needs no versions.
 
+mod batch;
 mod check;
 mod decode;
 mod encode;
+mod numbers;
 pub mod socket;
 mod split;
+mod status;
 mod wire;
 
 pub use check::Checker;
@@ -34,10 +38,10 @@ pub const MAX_MESSAGE: usize = 4096;
 /// The longest thread name: the kernel has 16 bytes with a closing zero, and a byte that is not UTF-8 becomes three.
 pub const MAX_THREAD_NAME: usize = 48;
 
-/// A process's arguments, all together, in bytes.
+/// The largest size of a process's arguments, all together, in bytes.
 pub const MAX_ARGUMENTS: usize = 4096;
 
-/// A process's arguments by number: each takes one byte of `cmdline` at least.
+/// The largest number of a process's arguments: in `cmdline` each takes at least one byte.
 pub const MAX_ARGUMENT_COUNT: usize = 4096;
 
 /// The variables of a process's environment that were asked for, all together with their names, in bytes.
@@ -55,7 +59,7 @@ pub const MAX_MAPPINGS: u32 = 1 << 16;
 /// The longest stack in one packet: 2048 locations of at most 22 bytes are 44 KiB, so one always fits.
 pub const MAX_STACK: usize = 2048;
 
-/// The largest weight and span of time that is believed, in nanoseconds: a day.
+/// The largest weight and period that is accepted, in nanoseconds: a day.
 pub const MAX_WEIGHT: u64 = 86_400_000_000_000;
 
 /// The most processes that are attached at the same time, of all targets.
@@ -64,10 +68,10 @@ pub const MAX_PROCESSES: usize = 4096;
 /// The rule that a packet breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// It is no message of the protocol.
+    /// It is not a message of the protocol.
     #[error("a packet that cannot be decoded: {0}")]
     Undecodable(String),
-    /// Something in it is longer, or is more, than allowed.
+    /// Something in it is longer or larger than allowed.
     #[error("{what} is {value}, more than {limit}")]
     TooMuch {
         /// What.
@@ -77,7 +81,7 @@ pub enum Violation {
         /// The most.
         limit: u64,
     },
-    /// It refers to something that is not there.
+    /// An index in it is out of range.
     #[error("{what} refers to {index}, and there are {count}")]
     Dangling {
         /// What.
@@ -87,7 +91,7 @@ pub enum Violation {
         /// How many there are.
         count: u64,
     },
-    /// Something in it makes no sense.
+    /// A value in it is malformed or contradicts another.
     #[error("{0}")]
     Nonsense(&'static str),
     /// The file is of the wrong kind, missing, or not expected.
@@ -98,10 +102,10 @@ pub enum Violation {
         /// What is wrong.
         problem: &'static str,
     },
-    /// It speaks about a process that is not attached.
+    /// It is about a process that is not attached.
     #[error("process {0} is not attached")]
     UnknownProcess(u64),
-    /// It speaks about a target that was never named.
+    /// It is about a target that was never watched.
     #[error("target {0} was never watched")]
     UnknownTarget(u32),
 }

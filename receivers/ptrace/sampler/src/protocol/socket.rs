@@ -26,7 +26,7 @@ pub enum Received {
         bytes: Vec<u8>,
         /// The file that came with it.
         file: Option<File>,
-        /// A file came with it, and this process may not open any more.
+        /// A file came with it that was lost, since this process has reached its limit of open files.
         lost_file: bool,
     },
     /// The other side is gone.
@@ -39,7 +39,7 @@ pub enum Received {
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
 }
@@ -48,7 +48,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, i64::from(time.subsec_micros())))?;
@@ -59,7 +59,7 @@ pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// `WouldBlock` if there is no room, `EPIPE` if the other side is gone, and what else the kernel says.
+/// `WouldBlock` if there is no room, `EPIPE` if the other side is gone, and the other errors of the system call.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     send_with(socket, bytes, file, MsgFlags::empty())
 }
@@ -96,10 +96,11 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>,
 ///
 /// # Errors
 ///
-/// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and what the kernel says.
+/// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and the errors of the system call.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = vec![0; MAX_PACKET];
-    // Room for as many descriptors as a packet can have: what is installed has to be seen, to be closed.
+    // Room for as many descriptors as a packet can have: descriptors that arrive have to be seen here so that they can
+    // be closed.
     let mut control = nix::cmsg_space!([RawFd; MOST_FILES]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
@@ -112,7 +113,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut files = Vec::new();
     let (length, flags) = (message.bytes, message.flags);
     let lost_file = flags.contains(MsgFlags::MSG_CTRUNC);
-    // With all that room, the only thing that cuts them off is this process's limit on open files.
+    // With room for all of them, only this process's limit of open files can have cut them off.
     if !lost_file {
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = part {

@@ -1,10 +1,10 @@
-//! Cuts a batch into batches that each fit into a packet and make sense alone.
+//! Splits a batch into batches that fit into one packet each and refer to nothing outside of it.
 
 use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
 use crate::message::{Batch, Sample, Stack, Trust};
 
-/// What a packet may hold of a batch: the rest is for what is there once (tags, lengths, the numbers of the batch
-/// itself).
+/// How many bytes a packet may have for the tables of a batch. The rest is for what a batch has once: tags, lengths,
+/// and its own numbers.
 const BUDGET: usize = MAX_PACKET - 512;
 
 /// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with tag and length.
@@ -16,18 +16,18 @@ const LOCATION: usize = 15;
 /// The most bytes of a stack without its locations: 1 for its trust, 2 for its length.
 const STACK: usize = 3;
 
-/// The most bytes of a location's place: at most 65,536 fit into a packet.
+/// The most bytes of an index of a location in a stack: at most 65,536 locations fit into a packet.
 const PLACE: usize = 3;
 
 /// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5,
 /// blocked 1.
 const SAMPLE: usize = 29;
 
-// The longest stack, with its thread and sample, fits.
+// The longest stack fits into an empty packet together with its thread and sample.
 const _: () = assert!(MAX_STACK * (LOCATION + PLACE) + STACK + THREAD + SAMPLE <= BUDGET);
 
-/// Cuts a batch. All samples are in the parts, in their order; a stack of more than [`MAX_STACK`] locations loses those
-/// farthest from the leaf and is truncated. What points nowhere is left out.
+/// Splits a batch. The parts have all samples in their order. A stack of more than [`MAX_STACK`] locations loses those
+/// farthest from the leaf and is truncated. Samples and locations with an index out of range are left out.
 pub fn split(batch: &Batch) -> Vec<Batch> {
     let mut parts = Vec::new();
     let mut part = Part::new(batch);
@@ -47,7 +47,7 @@ struct Part<'a> {
     whole: &'a Batch,
     part: Batch,
     bytes: usize,
-    /// Where something of the whole is in the part: its place and 1, or 0.
+    /// For each thread, location and stack of the whole batch: its index in this part plus 1, or 0 if it is not in it.
     threads: Vec<u32>,
     locations: Vec<u32>,
     stacks: Vec<u32>,
@@ -57,7 +57,7 @@ impl<'a> Part<'a> {
     fn new(whole: &'a Batch) -> Self {
         Self {
             whole,
-            part: empty(whole),
+            part: whole.emptied(),
             bytes: 0,
             threads: vec![0; whole.threads.len()],
             locations: vec![0; whole.locations.len()],
@@ -78,7 +78,8 @@ impl<'a> Part<'a> {
             bytes += THREAD;
         }
         if self.stacks[stack] == 0 {
-            // As if each location were new: a packet may end early, but never too late.
+            // Counted as if every location were new: so a packet may be closed earlier than necessary, but never too
+            // late.
             bytes += STACK + length * (LOCATION + PLACE);
         }
         if self.bytes + bytes > BUDGET {
@@ -103,9 +104,7 @@ impl<'a> Part<'a> {
         let mut locations = Vec::with_capacity(length);
         for location in &stack.locations[..length] {
             let place = *location as usize;
-            let Some(whole) = self.whole.locations.get(place) else {
-                continue;
-            };
+            let Some(whole) = self.whole.locations.get(place) else { continue };
             if self.locations[place] == 0 {
                 self.part.locations.push(*whole);
                 self.locations[place] = count(self.part.locations.len());
@@ -120,9 +119,9 @@ impl<'a> Part<'a> {
         self.part.stacks.push(Stack { trust, locations });
     }
 
-    /// The part, if there is something in it; and a new one.
+    /// Takes the part, if it has samples, and begins a new one.
     fn finish(&mut self) -> Option<Batch> {
-        let next = empty(self.whole);
+        let next = self.whole.emptied();
         self.bytes = 0;
         for table in [&mut self.threads, &mut self.locations, &mut self.stacks] {
             table.fill(0);
@@ -130,10 +129,6 @@ impl<'a> Part<'a> {
         let part = std::mem::replace(&mut self.part, next);
         (!part.samples.is_empty()).then_some(part)
     }
-}
-
-fn empty(whole: &Batch) -> Batch {
-    Batch { process: whole.process, period_nano: whole.period_nano, mode: whole.mode, ..Batch::default() }
 }
 
 /// A number of entries, which fit into a packet and so into 32 bits.

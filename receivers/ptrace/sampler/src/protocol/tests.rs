@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::socket::{Received, pair, receive, send};
 use super::*;
 use crate::message::{
-    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Rung,
+    Batch, Command, Detached, Event, Level, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
     Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
 
@@ -95,7 +95,7 @@ fn events() {
     (status.observations, status.complete, status.truncated, status.guessed) = (6, 7, 8, 9);
     (status.stops, status.refused_stops, status.stopped_nano, status.longest_stop_nano) = (10, 11, 12, 13);
     (status.sampler_cpu_nano, status.lost_observations) = (14, 15);
-    (status.rung, status.lost_samples, status.not_sampled_nano, status.cut_calls) = (Rung::User, 17, 18, 19);
+    (status.level, status.lost_samples, status.not_sampled_nano, status.cut_calls) = (Level::User, 17, 18, 19);
     status.stop_lengths[0] = 16;
     status.stop_lengths[23] = u64::MAX;
     same(Event::Status(status));

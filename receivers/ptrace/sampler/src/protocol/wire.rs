@@ -1,15 +1,15 @@
-//! The messages as they travel. Tables are columns: what belongs together has the same place in each.
+//! The messages in protobuf. A table is a set of columns of equal length; one row has the same index in each.
 
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CommandPacket {
-    #[prost(oneof = "Said", tags = "1, 2, 3, 4")]
-    pub(super) said: Option<Said>,
+    #[prost(oneof = "CommandBody", tags = "1, 2, 3, 4")]
+    pub(super) body: Option<CommandBody>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Said {
+pub(super) enum CommandBody {
     #[prost(message, tag = "1")]
     Watch(Target),
     #[prost(uint32, tag = "2")]
@@ -80,13 +80,13 @@ pub(super) struct Words {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EventPacket {
-    #[prost(oneof = "Told", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub(super) told: Option<Told>,
+    #[prost(oneof = "EventBody", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub(super) body: Option<EventBody>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
-pub(super) enum Told {
+pub(super) enum EventBody {
     #[prost(message, tag = "1")]
     Ready(Rights),
     #[prost(message, tag = "2")]
@@ -193,7 +193,7 @@ pub(super) struct Batch {
     pub(super) thread_names: Vec<String>,
     #[prost(uint64, repeated, tag = "7")]
     pub(super) thread_pointers: Vec<u64>,
-    /// 0 for none, else the index and 1.
+    /// 0 for no mapping, else its index plus 1.
     #[prost(uint32, repeated, tag = "8")]
     pub(super) location_mappings: Vec<u32>,
     #[prost(uint64, repeated, tag = "9")]
@@ -202,14 +202,14 @@ pub(super) struct Batch {
     pub(super) stack_trusts: Vec<u32>,
     #[prost(uint32, repeated, tag = "11")]
     pub(super) stack_lengths: Vec<u32>,
-    /// The locations of all stacks, one behind the other.
+    /// The locations of all stacks, concatenated.
     #[prost(uint32, repeated, tag = "12")]
     pub(super) stack_locations: Vec<u32>,
     #[prost(uint32, repeated, tag = "13")]
     pub(super) sample_threads: Vec<u32>,
     #[prost(uint32, repeated, tag = "14")]
     pub(super) sample_stacks: Vec<u32>,
-    /// Relative to the sample before.
+    /// Each relative to the sample before.
     #[prost(sint64, repeated, tag = "15")]
     pub(super) sample_times: Vec<i64>,
     #[prost(uint64, repeated, tag = "16")]
@@ -226,11 +226,13 @@ pub(super) struct Status {
     pub(super) process: u64,
     #[prost(double, tag = "2")]
     pub(super) rate_hertz: f64,
-    /// In the order of [`crate::message::Status`], without the stop lengths.
+    /// In the order of the list in `status.rs`.
     #[prost(uint64, repeated, tag = "3")]
     pub(super) counters: Vec<u64>,
     #[prost(uint64, repeated, tag = "4")]
     pub(super) stop_lengths: Vec<u64>,
+    #[prost(uint32, tag = "5")]
+    pub(super) level: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

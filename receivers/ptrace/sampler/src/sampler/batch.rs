@@ -15,7 +15,15 @@ pub(super) struct Builder {
     batch: Batch,
     locations: Map<Location>,
     stacks: Map<Stack>,
+    /// The number of this batch among those of the process, from 1.
     number: u64,
+}
+
+/// A thread, stack or sample of one batch of a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchEntry {
+    batch: u64,
+    index: u32,
 }
 
 impl Builder {
@@ -28,9 +36,14 @@ impl Builder {
         }
     }
 
-    /// The number of this batch among those of the process, from 1. An index into one batch means nothing in the next.
-    pub(super) fn number(&self) -> u64 {
-        self.number
+    /// Names an entry of this batch by its index.
+    pub(super) fn entry(&self, index: u32) -> BatchEntry {
+        BatchEntry { batch: self.number, index }
+    }
+
+    /// The index of an entry; `None` if it is of a batch that was taken.
+    pub(super) fn present(&self, entry: Option<BatchEntry>) -> Option<u32> {
+        entry.filter(|entry| entry.batch == self.number).map(|entry| entry.index)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -46,7 +59,7 @@ impl Builder {
         index(self.batch.threads.len() - 1)
     }
 
-    /// A thread that was added before, so that it can be corrected.
+    /// A thread of this batch, to correct what is said of it.
     pub(super) fn thread(&mut self, index: u32) -> Option<&mut Thread> {
         self.batch.threads.get_mut(index as usize)
     }
@@ -114,14 +127,9 @@ impl Builder {
         self.locations.clear();
         self.stacks.clear();
         self.number += 1;
-        // A sample that stands for no time says nothing.
+        // Samples without weight are dropped: they stand for no time.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);
-        let next = Batch {
-            process: self.batch.process,
-            period_nano: self.batch.period_nano,
-            mode: self.batch.mode,
-            ..Batch::default()
-        };
+        let next = self.batch.emptied();
         std::mem::replace(&mut self.batch, next)
     }
 }
@@ -148,12 +156,14 @@ mod tests {
         let sample = builder.add_sample(Sample { weight_nano: 10, observations: 1, ..Sample::default() });
         builder.extend(sample);
         builder.weigh(sample, 7, 30);
+        let entry = builder.entry(7);
+        assert_eq!(builder.present(Some(entry)), Some(7));
         let batch = builder.take();
         assert_eq!((batch.locations.len(), batch.stacks.len()), (2, 3));
         assert_eq!(batch.samples[0].weight_nano, 30);
         assert_eq!(batch.samples[0].observations, 2);
         assert!(builder.is_empty());
-        assert_eq!(builder.number(), 2);
+        assert_eq!(builder.present(Some(entry)), None);
         assert_eq!(builder.add_stack(Trust::Complete, &[location(2)]), 0);
         assert_eq!(builder.take().process, ProcessId(3));
     }

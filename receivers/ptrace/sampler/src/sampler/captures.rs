@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::active::{Active, Found, SampleRef};
+use super::active::{Active, Found};
+use super::batch::BatchEntry;
 use super::cut::is_cut;
-use super::look::StackUnwinder;
 use super::pending_stops::PendingStop;
+use super::stack_unwinder::StackUnwinder;
 use crate::arch::{self, RawRegisters};
 use crate::message::{Location, ProcessId, Trust};
 use crate::perf::record::{CpuMode, OnCpuSample, User};
@@ -19,10 +20,10 @@ use crate::unwind::{Outcome, Registers, StackMemory};
 /// stopped meanwhile.
 pub(super) const MOST_CAPTURED: usize = 64;
 
-/// How many stacks may wait for the maps to be read again. The samples of further ones stay as they are.
+/// How many stacks may wait for the maps to be read again. Beyond that samples keep the part that could be unwound.
 const MOST_UNKNOWN: usize = 32;
 
-/// What was taken from a thread that was stopped, or that the kernel sampled.
+/// Registers and stack of a thread, taken by a stop or by a perf event.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) process: ProcessId,
@@ -47,7 +48,7 @@ pub(super) struct Captured {
 enum CapturedStack {
     /// A copy that is to be unwound.
     Copied(StackPieces),
-    /// It was unwound at once.
+    /// It was unwound while the thread was stopped.
     Unwound(Outcome, Vec<Location>),
 }
 
@@ -58,7 +59,7 @@ enum CapturedStack {
 #[derive(Debug)]
 pub(super) struct Unknown {
     process: ProcessId,
-    sample: SampleRef,
+    sample: BatchEntry,
     trust: Trust,
     registers: Registers,
     kernel: Vec<Location>,
@@ -73,7 +74,7 @@ pub(super) struct Captures {
     spare: Vec<StackPieces>,
 }
 
-/// What came of taking registers and stack from a stopped thread.
+/// The result of taking registers and stack from a stopped thread.
 pub(super) enum Taken {
     /// Its stack is known, or waits to be unwound.
     Stack,
@@ -125,14 +126,14 @@ impl Captures {
         let before = std::mem::replace(&mut process.threads[index].short_call, short.map(|short| short.mark));
         if let Some(short) = short
             && before != Some(short.mark)
-            && is_cut(&process.files, thread, &short)
+            && is_cut(&process.attached.files, thread, &short)
         {
             process.count_cut(index, short.name, at);
         }
         // The result of some system calls tells that the thread was waiting in them.
         let blocked = stop.blocked || arch::is_interrupted_wait(raw);
         if let Some(asked) = stop.asked.filter(|_| !blocked)
-            && let Ok(sched) = process.threads[index].files.schedstat(process.files.task())
+            && let Ok(sched) = process.threads[index].files.schedstat(process.attached.files.task())
             && asked.was_queued(sched, at)
         {
             // The thread was waiting for a processor when it was asked to stop, so this is not a sample of running.
@@ -143,9 +144,9 @@ impl Captures {
         let sp = arch::stack_pointer(raw);
         let mut pieces = self.spare.pop().unwrap_or_default();
         let size = if state.stopped_sp.is_none() { state.copy_size.at_first() } else { state.copy_size.bytes() };
-        if !pieces.copy(&process.files, sp, size) {
-            process.may_be_gone = true;
-            if process.files.alive() != Life::Same {
+        if !pieces.copy(&process.attached.files, sp, size) {
+            process.concern.may_be_gone();
+            if process.attached.files.alive() != Life::Same {
                 // It stopped at the first instruction of another program, whose mappings are not known here.
                 self.spare.push(pieces);
                 return None;
@@ -154,7 +155,7 @@ impl Captures {
         let registers = arch::registers(raw);
         let stack = if state.is_scattered(sp) {
             let mut locations = Vec::new();
-            let files = std::sync::Arc::clone(&process.files);
+            let files = std::sync::Arc::clone(&process.attached.files);
             let mut memory = pieces.live(&files, None);
             let outcome = unwinder.unwind(process, &registers, &mut memory, &mut locations);
             self.spare.push(pieces);
@@ -165,12 +166,12 @@ impl Captures {
         process.threads[index].pointer = arch::thread_pointer(raw);
         process.threads[index].stopped_sp = Some(sp);
         Some(Captured {
-            process: process.id,
+            process: process.attached.id,
             thread,
             registers,
             kernel: Vec::new(),
             at,
-            space_generation: process.space_generation,
+            space_generation: process.attached.space_generation,
             in_call: arch::is_in_call(raw),
             blocked,
             stopped: true,
@@ -242,13 +243,13 @@ impl Captures {
         };
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
-        if unknown && captured.space_generation == process.space_generation {
-            process.want_reload();
+        if unknown && captured.space_generation == process.attached.space_generation {
+            process.attached.reload.want();
         }
         let mut sample = None;
         if let Some(index) = index {
             // The stack that was found while the thread was blocked was unwound with fewer registers.
-            process.threads[index].blocked.valid = false;
+            process.threads[index].blocked.unwound = None;
             let found = Found { trust: outcome.trust, locations, at: captured.at };
             sample = if captured.blocked {
                 process.account_met_blocked(index, found)
@@ -260,7 +261,7 @@ impl Captures {
             (Some(sample), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
                 let Captured { registers, kernel, .. } = captured;
                 self.unknown.push(Unknown {
-                    process: process.id,
+                    process: process.attached.id,
                     sample,
                     trust: outcome.trust,
                     registers,
@@ -298,7 +299,7 @@ impl Captures {
 
     /// Counts the samples whose stacks ended in unknown code as they are, because their batch is sent now.
     pub(super) fn settle_unknown(&mut self, process: &mut Active) {
-        for unknown in self.take_unknown(process.id) {
+        for unknown in self.take_unknown(process.attached.id) {
             process.observed(unknown.trust);
             self.spare.push(unknown.pieces);
         }

@@ -1,4 +1,4 @@
-//! What the events of a process cover: each thread by itself, all of its control group, or all of the machine.
+//! Decides what the events of a process cover: each thread by itself, all of its control group, or all of the machine.
 //!
 //! An event of a thread costs it 2.5 microseconds at each switch to another thread. An event of a processor costs 0.06
 //! to 0.08, and samples new threads from their first moment on, but it also takes samples of all other processes that
@@ -186,7 +186,7 @@ mod tests {
             (threads, None, true, ALL, &[machine], &[machine], machine),
             (threads, None, true, without(machine), &[group, machine], &[], threads),
             (group, None, false, without(group), &[group], &[], threads),
-            // The second review of a command whose group's events do not open.
+            // The second decision for a command whose group's events cannot be opened.
             (machine, Some(busy), false, ALL, &[machine], &[group, machine], machine),
         ] {
             let mut tried = Vec::new();

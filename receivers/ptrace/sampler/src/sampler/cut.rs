@@ -1,4 +1,4 @@
-//! Whether a stop ended a system call early, or the call had moved all the data that there was.
+//! Tells whether a stop ended a system call early, or whether the call had moved all the data that there was.
 
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, SFlag, fstatat, major};
@@ -10,7 +10,7 @@ use crate::process_files::ProcessFiles;
 /// The major number of `/dev/zero`, `/dev/urandom` and their like (Linux, `Documentation/admin-guide/devices.txt`).
 const MEMORY_DEVICES: u64 = 1;
 
-/// Whether a stop cut the short call of a stopped thread. If that cannot be told, it is taken to have been cut.
+/// Whether a stop ended the call of a stopped thread early. If that cannot be told, it is assumed.
 ///
 /// A read from a pipe, a socket or a terminal returns what is there, and one at the end of a file what is left: those
 /// are not cut. Neither is a call on a descriptor that never waits, which returns early by itself.

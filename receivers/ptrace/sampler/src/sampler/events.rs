@@ -11,11 +11,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::active::Active;
 use super::captures::{Captures, MOST_CAPTURED};
-use super::coverage::Coverage;
+use super::ledger::Next;
 use super::processors::{Machine, Processors};
 use super::run::Engine;
-use super::thread_event::{DutyCycle, ThreadEvent};
-use crate::message::{ProblemKind, Rung, Stops};
+use super::states::{Concern, Watch};
+use super::thread_event::ThreadEvent;
+use crate::message::{Level, ProblemKind, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
@@ -25,28 +26,12 @@ use crate::threads::is_for_an_event;
 /// usual rate in which the sampler gets no processor; later ones are smaller, since all together take locked memory.
 const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 << 10)];
 
-/// A thread that did not run for this many seconds loses its event.
-const IDLE: u64 = 2;
-
-/// How running threads are sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watch {
-    /// Not known yet.
-    Undecided,
-    /// By events.
-    Events(Rung),
-    /// By stopping threads, as far as the settings allow.
-    Stops,
-    /// Not at all: only the amount of their time is known.
-    Not,
-}
-
 /// Where the kernel does not permit everything, it is asked again after this time, in case the right was given
 /// meanwhile.
 pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
-/// The best rung that could be opened, and why each better one could not.
-type Answer = (Rung, Vec<(Rung, Errno)>);
+/// The best level that could be opened, and why each better one could not.
+type Answer = (Level, Vec<(Level, Errno)>);
 
 /// The time between samples in nanoseconds: before the first one, and on average between the others.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +45,7 @@ struct Periods {
 pub(super) struct Events {
     pub(super) opener: Box<dyn Opener>,
     epoll: Epoll,
-    /// How many threads have an event. Those that were closed since the last tick still count.
+    /// How many threads have an event, counting events that were closed since the last tick.
     open: usize,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
@@ -98,7 +83,7 @@ impl Events {
         &mut self,
         thread: u32,
         periods: Periods,
-        from: Rung,
+        from: Level,
         switches: u64,
     ) -> Result<(ThreadEvent, Answer), Failure> {
         let Some(&(_, bytes)) = RINGS.iter().find(|(most, _)| self.open < *most) else {
@@ -119,31 +104,30 @@ impl Events {
         self.epoll.add(&opened.event, interest).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
         self.open += 1;
         let event = ThreadEvent::new(opened.event, ring, periods.first, periods.others, switches);
-        Ok((event, (opened.rung, opened.refused)))
+        Ok((event, (opened.level, opened.refused)))
     }
 }
 
 impl Engine<'_> {
-    /// Finds out how running threads of a process are sampled, and asks again from time to time whether more is
-    /// permitted.
+    /// Decides how running threads of a process are sampled, and asks the kernel again from time to time whether it
+    /// permits more.
     pub(super) fn decide(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
-        let best = matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors));
-        if best || now < process.asked_again {
+        if process.watch.level() >= Level::Kernel || now < process.asked_again {
             return;
         }
-        if process.settings.stops == Stops::Always {
+        if process.attached.settings.stops == Stops::Always {
             process.watch = Watch::Stops;
             return;
         }
-        // If no thread could be asked about, the next tick tries again.
+        // If all threads have ended, the next tick tries again.
         let Some(answer) = self.ask_for_events(index) else { return };
         let process = &mut self.processes[index];
         process.asked_again = now + ASKED_AGAIN;
-        let (rung, refused) = match answer {
+        let (level, refused) = match answer {
             Ok(answer) => answer,
-            Err(Failure::Refused(refused)) => (Rung::None, refused),
-            // What the kernel permits stays unknown then, which is no reason to stop threads.
+            Err(Failure::Refused(refused)) => (Level::None, refused),
+            // Then it stays unknown what the kernel permits, which is no reason to stop threads.
             Err(Failure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
                     process.watch = Watch::Not;
@@ -152,13 +136,17 @@ impl Engine<'_> {
             }
             Err(Failure::Ended) => return,
         };
-        let is_new = process.watch == Watch::Undecided || rung > process.status.rung;
-        // Also when events were only lacking before, and it turns out now that the kernel permits none.
-        if is_new || (rung == process.status.rung && process.watch != watch(rung, process.settings.stops)) {
-            self.change_watch(index, rung, now);
+        let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
+        // The second case: before, there were too few descriptors or the like to find it out, and now the kernel
+        // permits none.
+        if is_new
+            || (level == process.attached.status.level
+                && process.watch != Watch::of(level, process.attached.settings.stops))
+        {
+            self.change_watch(index, level, now);
         }
         let process = &self.processes[index];
-        let Some(right) = next_right(process.status.rung, crate::rights::in_container()) else { return };
+        let Some(right) = next_right(process.attached.status.level, crate::rights::in_container()) else { return };
         let reason = refused.first().map_or(String::new(), |(_, error)| format!(" ({error})"));
         let instead = match process.watch {
             Watch::Stops => {
@@ -177,20 +165,20 @@ impl Engine<'_> {
         let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
         let period = process.event_period();
         let periods = Periods { first: period, others: period };
-        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), periods, Rung::Kernel, 0));
+        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), periods, Level::Kernel, 0));
         let answer = answers.find(|answer| !matches!(answer, Err(Failure::Ended)))?.map(|(_, answer)| answer);
         events.open -= usize::from(answer.is_ok());
         Some(answer)
     }
 
-    /// Samples running threads by this rung from now on.
-    fn change_watch(&mut self, index: usize, rung: Rung, now: Instant) {
+    /// Samples running threads by this level from now on.
+    fn change_watch(&mut self, index: usize, level: Level, now: Instant) {
         if self.processes[index].watch != Watch::Undecided {
             self.leave_watch(index, now);
         }
         let process = &mut self.processes[index];
-        process.status.rung = rung;
-        process.watch = watch(rung, process.settings.stops);
+        process.attached.status.level = level;
+        process.watch = Watch::of(level, process.attached.settings.stops);
     }
 
     /// Reports that some threads have no event although the kernel permits it, so that only the amount of their time is
@@ -212,7 +200,7 @@ impl Engine<'_> {
     fn leave_watch(&mut self, index: usize, now: Instant) {
         self.drain_process(index);
         let process = &mut self.processes[index];
-        process.settle_all(now);
+        process.settle_all(now, Next::Same);
         process.close_events();
         process.watch = Watch::Undecided;
     }
@@ -221,11 +209,7 @@ impl Engine<'_> {
     /// have one.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
-        let (Watch::Events(rung), Coverage::Threads, Some(events)) =
-            (process.watch, process.review.coverage, &mut self.events)
-        else {
-            return false;
-        };
+        let (watch @ Watch::Threads { .. }, Some(events)) = (process.watch, &mut self.events) else { return false };
         let others = process.event_period();
         let state = &mut process.threads[thread];
         let now = Instant::now();
@@ -233,7 +217,7 @@ impl Engine<'_> {
             return false;
         }
         let periods = Periods { first: state.duty_cycle.first(others), others };
-        match events.open(state.id(), periods, rung, state.sched.timeslices) {
+        match events.open(state.id(), periods, watch.level(), state.sched.timeslices) {
             Ok((event, _)) => state.event = Some(event),
             Err(Failure::Ended) => {}
             Err(Failure::Refused(_)) => self.permitted_less(index, now),
@@ -310,85 +294,31 @@ impl Engine<'_> {
     /// it was the same when they were taken.
     fn drop_strangers(&mut self) {
         for process in &mut self.processes {
-            let id = process.id;
-            if self.captures.has_samples_of(id) && process.is_another() {
+            let id = process.attached.id;
+            if self.captures.has_samples_of(id) && process.attached.is_another() {
                 self.captures.drop_samples_of(id);
-                process.may_be_gone = true;
+                process.concern.may_be_gone();
             }
         }
     }
 }
 
-/// How running threads are sampled by a rung.
-fn watch(rung: Rung, stops: Stops) -> Watch {
-    match (rung, stops) {
-        (Rung::None, Stops::Never) => Watch::Not,
-        (Rung::None, _) => Watch::Stops,
-        (rung, _) => Watch::Events(rung),
-    }
-}
-
 fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
-    let (id, pid, space) = (process.id, process.files.pid(), process.space_generation);
+    let (id, pid, space) = (process.attached.id, process.attached.files.pid(), process.attached.space_generation);
     let Some(event) = &mut process.threads[thread_index].event else { return };
-    let other_architecture = &mut process.other_architecture;
+    let concern = &mut process.concern;
     let shortfall = event.drain(
         |process| process == pid,
         buffer,
         |sample| {
             // A sample without registers is of a thread that is ending: it is left out.
             captures.take_sample(id, space, sample);
-            *other_architecture |= sample.user == User::OtherArchitecture;
+            if sample.user == User::OtherArchitecture {
+                *concern = Concern::OtherArchitecture;
+            }
         },
     );
-    shortfall.add_to(&mut process.status);
-}
-
-impl Active {
-    /// Closes the threads' own events.
-    pub(super) fn close_events(&mut self) {
-        for thread in &mut self.threads {
-            thread.event = None;
-            thread.duty_cycle = DutyCycle::default();
-        }
-    }
-
-    /// The running time between two samples, in nanoseconds.
-    pub(super) fn event_period(&self) -> u64 {
-        self.schedule.period_nano() * self.schedule.stride()
-    }
-
-    /// From now on only one slot in `stride` has a tick; events follow.
-    pub(super) fn set_stride(&mut self, stride: u64) {
-        if stride == self.schedule.stride() {
-            return;
-        }
-        self.schedule.set_stride(stride);
-        let period = self.event_period();
-        for event in self.threads.iter_mut().filter_map(|thread| thread.event.as_mut()) {
-            event.set_period(period);
-        }
-    }
-
-    /// Closes the events of threads that are idle, or that are switched too often.
-    fn tend_events(&mut self, now: Instant) {
-        let idle = IDLE * self.slots_per_second();
-        let slot = self.slot;
-        let hides = self.watch == Watch::Events(Rung::User);
-        for thread in &mut self.threads {
-            let Some(event) = &mut thread.event else { continue };
-            if !event.is_drained() {
-                // First what it says.
-                continue;
-            }
-            let is_idle = slot.saturating_sub(thread.idle_since) > idle;
-            if (is_idle || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now))
-                && let Some(event) = thread.event.take()
-            {
-                thread.duty_cycle.close(event, hides);
-            }
-        }
-    }
+    shortfall.add_to(&mut process.attached.status);
 }
 
 #[cfg(test)]

@@ -28,12 +28,13 @@ const UNSEEN: u64 = 4;
 /// periods more than the counters say.
 const MOST_LATE: u64 = 1;
 
-/// What a sample noted.
+/// A sample that waits for its weight.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     /// Its index in the batch.
     sample: u32,
-    /// How much running time it was taken for, in nanoseconds; `None` for a blocked thread.
+    /// For a sample of running: for how much running time it was taken, in nanoseconds. `None` if the thread was
+    /// blocked.
     period_nano: Option<u64>,
     /// How many looks found the thread blocked with it.
     looks: u64,
@@ -67,7 +68,7 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// What time that no sample stands for was spent on.
+/// What a thread did in time that no sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// It ran, but no sample says where.
@@ -76,7 +77,7 @@ pub(super) enum Rest {
     InTheKernel,
     /// It waited for a processor.
     WaitingForProcessor,
-    /// It was blocked, but no look found it so.
+    /// It was blocked, but never when it was examined.
     NotSeen,
 }
 
@@ -114,12 +115,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// An account that begins at a moment.
+    /// A ledger for time from this moment on.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, counted: None, ahead: 0, last_blocked: None, entries: Vec::new() }
     }
 
-    /// Takes the counters as they were read. The first time, time is reckoned from them on.
+    /// Notes counters that were read. The first ones are where the ledger begins.
     pub(super) fn saw(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
     }
@@ -158,7 +159,7 @@ impl Ledger {
         self.last_blocked = None;
     }
 
-    /// A look found the thread blocked with this sample and these counters.
+    /// The thread was found blocked, with this sample and these counters.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
         self.last_blocked = Some((at, sched));
         match self.entries.last_mut() {

@@ -18,21 +18,25 @@ use crate::os::signal::Waker;
 use crate::process_files::ProcessFiles;
 
 mod active;
+mod attached;
 mod batch;
 mod budget;
 mod captures;
 mod coverage;
 mod cut;
-mod event_sender;
 mod events;
+mod harvest;
 mod ledger;
-mod look;
+mod lifecycle;
+mod output_sender;
 mod pending_stops;
 mod precedence;
 mod processors;
 mod run;
 mod seizing;
 mod shortfall;
+mod stack_unwinder;
+mod states;
 mod stop_rules;
 mod stopping;
 mod thread_event;
@@ -75,7 +79,7 @@ const START: Duration = Duration::from_secs(1);
 
 /// How the sampling thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct SamplerOptions {
     /// Whether it asks for the real-time scheduler's lowest priority instead of a nice value. No stopped thread then
     /// waits for the sampler, even on a saturated machine; but the kernel ends the process if the thread runs for too
     /// long without a pause (`RLIMIT_RTTIME`).
@@ -116,7 +120,7 @@ impl Shared {
     }
 }
 
-/// What the handle asks the thread to do.
+/// What the handle asks the sampling thread to do.
 #[derive(Debug)]
 enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
@@ -139,7 +143,11 @@ impl Sampler {
     /// # Errors
     ///
     /// The kernel's error where no thread can be started.
-    pub fn start(options: Options, out: SyncSender<Output>, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        options: SamplerOptions,
+        out: SyncSender<Output>,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("sampling".to_owned()).spawn({

@@ -18,7 +18,7 @@ pub(super) struct PendingStop {
     pub(super) blocked: bool,
     /// How many sampling periods the stop stands for: the thread may have had to wait for its turn.
     pub(super) periods: u64,
-    /// What was known when it was asked to stop; `None` where the kernel keeps no such counters.
+    /// Its state when it was asked to stop; `None` if the kernel keeps no such counters.
     pub(super) asked: Option<Asked>,
 }
 

@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::coverage::Coverage;
-use super::events::Watch;
 use super::run::Engine;
-use crate::message::{ProcessId, Rung};
+use super::states::Watch;
+use crate::message::ProcessId;
 
 /// How often events are given to the threads that ran most, while there are too few.
 const REVIEW: Duration = Duration::from_secs(1);
@@ -15,7 +14,7 @@ const REVIEW: Duration = Duration::from_secs(1);
 /// exchange gains nothing.
 const ADVANTAGE: u64 = 2;
 
-/// Whether there are too few events, and when they are next given to the threads that ran most.
+/// Whether there are too few events, and when those that exist are next given to the threads that ran most.
 #[derive(Debug)]
 pub(super) struct Precedence {
     pub(super) lacking: bool,
@@ -86,7 +85,7 @@ impl Engine<'_> {
     pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
-        if process.review.coverage != Coverage::Threads {
+        if !matches!(process.watch, Watch::Threads { .. }) {
             noted.clear();
         }
         let is_settled = now < self.precedence.due;
@@ -101,7 +100,7 @@ impl Engine<'_> {
             if is_settled && process.threads[thread_index].lately.gave_up {
                 continue;
             }
-            // Then there is none for threads that ran less either.
+            // The threads that follow ran less and can have none either.
             if self.watch_thread(index, thread_index) {
                 break;
             }
@@ -117,16 +116,15 @@ impl Engine<'_> {
             return;
         }
         for (process, thread) in giving_up(&self.claims()) {
-            let Some(index) = self.processes.iter().position(|of| of.id == process) else { continue };
+            let Some(index) = self.processes.iter().position(|of| of.attached.id == process) else { continue };
             let Some(thread_index) = self.processes[index].find(thread) else { continue };
             self.drain_thread(index, thread_index);
             let process = &mut self.processes[index];
-            let hides = process.watch == Watch::Events(Rung::User);
+            let hides = process.watch.hides_kernel();
             let Some(thread) = process.find(thread).map(|thread_index| &mut process.threads[thread_index]) else {
                 continue;
             };
-            if let Some(event) = thread.event.take() {
-                thread.duty_cycle.close(event, hides);
+            if thread.close_event(hides) {
                 thread.lately.gave_up = true;
             }
         }
@@ -136,11 +134,10 @@ impl Engine<'_> {
     fn claims(&mut self) -> Vec<Claim> {
         let mut claims = Vec::new();
         for process in &mut self.processes {
-            if !process.on || !matches!(process.watch, Watch::Events(_)) || process.review.coverage != Coverage::Threads
-            {
+            if !matches!(process.watch, Watch::Threads { .. }) {
                 continue;
             }
-            let (task, lately) = (process.files.task(), process.slot.saturating_sub(process.slots_per_second()));
+            let (task, lately) = (process.attached.files.task(), process.slot_a_second_ago());
             for thread in &mut process.threads {
                 if thread.event.is_none() && thread.idle_since < lately {
                     continue;
@@ -148,8 +145,8 @@ impl Engine<'_> {
                 let Ok(sched) = thread.files.schedstat(task) else { continue };
                 thread.lately.review(sched.run_nano);
                 claims.push(Claim {
-                    process: process.id,
-                    thread: thread.files.id,
+                    process: process.attached.id,
+                    thread: thread.id(),
                     ran_nano: thread.lately.ran,
                     has_event: thread.event.is_some(),
                 });

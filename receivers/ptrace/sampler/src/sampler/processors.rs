@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::active::Active;
 use super::coverage::{Coverage, Permitted, Usage, machine_cpu};
-use super::events::{ASKED_AGAIN, Events, Watch};
+use super::events::{ASKED_AGAIN, Events};
 use super::run::Engine;
 use super::shortfall::Shortfall;
-use crate::message::{ProcessId, Rung};
+use super::states::{Concern, Watch};
+use crate::message::ProcessId;
 use crate::os::time;
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, online_processors, open_processors};
@@ -60,9 +60,9 @@ impl Processors {
         Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
-    /// Gives events of the whole machine another period when it is time. That is decided by the clock: their timers
-    /// never stand still, and a processor that is mostly idle has too few samples to count by. Events of a group stand
-    /// still while the group does not run, and are changed after samples.
+    /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
+    /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
+    /// still while the group does not run, so those are changed after a number of samples.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
@@ -87,7 +87,7 @@ struct ProcessorEvent {
     varying: Varying,
 }
 
-/// What is known of the machine, read once for all processes.
+/// The use and the processors of the machine, read once for all processes.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     read: Option<Instant>,
@@ -113,10 +113,9 @@ impl Machine {
     }
 }
 
-/// What the next decision about a process's coverage needs.
+/// The state of the decision what a process's events cover.
 #[derive(Debug)]
 pub(super) struct Review {
-    pub(super) coverage: Coverage,
     due: Instant,
     membership: Membership,
     before: Option<Marks>,
@@ -137,19 +136,12 @@ struct Marks {
 
 impl Review {
     pub(super) fn new(now: Instant, started: bool) -> Self {
-        Self {
-            coverage: Coverage::Threads,
-            due: now,
-            membership: Membership::default(),
-            before: None,
-            started,
-            refused: Vec::new(),
-        }
+        Self { due: now, membership: Membership::default(), before: None, started, refused: Vec::new() }
     }
 
     /// Finds out which control group the process is in by now. After a move it is not known yet how much of the new
     /// group's time is the process's.
-    fn look_for_group(&mut self, process: BorrowedFd<'_>) {
+    pub(super) fn look_for_group(&mut self, process: BorrowedFd<'_>) {
         if self.membership.refresh(process)
             && let Some(before) = &mut self.before
         {
@@ -157,17 +149,18 @@ impl Review {
         }
     }
 
-    /// Decides the coverage from now on: the best one for which `opens` succeeds; the machine only if it is `visible`.
-    /// A coverage that did not open is tried again after a while.
+    /// Decides what is covered from now on, after `coverage`: the best one for which `opens` succeeds; the machine only
+    /// if it is `visible`. A coverage that did not open is tried again after a while.
     fn choose(
         &mut self,
+        coverage: Coverage,
         usage: Option<Usage>,
         visible: bool,
         now: Instant,
         mut opens: impl FnMut(Coverage) -> bool,
     ) -> Coverage {
         self.refused.retain(|(_, at)| now.saturating_duration_since(*at) < ASKED_AGAIN);
-        let Self { coverage, membership, started, refused, .. } = self;
+        let Self { membership, started, refused, .. } = self;
         let is_refused = |coverage| refused.iter().any(|(refused, _)| *refused == coverage);
         let permitted = Permitted {
             group: membership.group().is_some() && !is_refused(Coverage::Group),
@@ -184,7 +177,7 @@ impl Review {
 
     /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
     /// busiest thread was given one meanwhile.
-    fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
+    pub(super) fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
@@ -235,22 +228,20 @@ impl Engine<'_> {
             set.vary(now);
         }
         let process = &mut self.processes[index];
-        if now < process.review.due || !matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors)) {
-            return;
-        }
+        let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
         process.review.due = now + REVIEW;
         let Some(events) = &mut self.events else { return };
         events.machine.refresh(now);
         let usage = process.usage(&events.machine, now);
-        let (id, period_nano) = (process.id, process.event_period());
+        let (id, period_nano) = (process.attached.id, process.event_period());
         // Events of processors cost other processes something, too. If the budget has lowered the rate, there is
         // nothing to spare.
-        let spare = process.schedule.stride() == 1;
+        let spare = process.is_at_full_rate();
         let review = &mut process.review;
-        let (before, group) = (review.coverage, review.membership.group().cloned());
+        let group = review.membership.group().cloned();
         let mut opened = None;
         let coverage = if spare {
-            review.choose(usage, events.machine.visible, now, |coverage| {
+            review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
                 if coverage == before && events.covers(id, group) {
                     return true;
@@ -268,15 +259,13 @@ impl Engine<'_> {
         // moment is sampled twice.
         self.drain_process(index);
         if let (Some(events), Some(opened)) = (&mut self.events, opened) {
-            let pid = self.processes[index].files.pid();
+            let pid = self.processes[index].attached.files.pid();
             events.processors[opened].processes.push((id, pid));
         }
         self.leave_processors_but(id, opened);
         let process = &mut self.processes[index];
-        process.review.coverage = coverage;
-        let rung = if coverage == Coverage::Threads { Rung::Kernel } else { Rung::Processors };
-        process.watch = Watch::Events(rung);
-        process.status.rung = rung;
+        process.watch = Watch::covering(coverage);
+        process.attached.status.level = process.watch.level();
         process.close_events();
     }
 
@@ -318,10 +307,12 @@ impl Engine<'_> {
         let wanted = |pid| processes.iter().any(|(_, of)| *of == pid);
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |sample| {
             let of = processes.iter().find(|(_, pid)| *pid == sample.process);
-            let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
+            let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.attached.id == *id));
             let Some(process) = process else { return };
-            captures.take_sample(process.id, process.space_generation, &sample);
-            process.other_architecture |= sample.user == User::OtherArchitecture;
+            captures.take_sample(process.attached.id, process.attached.space_generation, &sample);
+            if sample.user == User::OtherArchitecture {
+                process.concern = Concern::OtherArchitecture;
+            }
         });
         if group.is_some()
             && let Some(period_nano) = varying.took(samples)
@@ -331,30 +322,12 @@ impl Engine<'_> {
         if shortfall != Shortfall::default() {
             // It is not known whose samples were lost, so they are counted for each process of the set.
             for (id, _) in processes.iter() {
-                if let Some(process) = sampled.iter_mut().find(|process| process.id == *id) {
-                    shortfall.add_to(&mut process.status);
+                if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == *id) {
+                    shortfall.add_to(&mut process.attached.status);
                 }
             }
         }
         self.make_room();
-    }
-}
-
-impl Active {
-    /// How the processors were used since the last time.
-    fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
-        let switches = self.switches();
-        self.review.look_for_group(self.files.directory());
-        self.review.usage(self.files.pid(), switches, machine, now)
-    }
-
-    /// How often the process's busiest thread was given a processor since the last time.
-    fn switches(&mut self) -> u64 {
-        let of = |thread: &mut super::thread_state::ThreadState| {
-            let before = std::mem::replace(&mut thread.switched, thread.sched.timeslices);
-            if before == 0 { 0 } else { thread.sched.timeslices.saturating_sub(before) }
-        };
-        self.threads.iter_mut().map(of).max().unwrap_or(0)
     }
 }
 

@@ -1,10 +1,10 @@
-//! What the kernel reports as not sampled.
+//! Counts what the kernel reports as not sampled.
 
 use crate::message::Status;
 use crate::perf::record::{OnCpuSample, Record, parse};
 use crate::perf::ring::Ring;
 
-/// What was missing when one ring was read.
+/// What is missing in one reading of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shortfall {
     /// Records that found no room, or were malformed.

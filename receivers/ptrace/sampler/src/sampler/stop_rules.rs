@@ -8,17 +8,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Nothing is asked to stop for so long after a refusal, or once another tracer was seen.
+/// For how long no thread is asked to stop after a refusal, or after another tracer was seen.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
 /// Stops take at most this fraction of the time: one part in `PARTS`.
 const PARTS: u32 = 100;
 
-/// What may be saved up for stops while no thread is stopped.
+/// How much time for stops can be saved up while no thread is stopped.
 const MOST_SAVED: Duration = Duration::from_millis(2);
 
-/// What is owed after a stop that took long, at most: it is paid off by five seconds without a stop. A thread that
-/// waits for a processor stops when it gets one.
+/// The largest debt after a stop that took long: it is paid off by five seconds without a stop. A stop takes long if
+/// the thread has to wait for a processor before it can stop.
 const MOST_OWED: Duration = Duration::from_millis(50);
 
 /// The rules for one process.
@@ -27,10 +27,10 @@ pub(super) struct StopRules {
     /// Whether stops are rationed: not with `stops: always`.
     rationed: bool,
     silent_until: Option<Instant>,
-    /// How many threads were asked to stop and not let go yet, and since when there is any.
+    /// How many threads were asked to stop and have not been let go of, and since when this is more than 0.
     pending: u32,
     since: Instant,
-    /// How much time there is for stops, and how much is owed, as of `at`.
+    /// The saved time for stops, and the debt, as of `at`.
     saved: Duration,
     owed: Duration,
     at: Instant,
@@ -46,7 +46,7 @@ impl StopRules {
         self.rationed
     }
 
-    /// Whether somebody else is to be let in.
+    /// Whether no thread may be stopped now, so that another tracer can attach.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         self.silent_until.is_some_and(|until| now < until)
     }

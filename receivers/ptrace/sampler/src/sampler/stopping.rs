@@ -4,8 +4,6 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::active::Active;
-use super::events::Watch;
 use super::pending_stops::{Asked, PendingStop};
 use super::run::Engine;
 use super::thread_state::ThreadState;
@@ -19,39 +17,8 @@ use crate::stop::{self, Refused};
 const SHORT_WAITS: usize = 3;
 const SHORT_WAIT: Duration = Duration::from_micros(4);
 
-/// After this many refused stops in a row, with a silence after each, a problem is reported.
+/// After this many refused stops in a row a problem is reported. Each refusal is followed by a time without stops.
 const REFUSALS: u64 = 2;
-
-impl Active {
-    /// Whether a running thread may be stopped. When the answer changes, the thread's time up to now is settled:
-    /// samples taken while it was allowed do not stand for time in which it was not.
-    pub(super) fn may_stop(&mut self, index: usize, now: Instant) -> bool {
-        let task = self.files.task();
-        let thread = &mut self.threads[index];
-        let may = !self.stop_rules.is_silent(now)
-            && match self.settings.stops {
-                Stops::Never => false,
-                Stops::Always => true,
-                Stops::UserBound if thread.user_bound.is_barred(now) => false,
-                // If the counters cannot be read, the thread is not stopped.
-                Stops::UserBound => {
-                    thread.files.processor_ticks(task).is_ok_and(|ticks| thread.user_bound.saw(ticks, now))
-                }
-            };
-        if may != thread.stoppable {
-            thread.stoppable = may;
-            thread.waited = 0;
-            self.settle_up_to(index, now);
-        }
-        may
-    }
-
-    /// Whether a blocked thread may be stopped, if it is in a system call that the kernel continues as if there had
-    /// been no stop.
-    pub(super) fn may_stop_blocked(&self, now: Instant) -> bool {
-        self.watch == Watch::Stops && self.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
-    }
-}
 
 impl Engine<'_> {
     /// Asks the running threads that were noted to stop: all at once, or, where stops are rationed, one after the other
@@ -69,8 +36,9 @@ impl Engine<'_> {
             }
             // Threads that have waited longest for their turn come first.
             let process = &self.processes[index];
-            let waited =
-                |thread: u32| process.find(thread).map_or(0, |thread_index| process.threads[thread_index].waited);
+            let waited = |thread: u32| {
+                process.find(thread).map_or(0, |thread_index| process.threads[thread_index].stop_turn.waited())
+            };
             running.sort_by_key(|&thread| Reverse(waited(thread)));
         }
         if let Some(&thread) = running.first() {
@@ -87,7 +55,7 @@ impl Engine<'_> {
                     self.await_stops();
                 }
             } else if let Some(thread_index) = process.find(thread) {
-                process.threads[thread_index].waited += 1;
+                process.threads[thread_index].stop_turn.wait();
             }
         }
         if !rationed {
@@ -117,7 +85,7 @@ impl Engine<'_> {
         let process = &self.processes[index];
         let state = process.find(thread).map(|thread_index| &process.threads[thread_index]);
         if let Some(sp) = state.and_then(|state| state.stopped_sp) {
-            process.files.read_memory(sp, &mut [0; 64]);
+            process.attached.files.read_memory(sp, &mut [0; 64]);
         }
     }
 
@@ -127,36 +95,35 @@ impl Engine<'_> {
             return;
         }
         let process = &mut self.processes[index];
-        let Some(thread_index) = process.find(thread) else {
-            return;
-        };
+        let Some(thread_index) = process.find(thread) else { return };
         let now = Instant::now();
         if self.pending_stops.is_empty() {
             // No thread was stopped before, so the next stop cannot have begun earlier than now.
             self.noticed = now;
         }
-        let files = std::sync::Arc::clone(&process.files);
+        let files = std::sync::Arc::clone(&process.attached.files);
         let sched = process.threads[thread_index].files.schedstat(files.task());
         let woken = self.woken;
         let asked = sched.ok().filter(|sched| sched.kept()).map(|sched| Asked { sched, woken });
         match self.seizing.ask(files.pid(), || stop::request(thread)) {
             Ok(()) => {
-                let state = &mut process.threads[thread_index];
-                state.stop_pending = true;
-                let periods = std::mem::take(&mut state.waited).saturating_add(1);
-                process.refusals = 0;
+                let turn = &mut process.threads[thread_index].stop_turn;
+                let periods = turn.waited().saturating_add(1);
+                turn.ask();
+                process.attached.refusals = 0;
                 process.stop_rules.asked(now);
-                self.pending_stops.insert(thread, PendingStop { process: process.id, blocked, periods, asked });
+                self.pending_stops
+                    .insert(thread, PendingStop { process: process.attached.id, blocked, periods, asked });
             }
-            Err(Refused::Ended) => process.thread_lister.invalidate(),
+            Err(Refused::Ended) => process.thread_ended(),
             Err(Refused::Denied) => self.refused(index, thread_index),
         }
     }
 
     /// Reports the first time that a stop ended a system call early.
     pub(super) fn say_cut(&mut self, index: usize) {
-        let Some((thread, call)) = self.processes[index].cut.take() else { return };
-        let instead = match self.processes[index].settings.stops {
+        let Some((thread, call)) = self.processes[index].take_cut() else { return };
+        let instead = match self.processes[index].attached.settings.stops {
             Stops::Always => "choose `stops: user-bound` or `never` where that must not be",
             Stops::UserBound | Stops::Never => {
                 "the thread is left alone for a minute; choose `stops: never` where that must not be"
@@ -171,10 +138,10 @@ impl Engine<'_> {
     /// A stop was refused, by the kernel or because another process traces the thread.
     fn refused(&mut self, index: usize, thread_index: usize) {
         let process = &mut self.processes[index];
-        let task = process.files.task();
+        let task = process.attached.files.task();
         let ThreadState { files, .. } = &mut process.threads[thread_index];
-        // A thread that is about to end refuses as well, which says nothing about others; and one that was killed while
-        // it was stopped is still traced by this thread.
+        // The kernel also refuses to stop a thread that is about to end, which says nothing about other threads; and a
+        // thread that was killed during a stop is still traced by this one.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
         let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
         if status.tracer == own_thread() {
@@ -185,7 +152,7 @@ impl Engine<'_> {
 
     /// Stops no threads of the process for a while if another process traces it.
     fn leave_to_another_tracer(&mut self, index: usize) {
-        let status = process_info::status(self.processes[index].files.directory(), "status");
+        let status = process_info::status(self.processes[index].attached.files.directory(), "status");
         let tracer = status.map_or(0, |status| status.tracer);
         if tracer != 0 && tracer != own_thread() {
             self.be_silent(index, tracer);
@@ -197,12 +164,12 @@ impl Engine<'_> {
     fn be_silent(&mut self, index: usize, tracer: u32) {
         let process = &mut self.processes[index];
         process.stop_rules.be_silent(Instant::now());
-        process.status.refused_stops += 1;
-        process.refusals += 1;
+        process.attached.status.refused_stops += 1;
+        process.attached.refusals += 1;
         if tracer != 0 {
             let message = format!("process {tracer} traces it: only blocked threads are sampled until it lets go");
             self.problem(index, ProblemKind::Traced, message);
-        } else if process.refusals >= REFUSALS {
+        } else if process.attached.refusals >= REFUSALS {
             let message = "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp \
                            profile or a security module?)";
             self.problem(index, ProblemKind::Permission, message.to_owned());

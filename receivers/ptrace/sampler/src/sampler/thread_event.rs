@@ -10,11 +10,11 @@ use crate::perf::period::{self, Skipped, Varying};
 use crate::perf::record::OnCpuSample;
 use crate::perf::ring::Ring;
 
-/// An event stays open for at least this long before its cost is judged.
+/// How long an event stays open at least before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
-/// A thread that is given a processor more often than this in a second has its event for a part of the time only: the
-/// event makes each time 2.5 microseconds dearer.
+/// A thread that is given a processor more often than this per second has its event for a part of the time only: the
+/// event makes each switch 2.5 microseconds slower.
 const MOST_SWITCHES: u64 = 4_000;
 
 /// The largest divisor: an event is open for at least one part in this many of the time.
@@ -29,7 +29,7 @@ const SHORTEST: u64 = 4;
 pub(super) struct ThreadEvent {
     file: OwnedFd,
     ring: Ring,
-    /// When it was judged last, and how often the thread had been given a processor by then.
+    /// When its cost was judged last, and how often the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
     skipped: Skipped,
@@ -48,7 +48,7 @@ impl ThreadEvent {
         Self { file, ring, judged: (Instant::now(), switches), varying, skipped: Skipped::new(first) }
     }
 
-    /// Whether the ring has nothing.
+    /// Whether the ring is empty.
     pub(super) fn is_drained(&self) -> bool {
         self.ring.is_empty()
     }
@@ -76,7 +76,7 @@ impl ThreadEvent {
         self.skipped.tell(self.count())
     }
 
-    /// Takes the samples that there are.
+    /// Takes the samples that are in the ring.
     pub(super) fn drain(
         &mut self,
         is_own: impl Fn(u32) -> bool,
@@ -108,7 +108,7 @@ impl ThreadEvent {
     }
 }
 
-/// For which part of the time a thread has its event, and what a closed event leaves for the next one.
+/// For which part of the time a thread has an event, and the state of the last event that the next one continues from.
 #[derive(Debug, Default)]
 pub(super) struct DutyCycle {
     divisor: u64,
@@ -136,7 +136,8 @@ impl DutyCycle {
         period_nano.saturating_sub(self.begun).max(period_nano / SHORTEST)
     }
 
-    /// Takes over what a closed event leaves; `hides` if the event takes no samples in the kernel.
+    /// Closes an event, and keeps what the next one continues from. `hides` if the event takes no samples in the
+    /// kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
         let count = event.count();
         self.begun = event.skipped.begun(count);

@@ -1,4 +1,4 @@
-//! What the sampling thread remembers of one thread.
+//! The state of one thread of a sampled process.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,14 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
+use super::batch::BatchEntry;
 use super::ledger::Ledger;
 use super::precedence::Lately;
+use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
-/// For how many places in the code a thread's frame pointer is remembered.
+/// For how many places in the code the frame pointer of a thread is remembered.
 const SITES: usize = 4;
 
 /// Two stack pointers that are closer than this are taken to be on the same alternate stack: alternate stacks are
@@ -26,7 +28,7 @@ const ALTERNATE_STACK: u64 = 64 << 10;
 /// A blocked thread is stopped for its registers at most this often.
 const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A thread that ran for this many nanoseconds between two looks is worth an event.
+/// A thread gets an event if it ran for this many nanoseconds between two ticks.
 const WORTH_AN_EVENT: u64 = 50_000;
 
 /// How often a thread's thread pointer is looked for. A thread that starts may not have registered its robust list yet,
@@ -44,17 +46,12 @@ pub(super) struct ThreadState {
     pub(super) pointer: u64,
     /// How many more times the thread pointer may be looked for without a stop.
     searches: u8,
-    /// Whether it ran when it was last looked at.
-    pub(super) running: bool,
+    pub(super) last_seen: LastSeen,
     /// The slot since which it has not been seen to run.
     pub(super) idle_since: u64,
-    /// The schedstat with which it was last seen blocked: as long as it is the same, the thread did not run. `None`
-    /// once it ran.
-    pub(super) blocked_sched: Option<SchedStat>,
     /// The stack with which it was blocked the last time.
     pub(super) blocked: Blocked,
-    /// Whether it was asked to stop and has not stopped yet.
-    pub(super) stop_pending: bool,
+    pub(super) stop_turn: StopTurn,
     pub(super) copy_size: CopySize,
     /// Its stack pointer when it was stopped the last time.
     pub(super) stopped_sp: Option<u64>,
@@ -65,11 +62,10 @@ pub(super) struct ThreadState {
     rescued: Option<Instant>,
     /// Its running time when it was last looked at, in nanoseconds.
     run_seen: Option<u64>,
-    /// The number of a batch, and its entry in that batch.
-    pub(super) batch_entry: Option<(u64, u32)>,
-    /// Its last sample, as the number of a batch and the index in it, for as long as the same stack extends that
-    /// sample.
-    pub(super) run: Option<(u64, u32)>,
+    /// This thread in a batch.
+    pub(super) batch_entry: Option<BatchEntry>,
+    /// Its last sample, for as long as the same stack extends that sample.
+    pub(super) run: Option<BatchEntry>,
     /// Whether it was sampled while it ran, so that its name may have changed.
     pub(super) ran: bool,
     /// For how long it was stopped in the current window.
@@ -90,21 +86,13 @@ pub(super) struct ThreadState {
     pub(super) user_bound: UserBound,
     /// Identifies the system call that had moved a part of its data at the last stop.
     pub(super) short_call: Option<[u64; 3]>,
-    /// Whether it was allowed to be stopped when it was last seen running.
-    pub(super) stoppable: bool,
-    /// In how many ticks it was allowed to be stopped, but it was another thread's turn.
-    pub(super) waited: u64,
 }
 
 /// The stack of a blocked thread, and what it was derived from.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    /// Whether there is one.
-    pub(super) valid: bool,
-    pub(super) sp: u64,
-    pub(super) pc: u64,
-    /// The generation of the address space that it was unwound in (see `Active::space_generation`).
-    pub(super) space_generation: u64,
+    /// Where it was unwound; `None` if there is no stack. The buffers below are kept for the next one.
+    pub(super) unwound: Option<Unwound>,
     /// The arguments of its system call, if unwinding used them.
     pub(super) arguments: Option<[u64; 6]>,
     /// Every word of memory that unwinding read.
@@ -112,14 +100,24 @@ pub(super) struct Blocked {
     pub(super) extent: usize,
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
-    /// The number of a batch, and its entry in that batch.
-    pub(super) stack: Option<(u64, u32)>,
+    /// This stack in a batch.
+    pub(super) stack: Option<BatchEntry>,
+}
+
+/// Where a stack was unwound: at the same place it is the same stack if all words that were read are unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unwound {
+    pub(super) sp: u64,
+    pub(super) pc: u64,
+    /// The generation of the address space (see `Attached::space_generation`).
+    pub(super) space_generation: u64,
 }
 
 impl Blocked {
-    /// Whether the stack is the same if the words in memory are.
-    pub(super) fn may_be(&self, sp: u64, pc: u64, space_generation: u64) -> bool {
-        self.valid && (self.sp, self.pc, self.space_generation) == (sp, pc, space_generation)
+    /// Whether there is a stack that need not be unwound again with the present address space.
+    pub(super) fn is_final(&self, space_generation: u64) -> bool {
+        self.unwound
+            .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
     }
 }
 
@@ -154,11 +152,10 @@ impl ThreadState {
             name: String::new(),
             pointer: 0,
             searches: SEARCHES,
-            running: false,
+            last_seen: LastSeen::Unknown,
             idle_since: slot,
-            blocked_sched: None,
             blocked: Blocked::default(),
-            stop_pending: false,
+            stop_turn: StopTurn::Forbidden,
             copy_size: CopySize::new(max_stack),
             stopped_sp: None,
             alternate: None,
@@ -179,8 +176,6 @@ impl ThreadState {
             lately: Lately::default(),
             user_bound: UserBound::default(),
             short_call: None,
-            stoppable: false,
-            waited: 0,
         }
     }
 
@@ -195,6 +190,16 @@ impl ThreadState {
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
+    /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
+    pub(super) fn close_event(&mut self, hides: bool) -> bool {
+        let event = self.event.take();
+        let had_one = event.is_some();
+        if let Some(event) = event {
+            self.duty_cycle.close(event, hides);
+        }
+        had_one
+    }
+
     /// Notes how long it has run, as of these counters.
     pub(super) fn count_run(&mut self, sched: SchedStat) {
         let before = self.run_seen.replace(sched.run_nano);
@@ -204,30 +209,27 @@ impl ThreadState {
         self.ledger.saw(sched);
     }
 
-    /// It ran, or may have.
+    /// Notes that it runs, or has run since it was examined.
     pub(super) fn is_active(&mut self, slot: u64) {
-        self.running = true;
-        self.blocked_sched = None;
+        self.last_seen = LastSeen::Running;
         self.idle_since = slot;
         self.run = None;
         self.ledger.runs();
     }
 
-    /// Whether this stack pointer is on the alternate stack, so that the whole stack is in two places.
+    /// Whether this stack pointer is on the alternate signal stack, so that the rest of the stack is elsewhere.
     pub(super) fn is_scattered(&self, sp: u64) -> bool {
         self.alternate.is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
     }
 
-    /// The stack went on elsewhere than around this stack pointer.
+    /// Notes that this stack pointer was on an alternate stack.
     pub(super) fn scattered(&mut self, sp: u64) {
         self.alternate = Some(sp);
     }
 
     /// Remembers the frame pointer of a thread in a system call, or that was in one until it was stopped.
     pub(super) fn saw_site(&mut self, registers: &Registers, mut word: impl FnMut(u64) -> Option<u64>) {
-        let Some(frame_pointer) = registers.get(FRAME_POINTER) else {
-            return;
-        };
+        let Some(frame_pointer) = registers.get(FRAME_POINTER) else { return };
         let site = Site {
             sp: registers.stack_pointer(),
             pc: registers.instruction_pointer(),

@@ -21,7 +21,7 @@ pub(super) struct TickSchedule {
 /// A tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tick {
-    /// The slot that the tick is for.
+    /// The slot to which the tick belongs.
     pub(super) slot: u64,
     /// How many ticks before it were not done, because the sampler was late.
     pub(super) missed: u64,

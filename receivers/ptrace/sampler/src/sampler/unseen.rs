@@ -1,8 +1,8 @@
 //! The processor time of threads that ended before they were looked at.
 //!
-//! The kernel keeps the processor time of a whole process, ended threads included. What exceeds the time that is
-//! settled, or still to be settled, of its known threads was used by threads that came and went between two looks. How
-//! much it is, is all that is known of them.
+//! The kernel counts the processor time of a whole process, including ended threads. The part of it that exceeds the
+//! time of the known threads, settled or not, was used by threads that started and ended between two ticks. Only this
+//! amount is known of them.
 
 /// How many periods must be missing before that is reported: the counters of running threads are late.
 const LEAST: u64 = 4;
@@ -10,7 +10,7 @@ const LEAST: u64 = 4;
 /// The account of one process.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
-    /// By how much the process's clock exceeded the counters of its threads when sampling began.
+    /// By how much the process's clock exceeded the counters of its threads when this account began.
     before: Option<i128>,
     /// The running time that was settled since then, in nanoseconds.
     accounted: u128,

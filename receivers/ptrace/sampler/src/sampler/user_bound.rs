@@ -53,7 +53,7 @@ impl UserBound {
         matches!(self.verdict, Verdict::BarredUntil(until) if now < until)
     }
 
-    /// Takes the processor time that the thread has used by now. Returns whether it may be stopped.
+    /// Notes how much processor time the thread has used by now. Returns whether it may be stopped.
     pub(super) fn saw(&mut self, ticks: ProcessorTicks, now: Instant) -> bool {
         if self.is_barred(now) {
             return false;

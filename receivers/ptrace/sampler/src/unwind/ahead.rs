@@ -1,9 +1,9 @@
-//! Where the caller is, by what code that keeps frame pointers will do next with the stack.
+//! Finds the caller of code that keeps frame pointers by what this code will do next with the stack.
 //!
-//! In the first and last instructions of a function the frame pointer is still its caller's, and in very short
-//! functions it always is. So the instructions from the interrupted one on are followed, with the registers as they
-//! were, until they return, call, or have shown nothing for a while. Only moves that can affect the return address are
-//! followed, on a copy of what they write; if one depends on an unknown value, nothing is concluded.
+//! In the first and last instructions of a function, and everywhere in very short functions, the frame pointer is still
+//! that of its caller. So the instructions are followed from the interrupted one on, with the present registers, until
+//! they return or call, or for a limited number. Only the effects that can change the return address are simulated, on
+//! a copy of the words that they write; if one depends on an unknown value, there is no result.
 
 use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
@@ -34,12 +34,12 @@ pub(super) struct Ahead {
 
 /// Registers and the words that were written, some of which are not known.
 #[derive(Debug)]
-struct State {
+struct MachineState {
     registers: [Option<u64>; 16],
     written: Vec<(u64, Option<u64>)>,
 }
 
-impl State {
+impl MachineState {
     fn get(&self, register: u8) -> Option<u64> {
         self.registers.get(usize::from(register)).copied().flatten()
     }
@@ -66,7 +66,8 @@ impl Walk<'_> {
     /// The caller of the code at the instruction pointer, by what that code will do next; `None` if that does not show
     /// it. `returns` tells whether a word is a return address.
     pub(super) fn look_ahead(&mut self, mut returns: impl FnMut(&mut Self, u64) -> bool) -> Option<Ahead> {
-        let mut state = State { registers: NUMBERS.map(|number| self.registers.get(number)), written: Vec::new() };
+        let mut state =
+            MachineState { registers: NUMBERS.map(|number| self.registers.get(number)), written: Vec::new() };
         let mut place = self.registers.get(INSTRUCTION_POINTER)?;
         let (mut block, mut start, mut count, mut reads) = ([0; BLOCK], 0u64, 0, MAX_READS);
         for _ in 0..MAX_INSTRUCTIONS {
@@ -99,7 +100,7 @@ impl Walk<'_> {
                     }
                     break;
                 }
-                // Code that calls has set up its frame pointer.
+                // A function that calls another has set up its frame pointer before.
                 Effect::Call | Effect::End => break,
                 Effect::Jump(distance) => place = place.wrapping_add_signed(i64::from(distance)),
                 Effect::Branch(_) => {}
@@ -112,11 +113,11 @@ impl Walk<'_> {
     }
 
     /// The caller whose address is in the word at `place`.
-    fn caller_ahead(&mut self, state: &State, place: u64, frame: u64) -> Option<Ahead> {
+    fn caller_ahead(&mut self, state: &MachineState, place: u64, frame: u64) -> Option<Ahead> {
         Some(Ahead { returns: self.word_ahead(state, place)?, stack: place.wrapping_add(8), frame })
     }
 
-    fn word_ahead(&mut self, state: &State, address: u64) -> Option<u64> {
+    fn word_ahead(&mut self, state: &MachineState, address: u64) -> Option<u64> {
         match state.written.iter().find(|(written, _)| written.wrapping_sub(address).wrapping_add(7) < 15) {
             Some((written, value)) => value.filter(|_| *written == address),
             None => self.memory.read_u64(address),
@@ -124,7 +125,7 @@ impl Walk<'_> {
     }
 
     /// Applies an instruction. `None` if it depends on too much that is unknown.
-    fn follow(&mut self, state: &mut State, effect: Effect) -> Option<()> {
+    fn follow(&mut self, state: &mut MachineState, effect: Effect) -> Option<()> {
         match effect {
             Effect::Changes(changed) => {
                 for register in 0..16 {

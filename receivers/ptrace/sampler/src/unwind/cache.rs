@@ -1,8 +1,8 @@
-//! A cache of rows that were looked up.
+//! A cache of unwind rules.
 //!
-//! Direct-mapped by address: a program has few return addresses, and an entry that is displaced costs a microsecond. An
-//! entry belongs to an object and an address in its file, so it holds for all processes that map the file, and never
-//! has to be dropped.
+//! Direct-mapped by address: a program has few return addresses, and looking up an entry that was replaced costs a
+//! microsecond. An entry belongs to an object and an address in its file, so it is valid for all processes that map the
+//! file, and never has to be removed.
 
 use super::row::Lookup;
 
@@ -23,7 +23,7 @@ pub(super) struct RowCache {
 }
 
 impl RowCache {
-    /// What was remembered of an address, or what `find` says now.
+    /// The cached result for an address, or what `find` returns, which is cached then.
     pub(super) fn get(&mut self, object: u64, address: u64, find: impl FnOnce() -> Lookup) -> &Lookup {
         if self.slots.is_empty() {
             // Objects have numbers from 1, so no lookup finds an empty slot.

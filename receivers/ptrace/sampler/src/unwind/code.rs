@@ -1,4 +1,4 @@
-//! What instructions of x86-64 tell where there is no call frame information.
+//! Recognizes instructions of x86-64 that matter where there is no call frame information.
 //!
 //! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH,
 //! MOV; the codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same
@@ -20,7 +20,7 @@ pub(super) const CALL_LENGTH: usize = 7;
 /// How many bytes are read from an address on.
 pub(super) const LOOK_AHEAD: usize = 16;
 
-/// The call that ends at `end`, `before` being the bytes before it.
+/// The call that ends at `end`; `before` are the bytes before it.
 pub(super) fn call_before(end: u64, before: &[u8; CALL_LENGTH]) -> Option<Call> {
     if before[2] == 0xe8 {
         let distance = i32::from_le_bytes([before[3], before[4], before[5], before[6]]);
@@ -77,15 +77,16 @@ pub(super) fn ends_coroutine(code: &[u8]) -> bool {
 /// How far a function with a frame pointer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing is on the stack but the return address: at the first instruction, or at the last.
+    /// The stack has only the return address: at the first instruction, or at the last.
     Bare,
-    /// The caller's frame pointer is on the stack, but its own does not stand yet, or no more.
+    /// The caller's frame pointer is on the stack, but the function has not set up its own yet, or has already removed
+    /// it.
     Pushed,
     /// Its frame pointer stands.
     Framed,
 }
 
-/// How far a function has come that is about to execute `code`, `before` being the bytes before it.
+/// How far a function has come that is about to execute `code`; `before` are the bytes before it.
 pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     const MOVES: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
     // Where a function starts with `endbr64`, or Go stores results before it returns.
@@ -111,8 +112,7 @@ pub(super) fn sets_frame_pointer(code: &[u8]) -> bool {
     code.starts_with(b"\x55\x48\x89\xe5") || code.starts_with(b"\x55\x48\x8b\xec")
 }
 
-/// Where code jumps to that does nothing else: entries of the procedure linkage table, thunks. `address` is where the
-/// code is.
+/// The target of code that only jumps: entries of the procedure linkage table, thunks. `address` is where the code is.
 pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     let rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     // Linkers write `bnd` before the jump where they are asked to.
@@ -142,8 +142,8 @@ pub(super) struct Prologue {
 /// room for variables.
 pub(super) const PROLOGUE_LENGTH: usize = 40;
 
-/// What a function's first instructions say: `push %rbp; mov %rsp, %rbp`, registers pushed, and room made in one step.
-/// `None` where it begins otherwise.
+/// The prologue of a function: `push %rbp; mov %rsp, %rbp`, registers that are pushed, and room that is made in one
+/// step. `None` if it begins differently.
 pub(super) fn prologue(code: &[u8]) -> Option<Prologue> {
     let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     let mut rest = code.strip_prefix(b"\x55\x48\x89\xe5").or_else(|| code.strip_prefix(b"\x55\x48\x8b\xec"))?;

@@ -1,15 +1,16 @@
-//! Code bytes around addresses, read from the process.
+//! Caches the bytes of code around addresses, read from the process.
 //!
-//! Only code without call frame information needs them. Each read is a system call, so they are kept: by object for
-//! files, by address space for what was compiled at run time. The latter may change under its address; a stale window
-//! can make a return address pass the check for a call, and the frame pointer that led to it is checked on its own.
+//! Only code without call frame information is read. Each read is a system call, so the bytes are kept: by object for
+//! files, by address space for code compiled at run time. The latter may change after it was read. An outdated entry
+//! can make a word look like a return address behind a call, but the frame pointer that led to it is checked
+//! independently.
 
 use super::code::{CALL_LENGTH, LOOK_AHEAD};
 use crate::address_space::{AddressSpace, Module};
 
 const SLOTS: usize = 2048;
 
-/// The code around an address; bytes that could not be read are 0, which is no instruction that is looked for.
+/// The code around an address. Bytes that could not be read are 0, and no instruction that is looked for begins with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) before: [u8; CALL_LENGTH],

@@ -1,8 +1,8 @@
-//! DWARF expressions in call frame information.
+//! Evaluates DWARF expressions in call frame information.
 //!
-//! Compilers write them for realigned stacks (the frame address is read from memory), linkers for the procedure linkage
-//! table, glibc for signal frames. They may read registers and the stack and compute; everything else is refused. The
-//! number of operations, the depth of the stack and the length are limited, for they may loop.
+//! Compilers write them for realigned stacks (whose frame address is read from memory), linkers for the procedure
+//! linkage table, glibc for signal frames. They may compute with registers and words of the stack; other operations are
+//! refused. The number of operations, the depth of the stack and the length are limited, since an expression may loop.
 
 use gimli::{Encoding, EvaluationResult, EvaluationStorage, Format, Piece, Reader, UnitOffset, Value};
 

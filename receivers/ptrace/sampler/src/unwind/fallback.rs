@@ -1,12 +1,12 @@
 //! Code without call frame information.
 //!
-//! Some of it has rules of its own: what returns from a signal, the first function of a program or a thread, CPython's
+//! Some code has its own rules: what returns from a signal, the first function of a program or a thread, CPython's
 //! trampolines, and code that keeps frame pointers (compiled at run time, Java's, Go's, V8's built-in functions). A
-//! frame pointer is believed only when the return address behind it lies in code and follows a call. Of the rest
+//! frame pointer is used only if the return address next to it lies in code and follows a call. For other code
 //! (handwritten assembly, programs built without tables) the code itself may prove the caller, see
-//! [`proof`](super::proof). What is left is guessed: by a scan of the stack for an address that follows a call, best
-//! one to a place shortly before where the thread is. Debuggers do the same; a stack with such a step is never said to
-//! be complete.
+//! [`proof`](super::proof). Otherwise the stack is scanned for an address that follows a call, preferably a call of a
+//! place shortly before where the thread is. Debuggers do the same; a stack with such a step is *guessed*, never
+//! complete.
 
 use super::code::{
     Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,
@@ -16,13 +16,13 @@ use super::row::Row;
 use super::step::WalkEnd;
 use super::trampoline::trampoline;
 use super::walk::{Caller, Walk};
-use crate::address_space::{Kind, Module};
+use crate::address_space::{Module, ModuleKind};
 
-/// How far a frame may reach, in bytes: if it would reach further, the register does not hold a frame pointer.
+/// The largest frame, in bytes: if a frame would be larger, the register is not a frame pointer.
 const MAX_FRAME: u64 = 16 << 20;
-/// Words of the stack that are scanned for one frame.
+/// How many words of the stack are scanned for one frame.
 const SCAN_WORDS: u32 = 1024;
-/// Words of the stack that are scanned for all frames of a stack.
+/// How many words of the stack are scanned for all frames together.
 const MAX_SCANNED: u32 = 8192;
 /// Instructions of the first function, in bytes: those of glibc and musl have about 40.
 const ENTRY_LENGTH: u64 = 64;
@@ -56,7 +56,7 @@ impl Walk<'_> {
         if !self.exact && ends_coroutine(&window.after) && call_before(pc, &window.before).is_none() {
             return Err(WalkEnd::Root);
         }
-        if module.kind == Kind::Generated
+        if module.kind == ModuleKind::Generated
             && let Some(row) = trampoline(&window.before, &window.after)
         {
             let caller = self.step(&row, None)?;
@@ -77,11 +77,11 @@ impl Walk<'_> {
         {
             return Ok(caller);
         }
-        let java = module.kind == Kind::Generated && self.space.hotspot;
+        let java = module.kind == ModuleKind::Generated && self.space.hotspot;
         if java && let Some(caller) = self.by_hotspot()? {
             return Ok(caller);
         }
-        if module.kind == Kind::Generated && !java || go || module.builtins.contains(&address) {
+        if module.kind == ModuleKind::Generated && !java || go || module.builtins.contains(&address) {
             let progress = if self.exact { progress(&window.before, &window.after) } else { Progress::Framed };
             if let Some(caller) = self.by_frame_pointer(progress, go)? {
                 return Ok(caller);
@@ -93,7 +93,7 @@ impl Walk<'_> {
         self.guess(module, lookup)
     }
 
-    /// By the frame pointer, in code that keeps it. `None` where it does not hold what it should.
+    /// The caller by the frame pointer, in code that keeps it. `None` if the register does not hold a frame pointer.
     fn by_frame_pointer(&mut self, progress: Progress, go: bool) -> Result<Option<Caller>, WalkEnd> {
         let row = match progress {
             Progress::Bare => Row::entry(),
@@ -192,7 +192,7 @@ impl Walk<'_> {
             self.scanned += 1;
             let slot = start.wrapping_add(8 * u64::from(place));
             let Some(address) = self.memory.read_u64(slot) else {
-                // The copy may end at the stack's end. What was found before counts.
+                // The copy may end at the end of the stack. A return address that was found before that is used.
                 return indirect.or(elsewhere).map(Some).ok_or(WalkEnd::Memory(slot));
             };
             let mut candidate = Candidate { slot, address, function: None };
@@ -209,8 +209,8 @@ impl Walk<'_> {
         Ok(indirect.or(elsewhere))
     }
 
-    /// Whether the function that starts at `function` may be the one at `lookup`: shortly before it, with no function
-    /// that is known between.
+    /// Whether `lookup` may be in the function that starts at `function`: it is shortly after its start, and no known
+    /// function lies between.
     pub(super) fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
         let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
         let tables = module.object.as_ref().and_then(|object| object.tables());

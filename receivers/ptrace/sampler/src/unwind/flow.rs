@@ -1,10 +1,9 @@
 //! Finds the frame of a function without call frame information from its own instructions.
 //!
-//! Where the start of a function is known, following its instructions from there says at each of them how far the stack
-//! pointer is from the return address, and where the registers are that it saved: what call frame information says. All
-//! ways are gone, those over few calls first, since a call that does not return has another function behind it. The
-//! other way round, from an instruction to where the function returns, the same is found without knowing where it
-//! starts.
+//! If the start of a function is known, its instructions are followed from there. At each of them this shows how far
+//! the stack pointer is from the return address, and where saved registers are: the same as call frame information. All
+//! paths are followed, those with few calls first, since the code after a call that does not return belongs to another
+//! function. If the start is not known, the paths from an instruction to where the function returns show the same.
 
 mod state;
 
@@ -13,19 +12,19 @@ use std::collections::{BTreeSet, VecDeque};
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use self::state::{Base, PRESERVED, Spot, State};
+use self::state::{Base, FlowState, PRESERVED, Spot};
 use super::instruction::{Effect, LONGEST, RSP, decode};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::Row;
 use crate::address_space::AddressSpace;
 
-/// How many ways may wait to be followed.
+/// How many paths may wait to be followed.
 const MAX_WAYS: usize = 256;
 /// How many bytes of code are read at once.
 const BLOCK: usize = 2048;
-/// Different answers to a question.
+/// How many different results are kept for one question.
 const MAX_ANSWERS: usize = 4;
-/// Returns that are looked at for one question.
+/// How many returns are examined for one question.
 const MAX_RETURNS: usize = 8;
 
 /// Reads code in pieces.
@@ -41,7 +40,7 @@ impl Code<'_> {
             address.checked_sub(start).filter(|at| at.saturating_add(LONGEST as u64) <= length as u64)
         };
         if within(self.start, self.bytes.len()).is_none() {
-            // Some of it before, for ways that go back.
+            // The block begins a little before the address, for paths that jump back.
             let first = self.space.find(address).map_or(address, |module| module.start);
             self.start = address.saturating_sub(BLOCK as u64 / 4).max(first);
             self.bytes.resize(BLOCK, 0);
@@ -52,25 +51,25 @@ impl Code<'_> {
     }
 }
 
-/// The ways that are still to be followed.
+/// The paths that are still to be followed.
 struct Ways {
-    open: VecDeque<(u64, State)>,
+    open: VecDeque<(u64, FlowState)>,
     seen: HashSet<u64, RandomState>,
-    /// What was known at a jump through a table.
-    table: Option<State>,
-    /// Ways beyond the goal: after a call that does not return, there is another function.
-    far: VecDeque<(u64, State)>,
+    /// The state at a jump through a table.
+    table: Option<FlowState>,
+    /// Paths beyond the goal: after a call that does not return, another function begins.
+    far: VecDeque<(u64, FlowState)>,
     /// Jumps to other functions, whose frames are where this one's was.
-    tails: VecDeque<(u64, State)>,
-    /// Places behind instructions that never go on there.
+    tails: VecDeque<(u64, FlowState)>,
+    /// Addresses after instructions that never continue there.
     ends: BTreeSet<u64>,
-    /// Where the function is looked at, if it is known where that is.
+    /// The instruction whose state is wanted, if it is known.
     goal: Option<u64>,
 }
 
 impl Ways {
     fn new(start: u64, goal: Option<u64>) -> Self {
-        let open = VecDeque::from([(start, State::first())]);
+        let open = VecDeque::from([(start, FlowState::first())]);
         Self {
             open,
             seen: HashSet::default(),
@@ -82,13 +81,13 @@ impl Ways {
         }
     }
 
-    fn next(&mut self) -> Option<(u64, State)> {
+    fn next(&mut self) -> Option<(u64, FlowState)> {
         let near = self.open.pop_front().or_else(|| self.next_by_table());
         near.or_else(|| self.far.pop_front()).or_else(|| self.tails.pop_front())
     }
 
-    /// Where a jump through a table may have gone: what was not reached otherwise, up to the goal.
-    fn next_by_table(&mut self) -> Option<(u64, State)> {
+    /// A target that a jump through a table may have: the next code before the goal that was not reached otherwise.
+    fn next_by_table(&mut self) -> Option<(u64, FlowState)> {
         let (state, goal) = (self.table?, self.goal?);
         loop {
             let place = self.ends.pop_first().filter(|place| *place <= goal)?;
@@ -109,7 +108,7 @@ impl Ways {
         }
     }
 
-    fn first(&mut self, place: u64, state: State) {
+    fn first(&mut self, place: u64, state: FlowState) {
         if self.is_far(place) {
             self.last(place, state);
         } else if self.open.len() < MAX_WAYS {
@@ -117,7 +116,7 @@ impl Ways {
         }
     }
 
-    fn last(&mut self, place: u64, state: State) {
+    fn last(&mut self, place: u64, state: FlowState) {
         let ways = if self.is_far(place) { &mut self.far } else { &mut self.open };
         if ways.len() < MAX_WAYS {
             ways.push_back((place, state));
@@ -125,14 +124,15 @@ impl Ways {
     }
 }
 
-/// Goes all ways from `start` on, and asks `found` at each instruction and its state whether that is enough. With a
-/// goal, what is between is taken for one function. Returns how many instructions were followed, at most `most`.
+/// Follows all paths from `start`, and calls `found` with each instruction and its state, until that returns that this
+/// is enough. With a goal, everything between `start` and it is taken to be one function. Returns how many instructions
+/// were followed, at most `most`.
 fn follow(
     space: &AddressSpace,
     start: u64,
     goal: Option<u64>,
     most: u32,
-    mut found: impl FnMut(u64, Effect, &State) -> bool,
+    mut found: impl FnMut(u64, Effect, &FlowState) -> bool,
 ) -> u32 {
     let mut code = Code { space, start: 0, bytes: Vec::new() };
     let mut ways = Ways::new(start, goal);
@@ -163,7 +163,7 @@ fn follow(
                     place = next;
                 }
                 Effect::Call => {
-                    // Behind a call, after all other ways.
+                    // The path after a call is followed after all others.
                     state.changed |= !PRESERVED.iter().fold(1 << RSP, |mask, (register, _)| mask | 1 << register);
                     ways.last(next, state);
                     break;
@@ -200,8 +200,8 @@ pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -
     (rules, followed)
 }
 
-/// The rules, where the way started at the function's first instruction.
-fn row(state: &State) -> Option<Row> {
+/// The rules of a state, if the path started at the function's first instruction.
+fn row(state: &FlowState) -> Option<Row> {
     let within = |spot: Option<Spot>| spot.filter(|spot| spot.base == Base::Stack).map(|spot| spot.distance);
     let (register, distance) = match (within(state.stack), within(state.frame)) {
         (Some(stack), _) => (STACK_POINTER, stack),
@@ -256,7 +256,7 @@ pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (V
     (answers.into_iter().map(|(_, row)| row).collect(), followed)
 }
 
-/// The rules by where the stack pointer is at the return, and where registers are taken from.
+/// The rules that a return implies: by where the stack pointer is then, and from where registers were restored.
 fn returned(end: Spot, restored: [Option<Spot>; PRESERVED.len()]) -> Option<Row> {
     let register = match end.base {
         Base::Stack => STACK_POINTER,

@@ -1,4 +1,4 @@
-//! Go's frames by Go's own table.
+//! Unwinds Go's frames by Go's own table of functions.
 //!
 //! Go's code keeps frame pointers, but of a blocked thread the frame pointer is unknown, and functions in assembly have
 //! none of their own. `runtime.pclntab` says for every instruction how far the stack pointer is from the return
@@ -12,36 +12,35 @@ use super::walk::{Caller, Walk};
 use crate::address_space::{AddressSpace, Module};
 
 const SLOTS: usize = 1024;
-/// Functions of a program, at most: the largest programs have a million.
+/// The largest number of functions of a program; the largest programs have a million.
 const MAX_FUNCTIONS: u64 = 1 << 24;
-/// Bytes of a function's table of stack sizes; a step takes about two, and few functions have ten.
+/// How many bytes of a function's table of stack sizes are read; a step takes about two, and few functions have ten.
 const MAX_STEPS: usize = 4096;
 /// Goroutines have stacks of 1 GiB at most (`src/runtime/proc.go` main).
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Where the text of a module starts in `runtime.moduledata` of Go 1.26, where the table's header does not say it any
-/// more.
+/// The offset in Go 1.26's `runtime.moduledata` of the start of a module's text, which the header of the table no
+/// longer has.
 const TEXT_IN_MODULE_DATA: u64 = 176;
 
-/// The range in which stacks may lie: neither in the page that is never mapped nor in the kernel's half (47 bits are
-/// Linux's, unless a process asks for more).
+/// The range of addresses of stacks: above the page that is never mapped, and below the kernel's half (47 bits on
+/// Linux, unless a process asks for more).
 const LEAST_POINTER: u64 = 0x1000;
 const MOST_POINTER: u64 = 1 << 47;
 
 const TOP_FRAME: u8 = 1;
 const WRITES_STACK_POINTER: u8 = 2;
 
-/// What the table says of an instruction.
+/// An entry of the table, for one instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame {
-    /// From the stack pointer to the return address, in bytes.
+    /// The distance from the stack pointer to the return address, in bytes.
     size: u64,
-    /// The function is the first of its stack.
+    /// Whether the function is the first one of its stack.
     top: bool,
 }
 
-/// Remembers what the tables of address spaces say; a process may write to its table, so they are not shared between
-/// processes.
+/// Caches entries of tables by address space. A process may write to its table, so processes do not share entries.
 #[derive(Debug, Default)]
 pub(super) struct GoCache {
     slots: Vec<(u64, u64, Option<Frame>)>,
@@ -128,7 +127,7 @@ fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame>
         (0, Some(data)) => {
             let data = data.wrapping_add(module.bias);
             let first = u64::from_le_bytes(read(space, data)?);
-            // The first field is the table's address: the layout is the one that is meant.
+            // The first field has to be the address of the table, which shows that the layout is the expected one.
             (first == table).then_some(())?;
             u64::from_le_bytes(read(space, data.wrapping_add(TEXT_IN_MODULE_DATA))?)
         }
@@ -149,7 +148,7 @@ fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame>
         if entry(middle)?.0 <= distance { low = middle + 1 } else { high = middle }
     }
     let (start, at) = entry(low.checked_sub(1)?)?;
-    // The last function is followed by an entry that says where it ends.
+    // The entry after the last function says where that one ends.
     if distance >= entry(low)?.0 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Java's frames, in the HotSpot virtual machine.
+//! Unwinds Java's frames in the HotSpot virtual machine.
 //!
 //! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. What is
 //! special is what they return to. The interpreter does not call: it pushes the address of code of its own that goes on
@@ -15,7 +15,7 @@ use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
-use crate::address_space::Kind;
+use crate::address_space::ModuleKind;
 
 /// Whether code is entered by a return without a call before it.
 pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
@@ -43,13 +43,13 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     poll || thawed || ENTRIES.iter().any(|entry| code.starts_with(entry))
 }
 
-/// A caller's stack pointer is not further away than this, in bytes.
+/// The largest distance to a caller's stack pointer, in bytes.
 const MAX_FRAME: i64 = 16 << 20;
-/// Code before an address that is searched for the start of a method.
+/// How many bytes of code before an address are searched for the start of a method.
 const MAX_SEARCHED: u64 = 4096;
-/// Addresses of one process before which is searched, each once.
+/// How many addresses of one process have the code before them searched, each once.
 const MAX_LOOKS: usize = 4096;
-/// Processes that are remembered.
+/// How many processes are remembered.
 const MAX_PROCESSES: usize = 64;
 
 /// What is known of processes' compiled methods.
@@ -131,9 +131,9 @@ impl Walk<'_> {
         Ok(Some(caller))
     }
 
-    /// Whether a word is an address that is returned to.
+    /// Whether code may return to this address: it follows a call, or generated code is entered there by a return.
     fn returns_to_java(&mut self, address: u64) -> bool {
-        let generated = self.space.find(address).is_some_and(|module| module.kind == Kind::Generated);
+        let generated = self.space.find(address).is_some_and(|module| module.kind == ModuleKind::Generated);
         self.call_before(address).is_some()
             || generated && self.code_at(address).is_some_and(|code| is_entered_by_return(&code))
     }

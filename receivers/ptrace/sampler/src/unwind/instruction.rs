@@ -33,7 +33,7 @@ pub(super) enum Effect {
     Changes(u16),
     /// Pushes a register's value, or an unknown one.
     Push(Option<u8>),
-    /// Takes a word from the stack, into a register or elsewhere.
+    /// Pops a word from the stack, into a register or elsewhere.
     Pop(Option<u8>),
     /// Copies a register.
     Copy { to: u8, from: u8 },
@@ -324,7 +324,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
         0x40..=0x4f | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf => bit(reg),
         0xa4 | 0xa5 | 0xac | 0xad | 0xb3 | 0xab | 0xba | 0xbb | 0xb1 => target | bit(0),
         0xc1 => target | bit(reg),
-        // Operands of other instructions may be vector registers.
+        // Other instructions may have vector registers as operands, which are ignored.
         0x2c | 0x2d | 0x50 | 0xc5 | 0xd7 => bit(reg) & OTHERS,
         0x90..=0x9f | 0xb0 => byte(target) | bit(0),
         0xc0 => byte(target | bit(reg)),

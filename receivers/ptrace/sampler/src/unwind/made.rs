@@ -1,4 +1,4 @@
-//! A process for tests that is nothing but some code without a file, and stacks for it.
+//! A process for tests that consists of some code without a file, and stacks for it.
 #![allow(clippy::expect_used, reason = "these are tests")]
 
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// At the end of its stack, with other values in its registers.
+    /// A thread with an empty stack; its other registers have arbitrary values.
     pub(super) fn new() -> Self {
         let mut thread = Self { registers: [0x5a5a; COUNT], words: BTreeMap::new() };
         thread.registers[7] = STACK;
@@ -96,7 +96,7 @@ impl Thread {
         self.words.insert(address, word);
     }
 
-    /// Makes room that holds what was there before: nothing that is a return address.
+    /// Makes room that holds arbitrary words, none of which is a return address.
     pub(super) fn room(&mut self, bytes: u64) {
         for _ in 0..bytes / 8 {
             self.push(0x1111);

@@ -5,13 +5,13 @@ pub trait StackMemory {
     /// The eight bytes at `address`, little-endian; `None` where they were not copied.
     fn read_u64(&mut self, address: u64) -> Option<u64>;
 
-    /// The same for a word that the result does not rest on: it was looked at in a search, and dismissed. Where reads
-    /// are remembered to see whether a stack changed, this one need not be.
+    /// Reads a word that the result does not depend on, since a search dismissed it. A memory that remembers what was
+    /// read, to see later whether a stack has changed, need not remember this word.
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }
 
-    /// What was interrupted by a signal is on another stack than the handler, and is read from now on.
+    /// From now on another stack is read: the one of the code that a signal interrupted.
     fn enter_other_stack(&mut self) {}
 }
 

@@ -1,9 +1,9 @@
-//! From registers and a copy of the stack to the calls that are active.
+//! Unwinds stacks: finds the active calls by registers and a copy of the stack.
 //!
 //! The unwinder follows the call frame information that compilers write into `.eh_frame`, for all registers and with
-//! all of DWARF's expressions. Where code has none, it goes by rules that are known for that code (frame pointers of
-//! compiled-at-run-time code, Go's own table, the kernel's signal frame), and by a checked scan of the stack last. It
-//! says of each stack how far it is to be trusted: a stack is complete only when it ends where a rule says that it
+//! all of DWARF's expressions. For code without it, it uses rules that are known for that code (frame pointers of code
+//! compiled at run time, Go's own table, the kernel's signal frame), and as the last resort a checked scan of the
+//! stack. Each result says how far it can be trusted: a stack is complete only if it ends where a rule says that it
 //! ends.
 
 mod ahead;
@@ -35,7 +35,7 @@ pub use registers::{COUNT, FRAME_POINTER, INSTRUCTION_POINTER, Registers, STACK_
 use crate::address_space::AddressSpace;
 use crate::message::{Location, Trust};
 
-/// Frames of one stack, at most. A deeper stack is truncated.
+/// The largest number of frames of a stack. A deeper stack is truncated.
 pub const MAX_FRAMES: usize = 1024;
 
 /// One active call.
@@ -43,7 +43,7 @@ pub const MAX_FRAMES: usize = 1024;
 pub struct Frame {
     /// The instruction pointer: of the instruction to be executed next in this frame.
     pub pc: u64,
-    /// The place of that instruction, or for callers of the call instruction before it.
+    /// The location of that instruction; for callers, of the call instruction before it.
     pub location: Location,
 }
 
@@ -61,7 +61,7 @@ pub struct Outcome {
     pub unknown_code: Option<u64>,
 }
 
-/// Unwinds stacks. Keeps what it learned about code, so use one for all processes of a thread.
+/// Unwinds stacks. It caches what it found out about code, so one should be used for all processes of a thread.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     scratch: walk::Scratch,

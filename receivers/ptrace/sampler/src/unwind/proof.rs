@@ -1,10 +1,11 @@
-//! Finds callers of code in files without call frame information, where the code itself proves them.
+//! Finds the caller of code without call frame information, where the code itself proves which it is.
 //!
-//! A word on the stack is the return address of the function that runs if it follows a call of a function whose
-//! instructions lead to where the thread is, with the stack pointer just so far from that word. Where functions are
-//! called through pointers the call does not say which; there, the ways from where the thread is to a return tell how
-//! far the word is, and of their answers one alone must lead to a word that follows a call. Both are facts of the code,
-//! so a stack with such steps can be complete.
+//! A word on the stack is the return address of the running function if it follows a call of a function whose
+//! instructions lead to where the thread is, and if these instructions have moved the stack pointer by exactly its
+//! distance from that word. A call through a pointer does not tell which function it calls. Then all paths from where
+//! the thread is to a return are followed: each tells at which distance the return address would be, and exactly one of
+//! them must lead to a word that follows a call. Both are facts of the code, so a stack with such steps can be
+//! complete.
 
 use super::code::{Call, jump};
 use super::flow::{main_function, rules, rules_to_return};
@@ -12,33 +13,35 @@ use super::instruction::LONGEST;
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, Row};
 use super::walk::Walk;
-use crate::address_space::{AddressSpace, Kind, Module};
+use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::Object;
 
-/// Words of the stack that are looked at for one frame: 16 KiB.
+/// How many words of the stack are examined for one frame: 16 KiB.
 const MAX_WORDS: u64 = 2048;
-/// Words that are looked at for one stack.
+/// How many words are examined for one stack.
 pub(super) const MAX_LOOKED: u64 = 16_384;
-/// Words that are addresses of code, for one stack.
+/// How many words that are addresses of code are examined for one stack.
 pub(super) const MAX_TRIED: u32 = 1024;
-/// Instructions that are followed for one stack, whether or not they were before.
+/// How many instructions are followed for one stack, counting those whose result is cached.
 pub(super) const MAX_FOLLOWED: u32 = 65_536;
 /// And for one function.
 const MAX_FOLLOWED_ONCE: u32 = 4096;
-/// Functions are not longer than this.
+/// The longest function that is considered, in bytes.
 const MAX_FUNCTION: u64 = 64 << 10;
-/// Bytes of a table of functions that are looked at.
+/// How many bytes of a table of functions are read.
 const MAX_TABLE: usize = 8192;
 /// Answers that are remembered.
 const SLOTS: usize = 2048;
 
-/// What a question was about: the object, an address of it, and the start of the function or 0 for the way to its end.
+/// The key of a cached answer: the object, an address of it, and the start of the function; 0 for paths from the
+/// address to a return.
 type Question = (u64, u64, u64);
 
-/// The rules, at most one where the function's start is known, and how many instructions were followed for them.
+/// The rules that were found, at most one if the start of the function is known, and how many instructions were
+/// followed for them.
 type Answer = (Vec<Row>, u32);
 
-/// Remembers what was found out from functions' instructions.
+/// Caches what following instructions has found.
 #[derive(Debug, Default)]
 pub(super) struct FlowCache(Vec<(Question, Answer)>);
 
@@ -59,9 +62,9 @@ impl FlowCache {
 }
 
 impl Walk<'_> {
-    /// The rules for a place in a file without call frame information, where the code and the stack prove them.
+    /// The unwind rules for an address without call frame information, if the code and the stack prove them.
     pub(super) fn proven_rules(&mut self, module: &Module, lookup: u64) -> Option<Row> {
-        let (Kind::File, Some(object)) = (module.kind, &module.object) else { return None };
+        let (ModuleKind::File, Some(object)) = (module.kind, &module.object) else { return None };
         let pc = self.registers.instruction_pointer();
         let stack = self.registers.get(STACK_POINTER)?;
         let by_return = self.rules_by_return(module, object, pc);
@@ -93,7 +96,7 @@ impl Walk<'_> {
                 nearest = function;
             }
             let agrees = by_return.as_ref().and_then(|row| self.returns_by(row)) == Some(slot);
-            // A function may have jumped on to another one, wherever that is.
+            // The called function may have ended with a jump to another one, which can be anywhere.
             if function != 0
                 && (nearest == function || agrees)
                 && let Some(row) = self.rules_from_start(module, object, function, pc)
@@ -108,7 +111,7 @@ impl Walk<'_> {
         None
     }
 
-    /// Where a called function is, behind the procedure linkage table or code that jumps on.
+    /// The address of a called function, following the procedure linkage table and code that only jumps.
     fn jumped_to(&mut self, function: u64) -> u64 {
         match self.unbounded(|walk| walk.code_at(function)).and_then(|code| jump(function, &code)) {
             Some(Call::Direct(next)) => next,
@@ -117,7 +120,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The rules by the function's instructions from its start on.
+    /// The rules, found by following the function from its first instruction.
     fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<Row> {
         let question = (object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias));
         let space = self.space;
@@ -128,7 +131,7 @@ impl Walk<'_> {
         self.ask(question, answer).pop()
     }
 
-    /// The rules by the ways to a return, where those of one way alone lead to a word that follows a call.
+    /// The rules, found by following all paths to a return, if exactly one of them leads to a word that follows a call.
     fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<Row> {
         let space = self.space;
         let mut rows =
@@ -178,7 +181,7 @@ fn function_of_table(space: &AddressSpace, returns: u64, pc: u64) -> Option<u64>
     let mut bytes = vec![0; MAX_TABLE];
     let count = space.read_code(table, &mut bytes).min(MAX_TABLE);
     let entries = bytes[..count].chunks_exact(8).filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)));
-    // A table ends where there is no code.
+    // The table ends at the first word that is not an address of code.
     let functions = entries.take_while(|function| space.find(*function).is_some());
     functions.filter(|function| *function <= pc).max()
 }

@@ -1,4 +1,4 @@
-//! What is known of a thread's registers.
+//! The known registers of a thread.
 
 /// The stack pointer's DWARF number (System V ABI for x86-64, figure 3.36).
 pub const STACK_POINTER: u8 = 7;
@@ -28,7 +28,7 @@ impl Registers {
         Self { values, known: (1 << COUNT) - 1 }
     }
 
-    /// What `/proc/PID/task/TID/syscall` says of a blocked thread.
+    /// The registers of a blocked thread that `/proc/PID/task/TID/syscall` shows.
     pub fn passive(stack_pointer: u64, instruction_pointer: u64) -> Self {
         let mut registers = Self::default();
         registers.set(STACK_POINTER, stack_pointer);

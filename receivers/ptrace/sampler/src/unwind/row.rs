@@ -46,7 +46,7 @@ pub(super) struct Row {
     pub(super) signal: bool,
 }
 
-/// What the tables say of an address.
+/// What the tables have for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// The rules.
@@ -57,7 +57,7 @@ pub(super) enum Lookup {
     Malformed,
 }
 
-/// Looks an address of the file up in its tables.
+/// Looks up an address of the file in its tables.
 pub(super) fn look_up(object: &Object, address: u64, context: &mut Context) -> Lookup {
     let Some(tables) = object.tables() else { return Lookup::Nothing };
     match tables.row(address, context) {

@@ -1,17 +1,17 @@
-//! Searches for frame pointers that are not known.
+//! Finds unknown frame pointers.
 //!
-//! A blocked thread is not stopped, so only its stack pointer and its program counter are known (and what its system
-//! call was given). Code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
-//! stacks) is then looked at for itself:
+//! A blocked thread is not stopped, so only its stack pointer, its program counter and the arguments of its system call
+//! are known. For code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
+//! stacks), the frame pointer is then derived:
 //!
-//! * By its first instructions: where they push registers, and make room once, the frame pointer is as far above the
-//!   stack pointer.
-//! * By the stack: the frame pointer is one for which the rules give a return address behind a call of just this
-//!   function, directly, through the linkage table, or through a stored address.
+//! * From its first instructions: if they push registers and make room in one step, they tell how far the frame pointer
+//!   is above the stack pointer.
+//! * From the stack: the right frame pointer is the one with which the rules give a return address behind a call of
+//!   just this function, directly, through the linkage table, or through a stored address.
 //!
-//! Both are facts of the code and not likelihoods, so a stack that then reaches its root by the rules is complete.
-//! Where neither is to be had (a call through a register from code that makes room in several steps), the first frame
-//! pointer that looks like one and leads to the root is taken, and the stack is guessed.
+//! Both are facts of the code, so a stack that then reaches its root by rules is complete. If neither works (a call
+//! through a register from code that makes room in several steps), the first word is taken that looks like a frame
+//! pointer and leads to the root, and the stack is *guessed*.
 
 use super::Frame;
 use super::Outcome;
@@ -25,14 +25,14 @@ use super::walk::{self, Scratch, Walk};
 use crate::address_space::Module;
 use crate::elf::Object;
 
-/// Words of one frame that are tried: 64 KiB.
+/// How many words of one frame are tried: 64 KiB.
 const SEARCH_WORDS: u64 = 8192;
-/// Words that are tried for one stack.
+/// How many words are tried for one stack.
 pub(super) const MAX_SEARCHED: u64 = 16_384;
-/// Code that is looked at for one stack, and stacks that are unwound to see where they end.
+/// How many times code is read for one stack, or a stack is unwound to see where it ends.
 pub(super) const MAX_CALLS: u32 = 256;
 pub(super) const MAX_TRIALS: u32 = 16;
-/// A frame pointer is not further from the one above.
+/// The largest distance between a frame pointer and the one above it, in bytes.
 const MAX_FRAME: u64 = 16 << 20;
 /// Code that is compiled for more than one kind of processor is entered behind its first instruction where that only
 /// marks its start.
@@ -40,7 +40,7 @@ const ENTRY_SLACK: u64 = 4;
 /// Candidates of a kind.
 const MOST: usize = 4;
 
-/// What a search may still do for the stack.
+/// How much a search may still do for the present stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) words: u64,
@@ -67,7 +67,7 @@ impl Patience {
     }
 }
 
-/// Where a walk was when something was tried.
+/// The state of a walk before something was tried.
 struct Before {
     registers: super::Registers,
     saved: Saved,
@@ -96,7 +96,7 @@ fn note(place: &mut [Option<u64>; MOST], frame: u64) {
 }
 
 impl Walk<'_> {
-    /// Goes on from a frame, the last in `frames`, whose rules want a frame pointer that is unknown.
+    /// Continues at the last of `frames`, whose rules need an unknown frame pointer.
     pub(super) fn search(
         &mut self,
         module: &Module,
@@ -143,7 +143,7 @@ impl Walk<'_> {
                 return WalkEnd::Root;
             }
         }
-        // The caller is known all the same, though not where its stack ends.
+        // The caller is known, though not where its stack ends.
         self.back(&before, frames, outcome);
         match computed.or(found.called[0]) {
             Some(frame) if self.patience.trials > 0 => self.proceed(frame, frames, outcome),
@@ -154,12 +154,12 @@ impl Walk<'_> {
         }
     }
 
-    /// The frame pointer as the function's first instructions say, where there is a return address by it.
+    /// The frame pointer that the function's first instructions imply, if there is a return address next to it.
     fn by_prologue(&mut self, row: &Row, object: &Object, function: u64) -> Option<u64> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
         let prologue = prologue(&code[..count])?;
-        // Registers are saved that were not seen being pushed, so more room was made than was seen.
+        // More registers are saved than were seen being pushed, so more room was made than was seen.
         if row.saved() != Some(prologue.saved) {
             return None;
         }
@@ -233,8 +233,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Looks at code without a limit but the one of the search, so that it finds the same whether or not the code was
-    /// seen before.
+    /// Reads code limited by the search's own budget only, so that the result does not depend on which code is cached.
     pub(super) fn unbounded<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let reads = std::mem::replace(&mut self.code_reads, u32::MAX);
         let seen = look(self);

@@ -1,4 +1,4 @@
-//! From one frame to its caller, by the rules of a row.
+//! Steps from a frame to its caller by the rules of a row.
 
 use gimli::UnwindExpression;
 
@@ -11,7 +11,7 @@ use crate::elf::Object;
 /// Why a walk ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalkEnd {
-    /// A rule says that there is none.
+    /// A rule says that there is no caller.
     Root,
     /// The value of this register is not known.
     Register(u8),
@@ -35,7 +35,7 @@ pub(super) struct Saved {
     /// address.
     lost: u32,
     lost_at: u64,
-    /// Registers whose value no result rests on yet, and the address that each was read from.
+    /// Registers that no result depends on yet, and the address that each was read from.
     unused: u32,
     places: [u64; super::COUNT],
 }
@@ -49,7 +49,7 @@ impl Saved {
         self.lost |= 1 << register;
     }
 
-    /// A register was read from an address, and nothing rests on it yet.
+    /// A register was read from an address, and no result depends on it yet.
     fn found(&mut self, register: u8, address: u64) {
         if let Some(place) = self.places.get_mut(usize::from(register)) {
             *place = address;
@@ -57,11 +57,11 @@ impl Saved {
         }
     }
 
-    /// A result rests on this register from now on.
+    /// A result depends on this register from now on.
     fn uses(&mut self, register: u8, memory: &mut dyn StackMemory) {
         if self.unused & 1 << register != 0 {
             self.unused &= !(1 << register);
-            // It was read already: this one is remembered.
+            // It was read before without being remembered; this read is remembered.
             memory.read_u64(self.places[usize::from(register)]);
         }
     }
@@ -73,7 +73,7 @@ impl Saved {
         }
     }
 
-    /// What holds in a caller as well.
+    /// The part that holds for the caller as well.
     fn in_caller(&self) -> Self {
         Self { lost: self.lost & CALLEE_SAVED, unused: self.unused & CALLEE_SAVED, ..*self }
     }
@@ -164,7 +164,8 @@ impl Caller {
                 self.returns |= register == INSTRUCTION_POINTER;
             }
             Err(WalkEnd::Memory(address)) if register == INSTRUCTION_POINTER => {
-                // Rules are in the order of addresses: what was missed below is needed as well.
+                // The rules are in the order of addresses, so words that were missing at lower addresses are needed as
+                // well.
                 let lower = self.saved.lost != 0 && address.wrapping_sub(self.saved.lost_at) < 256;
                 return Err(WalkEnd::Memory(if lower { self.saved.lost_at } else { address }));
             }

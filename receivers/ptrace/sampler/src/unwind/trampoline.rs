@@ -1,9 +1,9 @@
 //! The code by which CPython marks Python's functions for profilers.
 //!
-//! With `-X perf` (CPython 3.12 and later) each Python function is entered through a copy of one small function of its
-//! own, at an address that the perf map names. It calls the interpreter's loop and returns, and it has no call frame
-//! information. All of it is known (python/cpython `Python/asm_trampoline.S`), so where it is recognized its caller is
-//! known exactly, and all registers that functions preserve are.
+//! With `-X perf` (CPython 3.12 and later) each Python function is entered through its own copy of a small function, at
+//! an address that the perf map names. The copy calls the interpreter's loop and returns, and it has no call frame
+//! information. Its code is known (python/cpython `Python/asm_trampoline.S`), so where it is recognized, its caller and
+//! all preserved registers are known exactly.
 
 use super::code::CALL_LENGTH;
 use super::row::Row;

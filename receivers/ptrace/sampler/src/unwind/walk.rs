@@ -11,12 +11,13 @@ use super::row::{Lookup, Row, look_up};
 use super::search::Patience;
 use super::step::{Machine, Saved, WalkEnd, step};
 use super::{Frame, MAX_FRAMES, Outcome};
-use crate::address_space::{AddressSpace, Kind, Module};
+use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::{Context, Object};
 use crate::message::{Location, Trust};
 
-/// How often the stack pointer may go down or stay on the way up: it does where a signal handler runs on an alternate
-/// stack, and where Go or a coroutine changes stacks. More often means that the rules lead in a circle.
+/// How often the stack pointer may fail to increase from a frame to its caller: that happens where a signal handler
+/// runs on an alternate stack, and where Go or a coroutine changes stacks. More often means that the rules lead in a
+/// circle.
 const MAX_SWITCHES: u32 = 16;
 /// A frame that is larger than this is taken to be on another stack than the stack pointer.
 const MAX_LOCALS: u64 = 64 << 10;
@@ -26,7 +27,7 @@ const MAX_SIGNAL_FRAME: u64 = 16 << 10;
 /// Reads of code for one stack.
 const MAX_CODE_READS: u32 = 96;
 
-/// What is kept from stack to stack.
+/// What is kept from one stack to the next.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) rows: RowCache,
@@ -59,7 +60,7 @@ pub(super) struct Walk<'a> {
 pub(super) struct Caller {
     pub(super) registers: Registers,
     pub(super) saved: Saved,
-    /// The caller was interrupted.
+    /// The caller did not call: a signal interrupted it.
     pub(super) interrupted: bool,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Walk<'a> {
             let pc = self.registers.instruction_pointer();
             let lookup = if self.exact { pc } else { pc.wrapping_sub(1) };
             let Some(module) = space.find(lookup) else {
-                // The leaf is where it is; a caller outside of all code is none.
+                // The leaf may be anywhere, but a caller outside of all code is not a caller.
                 if frames.is_empty() {
                     frames.push(Frame { pc, location: Location { mapping: None, address: pc } });
                 }
@@ -144,7 +145,7 @@ impl<'a> Walk<'a> {
     }
 
     fn caller(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
-        if module.kind == Kind::Vsyscall {
+        if module.kind == ModuleKind::Vsyscall {
             return self.step(&Row::entry(), None);
         }
         let Some(object) = &module.object else { return self.without_rules(module, lookup) };
@@ -166,8 +167,8 @@ impl<'a> Walk<'a> {
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
-    /// Whether a return address is the first instruction of code that nobody calls: it was put on the stack of a
-    /// coroutine or a thread as what follows its function, so what is before it is of no account.
+    /// Whether a return address is the first instruction of code that nothing calls: it was put on the stack of a
+    /// coroutine or a thread as what follows its function, so the bytes before it need not be a call.
     fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
@@ -175,8 +176,8 @@ impl<'a> Walk<'a> {
         matches!(rows.get(object.id(), address, || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
     }
 
-    /// Where a copy must start that holds `address` and what else this frame and its callers have there: at the stack
-    /// pointer, unless that is on another stack.
+    /// The address from which a copy must be made to contain `address` and everything else that this frame and its
+    /// callers need: the stack pointer, unless that is on another stack.
     fn needed_from(&self, address: u64) -> u64 {
         let stack = self.registers.stack_pointer();
         if address.wrapping_sub(stack) < MAX_LOCALS { stack } else { address }

@@ -1,4 +1,4 @@
-//! An owner for tests: keeps what it heard, and waits for what it wants to hear.
+//! An owner for tests: collects the events that it receives, and waits for those that a test expects.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command as Program, Stdio};

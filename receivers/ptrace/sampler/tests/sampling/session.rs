@@ -9,7 +9,7 @@ use profbridge_sampler::address_space::AddressSpace;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::{Batch, Detached, Location, ProblemKind, ProcessId, Settings, Stack, Status};
 use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::sampler::{Options, Output, Sampler};
+use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
 
 use super::target::Target;
 
@@ -125,7 +125,7 @@ impl Session {
         let space = AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap();
         let space = Arc::new(space);
         let (out, outputs) = sync_channel(256);
-        let sampler = Sampler::start(Options::default(), out, || {}).unwrap();
+        let sampler = Sampler::start(SamplerOptions::default(), out, || {}).unwrap();
         sampler.attach(PROCESS, Arc::clone(&files), Arc::clone(&space), settings);
         sample(&sampler);
         Self { sampler, outputs, files, space: std::cell::RefCell::new(space), report: std::cell::RefCell::default() }

@@ -1,4 +1,4 @@
-//! This program as somebody else: a session that runs with other rights, and says what it saw.
+//! Runs this program with other rights: a session that prints what it saw.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::session::Session;
 /// saw PID Detached              (at once, at the end of each life)
 /// problem PID KIND MESSAGE
 /// life PID USER DETACHED SAMPLES BLOCKED-SAMPLES STOPS
-/// rung PID RUNG
+/// level PID LEVEL
 /// ```
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let mut session = Session::start();
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
             life.samples.len(),
             life.status.stops
         );
-        println!("rung {} {:?}", process.pid, life.status.rung);
+        println!("level {} {:?}", process.pid, life.status.level);
     }
     println!("done");
     ExitCode::SUCCESS

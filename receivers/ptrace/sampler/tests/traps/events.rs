@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, process::Command, thread};
 
-use profbridge_sampler::message::{Mode, ProblemKind, Rung, Select, Settings};
+use profbridge_sampler::message::{Level, Mode, ProblemKind, Select, Settings};
 
 use crate::{
     compile,
@@ -13,12 +13,12 @@ use crate::{
 
 tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel, busy_threads_first];
 
-/// What is said of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
+/// The explanation of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
 const NOT_VISIBLE: &str = "[kernel, not visible]";
 
 const CPU: fn() -> Settings = || Settings { mode: Mode::Cpu, ..Settings::default() };
 
-/// Does something in a thread that has not the rights to see the kernel, and neither has what it starts.
+/// Runs a function in a thread without the rights to see the kernel; processes that it starts do not have them either.
 ///
 /// # Errors
 ///
@@ -50,10 +50,10 @@ fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Unt
 fn beneath_the_kernel(target: &Target) -> Result<Session, Untested> {
     let mut session = without_the_kernel(Session::start)?;
     session.watch(Select::Pid(target.pid()), CPU());
-    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
-    match session.seen.last().status.rung {
-        Rung::User => Ok(session),
-        rung => Err(Untested(format!("the kernel permits another rung without rights: {rung:?}"))),
+    session.until("a level", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    match session.seen.last().status.level {
+        Level::User => Ok(session),
+        level => Err(Untested(format!("the kernel permits another level without rights: {level:?}"))),
     }
 }
 
@@ -69,8 +69,8 @@ fn program_and_kernel(life: &Life) -> (u64, u64) {
 fn threads_that_seldom_run() -> Outcome {
     let target = Target::start(&compile::c("duty"), &["300", "20000"]);
     let mut session = Session::with(target.pid(), CPU());
-    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
-    if session.seen.last().status.rung == Rung::None {
+    session.until("a level", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    if session.seen.last().status.level == Level::None {
         return Err(Untested("the kernel permits no perf events".to_owned()));
     }
     session.observe("serve", 12);
@@ -102,7 +102,7 @@ fn calls_are_the_kernel() -> Outcome {
     assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
     let seen = session.finish();
     let (status, (program, kernel)) = (seen.last().status, program_and_kernel(seen.last()));
-    assert_eq!((status.rung, status.stops), (Rung::User, 0), "{status:?}");
+    assert_eq!((status.level, status.stops), (Level::User, 0), "{status:?}");
     assert!(seen.has(ProblemKind::Events));
     assert!(program * 5 < kernel, "{program} ns in its own code, {kernel} ns in the kernel: {status:?}");
     Ok(())
@@ -119,9 +119,9 @@ fn busy_threads_first() -> Outcome {
     let limited = Command::new("prlimit").arg(format!("--pid={}", session.sampler())).arg("--nofile=64:64").status();
     assert!(limited.unwrap().success());
     session.watch(Select::Pid(target.pid()), CPU());
-    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
-    if session.seen.last().status.rung != Rung::User {
-        return Err(Untested("the kernel permits another rung without rights".to_owned()));
+    session.until("a level", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    if session.seen.last().status.level != Level::User {
+        return Err(Untested("the kernel permits another level without rights".to_owned()));
     }
     session.until("a lack", |seen| seen.has(ProblemKind::Lack));
     session.observe("always", 100);

@@ -21,7 +21,7 @@ tests![sampler_is_killed_a_hundred_times];
 /// running, with no thread stopped or traced; and the owner is told that it is gone.
 fn sampler_is_killed_a_hundred_times() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["3", "2"]);
-    // As many stops as possible, so that many kills fall into one.
+    // As many stops as possible, so that many kills happen during one.
     let settings =
         Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, stops: Stops::Always, ..Settings::default() };
     for round in 0..100_u64 {

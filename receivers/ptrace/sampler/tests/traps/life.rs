@@ -1,4 +1,4 @@
-//! Processes and their ends: exec, exit, zombies, ids that come again.
+//! The lives of processes: exec, exit, zombies, reused ids.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -176,7 +176,7 @@ fn same_id_again() -> Outcome {
     }
     assert_eq!(process::children(second.pid()), [pid]);
     session.until("the end of the first", |seen| seen.lives[0].detached == Some(Detached::Exited));
-    // A process id names one process, and not its successors.
+    // A process id stands for one process and not for later ones with the same id.
     session.listen(std::time::Duration::from_millis(500));
     let seen = session.finish();
     assert_eq!(seen.lives.len(), 1);

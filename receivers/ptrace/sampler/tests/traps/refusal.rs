@@ -2,7 +2,8 @@
 
 use std::thread;
 
-/// Does something in a thread whose `perf_event_open` fails with this error, and that of all that it starts.
+/// Runs a function in a thread whose `perf_event_open` fails with this error, as it does for all processes that it
+/// starts.
 #[allow(unsafe_code, reason = "no crate here installs filters")]
 pub(crate) fn without_events<T: Send>(error: i32, work: impl FnOnce() -> T + Send) -> T {
     let filtered = move || {

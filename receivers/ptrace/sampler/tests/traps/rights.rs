@@ -18,7 +18,7 @@ tests![
     in_a_filter_without_ptrace,
     other_namespaces_and_a_deleted_program,
     setuid_program_without_rights,
-    rungs_of_rights,
+    levels_of_rights,
     locked_memory_is_used_up,
 ];
 
@@ -198,22 +198,22 @@ const WITH_PERFMON: [&str; 6] = [
     "--bounding-set=-all,+perfmon",
 ];
 
-/// The lines with which somebody else's session ends that samples a process until it has a sample, and the rung that it
-/// was on.
+/// The lines with which somebody else's session ends that samples a process until it has a sample, and the level that
+/// it was on.
 fn driven(arguments: &[&str], target: &Target) -> (Vec<String>, String) {
     let mut driver = drive(Path::new("setpriv"), arguments, &[target.pid()]);
     driver.wait_for(&format!("saw {} sample", target.pid()));
     driver.say("");
     let lines = driver.lines_until("done");
-    let last = lines.iter().find_map(|line| line.strip_prefix(&format!("rung {} ", target.pid())));
-    let rung = last.unwrap_or_else(|| panic!("{lines:#?}")).to_owned();
-    (lines, rung)
+    let last = lines.iter().find_map(|line| line.strip_prefix(&format!("level {} ", target.pid())));
+    let level = last.unwrap_or_else(|| panic!("{lines:#?}")).to_owned();
+    (lines, level)
 }
 
-/// Guarantees: with each level of `kernel.perf_event_paranoid` that a machine may have, root and a user with
-/// CAP_PERFMON and nothing else see the kernel; a user without any right sees what the level leaves, is told of the
+/// Guarantees: with each setting of `kernel.perf_event_paranoid` that a machine may have, root and a user with
+/// CAP_PERFMON and nothing else see the kernel; a user without any right sees what the setting leaves, is told of the
 /// right that shows more, and nobody is stopped while events are permitted.
-fn rungs_of_rights() -> Outcome {
+fn levels_of_rights() -> Outcome {
     as_root()?;
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let paranoid = paranoid.map_err(|_| Untested("the kernel has no perf events".to_owned()))?;
@@ -231,11 +231,11 @@ fn rungs_of_rights() -> Outcome {
     if of_root == "None" {
         return Err(Untested("root itself is permitted no perf events".to_owned()));
     }
-    let (of_user, rung) = driven(&WITH_PERFMON, &target);
-    for (lines, rung) in [(lines, of_root), (of_user, rung)] {
-        assert!(["Kernel", "Processors"].contains(&rung.as_str()), "{lines:#?}");
+    let (of_user, level) = driven(&WITH_PERFMON, &target);
+    for (lines, level) in [(lines, of_root), (of_user, level)] {
+        assert!(["Kernel", "Processors"].contains(&level.as_str()), "{lines:#?}");
     }
-    let (lines, rung) = driven(&NOBODY, &target);
+    let (lines, level) = driven(&NOBODY, &target);
     let permitted: &[&str] = match paranoid {
         ..=0 => &["Kernel", "Processors"],
         1 => &["Kernel"],
@@ -243,11 +243,11 @@ fn rungs_of_rights() -> Outcome {
         // Some distributions' kernels refuse everything there.
         _ => &["User", "None"],
     };
-    assert!(permitted.contains(&rung.as_str()), "{paranoid}: {lines:#?}");
+    assert!(permitted.contains(&level.as_str()), "{paranoid}: {lines:#?}");
     let told = lines.iter().any(|line| line.contains(" Events ") && line.to_lowercase().contains("cap_perfmon"));
     assert_eq!(told, paranoid > 1, "{lines:#?}");
     let stopped = lines.iter().any(|line| line.starts_with("life") && !line.ends_with(" 0"));
-    assert!(!stopped || rung == "None", "{lines:#?}");
+    assert!(!stopped || level == "None", "{lines:#?}");
     Ok(())
 }
 

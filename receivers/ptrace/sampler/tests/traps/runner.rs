@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-/// Why a test says nothing on this machine.
+/// Why a test cannot run on this machine.
 #[derive(Debug)]
 pub(crate) struct Untested(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! A sampler process, and all that it has said.
+//! A sampler process, and everything that it has sent.
 
 use std::{
     cell::OnceCell,
@@ -10,7 +10,7 @@ use std::{
 use nix::unistd::Pid;
 use profbridge_sampler::{
     message::{
-        Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Rung, Sample,
+        Command, Detached, Event, Level, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
         Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
     },
     owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
@@ -31,7 +31,7 @@ pub(crate) struct Observed {
     pub(crate) sample: Sample,
 }
 
-/// All that was said of one life of a process.
+/// Everything that was received about one life of a process.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) process: Process,
@@ -41,7 +41,7 @@ pub(crate) struct Life {
     pub(crate) status: Status,
     pub(crate) detached: Option<Detached>,
     pub(crate) period_nano: u64,
-    /// For how long frames were said that are no places in code, by their names.
+    /// The time of frames that are no place in code, by their explanations.
     pub(crate) explained: BTreeMap<&'static str, u64>,
 }
 
@@ -148,7 +148,7 @@ impl Seen {
         found.unwrap_or_else(|| panic!("something was said of {id:?}, which was never attached"))
     }
 
-    /// What was said of the process, of its last life.
+    /// The last life of the process.
     pub(crate) fn last(&self) -> &Life {
         self.lives.last().expect("no process was attached")
     }
@@ -189,7 +189,7 @@ impl Seen {
                     for explanation in locations.iter().filter_map(|location| location.explanation()) {
                         *life.explained.entry(explanation).or_default() += sample.weight_nano;
                     }
-                    // What is no place in any code says nothing about stacks.
+                    // Explanations are no part of a stack.
                     locations.retain(|location| location.explanation().is_none());
                     if locations.is_empty() {
                         continue;
@@ -219,11 +219,11 @@ impl Seen {
     }
 }
 
-/// What has running threads sampled, whatever the kernel permits: where there are no perf events, all are stopped, and
+/// Settings with which running threads are sampled whatever the kernel permits: without perf events all are stopped,
 /// not only those that stay in their own code.
 pub(crate) fn usual() -> Settings {
     static PERMITTED: LazyLock<bool> =
-        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Rung::Kernel).is_ok());
+        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok());
     Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
 }
 
@@ -269,12 +269,12 @@ impl Session {
         Pid::from_raw(i32::try_from(self.process.pid()).unwrap())
     }
 
-    /// Says something to the sampler process.
+    /// Sends a command to the sampler process.
     pub(crate) fn send(&self, command: Command) {
         self.process.send(command).expect("the sampler process listens");
     }
 
-    /// Takes events until something is so.
+    /// Receives events until a condition holds.
     pub(crate) fn until(&mut self, what: &str, mut so: impl FnMut(&Seen) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !so(&self.seen) {
@@ -319,13 +319,13 @@ impl Session {
         }
     }
 
-    /// Samples until the process had so many ticks more.
+    /// Receives events until the process had this many more ticks.
     pub(crate) fn ticks(&mut self, count: u64) {
         let before = self.seen.lives.last().map_or(0, |life| life.status.ticks);
         self.until("ticks", |seen| seen.lives.last().is_some_and(|life| life.status.ticks >= before + count));
     }
 
-    /// Samples until a function was observed so often, by now.
+    /// Receives events until a function was observed this often.
     pub(crate) fn observe(&mut self, function: &str, count: u32) {
         self.until(&format!("{count} observations of {function}"), |seen| {
             seen.lives.last().is_some_and(|life| life.count(function) >= count)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, process::Command};
 
-use profbridge_sampler::message::{Rung, Settings, Stops, Trust};
+use profbridge_sampler::message::{Level, Settings, Stops, Trust};
 
 use crate::{
     compile,
@@ -91,7 +91,7 @@ fn events_on_alternate_signal_stacks() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["alternate"]);
     let seen = sample(&target, "inside_handler", 200, usual());
     let life = seen.last();
-    if life.status.rung < Rung::User {
+    if life.status.level < Level::User {
         return Err(Untested("no events are permitted".to_owned()));
     }
     let (mut all, mut good) = (0, 0);

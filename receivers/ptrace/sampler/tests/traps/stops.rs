@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use nix::sys::signal::{Signal, kill};
 use profbridge_sampler::{
-    message::{ProblemKind, Rung, Select, Settings, Stops},
+    message::{Level, ProblemKind, Select, Settings, Stops},
     owner::Ending,
 };
 
@@ -29,7 +29,7 @@ tests![
     registers_are_left_as_they_are,
 ];
 
-/// Nothing lowers the rate, so that there are as many stops as there can be.
+/// Budgets that never lower the rate, so that there are as many stops as possible.
 const OFTEN: Settings = Settings {
     rate_hertz: 997.0,
     mode: profbridge_sampler::message::Mode::Wall,
@@ -55,12 +55,12 @@ fn long_calls_are_whole() -> Outcome {
         session.watch(Select::Pid(target.pid()), Settings { rate_hertz, ..OFTEN });
         session.ticks(200);
         target.ask_until("least", 5);
-        // More processor time than a thread of another kind needs to be stopped.
+        // More processor time than another thread would need before it may be stopped.
         session.until("processor time", |seen| seen.last().status.not_sampled_nano > 10_000_000_000);
         assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
         let seen = session.finish();
         let status = seen.last().status;
-        assert_eq!((status.rung, status.stops, status.cut_calls), (Rung::None, 0, 0), "{status:?}");
+        assert_eq!((status.level, status.stops, status.cut_calls), (Level::None, 0, 0), "{status:?}");
         assert!(seen.has(ProblemKind::Events) && !seen.has(ProblemKind::CutCall));
     }
     Ok(())
@@ -118,7 +118,7 @@ fn own_code_is_sampled_after_two_seconds() -> Outcome {
     // Its history is counted in ticks of 10 ms from its first look on, and the counter of its running time is late by
     // up to one of the kernel's timer ticks.
     assert!(status.not_sampled_nano >= 1_970_000_000, "{status:?}");
-    // What came after the second reading of the kernel's clock is more.
+    // Samples may stand for more: they go on after the second reading of the kernel's clock.
     let said = sampled + status.not_sampled_nano;
     assert!(said + 60_000_000 >= used, "{said} ns said, {used} ns used: {status:?}");
     Ok(())
@@ -155,7 +155,7 @@ fn never_stops_nobody() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "1"]);
     let mut session = session(libc::EPERM);
     session.watch(Select::Pid(target.pid()), Settings { stops: Stops::Never, ..Settings::default() });
-    // Twice of what it takes to be stopped otherwise.
+    // Twice the time after which it would be stopped otherwise.
     session.until("processor time", |seen| {
         seen.lives.last().is_some_and(|life| life.status.not_sampled_nano > 4_000_000_000)
     });
@@ -184,7 +184,7 @@ fn always_cuts_calls_and_counts_them() -> Outcome {
     target.ask_until("short", status.cut_calls - 1);
     let short = target.ask("short");
     assert!(short == status.cut_calls || short == status.cut_calls + 1, "{short}: {status:?}");
-    assert_eq!(status.rung, Rung::None);
+    assert_eq!(status.level, Level::None);
     assert!(seen.has(ProblemKind::CutCall));
     Ok(())
 }

@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a target may take to say what it has to say.
+/// How long a target may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that runs until this is dropped.
@@ -85,7 +85,7 @@ impl Target {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Says a line to it, and reads the numbers of its answer, by their names.
+    /// Sends it a line, and reads the numbers of its answer, by their names.
     pub(crate) fn ask(&mut self, name: &str) -> u64 {
         self.say("");
         let line = self.line();

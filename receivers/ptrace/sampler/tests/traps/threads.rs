@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profbridge_sampler::message::{Rung, Settings};
+use profbridge_sampler::message::{Level, Settings};
 
 use crate::{
     compile, process,
@@ -96,7 +96,7 @@ fn two_thousand_threads() -> Outcome {
     let busy: u64 = life.with("leaf").map(|observed| observed.sample.weight_nano).sum();
     assert!(busy * 10 >= sampled * 9, "{busy} of {sampled}: {:?}", life.status);
     let all = sampled + life.status.not_sampled_nano;
-    // What came after the last reading of the kernel's counters is more.
+    // Samples may stand for more: they go on after the last reading of the kernel's counters.
     assert!(all + 60_000_000 >= used, "{all} ns said, {used} ns used: {:?}", life.status);
     Ok(())
 }
@@ -108,13 +108,13 @@ fn thousands_of_threads_a_second() -> Outcome {
     let mut session = Session::of(target.pid());
     session.observe("steady", 200);
     target.ask_until("created", 2000);
-    // None of them lives for long enough to be seen.
+    // All of them end before a tick can see them.
     session.until("time of threads that are gone", |seen| seen.last().status.not_sampled_nano > 100_000_000);
     assert_eq!(target.ask("failed"), 0);
     assert!(target.lives());
     let seen = session.finish();
     let life = seen.last();
-    assert!(life.status.stops == 0 || life.status.rung == Rung::None, "{:?}", life.status);
+    assert!(life.status.stops == 0 || life.status.level == Level::None, "{:?}", life.status);
     assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
     Ok(())
 }

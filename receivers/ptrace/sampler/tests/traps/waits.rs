@@ -50,7 +50,8 @@ fn matrix(milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Opti
 /// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a
 /// sampler, although each is looked at again and again meanwhile.
 fn no_system_call_fails_or_is_shortened() -> Outcome {
-    // As long as it takes until the sampler was there: calls that it had no time to look at show nothing.
+    // Calls are repeated with longer times until the sampler had time to examine them: a call that it did not reach
+    // shows nothing.
     let mut milliseconds = 1000.0;
     while !no_call_of_the_matrix_fails(milliseconds) {
         milliseconds *= 2.0;
@@ -71,7 +72,8 @@ fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
             // A timeout in whole jiffies may end up to one earlier (4 ms at 250 Hz).
             assert!(*took > milliseconds - 5.0, "{name} took {took} ms without a sampler");
             assert!(*sampled_took > milliseconds - 5.0, "{name} took only {sampled_took} ms");
-            // How much later it ends is the machine's business; one that began anew at each look would never end.
+            // It may end later by any time on a busy machine; but a wait that began anew each time that it is examined
+            // would never end.
         }
     }
     let seen = seen.unwrap();

@@ -1,4 +1,4 @@
-//! Known answers: the callers are those that the source says.
+//! Known answers: callers are those in the source.
 
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::Trust;

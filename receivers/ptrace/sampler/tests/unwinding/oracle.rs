@@ -22,7 +22,7 @@ pub(crate) enum End {
     NoEntry,
     /// A register or memory is missing, or the code is unknown.
     Missing,
-    /// As many frames as were asked for.
+    /// The requested number of frames was found.
     Enough,
 }
 

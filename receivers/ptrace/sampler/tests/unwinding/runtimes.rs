@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profbridge_sampler::address_space::Kind;
+use profbridge_sampler::address_space::ModuleKind;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::Trust;
 use profbridge_sampler::unwind::{Frame, Registers};
@@ -51,7 +51,7 @@ fn kinds(process: &Process, frames: &[Frame]) -> Vec<Part> {
     let part = |frame: &Frame| {
         let address = frame.location.address;
         let Some(mapping) = frame.location.mapping else {
-            let generated = process.space.find(frame.pc).is_some_and(|module| module.kind == Kind::Generated);
+            let generated = process.space.find(frame.pc).is_some_and(|module| module.kind == ModuleKind::Generated);
             assert!(generated, "{:x} is in no code", frame.pc);
             return Part::Generated(address);
         };

@@ -15,7 +15,7 @@ use profbridge_sampler::unwind::{Frame, Unwinder};
 use crate::snapshot::Process;
 use crate::target::{Target, compile};
 
-/// A process of which one file is another one: the same without tables.
+/// A process in which one file is replaced by a copy without unwind tables.
 struct Stripped<'a> {
     files: &'a ProcessFiles,
     path: &'a str,

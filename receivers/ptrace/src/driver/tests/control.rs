@@ -55,7 +55,7 @@ async fn trace_lifecycle() {
     assert_eq!(rig.ask(2, Some(7), Request::SpanStart(span(SAMPLED))).await.changed, 0);
     assert_eq!(rig.ask(1, Some(7), Request::SpanEnd(span(DEFERRED))).await.changed, 0, "another one is open");
     assert!(rig.is_silent().await);
-    rig.control.send(Control::Closed(ConnectionId(2))).await.unwrap();
+    rig.control.send(ControlEvent::Closed(ConnectionId(2))).await.unwrap();
     assert_eq!(rig.sample().await, (1, false));
     let unknown = rig.ask(1, Some(7), Request::SpanEnd(span(SAMPLED))).await;
     assert!(unknown.ok && unknown.message.unwrap().contains("no such span"));
@@ -107,7 +107,7 @@ async fn spans_of_a_process_of_a_target() {
     assert!(rig.is_silent().await);
     assert_eq!(rig.ask(3, Some(99), of(7, "web")).await.changed, 1);
     assert_eq!(rig.sample().await, (1, true));
-    rig.control.send(Control::Closed(ConnectionId(3))).await.unwrap();
+    rig.control.send(ControlEvent::Closed(ConnectionId(3))).await.unwrap();
     assert_eq!(rig.sample().await, (1, false));
     rig.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Rule 9 and the ids: what a chunk says about its process.
+//! What a chunk says about its process.
 
 use profbridge_model::{Builder, ProfilerId, Profiles};
 

@@ -5,7 +5,7 @@ use profbridge_model::{Function, Line, Location};
 use super::support::{Batch, MS, START, convert};
 use crate::sentry::chunk::limits::{MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use crate::sentry::chunk::{Collected, Converter, Settings};
-use crate::sentry::relay_rules::validate_json;
+use profbridge_relay_rules::validate_json;
 
 /// Attack: one string of four megabytes that a thousand functions share.
 /// Guarantees: it is cut at the limit, ends in an ellipsis, and every cut is noted.

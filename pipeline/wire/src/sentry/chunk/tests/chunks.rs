@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::support::{Batch, MS, START, attributed, samples};
-use crate::sentry::chunk::{ChunkHead, ChunkSummary, Collected, Converter, LoneSamples, Settings, Sink};
+use crate::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary, Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a window is cut where its whole process is idle for longer than `max_gap`, since Sentry bills from a
 /// chunk's first to its last sample (getsentry/sentry `src/sentry/profiles/task.py`).
@@ -107,7 +107,7 @@ impl Broken {
     }
 }
 
-impl Sink for Broken {
+impl ChunkSink for Broken {
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()> {
         self.check("begin").and_then(|()| self.collected.begin(head))
     }

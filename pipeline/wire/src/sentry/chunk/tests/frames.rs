@@ -1,4 +1,4 @@
-//! Rules 7 and 8: what a frame says, one test for each runtime.
+//! What a frame says, whichever runtime it is of: `runtimes` has those of each.
 
 use profbridge_model::{Function, Line, Location, Mapping};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::sentry::chunk::{InApp, Settings};
 
 /// A location under construction.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place<'a> {
+pub(super) struct TestLocation<'a> {
     pub(super) kind: &'a str,
     /// Function, file, line and column of each line.
     pub(super) lines: &'a [(&'a str, &'a str, i64, i64)],
@@ -17,11 +17,11 @@ pub(super) struct Place<'a> {
     pub(super) address: u64,
 }
 
-const LIBC: (&str, &str, u64, u64, u64) =
+pub(super) const LIBC: (&str, &str, u64, u64, u64) =
     ("libc.so.6", "b03e4a7f5e884c8da04b05fa32cc4cbd69faff51", 0x26000, 0x1a0000, 0x26000);
 
 /// A chunk with one stack of these locations, leaf first.
-pub(super) fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
+pub(super) fn chunk(places: &[TestLocation<'_>], settings: Settings) -> Value {
     let mut batch = Batch::new().on_cpu(20);
     let builder = &mut batch.builder;
     let mut stack = Vec::new();
@@ -54,177 +54,23 @@ pub(super) fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
 }
 
 /// The frames of such a chunk.
-fn frames(places: &[Place<'_>]) -> Value {
+fn frames(places: &[TestLocation<'_>]) -> Value {
     chunk(places, Settings::default())["profile"]["frames"].clone()
 }
 
 /// The platform and the only frame of a chunk with one location with one line.
 pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
     let lines = [(function, file, 12, 0)];
-    let mut chunk = chunk(&[Place { kind, lines: &lines, ..Place::default() }], Settings::default());
+    let mut chunk = chunk(&[TestLocation { kind, lines: &lines, ..TestLocation::default() }], Settings::default());
     (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
-}
-
-/// Guarantees: a CPython frame is named as it is, and own code outside of package folders and the standard library
-/// (getsentry/vroom `internal/frame/frame.go`).
-#[test]
-fn python() {
-    let (platform, frame) = one("cpython", "Cart.total", "/app/shop/cart.py");
-    assert_eq!(platform, "python");
-    let expected = json!({"function": "Cart.total", "module": "shop.cart", "abs_path": "/app/shop/cart.py",
-        "filename": "/app/shop/cart.py", "lineno": 12, "in_app": true});
-    assert_eq!(frame, expected);
-    for library in [
-        "/venv/lib/python3.12/site-packages/flask/app.py",
-        "/usr/lib/python3.12/json/decoder.py",
-        "<frozen x>",
-        // The same of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `interpreter/python/python.go`).
-        "_bootstrap.py",
-    ] {
-        assert_eq!(one("cpython", "f", library).1["in_app"], false, "{library}");
-    }
-}
-
-/// Guarantees: a V8 frame is Node's, whose platform is `node` and not `javascript`; packages and Node's own modules are
-/// not own code.
-#[test]
-fn node() {
-    let (platform, frame) = one("v8js", "handle", "/srv/app/routes.js");
-    assert_eq!((platform.as_str(), &frame["in_app"]), ("node", &json!(true)));
-    for library in ["node:internal/timers", "/srv/app/node_modules/express/lib/router.js", ""] {
-        assert_eq!(one("v8js", "f", library).1["in_app"], false, "{library}");
-    }
-}
-
-/// Guarantees: V8 names modules by URLs, which are no paths.
-#[test]
-fn node_urls() {
-    let frame = one("v8js", "handle", "file:///srv/my%20app/routes.mjs").1;
-    assert_eq!((&frame["abs_path"], &frame["filename"]), (&json!("/srv/my app/routes.mjs"), &frame["abs_path"]));
-    assert_eq!(frame["in_app"], true);
-    assert_eq!(one("v8js", "f", "file:///srv/node_modules/x/y.mjs").1["in_app"], false);
-}
-
-/// Guarantees: a JVM frame's class is its module and its method its function, whichever way the profiler writes it;
-/// Sentry ignores Java frames whose module has no dot (getsentry/vroom). What has no class is the virtual machine's and
-/// not own code, and `<unknown>` is no file.
-#[test]
-fn java() {
-    let name = |name| {
-        let (platform, frame) = one("jvm", name, "Cart.java");
-        assert_eq!(platform, "java");
-        (frame["module"].as_str().unwrap_or("").to_owned(), frame["function"].as_str().unwrap().to_owned())
-    };
-    let pair = |module: &str, function: &str| (module.to_owned(), function.to_owned());
-    assert_eq!(name("void com.shop.Cart.add(int, java.lang.String)"), pair("com.shop.Cart", "add"));
-    assert_eq!(name("com.shop.Cart$Line.<init>"), pair("com.shop.Cart$Line", "<init>"));
-    for stub in ["StubRoutines (2)", "StubRoutines (1) [call_stub_return_address]", "Interpreter", "vtable stub"] {
-        assert_eq!(name(stub), pair("", stub));
-        let frame = one("jvm", stub, "<unknown>").1;
-        assert_eq!((&frame["in_app"], frame.get("filename")), (&json!(false), None), "{stub}");
-    }
-    assert_eq!(one("jvm", "com.shop.Cart.add", "Cart.java").1["in_app"], true);
-    assert_eq!(one("jvm", "void java.lang.Thread.run()", "Thread.java").1["in_app"], false);
-    assert_eq!(one("jvm", "com.shop.Cart.add", "Cart.java").1.get("abs_path"), None);
-}
-
-/// Guarantees: a Go frame's package is its module (getsentry/sentry-go `stacktrace.go`); the standard library and
-/// modules of others are not own code.
-#[test]
-fn go() {
-    let (platform, frame) = one("go", "github.com/acme/shop/cart.(*Cart).Add", "/src/shop/cart/cart.go");
-    assert_eq!(platform, "go");
-    assert_eq!((&frame["module"], &frame["function"]), (&json!("github.com/acme/shop/cart"), &json!("(*Cart).Add")));
-    assert_eq!(frame["in_app"], true);
-    let generic = one("go", "main.Map[github.com/acme/x.T]", "/src/main.go").1;
-    assert_eq!((&generic["module"], &generic["function"]), (&json!("main"), &json!("Map[github.com/acme/x.T]")));
-    assert_eq!(one("go", "runtime.mallocgc", "/usr/local/go/src/runtime/malloc.go").1["in_app"], false);
-    assert_eq!(one("go", "runtime.mallocgc", "").1["in_app"], false);
-    assert_eq!(one("go", "net/http.(*conn).serve", "").1["in_app"], false);
-    assert_eq!(one("go", "acme/cart.Add", "").1["in_app"], true);
-    assert_eq!(one("go", "github.com/x/y.Z", "/home/ci/go/pkg/mod/github.com/x/y@v1/z.go").1["in_app"], false);
-}
-
-/// Guarantees: of Go's code, that of dependencies is not own where the builder's folders were cut off the paths
-/// (`-trimpath`), nor is what the compiler made, nor the runtime's assembly, which lies in no package; assembly of the
-/// user's own package is.
-#[test]
-fn go_of_others() {
-    let rows = [
-        ("github.com/x/y.Z", "github.com/x/y@v1.2.3/z.go", false),
-        ("github.com/acme/shop.Z", "github.com/acme/shop/z.go", true),
-        ("github.com/acme/shop.Z", "/home/me@home/shop/z.go", true),
-        ("main.(*T).Close", "<autogenerated>", false),
-        ("type..eq.main.T", "", false),
-        ("type:.eq.main.T", "", false),
-        ("memeqbody", "/goroot/asm_amd64.s", false),
-        ("_rt0_amd64_linux", "", false),
-        ("main.add", "/src/shop/add_amd64.s", true),
-        ("main.add.abi0", "/src/shop/add_amd64.s", true),
-    ];
-    for (function, file, own) in rows {
-        assert_eq!(one("go", function, file).1["in_app"], own, "{function} in {file}");
-    }
-    assert_eq!(one("go", "main.add.abi0", "").1["function"], "add");
-}
-
-/// Guarantees: a dot in the last part of a package's path, which Go's linker writes as `%2e`, is a dot again, in type
-/// parameters too.
-#[test]
-fn go_dots() {
-    let frame = one("go", "gopkg.in/yaml%2ev3.(*Decoder).Decode[gopkg.in/yaml%2ev3.Node]", "").1;
-    assert_eq!(frame["module"], "gopkg.in/yaml.v3");
-    assert_eq!(frame["function"], "(*Decoder).Decode[gopkg.in/yaml.v3.Node]");
-}
-
-/// Guarantees: Ruby, PHP, Perl, .NET, BEAM and Lua frames have their platform, and libraries are told from own code.
-#[test]
-fn other_interpreters() {
-    let rows = [
-        ("ruby", "Cart#total", "/app/models/cart.rb", "ruby", true),
-        ("ruby", "Base#save", "/usr/local/bundle/gems/activerecord/base.rb", "ruby", false),
-        ("php", "App\\Cart::total", "/var/www/src/Cart.php", "php", true),
-        ("php", "Kernel::handle", "/var/www/vendor/symfony/Kernel.php", "php", false),
-        ("perl", "Cart::total", "/app/lib/Cart.pm", "perl", true),
-        ("perl", "List::Util::sum", "/usr/share/perl/5.36/List/Util.pm", "perl", false),
-        ("luajit", "total", "/app/cart.lua", "other", true),
-        ("luajit", "new", "/usr/share/lua/5.1/resty/core.lua", "other", false),
-    ];
-    for (kind, function, file, expected, own) in rows {
-        let (platform, frame) = one(kind, function, file);
-        assert_eq!((platform.as_str(), &frame["in_app"]), (expected, &json!(own)), "{file}");
-        assert_eq!(frame["function"], function);
-    }
-    let (platform, frame) = one("dotnet", "Shop.Cart.Total(Int32)", "Shop.dll");
-    assert_eq!(platform, "csharp");
-    assert_eq!(
-        frame,
-        json!({"function": "Total", "module": "Shop.Cart", "package": "Shop.dll", "lineno": 12, "in_app": true})
-    );
-    let constructor = one("dotnet", "System.Threading.Thread..ctor()", "System.Private.CoreLib.dll").1;
-    assert_eq!(
-        (&constructor["module"], &constructor["function"]),
-        (&json!("System.Threading.Thread"), &json!(".ctor"))
-    );
-    assert_eq!(constructor["in_app"], false);
-    let (platform, frame) = one("beam", "Elixir.Shop.Cart:total/2", "lib/shop/cart.ex");
-    assert_eq!(platform, "elixir");
-    assert_eq!(
-        (&frame["module"], &frame["function"], &frame["in_app"]),
-        (&json!("Shop.Cart"), &json!("total/2"), &json!(true))
-    );
-    // As the eBPF profiler writes it (open-telemetry/opentelemetry-ebpf-profiler `interpreter/beam/beam.go`).
-    assert_eq!(one("beam", "Shop.Cart.total/2", "lib/shop/cart.ex").1, frame);
-    assert_eq!(one("beam", "Enum.map/2", "lib/enum.ex").1["in_app"], false);
-    assert_eq!(one("beam", "lists:map/2", "lists.erl").1["in_app"], false);
 }
 
 /// Guarantees: a native frame points into an image of type `symbolic` (others make Relay reject the chunk) with an
 /// absolute address; one without a name is called by its file and the page of it, and counted.
 #[test]
 fn native() {
-    let unnamed = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
-    let named = Place {
+    let unnamed = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
+    let named = TestLocation {
         lines: &[("work", "/src/shop.c", 3, 0)],
         mapping: Some(("shop", "aa", 0x401000, 0x500000, 0x1000)),
         address: 0x401234,
@@ -251,16 +97,6 @@ fn native() {
     );
 }
 
-/// Guarantees: a file without a GNU build id is no image and its frames have no address: an htlhash is none
-/// (semantic conventions, `process.executable.build_id.htlhash`).
-#[test]
-fn no_build_id() {
-    let hashed = Place { kind: "native", mapping: Some(("shop", "", 0, 0x1000, 0)), address: 0x10, ..Place::default() };
-    let chunk = chunk(&[hashed], Settings::default());
-    assert_eq!(chunk.get("debug_meta"), None);
-    assert_eq!(chunk["profile"]["frames"], json!([{"function": "[shop]+0x0", "package": "shop", "in_app": true}]));
-}
-
 /// Guarantees: functions without names do not become one for each file: what a page apart is another function, what is
 /// on one page is the same; a function has one name however its process has the file mapped and whichever addresses its
 /// profiler sends; an address outside of its mapping, and one of the kernel, whose mapping has no range, have the
@@ -269,7 +105,7 @@ fn no_build_id() {
 fn unnamed() {
     let named = |(start, end, offset), address| {
         let mapping = Some(("/opt/shop", LIBC.1, start, end, offset));
-        let frames = frames(&[Place { kind: "native", mapping, address, ..Place::default() }]);
+        let frames = frames(&[TestLocation { kind: "native", mapping, address, ..TestLocation::default() }]);
         frames[0]["function"].as_str().unwrap().to_owned()
     };
     let linked = (0x26000, 0x1a0000, 0x26000);
@@ -289,9 +125,10 @@ fn unnamed() {
 /// points into are left out.
 #[test]
 fn images() {
-    let text = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
-    let more = Place { mapping: Some((LIBC.0, LIBC.1, 0x1a0000, 0x1b0000, 0x1a0000)), address: 0x1a0010, ..text };
-    let outside = Place { address: 0xffff_ffff_ffff_ffff, ..text };
+    let text = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
+    let more =
+        TestLocation { mapping: Some((LIBC.0, LIBC.1, 0x1a0000, 0x1b0000, 0x1a0000)), address: 0x1a0010, ..text };
+    let outside = TestLocation { address: 0xffff_ffff_ffff_ffff, ..text };
     let chunk = chunk(&[text, more, outside], Settings::default());
     assert_eq!(chunk["debug_meta"]["images"].as_array().unwrap().len(), 1);
     assert_eq!(chunk["debug_meta"]["images"][0]["image_size"], 0x1b0000);
@@ -299,46 +136,11 @@ fn images() {
     assert_eq!((address(0), address(1), address(2)), (Some(json!("0x100091000")), Some(json!("0x1001a0010")), None));
 }
 
-/// Guarantees: a kernel frame is native and never own code, and its mapping without a range is no image.
-#[test]
-fn kernel() {
-    let mapping = Some(("vmlinux", "aabbccddeeff00112233445566778899aabbccdd", 0, 0, 0));
-    let place = Place { kind: "kernel", lines: &[("do_syscall_64", "", 0, 0)], mapping, address: 0x1234 };
-    let chunk = chunk(&[place], Settings::default());
-    assert_eq!((&chunk["platform"], chunk.get("debug_meta")), (&json!("native"), None));
-    assert_eq!(
-        chunk["profile"]["frames"],
-        json!([{"function": "do_syscall_64", "package": "vmlinux", "in_app": false}])
-    );
-}
-
-/// Guarantees: Rust is native (Sentry would send `rust` to a symboliser that cuts stacks, getsentry/sentry
-/// `src/sentry/profiles/task.py`); its standard library is not own code.
-#[test]
-fn rust() {
-    assert_eq!(one("rust", "shop::cart::total", "/src/cart.rs").0, "native");
-    assert_eq!(one("rust", "shop::cart::total", "/src/cart.rs").1["in_app"], true);
-    assert_eq!(one("rust", "core::ops::function::FnOnce::call_once", "").1["in_app"], false);
-    assert_eq!(one("rust", "f", "/home/ci/.cargo/registry/src/x/lib.rs").1["in_app"], false);
-}
-
-/// Guarantees: where the eBPF profiler could not go on it says so, and that is nobody's code.
-#[test]
-fn error_frames() {
-    for kind in ["unknown", "abort-marker", "<invalid>"] {
-        assert_eq!(
-            frames(&[Place { kind, ..Place::default() }]),
-            json!([{"function": "[unwinding stopped]", "in_app": false}])
-        );
-    }
-    assert_eq!(one("abort-marker", "[stack overflow]", "").1["function"], "[stack overflow]");
-}
-
 /// Guarantees: an address in bytecode never becomes an instruction's, mapping or not.
 #[test]
 fn bytecode_addresses() {
     for kind in ["cpython", "jvm", "v8js", "ruby", "php", "perl", "dotnet", "beam", "luajit", "unknown"] {
-        let place = Place { kind, lines: &[("f", "", 0, 0)], mapping: Some(LIBC), address: 0x91000 };
+        let place = TestLocation { kind, lines: &[("f", "", 0, 0)], mapping: Some(LIBC), address: 0x91000 };
         let chunk = chunk(&[place], Settings::default());
         assert_eq!(chunk["profile"]["frames"][0].get("instruction_addr"), None, "{kind}");
         assert_eq!(chunk.get("debug_meta"), None, "{kind}");
@@ -350,7 +152,8 @@ fn bytecode_addresses() {
 #[test]
 fn inlined_functions() {
     let lines = [("inner", "a.c", 1, 2), ("middle", "a.c", 3, 4), ("outer", "a.c", 5, 6)];
-    let chunk = chunk(&[Place { kind: "native", lines: &lines, ..Place::default() }], Settings::default());
+    let chunk =
+        chunk(&[TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }], Settings::default());
     assert_eq!(chunk["profile"]["stacks"], json!([[], [0, 1, 2]]));
     let frames = chunk["profile"]["frames"].as_array().unwrap();
     let functions: Vec<_> = frames.iter().map(|frame| frame["function"].as_str().unwrap()).collect();
@@ -364,7 +167,7 @@ fn line_numbers() {
     for (line, expected) in [(0, None), (-1, None), (1 << 32, None), (i64::MAX, None), ((1 << 32) - 1, Some(u32::MAX))]
     {
         let lines = [("f", "a.c", line, line)];
-        let frame = frames(&[Place { kind: "native", lines: &lines, ..Place::default() }])[0].clone();
+        let frame = frames(&[TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }])[0].clone();
         assert_eq!(frame.get("lineno").cloned(), expected.map(Value::from), "{line}");
         assert_eq!(frame.get("colno"), frame.get("lineno"));
     }
@@ -374,9 +177,9 @@ fn line_numbers() {
 /// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`), and the chunk's is that of its interpreter.
 #[test]
 fn mixed_stack() {
-    let native = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
-    let kernel = Place { kind: "kernel", lines: &[("read", "", 0, 0)], ..Place::default() };
-    let python = Place { kind: "cpython", lines: &[("view", "/app/views.py", 3, 0)], ..Place::default() };
+    let native = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
+    let kernel = TestLocation { kind: "kernel", lines: &[("read", "", 0, 0)], ..TestLocation::default() };
+    let python = TestLocation { kind: "cpython", lines: &[("view", "/app/views.py", 3, 0)], ..TestLocation::default() };
     let chunk = chunk(&[kernel, native, python, native], Settings::default());
     assert_eq!(chunk["platform"], "python");
     let frames = chunk["profile"]["frames"].as_array().unwrap();
@@ -388,9 +191,9 @@ fn mixed_stack() {
 #[test]
 fn settings_win() {
     let places = [
-        Place { kind: "cpython", lines: &[("a", "/app/a.py", 0, 0)], ..Place::default() },
-        Place { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..Place::default() },
-        Place { kind: "native", mapping: Some(LIBC), ..Place::default() },
+        TestLocation { kind: "cpython", lines: &[("a", "/app/a.py", 0, 0)], ..TestLocation::default() },
+        TestLocation { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..TestLocation::default() },
+        TestLocation { kind: "native", mapping: Some(LIBC), ..TestLocation::default() },
     ];
     let in_app = InApp {
         include: vec!["/app/vendor/".into(), "libc".into()],
@@ -410,13 +213,13 @@ fn settings_win() {
 #[test]
 fn settings_see_functions() {
     let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
-    let native = |lines| Place { kind: "native", mapping: shop, address: 0x1234, lines };
+    let native = |lines| TestLocation { kind: "native", mapping: shop, address: 0x1234, lines };
     let places = [
         native(&[("boost::asio::run()", "/src/boost/asio.hpp", 12, 0)]),
         native(&[("boost::regex::match()", "", 0, 0)]),
         native(&[("boost::ours::f()", "/src/ours.hpp", 3, 0)]),
         native(&[("shop::boost::f()", "/src/shop.cpp", 3, 0)]),
-        Place { kind: "jvm", lines: &[("com.shop.Cart.add", "Cart.java", 1, 0)], ..Place::default() },
+        TestLocation { kind: "jvm", lines: &[("com.shop.Cart.add", "Cart.java", 1, 0)], ..TestLocation::default() },
     ];
     let own = |include: &[&str], exclude: &[&str]| -> Vec<bool> {
         let [include, exclude] = [include, exclude].map(|list| list.iter().map(|&text| text.to_owned()).collect());
@@ -447,7 +250,7 @@ fn settings_name_roots() {
     for (kind, function, file, own) in rows {
         let in_app = InApp { source_roots: roots.clone(), ..InApp::default() };
         let lines = [(function, file, 12, 0)];
-        let place = Place { kind, lines: &lines, ..Place::default() };
+        let place = TestLocation { kind, lines: &lines, ..TestLocation::default() };
         let chunk = chunk(&[place], Settings { in_app, ..Settings::default() });
         assert_eq!(chunk["profile"]["frames"][0]["in_app"], own, "{file}");
     }
@@ -515,26 +318,6 @@ fn functions_of_own_code() {
     for (function, path, expected) in rows {
         assert_eq!(own(function, path, "shop", "/usr/bin/shop"), expected, "{function} in {path}");
     }
-}
-
-/// Guarantees: a producer that names no frame type (pprof's) is understood by its source files.
-#[test]
-fn no_frame_type() {
-    assert_eq!(one("", "main.work", "/src/main.go").0, "go");
-    assert_eq!(one("", "work", "/src/main.c").0, "native");
-    assert_eq!(frames(&[Place { address: 1, ..Place::default() }]), json!([{"function": "[unknown]", "in_app": true}]));
-}
-
-/// Guarantees: a function that has neither name nor system name, which OTLP forbids, is called like a location that has
-/// none: by its file and page, else `unknown`; its source and line are kept.
-#[test]
-fn functions_without_names() {
-    let lines = [("", "/src/shop.c", 3, 0)];
-    let mapping = Some(("shop", "aa", 0x401000, 0x500000, 0x1000));
-    let placed = Place { kind: "native", lines: &lines, mapping, address: 0x401234 };
-    let frames = frames(&[placed, Place { kind: "native", lines: &lines, ..Place::default() }]);
-    assert_eq!((&frames[0]["function"], &frames[1]["function"]), (&json!("[shop]+0x401000"), &json!("[unknown]")));
-    assert_eq!((&frames[0]["filename"], &frames[0]["lineno"]), (&json!("/src/shop.c"), &json!(3)));
 }
 
 /// Guarantees: a function with a system name alone is called by it, and one with both by its name.

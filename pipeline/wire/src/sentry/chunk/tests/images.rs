@@ -1,4 +1,4 @@
-//! Rule 8: files laid out as linkers do it, mapped as Linux does it, said as profilers do it. What a symboliser makes
+//! Files laid out as linkers do it, mapped as Linux does it, said as profilers do it. What a symboliser makes
 //! of the chunk is compared with the file.
 
 use profbridge_model::{Location, Mapping};

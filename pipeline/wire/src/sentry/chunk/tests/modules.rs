@@ -1,8 +1,8 @@
-//! Rule 7: which module a function has, one test for each language. Sentry tells functions apart by it.
+//! Which module a function has, one test for each language. Sentry tells functions apart by it.
 
 use proptest::prelude::*;
 
-use super::frames::{Place, chunk, one};
+use super::frames::{TestLocation, chunk, one};
 use crate::sentry::chunk::{InApp, Settings};
 
 /// The module of a frame.
@@ -14,7 +14,10 @@ fn module(kind: &str, function: &str, file: &str) -> String {
 fn module_in(roots: &[&str], kind: &str, function: &str, file: &str) -> String {
     let in_app = InApp { source_roots: roots.iter().map(|&root| root.to_owned()).collect(), ..InApp::default() };
     let lines = [(function, file, 1, 0)];
-    let chunk = chunk(&[Place { kind, lines: &lines, ..Place::default() }], Settings { in_app, ..Settings::default() });
+    let chunk = chunk(
+        &[TestLocation { kind, lines: &lines, ..TestLocation::default() }],
+        Settings { in_app, ..Settings::default() },
+    );
     chunk["profile"]["frames"][0]["module"].as_str().unwrap_or_default().to_owned()
 }
 

@@ -1,8 +1,8 @@
-//! Rule 7: names of perf maps become frames as if the runtime had been read.
+//! Names of perf maps become frames as if the runtime had been read.
 
 use serde_json::{Value, json};
 
-use super::frames::{Place, chunk};
+use super::frames::{TestLocation, chunk};
 use crate::sentry::chunk::Settings;
 
 /// The platform, and the only frame, of a location outside of any file with this name, without type or as machine code.
@@ -12,7 +12,7 @@ fn frame(name: &str) -> (String, Value) {
     let jit = Some(("[JIT] tid 12", "", 0, 0, 0));
     for (kind, mapping) in [("", None), ("native", None), ("native", map), ("", map), ("native", jit)] {
         let lines = [(name, "", 0, 0)];
-        let chunk = chunk(&[Place { kind, lines: &lines, mapping, address: 0x1234 }], Settings::default());
+        let chunk = chunk(&[TestLocation { kind, lines: &lines, mapping, address: 0x1234 }], Settings::default());
         let platform = chunk["platform"].as_str().unwrap().to_owned();
         found.push((platform, chunk["profile"]["frames"][0].clone()));
     }
@@ -76,7 +76,7 @@ fn java() {
 #[test]
 fn known_lines_stay() {
     let lines = [("JS:*handle /srv.js:2:16", "/srv/handle.ts", 7, 0)];
-    let chunk = chunk(&[Place { kind: "v8js", lines: &lines, ..Place::default() }], Settings::default());
+    let chunk = chunk(&[TestLocation { kind: "v8js", lines: &lines, ..TestLocation::default() }], Settings::default());
     let frame = &chunk["profile"]["frames"][0];
     let said = (&frame["function"], &frame["filename"], &frame["lineno"], frame.get("colno"));
     assert_eq!(said, (&json!("handle"), &json!("/srv/handle.ts"), &json!(7), None));
@@ -90,7 +90,8 @@ fn native_code() {
         [("JS:*handle /srv.js:2:16", file), ("Interpreter", file), ("com.x.Y.m", file), ("shop::total(int)", None)]
     {
         let lines = [(name, "", 0, 0)];
-        let chunk = chunk(&[Place { kind: "native", lines: &lines, mapping, address: 0x1234 }], Settings::default());
+        let chunk =
+            chunk(&[TestLocation { kind: "native", lines: &lines, mapping, address: 0x1234 }], Settings::default());
         assert_eq!((&chunk["platform"], &chunk["profile"]["frames"][0]["function"]), (&json!("native"), &json!(name)));
     }
 }
@@ -99,13 +100,14 @@ fn native_code() {
 /// of its frames are machine code.
 #[test]
 fn platform_of_stacks() {
-    let machine = |name| Place {
+    let machine = |name| TestLocation {
         kind: "native",
         lines: name,
         mapping: Some(("/usr/bin/node", "aa", 0, 0x10000, 0)),
         address: 0x1234,
     };
-    let own = Place { kind: "native", lines: &[("JS:~handle /srv.js:2:16", "", 0, 0)], ..Place::default() };
+    let own =
+        TestLocation { kind: "native", lines: &[("JS:~handle /srv.js:2:16", "", 0, 0)], ..TestLocation::default() };
     let leaf = [("node::fs::Read", "", 0, 0)];
     let root = [("node::Start", "", 0, 0)];
     let chunk = chunk(&[machine(&leaf), own, machine(&root)], Settings::default());

@@ -4,7 +4,7 @@ use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, Profil
 use serde_json::Value;
 
 use crate::sentry::chunk::{Collected, Converter, Report, Settings};
-use crate::sentry::relay_rules::validate_json;
+use profbridge_relay_rules::validate_json;
 
 /// Where all windows of the tests start: 2025-10-09T08:53:20Z.
 pub(super) const START: u64 = 1_760_000_000_000_000_000;

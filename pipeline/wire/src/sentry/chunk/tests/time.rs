@@ -1,4 +1,4 @@
-//! Rules 4 and 5: whose time is whose.
+//! Whose time is whose.
 
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};

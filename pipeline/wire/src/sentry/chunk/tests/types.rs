@@ -1,4 +1,4 @@
-//! Rule 6: one type of profile for a process and window.
+//! One type of profile for a process and window.
 
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{Prefer, Settings};

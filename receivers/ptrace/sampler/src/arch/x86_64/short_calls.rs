@@ -1,17 +1,17 @@
-//! System calls that move data and come back early, with what they have moved so far, when their thread is woken for a
-//! tracer.
+//! Recognizes system calls that move data and return early, with a part of it, when a tracer wakes their thread.
 //!
-//! Those with a count are known by it: it is still in the register that it was given in, since the kernel preserves
-//! them, beside the result in RAX. Calls that take lists of buffers (`readv`, `sendmsg`) have their counts in memory
-//! and are left out.
+//! A call whose count is an argument is recognized by comparing it with the result: the kernel preserves the register
+//! of the argument, and the result is in RAX. Calls with lists of buffers (`readv`, `sendmsg`) have their counts in
+//! memory and are left out.
 
 use super::RawRegisters;
 use crate::arch::{Position, ShortCall};
 
-/// What one call moves at most (the kernel's `MAX_RW_COUNT`, include/linux/fs.h).
+/// The largest number of bytes that one call moves (the kernel's `MAX_RW_COUNT`, include/linux/fs.h).
 const MOST: u64 = 0x7fff_f000;
 
-/// The system call that the thread is about to return from with a part of what it was asked for; `None` for all others.
+/// The system call from which the thread is about to return with less than it was asked for; `None` if there is no such
+/// call.
 pub(crate) fn short_call(raw: &RawRegisters) -> Option<ShortCall> {
     let moved = u64::try_from(raw.rax.cast_signed()).ok().filter(|moved| *moved > 0)?;
     // The arguments are in RDI, RSI, RDX, R10, R8, R9 (System V ABI for x86-64, A.2.1).
@@ -35,7 +35,7 @@ fn flag(flag: libc::c_int) -> u64 {
     u64::from(flag.cast_unsigned())
 }
 
-/// The position that a call uses which was given an address for it, or none.
+/// The position of a call that takes an address of it, which may be null.
 fn position(address: u64) -> Position {
     if address == 0 { Position::Own } else { Position::In(address) }
 }

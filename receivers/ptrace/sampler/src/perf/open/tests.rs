@@ -35,21 +35,21 @@ fn with<F: Fn(bool) -> Result<(), Errno>>(answer: F) -> Answers<F> {
     Answers { answer, asked: RefCell::default() }
 }
 
-/// Guarantees: the best rung that opens is taken, whatever the kernel's reason for refusing a better one is, and the
+/// Guarantees: the best level that opens is taken, whatever the kernel's reason for refusing a better one is, and the
 /// reasons are told.
 #[test]
 fn ladder() {
-    let opened = open(&with(|_| Ok(())), 1, 1, Rung::Kernel).unwrap();
-    assert_eq!((opened.rung, opened.refused), (Rung::Kernel, vec![]));
+    let opened = open(&with(|_| Ok(())), 1, 1, Level::Kernel).unwrap();
+    assert_eq!((opened.level, opened.refused), (Level::Kernel, vec![]));
     for reason in [Errno::EACCES, Errno::EPERM, Errno::ENOSYS, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::E2BIG] {
         let user = with(|kernel| if kernel { Err(reason) } else { Ok(()) });
-        let opened = open(&user, 1, 1, Rung::Kernel).unwrap();
-        assert_eq!((opened.rung, opened.refused), (Rung::User, vec![(Rung::Kernel, reason)]));
-        let all = vec![(Rung::Kernel, reason), (Rung::User, reason)];
-        assert_eq!(open(&with(|_| Err(reason)), 1, 1, Rung::Kernel).unwrap_err(), Failure::Refused(all));
+        let opened = open(&user, 1, 1, Level::Kernel).unwrap();
+        assert_eq!((opened.level, opened.refused), (Level::User, vec![(Level::Kernel, reason)]));
+        let all = vec![(Level::Kernel, reason), (Level::User, reason)];
+        assert_eq!(open(&with(|_| Err(reason)), 1, 1, Level::Kernel).unwrap_err(), Failure::Refused(all));
     }
     let lower = with(|_| Ok(()));
-    assert_eq!(open(&lower, 1, 1, Rung::User).unwrap().rung, Rung::User);
+    assert_eq!(open(&lower, 1, 1, Level::User).unwrap().level, Level::User);
     assert_eq!(*lower.asked.borrow(), [false]);
 }
 
@@ -77,13 +77,13 @@ fn all_processors_or_none() {
     }
     let opened = |error, processors: &[u32]| open_processors(&Machine(error), processors, None, 1).map(|all| all.len());
     assert_eq!(opened(Errno::ENODEV, &[0, 1, 2]), Ok(2));
-    assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Rung::Processors, Errno::EACCES)])));
+    assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Level::Processors, Errno::EACCES)])));
     assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Lack::Descriptors)));
-    assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])));
+    assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Level::Processors, Errno::ENODEV)])));
 }
 
 /// Linux, as it decides what is permitted (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and the
-/// kernels of Debian and Ubuntu, which refuse everything from level 3 on.
+/// kernels of Debian and Ubuntu, which refuse everything from setting 3 on.
 #[derive(Debug, Clone, Copy)]
 struct Linux {
     /// `kernel.perf_event_paranoid`.
@@ -108,53 +108,53 @@ impl Opener for Linux {
     }
 }
 
-/// Guarantees: for each level of `kernel.perf_event_paranoid`, with the right to see the kernel and without it, the
-/// rung of threads is the one that the level leaves, and events of processors open where they may.
+/// Guarantees: for each setting of `kernel.perf_event_paranoid`, with the right to see the kernel and without it, the
+/// level of threads is the one that the setting leaves, and events of processors open where they may.
 #[test]
-fn levels_and_rights() {
+fn settings_and_rights() {
     let decided = |linux: Linux| {
-        let threads = open(&linux, 1, 1, Rung::Kernel).map_or(Rung::None, |opened| opened.rung);
+        let threads = open(&linux, 1, 1, Level::Kernel).map_or(Level::None, |opened| opened.level);
         (threads, open_processors(&linux, &[0, 1], None, 1).is_ok())
     };
     for (paranoid, mainline, distribution) in [
-        (-1, (Rung::Kernel, true), (Rung::Kernel, true)),
-        (0, (Rung::Kernel, true), (Rung::Kernel, true)),
-        (1, (Rung::Kernel, false), (Rung::Kernel, false)),
-        (2, (Rung::User, false), (Rung::User, false)),
-        (3, (Rung::User, false), (Rung::None, false)),
-        (4, (Rung::User, false), (Rung::None, false)),
+        (-1, (Level::Kernel, true), (Level::Kernel, true)),
+        (0, (Level::Kernel, true), (Level::Kernel, true)),
+        (1, (Level::Kernel, false), (Level::Kernel, false)),
+        (2, (Level::User, false), (Level::User, false)),
+        (3, (Level::User, false), (Level::None, false)),
+        (4, (Level::User, false), (Level::None, false)),
     ] {
         for (of_a_distribution, without) in [(false, mainline), (true, distribution)] {
             let linux = Linux { paranoid, capable: false, of_a_distribution };
             assert_eq!(decided(linux), without, "{linux:?}");
             let linux = Linux { capable: true, ..linux };
-            assert_eq!(decided(linux), (Rung::Kernel, true), "{linux:?}");
+            assert_eq!(decided(linux), (Level::Kernel, true), "{linux:?}");
         }
     }
 }
 
-/// Guarantees: a thread that ended and a lack of descriptors are no refusals: no lower rung is tried for them.
+/// Guarantees: a thread that ended and a lack of descriptors are no refusals: no lower level is tried for them.
 #[test]
 fn no_refusals() {
     let ended = with(|_| Err(Errno::ESRCH));
-    assert_eq!(open(&ended, 1, 1, Rung::Kernel).unwrap_err(), Failure::Ended);
+    assert_eq!(open(&ended, 1, 1, Level::Kernel).unwrap_err(), Failure::Ended);
     for reason in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
         let kernel = with(|_| Err(reason));
-        assert!(matches!(open(&kernel, 1, 1, Rung::Kernel).unwrap_err(), Failure::Exhausted(_)), "{reason}");
+        assert!(matches!(open(&kernel, 1, 1, Level::Kernel).unwrap_err(), Failure::Exhausted(_)), "{reason}");
         assert_eq!(kernel.asked.borrow().len(), 1);
     }
 }
 
-/// Guarantees: each rung but the best names the right that gives a better one, in a container as what its runtime calls
-/// it.
+/// Guarantees: each level but the best names the right that gives a better one, in a container as what its runtime
+/// calls it.
 #[test]
 fn rights() {
-    for rung in [Rung::None, Rung::User] {
-        assert!(next_right(rung, true).unwrap().contains("--cap-add PERFMON"));
-        let outside = next_right(rung, false).unwrap();
+    for level in [Level::None, Level::User] {
+        assert!(next_right(level, true).unwrap().contains("--cap-add PERFMON"));
+        let outside = next_right(level, false).unwrap();
         assert!(outside.contains("cap_perfmon") && outside.contains("perf_event_paranoid"), "{outside}");
     }
-    assert_eq!(next_right(Rung::Kernel, false), None);
+    assert_eq!(next_right(Level::Kernel, false), None);
 }
 
 /// A thread of this process that works until it is told to end.
@@ -179,18 +179,18 @@ fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
 
 /// Whether the kernel that the tests run on permits events; where it does not, this says so, and the tests of the real
 /// one have nothing to show.
-fn permitted(rung: Rung) -> bool {
+fn permitted(level: Level) -> bool {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
-    let permitted = open(&Kernel, own, 1_000_000, rung).is_ok_and(|opened| opened.rung == rung);
+    let permitted = open(&Kernel, own, 1_000_000, level).is_ok_and(|opened| opened.level == level);
     if !permitted {
-        untested(rung);
+        untested(level);
     }
     permitted
 }
 
 /// Says that there is nothing to show.
-fn untested(rung: Rung) {
-    let why = format_args!("untested here: the kernel permits no perf events of {rung:?}\n");
+fn untested(level: Level) {
+    let why = format_args!("untested here: the kernel permits no perf events of {level:?}\n");
     std::io::Write::write_fmt(&mut std::io::stderr(), why).ok();
 }
 
@@ -201,7 +201,7 @@ fn untested(rung: Rung) {
 fn brief_threads() {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
-    let Ok(events) = open_processors(&Kernel, &processors, None, PERIOD) else { return untested(Rung::Processors) };
+    let Ok(events) = open_processors(&Kernel, &processors, None, PERIOD) else { return untested(Level::Processors) };
     let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 512 << 10).unwrap()).collect();
     let (mut threads, mut used) = (std::collections::HashSet::new(), Duration::ZERO);
     let (mut seen, mut lost) = (0_u64, 0_u64);
@@ -236,9 +236,9 @@ fn brief_threads() {
 }
 
 /// Samples of a worker, until one is accepted.
-fn sample_until(rung: Rung, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
+fn sample_until(level: Level, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
     let (thread, end) = worker(work);
-    let opened = open(&Kernel, thread, 1_000_000, rung).unwrap();
+    let opened = open(&Kernel, thread, 1_000_000, level).unwrap();
     let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
     let (mut buffer, mut done) = (Vec::new(), false);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -271,18 +271,18 @@ fn clock() -> u64 {
 }
 
 /// Guarantees: a thread that computes is sampled with its registers and its stack, on the clock that this program
-/// reads, whatever the rung.
+/// reads, whatever the level.
 #[test]
 fn own_thread() {
     // The kernel reads a version of the clock that may be ahead for a moment while the clock is adjusted.
     const AHEAD: u64 = 1_000_000;
-    for rung in [Rung::Kernel, Rung::User] {
-        if !permitted(rung) {
+    for level in [Level::Kernel, Level::User] {
+        if !permitted(level) {
             continue;
         }
         let before = clock();
         sample_until(
-            rung,
+            level,
             || {
                 std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
             },
@@ -304,13 +304,13 @@ fn own_thread() {
 fn another_period() {
     const OTHER: u64 = 10_000_000;
     const SAMPLES: usize = 50;
-    if !permitted(Rung::User) {
+    if !permitted(Level::User) {
         return;
     }
     let (thread, end) = worker(|| {
         std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
     });
-    let opened = open(&Kernel, thread, 1_000_000, Rung::Kernel).unwrap();
+    let opened = open(&Kernel, thread, 1_000_000, Level::Kernel).unwrap();
     let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
     let (mut buffer, mut times, mut changed) = (Vec::new(), Vec::new(), false);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -341,11 +341,11 @@ fn another_period() {
 /// that it will go on with.
 #[test]
 fn in_the_kernel() {
-    if !permitted(Rung::Kernel) {
+    if !permitted(Level::Kernel) {
         return;
     }
     sample_until(
-        Rung::Kernel,
+        Level::Kernel,
         || {
             let mut bytes = vec![0; 4 << 20];
             std::io::Read::read_exact(&mut File::open("/dev/zero").unwrap(), &mut bytes).unwrap();
@@ -369,12 +369,12 @@ fn without_capabilities() {
         capability::give_up(capability::PERFMON).unwrap();
         capability::give_up(capability::SYS_ADMIN).unwrap();
         let own = nix::unistd::gettid().as_raw().unsigned_abs();
-        open(&Kernel, own, 1_000_000, Rung::Kernel).map(|opened| opened.rung)
+        open(&Kernel, own, 1_000_000, Level::Kernel).map(|opened| opened.level)
     });
     match mode.join().unwrap() {
-        Ok(Rung::Kernel) => assert!(paranoid <= 1, "{paranoid}"),
+        Ok(Level::Kernel) => assert!(paranoid <= 1, "{paranoid}"),
         // Linux itself permits this whatever the number; distributions refuse it from 3 on.
-        Ok(rung) => assert!(rung == Rung::User && paranoid >= 2, "{paranoid}"),
+        Ok(level) => assert!(level == Level::User && paranoid >= 2, "{paranoid}"),
         Err(failure) => assert!(matches!(failure, Failure::Refused(_)), "{failure:?}"),
     }
 }

@@ -3,22 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::Active;
-use crate::message::{Location, Mode, Rung, Sample, Thread, Trust};
+use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
-use crate::sampler::events::Watch;
+use crate::sampler::batch::BatchEntry;
 use crate::sampler::ledger::{Next, Rest, Rules};
+use crate::sampler::states::LastSeen;
 use crate::sampler::unseen::Unseen;
 
-/// The name of the thread that stands for the processor time of threads that ended before they were looked at.
+/// The name of the made-up thread that has the processor time of threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
-
-/// Where a sample is.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::sampler) struct SampleRef {
-    batch: u64,
-    sample: u32,
-}
 
 /// A stack that was found.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +26,7 @@ impl Active {
     /// Adds a sample of a thread that was blocked when it was stopped and has gone on since. Returns a reference for
     /// [`Active::replace_stack`], or `None` where blocked threads are not sampled. The sample is counted by
     /// [`Active::observed`].
-    pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<SampleRef> {
+    pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<BatchEntry> {
         if !self.wants_blocked() {
             return None;
         }
@@ -42,13 +36,18 @@ impl Active {
         let thread = &mut self.threads[index];
         thread.ledger.was_blocked(sample);
         thread.run = None;
-        Some(SampleRef { batch: self.batch.number(), sample })
+        Some(self.batch.entry(sample))
     }
 
     /// Adds a sample of a thread that ran, taken for `period_nano` of running time; how long it stands for is settled
     /// when the batch is sent. Returns a reference for [`Active::replace_stack`]. The sample is counted by
     /// [`Active::observed`].
-    pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> SampleRef {
+    pub(in crate::sampler) fn account_on_cpu(
+        &mut self,
+        index: usize,
+        found: Found<'_>,
+        period_nano: u64,
+    ) -> BatchEntry {
         let stack = self.batch.add_stack(found.trust, found.locations);
         let sample = self.sample(index, stack, found.at, 0, false);
         let sample = self.batch.add_sample(sample);
@@ -56,61 +55,54 @@ impl Active {
         thread.ledger.on_cpu(sample, period_nano);
         thread.run = None;
         thread.ran = true;
-        SampleRef { batch: self.batch.number(), sample }
+        self.batch.entry(sample)
     }
 
     /// Replaces the stack of a sample by a better one. Returns whether its batch had not been sent yet.
     pub(in crate::sampler) fn replace_stack(
         &mut self,
-        sample: SampleRef,
+        sample: BatchEntry,
         trust: Trust,
         locations: &[Location],
     ) -> bool {
-        let in_time = sample.batch == self.batch.number();
-        if in_time {
-            let stack = self.batch.add_stack(trust, locations);
-            self.batch.replace_stack(sample.sample, stack);
-        }
-        in_time
+        let Some(sample) = self.batch.present(Some(sample)) else { return false };
+        let stack = self.batch.add_stack(trust, locations);
+        self.batch.replace_stack(sample, stack);
+        true
     }
 
     /// Accounts for a thread that is blocked with the stack in `ThreadState::blocked`. If its last sample has the same
     /// stack, that sample is extended; else another one is added.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
-        let number = self.batch.number();
         let thread = &mut self.threads[index];
         let trust = thread.blocked.trust;
-        let sample = match thread.run {
-            Some((batch, sample)) if batch == number => {
+        let sample = match self.batch.present(thread.run) {
+            Some(sample) => {
                 self.batch.extend(sample);
                 sample
             }
-            _ => {
-                let stack = match thread.blocked.stack {
-                    Some((batch, stack)) if batch == number => stack,
-                    _ => {
-                        let stack = self.batch.add_stack(trust, &thread.blocked.locations);
-                        thread.blocked.stack = Some((number, stack));
-                        stack
-                    }
-                };
+            None => {
+                let stack = self.batch.present(thread.blocked.stack).unwrap_or_else(|| {
+                    let stack = self.batch.add_stack(trust, &thread.blocked.locations);
+                    thread.blocked.stack = Some(self.batch.entry(stack));
+                    stack
+                });
                 let sample = self.sample(index, stack, now, 0, true);
                 self.batch.add_sample(sample)
             }
         };
         let thread = &mut self.threads[index];
-        thread.run = Some((number, sample));
+        thread.run = Some(self.batch.entry(sample));
         let sched = thread.sched;
         thread.ledger.blocked(sample, now, sched);
         self.observed(trust);
     }
 
-    /// Shares the time of all threads among their samples.
-    pub(in crate::sampler) fn settle_all(&mut self, now: Instant) {
-        let next = if self.on { Next::Same } else { Next::Nothing };
+    /// Shares the time of all threads among their samples. `next` is what comes later.
+    pub(in crate::sampler) fn settle_all(&mut self, now: Instant, next: Next) {
         let mut running = 0;
         for index in 0..self.threads.len() {
-            let task = self.files.task();
+            let task = self.attached.files.task();
             let thread = &mut self.threads[index];
             match thread.ledger.last_blocked() {
                 // No sample has been added since it was settled.
@@ -135,7 +127,7 @@ impl Active {
     pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
         // This fails for a thread that has ended. Its time is settled when the threads are listed again.
-        if let Ok(sched) = thread.files.schedstat(self.files.task()) {
+        if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
             thread.sched = sched;
             self.settle(index, now, Some(sched), Next::Other);
         }
@@ -153,8 +145,8 @@ impl Active {
 
     /// From now on reckons the processor time that is used by threads nobody looks at.
     pub(in crate::sampler) fn begin_unseen(&mut self) {
-        if !self.unseen_begun {
-            self.unseen_begun = true;
+        if self.unseen.is_none() {
+            self.unseen = Some(Unseen::default());
             self.missing(true);
         }
     }
@@ -172,8 +164,8 @@ impl Active {
         if !Unseen::worth_saying(missing, period, running) {
             return;
         }
-        self.unseen.account(missing);
-        self.status.not_sampled_nano += missing;
+        self.count_accounted(missing);
+        self.attached.status.not_sampled_nano += missing;
         let stack = self.batch.add_stack(Trust::Complete, &[Location::NOT_SAMPLED]);
         let thread = self.batch.add_thread(Thread { name: UNSEEN_THREADS.to_owned(), ..Thread::default() });
         let time_unix_nano = on_wall_clock(self.epoch, begins);
@@ -186,7 +178,7 @@ impl Active {
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
         for thread in &mut self.threads {
-            if read && let Ok(sched) = thread.files.schedstat(self.files.task()) {
+            if read && let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
                 thread.sched = sched;
             }
             if !thread.sched.kept() {
@@ -195,25 +187,35 @@ impl Active {
             }
             known += thread.ledger.unaccounted(thread.sched);
         }
-        let clock =
-            if self.threads.iter().any(|thread| thread.sched.kept()) { time::cpu_of(self.files.pid()) } else { None };
-        clock.map_or(0, |clock| self.unseen.missing(clock, known))
+        let clock = if self.threads.iter().any(|thread| thread.sched.kept()) {
+            time::cpu_of(self.attached.files.pid())
+        } else {
+            None
+        };
+        clock.zip(self.unseen.as_mut()).map_or(0, |(clock, unseen)| unseen.missing(clock, known))
+    }
+
+    /// Counts running time that was accounted for, in nanoseconds.
+    fn count_accounted(&mut self, nano: u64) {
+        if let Some(unseen) = &mut self.unseen {
+            unseen.account(nano);
+        }
     }
 
     fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next) {
-        let hides = self.watch == Watch::Events(Rung::User);
+        let hides = self.watch.hides_kernel();
         let thread = &mut self.threads[index];
         let kernel_nano = if hides { thread.tell_skipped() } else { 0 };
         let rules = Rules {
             period_nano: self.event_period(),
             kernel_nano,
             duty_divisor: self.threads[index].duty_cycle.divisor(),
-            cpu: self.settings.mode == Mode::Cpu,
-            ready: self.threads[index].running,
+            cpu: self.attached.settings.mode == Mode::Cpu,
+            ready: self.threads[index].last_seen == LastSeen::Running,
             next,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
-        self.unseen.account(settled.ran_nano);
+        self.count_accounted(settled.ran_nano);
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
         }
@@ -226,7 +228,7 @@ impl Active {
                 Rest::NotSeen => (Location::WAITING_NOT_SEEN, None, true),
             };
             if !blocked {
-                self.status.not_sampled_nano += stretch.nano;
+                self.attached.status.not_sampled_nano += stretch.nano;
             }
             let stack = self.batch.stack_below(location, below);
             let sample = self.sample(index, stack, stretch.begins, stretch.nano, blocked);
@@ -239,26 +241,25 @@ impl Active {
     }
 
     fn sample(&mut self, index: usize, stack: u32, begins: Instant, weight_nano: u64, blocked: bool) -> Sample {
-        let number = self.batch.number();
         let thread = &mut self.threads[index];
-        let entry = match thread.batch_entry {
-            Some((batch, entry)) if batch == number => entry,
-            _ => {
-                let task = self.files.task();
+        let entry = match self.batch.present(thread.batch_entry) {
+            Some(entry) => entry,
+            None => {
+                let task = self.attached.files.task();
                 let id = thread.files.id;
                 let namespace_id = *thread.namespace_id.get_or_insert_with(|| {
                     // It is the thread's first sample, so its name is not known yet either.
                     thread.name = thread.files.name(task).unwrap_or_default();
                     thread.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
                 });
-                thread.find_pointer(&self.files, namespace_id);
+                thread.find_pointer(&self.attached.files, namespace_id);
                 let entry = self.batch.add_thread(Thread {
                     id,
                     namespace_id,
                     name: thread.name.clone(),
                     pointer: thread.pointer,
                 });
-                thread.batch_entry = Some((number, entry));
+                thread.batch_entry = Some(self.batch.entry(entry));
                 entry
             }
         };
@@ -274,11 +275,11 @@ impl Active {
 
     /// Counts a sample that was taken.
     pub(in crate::sampler) fn observed(&mut self, trust: Trust) {
-        self.status.observations += 1;
+        self.attached.status.observations += 1;
         match trust {
-            Trust::Complete => self.status.complete += 1,
-            Trust::Truncated => self.status.truncated += 1,
-            Trust::Guessed => self.status.guessed += 1,
+            Trust::Complete => self.attached.status.complete += 1,
+            Trust::Truncated => self.attached.status.truncated += 1,
+            Trust::Guessed => self.attached.status.guessed += 1,
         }
     }
 }

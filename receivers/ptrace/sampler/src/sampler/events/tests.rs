@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::Subject;
+use crate::sampler::attached::Attached;
 use crate::sampler::processors::tests::engine;
 
 /// Guarantees: what the ring of a thread says to be missing is counted for its process.
@@ -13,7 +14,8 @@ fn what_a_thread_misses() {
     let files = Arc::new(crate::process_files::ProcessFiles::open(pid).unwrap());
     let space =
         crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
-    let mut process = Active::new(Default::default(), files, space.into(), Default::default(), now);
+    let mut process =
+        Active::new(Attached::new(Default::default(), files, space.into(), Default::default(), now), false, now);
     let thread_index = process.meet(pid);
     let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
     process.threads[thread_index].event = Some(ThreadEvent::new(
@@ -24,7 +26,7 @@ fn what_a_thread_misses() {
         0,
     ));
     drain(&mut process, thread_index, &mut Captures::default(), &mut Vec::new());
-    assert_eq!((process.status.missed_ticks, process.status.lost_samples), (2, 7));
+    assert_eq!((process.attached.status.missed_ticks, process.attached.status.lost_samples), (2, 7));
 }
 
 /// The kernel, as far as a test permits more than it itself does not.
@@ -34,7 +36,7 @@ struct Permitting(Arc<Mutex<Permitted>>);
 /// What is permitted, and how often it was asked for.
 #[derive(Debug)]
 struct Permitted {
-    up_to: Rung,
+    up_to: Level,
     /// The answer to more.
     error: Errno,
     asked: u32,
@@ -44,28 +46,28 @@ impl Opener for Permitting {
     fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
         let mut permitted = self.0.lock().unwrap();
         permitted.asked += 1;
-        let rung = if attr.sees_kernel() { Rung::Kernel } else { Rung::User };
-        if rung > permitted.up_to { Err(permitted.error) } else { Kernel.open(attr, subject) }
+        let level = if attr.sees_kernel() { Level::Kernel } else { Level::User };
+        if level > permitted.up_to { Err(permitted.error) } else { Kernel.open(attr, subject) }
     }
 }
 
 /// What the kernel permits to this program of its own threads.
-fn permitted_here() -> Rung {
+fn permitted_here() -> Level {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
-    open(&Kernel, own, 1_000_000, Rung::Kernel).map_or(Rung::None, |opened| opened.rung)
+    open(&Kernel, own, 1_000_000, Level::Kernel).map_or(Level::None, |opened| opened.level)
 }
 
 /// Guarantees: what was refused, or was lacking, is asked for again after 60 seconds and not before, and taken if it is
-/// permitted by then. The best rung is never asked for again.
+/// permitted by then. The best level is never asked for again.
 #[test]
 fn refusals_are_asked_for_again() {
     const SECOND: Duration = Duration::from_secs(1);
     let here = permitted_here();
     for (up_to, error, first) in [
-        (Rung::None, Errno::EPERM, Watch::Stops),
-        (Rung::None, Errno::ENOSYS, Watch::Stops),
-        (Rung::None, Errno::EMFILE, Watch::Not),
-        (Rung::User, Errno::EACCES, watch(here.min(Rung::User), Stops::UserBound)),
+        (Level::None, Errno::EPERM, Watch::Stops),
+        (Level::None, Errno::ENOSYS, Watch::Stops),
+        (Level::None, Errno::EMFILE, Watch::Not),
+        (Level::User, Errno::EACCES, Watch::of(here.min(Level::User), Stops::UserBound)),
     ] {
         let kernel = Permitting(Arc::new(Mutex::new(Permitted { up_to, error, asked: 0 })));
         let asked = || std::mem::take(&mut kernel.0.lock().unwrap().asked);
@@ -85,11 +87,11 @@ fn refusals_are_asked_for_again() {
         }
         assert_eq!(decide(start + 60 * SECOND), first, "{error}");
         assert!(asked() > 0, "{error}");
-        kernel.0.lock().unwrap().up_to = Rung::Kernel;
+        kernel.0.lock().unwrap().up_to = Level::Kernel;
         assert_eq!((decide(start + 119 * SECOND), asked()), (first, 0), "{error}");
-        assert_eq!(decide(start + 120 * SECOND), watch(here, Stops::UserBound), "{error}");
+        assert_eq!(decide(start + 120 * SECOND), Watch::of(here, Stops::UserBound), "{error}");
         asked();
         decide(start + 180 * SECOND);
-        assert_eq!(asked() == 0, here == Rung::Kernel, "{error}");
+        assert_eq!(asked() == 0, here == Level::Kernel, "{error}");
     }
 }

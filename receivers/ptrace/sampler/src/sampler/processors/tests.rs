@@ -9,6 +9,8 @@ use crate::elf::ObjectCache;
 use crate::message::Settings;
 use crate::perf::ring::tests::ring_of;
 use crate::process_files::ProcessFiles;
+use crate::sampler::active::Active;
+use crate::sampler::attached::Attached;
 use crate::sampler::seizing::Seizing;
 use crate::sampler::shortfall::tests::throttled_and_lost;
 
@@ -19,25 +21,37 @@ fn alone() -> Usage {
     Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0 }
 }
 
+/// What is known for the next decision, and the last one.
+struct Reviewed {
+    review: Review,
+    coverage: Coverage,
+}
+
+impl Reviewed {
+    fn new(now: Instant, started: bool) -> Self {
+        Self { review: Review::new(now, started), coverage: Coverage::Threads }
+    }
+}
+
 /// A look at who uses the processors, where only some events open: what is covered then, and what was asked for.
-fn look(review: &mut Review, usage: Option<Usage>, now: Instant, opening: &[Coverage]) -> (Coverage, Vec<Coverage>) {
+fn look(review: &mut Reviewed, usage: Option<Usage>, now: Instant, opening: &[Coverage]) -> (Coverage, Vec<Coverage>) {
     look_as(review, usage, true, now, opening)
 }
 
 /// The same, with or without the right to see all that the machine does.
 fn look_as(
-    review: &mut Review,
+    Reviewed { review, coverage }: &mut Reviewed,
     usage: Option<Usage>,
     visible: bool,
     now: Instant,
     opening: &[Coverage],
 ) -> (Coverage, Vec<Coverage>) {
     let mut asked = Vec::new();
-    review.coverage = review.choose(usage, visible, now, |coverage| {
-        asked.push(coverage);
-        opening.contains(&coverage)
+    *coverage = review.choose(*coverage, usage, visible, now, |wanted| {
+        asked.push(wanted);
+        opening.contains(&wanted)
     });
-    (review.coverage, asked)
+    (*coverage, asked)
 }
 
 /// Guarantees: where the events of the control group do not open, a command keeps the machine's, which it began with;
@@ -46,8 +60,8 @@ fn look_as(
 fn groups_that_do_not_open() {
     let (group, machine) = (Coverage::Group, Coverage::Machine);
     let start = Instant::now();
-    let mut review = Review::new(start, true);
-    review.membership = Membership::at(Path::new("/"));
+    let mut review = Reviewed::new(start, true);
+    review.review.membership = Membership::at(Path::new("/"));
     assert_eq!(look(&mut review, None, start, &[machine]), (machine, vec![machine]));
     for second in 1..=60 {
         let asked = if second == 1 { vec![group, machine] } else { vec![machine] };
@@ -62,7 +76,7 @@ fn groups_that_do_not_open() {
 #[test]
 fn no_group() {
     let now = Instant::now();
-    let mut review = Review::new(now, false);
+    let mut review = Reviewed::new(now, false);
     review.coverage = Coverage::Group;
     assert_eq!(look(&mut review, None, now, &[Coverage::Group]), (Coverage::Threads, vec![]));
     assert_eq!(
@@ -110,12 +124,12 @@ fn processors_that_are_switched() {
 fn without_the_right_to_see_all() {
     let (group, machine, threads) = (Coverage::Group, Coverage::Machine, Coverage::Threads);
     let now = Instant::now();
-    let mut review = Review::new(now, true);
+    let mut review = Reviewed::new(now, true);
     assert_eq!(look_as(&mut review, None, false, now, &[machine]), (threads, vec![]));
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[machine]), (threads, vec![]));
     review.coverage = machine;
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[machine]), (threads, vec![]));
-    review.membership = Membership::at(Path::new("/"));
+    review.review.membership = Membership::at(Path::new("/"));
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[group]), (group, vec![group]));
 }
 
@@ -123,9 +137,8 @@ fn without_the_right_to_see_all() {
 pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, started: bool) -> Engine<'_> {
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let space = Arc::new(AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap());
-    let mut process = Active::new(ProcessId(1), files, space, Settings::default(), now);
-    process.watch = Watch::Events(Rung::Kernel);
-    process.review = Review::new(now, started);
+    let mut process = Active::new(Attached::new(ProcessId(1), files, space, Settings::default(), now), started, now);
+    process.watch = Watch::Threads { kernel: true };
     // Nobody hears what it says.
     let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new().ok());
     engine.processes.push(process);
@@ -205,7 +218,7 @@ fn what_a_processor_misses() {
         })
         .collect();
     engine.drain_processors();
-    let status = engine.processes[0].status;
+    let status = engine.processes[0].attached.status;
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
 
@@ -274,7 +287,7 @@ fn moved_to_another_group() {
         look_with(&mut engine, machine, start + seconds * SECOND);
         let sets = engine.events.iter().flat_map(|events| &events.processors);
         let groups: Vec<_> = sets.map(|set| set.group.clone()).collect();
-        (engine.processes[0].review.coverage, groups)
+        (engine.processes[0].watch.coverage().unwrap(), groups)
     };
     let in_group = |group: usize| (Coverage::Group, vec![Some(ControlGroup::at(&moved.groups[group]))]);
     assert_eq!(look(), (Coverage::Threads, vec![]));

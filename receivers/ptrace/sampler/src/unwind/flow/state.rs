@@ -7,7 +7,7 @@ use super::super::registers::FRAME_POINTER;
 /// figures 3.4 and 3.36).
 pub(super) const PRESERVED: [(u8, u8); 6] = [(3, 3), (RBP, FRAME_POINTER), (12, 12), (13, 13), (14, 14), (15, 15)];
 
-/// What a place on the stack is relative to.
+/// What an address on the stack is relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
     /// The stack pointer at the start.
@@ -31,19 +31,19 @@ impl Spot {
 
 /// The state at an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct FlowState {
     pub(super) stack: Option<Spot>,
-    /// The frame pointer, where it points into the stack.
+    /// The frame pointer, if it is known to point into the stack.
     pub(super) frame: Option<Spot>,
-    /// Registers that do not hold their value at the start any more (bit N for register N).
+    /// Registers that no longer hold the value that they had at the start (bit N for register N).
     pub(super) changed: u16,
-    /// Where the values at the start of [`PRESERVED`] were written.
+    /// Where the values that the [`PRESERVED`] registers had at the start were saved.
     pub(super) saved: [Option<Spot>; PRESERVED.len()],
-    /// Where their last values were taken from.
+    /// Where their present values were read from.
     pub(super) restored: [Option<Spot>; PRESERVED.len()],
 }
 
-impl State {
+impl FlowState {
     pub(super) fn first() -> Self {
         let spot = |base| Some(Spot { base, distance: 0 });
         let none = [None; PRESERVED.len()];

@@ -2,7 +2,7 @@
 //!
 //! Relay answers 200 and looks later; a chunk that breaks a rule disappears without a word. This module reads a
 //! payload as a stranger would, shares no code with whoever wrote it, and names every rule that it breaks. It is for
-//! tests, for `convert`, and for a test server; it is not fast.
+//! tests and fuzz targets alone, so no crate that is shipped depends on it; it is not fast.
 //!
 //! Source of the rules: getsentry/relay `relay-profiling/src/sample/v2.rs`, `sample/mod.rs`, `measurements.rs`,
 //! `debug_image.rs`, `utils.rs` and `relay-server/src/processing/profile_chunks/process.rs`, and the behaviour of its

@@ -102,7 +102,7 @@ fn units_of_measurements() {
 /// Guarantees: chunks captured from Sentry's own SDKs pass as Relay would let them.
 #[test]
 fn real_payloads() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/sentry");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/testdata/sentry");
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

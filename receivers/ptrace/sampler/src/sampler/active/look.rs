@@ -1,16 +1,19 @@
-//! Looking at a thread without touching it, and unwinding it while it is blocked.
+//! Examines threads without touching them, and unwinds those that are blocked.
 
 use std::time::Instant;
 
-use super::active::Active;
+use super::Active;
 use crate::arch;
-use crate::message::{Location, Mode, Trust};
+use crate::message::Trust;
 use crate::probe::{Activity, SchedStat};
+use crate::sampler::stack_unwinder::StackUnwinder;
+use crate::sampler::states::{Concern, LastSeen};
+use crate::sampler::thread_state::Unwound;
 use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
-use crate::unwind::{FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
+use crate::unwind::{FRAME_POINTER, Outcome, Registers, StackMemory};
 
-/// A thread that was idle for a second is looked at in one of this many ticks.
+/// A thread that was idle for a second is examined in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
 
 /// If there are more idle threads than this, they are looked at less often, so that no tick looks at more of them than
@@ -23,24 +26,24 @@ const MANY_THREADS: u64 = 256;
 /// How many times a stack is read, if the thread runs while it is read.
 const ATTEMPTS: usize = 2;
 
-/// What a look at a thread found.
+/// The result of examining a thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Look {
-    /// There is nothing to do for it in this tick.
+pub(in crate::sampler) enum Look {
+    /// Nothing is to be done for it in this tick.
     Nothing,
     /// It has not run since its last sample.
     Unchanged,
     /// It runs.
     Running,
     /// It is blocked.
-    Blocked(Seen),
+    Blocked(BlockedAt),
     /// It ended.
     Ended,
 }
 
 /// A blocked thread as it was seen: its counters, its system call and where its stack is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(in crate::sampler) struct BlockedAt {
     sched: SchedStat,
     call: i64,
     sp: u64,
@@ -48,9 +51,9 @@ pub(super) struct Seen {
     arguments: Option<[u64; 6]>,
 }
 
-/// What came of sampling a blocked thread.
+/// The result of sampling a blocked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passive {
+pub(in crate::sampler) enum Passive {
     /// Its stack is known.
     Known,
     /// The thread ran meanwhile, so nothing is known. The next tick's sample will stand for this time as well.
@@ -59,91 +62,43 @@ pub(super) enum Passive {
     Stop,
 }
 
-/// Unwinds stacks of any process: the unwinder, and buffers that are reused from one stack to the next.
-#[derive(Debug, Default)]
-pub(super) struct StackUnwinder {
-    unwinder: Unwinder,
-    frames: Vec<Frame>,
-    pieces: StackPieces,
-}
-
-impl StackUnwinder {
-    /// Unwinds a stack, and replaces `locations` by its frames, the innermost first.
-    pub(super) fn unwind(
-        &mut self,
-        process: &Active,
-        registers: &Registers,
-        memory: &mut dyn StackMemory,
-        locations: &mut Vec<Location>,
-    ) -> Outcome {
-        let outcome = self.unwinder.unwind(&process.space, registers, memory, &mut self.frames);
-        locations.clear();
-        locations.extend(self.frames.iter().map(|frame| frame.location));
-        outcome
-    }
-
-    /// Unwinds a running thread's stack beyond its copy, with what is in memory by now. The result is used if the end
-    /// of the copy has not changed in memory since; else `before` stays.
-    pub(super) fn unwind_further(
-        &mut self,
-        process: &Active,
-        registers: &Registers,
-        pieces: &mut StackPieces,
-        locations: &mut Vec<Location>,
-        before: Outcome,
-    ) -> Outcome {
-        let shorter = std::mem::take(locations);
-        let files = std::sync::Arc::clone(&process.files);
-        let outcome = self.unwind(process, registers, &mut pieces.further(&files), locations);
-        if pieces.keep_further(&files) {
-            return outcome;
-        }
-        *locations = shorter;
-        before
-    }
-}
-
 impl Active {
-    /// How many slots a second has.
-    pub(super) fn slots_per_second(&self) -> u64 {
-        1_000_000_000 / self.schedule.period_nano()
-    }
-
     /// In one of how many ticks idle threads are looked at.
-    pub(super) fn idle_stride(&self) -> u64 {
+    pub(in crate::sampler) fn idle_stride(&self) -> u64 {
         IDLE_STRIDE * (1 + self.threads.len() as u64 / IDLE_THREADS)
     }
 
     /// For how many slots a thread must not have run to count as idle: one second, or less where there are many
     /// threads.
-    pub(super) fn idle_patience(&self) -> u64 {
+    pub(in crate::sampler) fn idle_patience(&self) -> u64 {
         let threads = (self.threads.len() as u64).max(MANY_THREADS);
         self.slots_per_second() * MANY_THREADS / threads
     }
 
-    /// Finds out what a thread does. With `all`, idle threads are looked at in every tick.
-    pub(super) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
+    /// Examines a thread. With `all`, idle threads are examined in every tick.
+    pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();
         let slot = self.slot;
-        let space_generation = self.space_generation;
-        let wall = self.settings.mode == Mode::Wall;
-        let task = self.files.task();
+        let space_generation = self.attached.space_generation;
+        let wall = self.wants_blocked();
+        let task = self.attached.files.task();
         let thread = &mut self.threads[index];
-        if thread.stop_pending {
+        if thread.stop_turn.is_asked() {
             return Look::Nothing;
         }
         let idle = slot - thread.idle_since.min(slot) > patience;
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
             return Look::Nothing;
         }
-        // A thread that ran at the last look is asked at once whether it still does: reading its counters would add
-        // nothing to that.
-        if thread.running && wall && matches!(thread.files.activity(task), Ok(Activity::Running)) {
+        // A thread that ran when it was last examined is first asked whether it still runs: then its counters need not
+        // be read.
+        if thread.last_seen == LastSeen::Running && wall && matches!(thread.files.activity(task), Ok(Activity::Running))
+        {
             thread.is_active(slot);
             return Look::Running;
         }
-        thread.running = false;
+        thread.last_seen.may_have_blocked();
         let sched = match thread.files.schedstat(task) {
             Ok(sched) => sched,
             Err(error) if is_end(&error) => return Look::Ended,
@@ -152,8 +107,7 @@ impl Active {
         thread.count_run(sched);
         // The maps may have been read since an incomplete stack was unwound, so that the code in which it ended is
         // known now.
-        let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space_generation == space_generation;
-        if thread.blocked_sched == Some(sched) && thread.blocked.valid && settled {
+        if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation) {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {
@@ -162,26 +116,29 @@ impl Active {
                 Look::Running
             }
             Ok(activity) if activity.is_end() => Look::Nothing,
-            Ok(Activity::Blocked { call, sp, pc, arguments }) => Look::Blocked(Seen { sched, call, sp, pc, arguments }),
+            Ok(Activity::Blocked { call, sp, pc, arguments }) => {
+                Look::Blocked(BlockedAt { sched, call, sp, pc, arguments })
+            }
             Err(error) if is_end(&error) => Look::Ended,
             Err(_) => Look::Nothing,
         }
     }
 
-    /// Whether blocked threads are to be sampled at all.
-    pub(super) fn wants_blocked(&self) -> bool {
-        self.settings.mode == Mode::Wall
-    }
-
     /// Finds out the stack of a blocked thread without stopping it.
-    pub(super) fn passive(&mut self, index: usize, seen: Seen, unwinder: &mut StackUnwinder, now: Instant) -> Passive {
+    pub(in crate::sampler) fn passive(
+        &mut self,
+        index: usize,
+        seen: BlockedAt,
+        unwinder: &mut StackUnwinder,
+        now: Instant,
+    ) -> Passive {
         let mut pieces = std::mem::take(&mut unwinder.pieces);
         let mut result = Passive::Ran;
         let mut seen = Some(seen);
         for _ in 0..ATTEMPTS {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
-            if self.may_be_gone && self.is_another() {
+            if self.concern != Concern::None && self.attached.is_another() {
                 // Its memory could not be read: it is blocked in another program, whose mappings are not known here.
                 break;
             }
@@ -194,7 +151,7 @@ impl Active {
         if result == Passive::Ran {
             let slot = self.slot;
             self.threads[index].is_active(slot);
-            self.threads[index].blocked.valid = false;
+            self.threads[index].blocked.unwound = None;
         }
         unwinder.pieces = pieces;
         result
@@ -205,29 +162,30 @@ impl Active {
     fn read_blocked(
         &mut self,
         index: usize,
-        seen: Seen,
+        seen: BlockedAt,
         unwinder: &mut StackUnwinder,
         pieces: &mut StackPieces,
     ) -> Option<Outcome> {
-        let space_generation = self.space_generation;
+        let space_generation = self.attached.space_generation;
+        let unwound = Unwound { sp: seen.sp, pc: seen.pc, space_generation };
         let thread = &mut self.threads[index];
         let mut known = std::mem::take(&mut thread.blocked);
-        let copied = known.may_be(seen.sp, seen.pc, space_generation)
+        let copied = known.unwound == Some(unwound)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
-            && pieces.copy(&self.files, seen.sp, known.extent);
-        if copied && pieces.unchanged(&self.files, &known.words) {
+            && pieces.copy(&self.attached.files, seen.sp, known.extent);
+        if copied && pieces.unchanged(&self.attached.files, &known.words) {
             thread.blocked = known;
             return None;
         }
         let size = thread.copy_size.bytes();
         let enough = copied && pieces.holds(size);
-        if !enough && !pieces.copy(&self.files, seen.sp, size) {
-            self.may_be_gone = true;
+        if !enough && !pieces.copy(&self.attached.files, seen.sp, size) {
+            self.concern.may_be_gone();
         }
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
         known.arguments = None;
-        let mut memory = pieces.live(&self.files, Some(&mut known.words));
+        let mut memory = pieces.live(&self.attached.files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
             // Registers of the system call are only used where unwinding needs them (glibc's `vfork` keeps its return
@@ -243,8 +201,7 @@ impl Active {
                 outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
             }
         }
-        known.valid = true;
-        (known.sp, known.pc, known.space_generation) = (seen.sp, seen.pc, space_generation);
+        known.unwound = Some(unwound);
         known.trust = outcome.trust;
         known.extent = pieces.extent();
         known.stack = None;
@@ -254,50 +211,47 @@ impl Active {
         Some(outcome)
     }
 
-    /// Looks once more at a thread that was seen blocked. `None` if it has not run since, else what to try again with.
-    fn recheck(&mut self, index: usize, before: Seen) -> Option<Seen> {
-        let task = self.files.task();
+    /// Examines a thread once more that was seen blocked. `None` if it has not run since, else what to try again with.
+    fn recheck(&mut self, index: usize, before: BlockedAt) -> Option<BlockedAt> {
+        let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
         let Ok(sched) = files.schedstat(task) else {
-            // It may have ended, and run before it did.
+            // It may have ended, and have run before that.
             return Some(before);
         };
         if before.sched.kept() && sched == before.sched {
             return None;
         }
-        // Either it ran between the two looks at it, before its stack was read, or the kernel keeps no counters.
+        // Either it ran after it was examined and before its stack was read, or the kernel keeps no counters.
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
-                (!same).then_some(Seen { sched, call, sp, pc, arguments })
+                (!same).then_some(BlockedAt { sched, call, sp, pc, arguments })
             }
             _ => Some(before),
         }
     }
 
-    fn blocked(&mut self, index: usize, seen: Seen, outcome: Option<Outcome>, now: Instant) -> Passive {
+    fn blocked(&mut self, index: usize, seen: BlockedAt, outcome: Option<Outcome>, now: Instant) -> Passive {
         let slot = self.slot;
         let thread = &mut self.threads[index];
         thread.sched = seen.sched;
         if seen.sched.kept() {
-            if thread.blocked_sched != Some(seen.sched) {
+            let state = LastSeen::Blocked(seen.sched);
+            if thread.last_seen != state {
                 thread.idle_since = slot;
             }
-            thread.blocked_sched = Some(seen.sched);
+            thread.last_seen = state;
         } else if outcome.is_some() {
             thread.idle_since = slot;
         }
-        let Some(outcome) = outcome else {
-            return Passive::Known;
-        };
+        let Some(outcome) = outcome else { return Passive::Known };
         thread.copy_size.sufficed(thread.blocked.extent);
         if outcome.unknown_code.is_some() {
-            self.want_reload();
+            self.attached.reload.want();
             // Look again in the next tick, when the new mapping may be known.
-            let thread = &mut self.threads[index];
-            thread.blocked_sched = None;
+            thread.last_seen = LastSeen::Unknown;
         }
-        let thread = &mut self.threads[index];
         let stop = outcome.needs_register.is_some()
             && outcome.trust != Trust::Complete
             && arch::survives_stop(seen.call)

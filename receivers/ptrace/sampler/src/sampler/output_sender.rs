@@ -15,13 +15,13 @@ pub(super) const RETRY: Duration = Duration::from_millis(20);
 
 /// Sends [`Output`]s, and keeps those that found no room in the channel. These stay few: batches are never kept, and of
 /// the counters of a process only the last.
-pub(super) struct EventSender<'a> {
+pub(super) struct OutputSender<'a> {
     out: SyncSender<Output>,
     wake: &'a dyn Fn(),
     unsent: VecDeque<Output>,
 }
 
-impl<'a> EventSender<'a> {
+impl<'a> OutputSender<'a> {
     pub(super) fn new(out: SyncSender<Output>, wake: &'a dyn Fn()) -> Self {
         Self { out, wake, unsent: VecDeque::new() }
     }
@@ -109,7 +109,7 @@ mod tests {
         let (out, outputs) = sync_channel(1);
         let woken = Cell::new(0);
         let wake = || woken.set(woken.get() + 1);
-        let mut sender = EventSender::new(out, &wake);
+        let mut sender = OutputSender::new(out, &wake);
         assert_eq!(sender.send_batch(batch(3)), 0);
         assert_eq!(sender.send_batch(batch(3)), 6);
         for ticks in 1..=100 {

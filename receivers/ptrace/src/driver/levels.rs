@@ -1,8 +1,8 @@
-//! How much is seen of running threads: how many of the sampled processes are on each rung, as gauges and in the log.
+//! How much is seen of running threads: how many of the sampled processes are on each level, as gauges and in the log.
 //!
-//! A process has a log line when its rung is found out and when it changes. Processes come and go by hundreds, and
-//! rungs are reviewed each second, so there are at most [`MOST_LINES`] such lines a minute, and two per process, since
-//! the first rung is often changed a second later. What was left out and still holds is logged at the end of the
+//! A process has a log line when its level is found out and when it changes. Processes come and go by hundreds, and
+//! levels are reviewed each second, so there are at most [`MOST_LINES`] such lines a minute, and two per process, since
+//! the first level is often changed a second later. What was left out and still holds is logged at the end of the
 //! minute, in one line if there is much of it; if a process is let go before that, the line about that includes it.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
-use profbridge_sampler::message::{Rung, TargetId};
+use profbridge_sampler::message::{Level, TargetId};
 use tokio::time::Instant;
 
 use super::Driver;
@@ -21,37 +21,37 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How many processes may have lines of their own in that time.
 pub(super) const MOST_LINES: usize = 8;
 
-/// The rung of a process's running threads; `None` while it is not known.
-type Known = Option<Rung>;
+/// The level of a process's running threads; `None` while it is not known.
+type Known = Option<Level>;
 
-/// The gauges, and the rung that each counts.
+/// The gauges, and the level that each counts.
 const GAUGES: [(&str, Known); 5] = [
     ("sampler_processes_undecided", None),
-    ("sampler_processes_without_events", Some(Rung::None)),
-    ("sampler_processes_user_events", Some(Rung::User)),
-    ("sampler_processes_kernel_events", Some(Rung::Kernel)),
-    ("sampler_processes_processor_events", Some(Rung::Processors)),
+    ("sampler_processes_without_events", Some(Level::None)),
+    ("sampler_processes_user_events", Some(Level::User)),
+    ("sampler_processes_kernel_events", Some(Level::Kernel)),
+    ("sampler_processes_processor_events", Some(Level::Processors)),
 ];
 
 /// The last log line about a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
-    pub(super) rung: Rung,
+    pub(super) level: Level,
     at: Instant,
     /// When that line was written.
     before: Option<Instant>,
 }
 
-/// How many processes are on each rung, and what is still to be logged.
+/// How many processes are on each level, and what is still to be logged.
 #[derive(Debug, Default)]
-pub(super) struct Rungs {
+pub(super) struct Levels {
     counts: [u64; GAUGES.len()],
     /// Since when lines are counted; `None` if there was none for a while.
     window: Option<Instant>,
     lines: usize,
 }
 
-impl Rungs {
+impl Levels {
     /// Sets all gauges, so that each exists even if it counts nothing.
     pub(super) fn tell(&self, intake: &Intake) {
         for ((name, _), count) in GAUGES.into_iter().zip(self.counts) {
@@ -89,39 +89,39 @@ impl Rungs {
 }
 
 impl Driver {
-    /// Logs the rung of a process if it has changed.
-    pub(super) fn say_rung(&mut self, number: u64) {
+    /// Logs the level of a process if it has changed.
+    pub(super) fn say_level(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
-        let Some(rung) = process.unsaid_rung() else { return };
-        let (last, now) = (process.said_rung, Instant::now());
-        if self.rungs.may_say(last, now) {
-            process.said_rung = Some(Line { rung, at: now, before: last.map(|line| line.at) });
+        let Some(level) = process.unsaid_level() else { return };
+        let (last, now) = (process.said_level, Instant::now());
+        if self.levels.may_say(last, now) {
+            process.said_level = Some(Line { level, at: now, before: last.map(|line| line.at) });
             let (pid, target) = (process.process.pid, process.process.target);
             let changed = if last.is_some() { "now " } else { "" };
-            let described = self.describe(target, rung);
+            let described = self.describe(target, level);
             let (id, name) = (&self.parts.id, self.name(target));
             tracing::info!("{id}: running threads of process {pid} of {name} are {changed}{described}");
         }
     }
 
     /// Logs what was left out since lines are counted, and counts anew.
-    pub(super) fn say_rungs(&mut self) {
-        let unsaid = |number: &u64| self.processes.get(number).is_some_and(|process| process.unsaid_rung().is_some());
+    pub(super) fn say_levels(&mut self) {
+        let unsaid = |number: &u64| self.processes.get(number).is_some_and(|process| process.unsaid_level().is_some());
         let mut unsaid: Vec<u64> = self.live.values().copied().filter(unsaid).collect();
         unsaid.sort_unstable();
-        (self.rungs.window, self.rungs.lines) = (None, 0);
+        (self.levels.window, self.levels.lines) = (None, 0);
         if unsaid.len() <= MOST_LINES {
-            return unsaid.into_iter().for_each(|number| self.say_rung(number));
+            return unsaid.into_iter().for_each(|number| self.say_level(number));
         }
         let (now, all) = (Instant::now(), unsaid.len());
-        self.rungs.window = Some(now);
+        self.levels.window = Some(now);
         let mut counts = BTreeMap::<_, u64>::new();
         for number in unsaid {
             let Some(process) = self.processes.get_mut(&number) else { continue };
-            let Some(rung) = process.unsaid_rung() else { continue };
-            process.said_rung = Some(Line { rung, at: now, before: process.said_rung.map(|line| line.at) });
+            let Some(level) = process.unsaid_level() else { continue };
+            process.said_level = Some(Line { level, at: now, before: process.said_level.map(|line| line.at) });
             let target = process.process.target;
-            *counts.entry(self.describe(target, rung)).or_default() += 1;
+            *counts.entry(self.describe(target, level)).or_default() += 1;
         }
         let mut said = format!("running threads of {all} more processes");
         for (position, (described, count)) in counts.into_iter().enumerate() {
@@ -132,18 +132,18 @@ impl Driver {
         tracing::info!("{}: {said}", self.parts.id);
     }
 
-    /// Describes a rung for processes of a target.
-    pub(super) fn describe(&self, target: TargetId, rung: Rung) -> &'static str {
+    /// Describes a level for processes of a target.
+    pub(super) fn describe(&self, target: TargetId, level: Level) -> &'static str {
         let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
-        rung.description(stops.unwrap_or_default())
+        level.description(stops.unwrap_or_default())
     }
 
     /// Something about a process has changed: updates what it counts for.
-    pub(super) fn count_rung(&mut self, number: u64) {
+    pub(super) fn count_level(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let sampled = process.lifecycle().is_running() && !process.ended;
-        let now = sampled.then(|| process.rung());
+        let now = sampled.then(|| process.level());
         let before = std::mem::replace(&mut process.counted, now);
-        self.rungs.recount(before, now, &self.parts.intake);
+        self.levels.recount(before, now, &self.parts.intake);
     }
 }

@@ -15,12 +15,12 @@ use profbridge_wire::sentry::chunk::Settings;
 use super::collect::Halves;
 use crate::Failure;
 use crate::destination::{Destination, Format};
-use crate::output::{Envelopes, MERGE, Otlp, Place};
+use crate::output::{EnvelopeDestination, Envelopes, MERGE, Otlp};
 use crate::terminal::shown;
 use stacks::Stacks;
 
 /// Takes the profiles of a run, part by part, and makes files of them.
-pub(crate) enum Sink {
+pub(crate) enum Writer {
     /// Collapsed stacks, or a flame graph of them.
     Stacks(Box<Stacks>),
     /// One OTLP message.
@@ -38,8 +38,8 @@ pub(crate) struct Written {
     pub(crate) report: Report,
 }
 
-impl Sink {
-    /// A sink for a destination. Nothing is written before its end, but for envelopes.
+impl Writer {
+    /// A writer for a destination. Nothing is written before its end, but for envelopes.
     pub(crate) fn open(destination: &Destination, mode: Mode) -> Result<Self, Failure> {
         // In wall mode threads are sampled whether they run or wait, and the one must not be taken for the other.
         let apart = mode == Mode::Wall;
@@ -49,10 +49,10 @@ impl Sink {
             Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
             Format::Otlp => Self::Otlp(Box::new(Otlp::open(path, &merge()?)?)),
             Format::Envelope => {
-                let place = Place::Files(destination.clone());
+                let destination = EnvelopeDestination::Files(destination.clone());
                 // Each part is cut on its own: parts are no longer than a chunk may be.
                 let identity = Rules { window: 0, ..Rules::default() };
-                let envelopes = Envelopes::open(place, &Section::defaults(), &identity, Settings::default())?;
+                let envelopes = Envelopes::open(destination, &Section::defaults(), &identity, Settings::default())?;
                 Self::Envelopes(Box::new(envelopes))
             }
         })
@@ -79,7 +79,9 @@ impl Sink {
             Self::Envelopes(mut envelopes) => {
                 envelopes.close(&mut written.report)?;
                 written.files.append(&mut envelopes.files);
-                if let (Place::Files(destination), true) = (envelopes.place(), written.files.is_empty()) {
+                if let (EnvelopeDestination::Files(destination), true) =
+                    (envelopes.destination(), written.files.is_empty())
+                {
                     return Err(nothing(&destination.path));
                 }
             }

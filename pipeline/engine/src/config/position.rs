@@ -1,4 +1,4 @@
-//! Where something was written: the position inside the loader, and the place a person reads.
+//! Where something was written: a range of bytes for the loader, file and line for a person.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ impl Pos {
     }
 }
 
-/// The place a problem points at: file, line, column and the line itself.
+/// What a problem points at: file, line, column and the line itself.
 ///
-/// Secrets are already masked in the line, so a place may be logged.
+/// Secrets are already masked in the line, so it may be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// Name of the source: a path, the name of a text, or `--set`.
     pub file: Arc<str>,
     /// Line, counted from 1; 0 where the problem concerns the source as a whole.
@@ -54,7 +54,7 @@ pub struct Excerpt {
     pub width: usize,
 }
 
-impl Place {
+impl SourcePosition {
     /// Key for sorting: source, then position within it.
     pub(super) fn order(&self) -> (u32, u32, u32) {
         let start = if self.pos.is_whole() { 0 } else { self.pos.start.saturating_add(1) };
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
             return f.write_str(&self.file);

@@ -2,10 +2,10 @@ use std::fs;
 use std::path::Path;
 
 use profbridge_model::{Builder, Profile, Profiles};
+use profbridge_relay_rules::validate_json;
 use profbridge_sampler::message::Mode;
-use profbridge_wire::sentry::relay_rules;
 
-use super::{Sink, Written};
+use super::{Writer, Written};
 use crate::destination::{self, Destination};
 use crate::sample::collect::{Halves, OfProcess};
 
@@ -50,11 +50,11 @@ fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
     let path = folder.join(name);
     let destination: Destination = destination::parse(path.to_str().unwrap()).unwrap();
     let mut written = Written::default();
-    let mut sink = Sink::open(&destination, mode).unwrap();
+    let mut writer = Writer::open(&destination, mode).unwrap();
     for part in parts {
-        sink.take(part, &mut written).unwrap();
+        writer.take(part, &mut written).unwrap();
     }
-    sink.close("app", &mut written).unwrap();
+    writer.close("app", &mut written).unwrap();
     for (path, size) in &written.files {
         assert_eq!(fs::metadata(path).unwrap().len(), *size);
     }
@@ -125,7 +125,7 @@ fn envelopes() {
     for (path, _) in &written.files {
         let bytes = fs::read(path).unwrap();
         let payload = bytes.split(|&byte| byte == b'\n').nth(2).unwrap();
-        relay_rules::validate_json(payload).unwrap();
+        validate_json(payload).unwrap();
     }
 }
 
@@ -136,7 +136,7 @@ fn nothing() {
     for name in ["a.svg", "a.envelope"] {
         let destination = destination::parse(folder.path().join(name).to_str().unwrap()).unwrap();
         let crate::Failure(why) =
-            Sink::open(&destination, Mode::Wall).unwrap().close("app", &mut Written::default()).unwrap_err();
+            Writer::open(&destination, Mode::Wall).unwrap().close("app", &mut Written::default()).unwrap_err();
         assert!(why.contains(name) && why.contains("not a single"), "{why}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -1,6 +1,6 @@
 //! What is said of how running threads are sampled.
 
-use super::super::rungs::MOST_LINES;
+use super::super::levels::MOST_LINES;
 use super::*;
 
 /// Guarantees: how much processor time was not sampled, what would show it, and how many calls were cut stands in the
@@ -35,8 +35,8 @@ async fn what_is_not_sampled() {
 }
 
 impl Rig {
-    /// How many processes are said to be on each rung: nothing known yet, none, user, kernel, processors.
-    async fn rungs(&self) -> Vec<u64> {
+    /// How many processes are said to be on each level: nothing known yet, none, user, kernel, processors.
+    async fn levels(&self) -> Vec<u64> {
         self.ask(1, None, Request::Status(Choice::default())).await;
         let names = ["undecided", "without_events", "user_events", "kernel_events", "processor_events"];
         let levels = self.consumer.totals().levels;
@@ -45,43 +45,43 @@ impl Rig {
     }
 }
 
-/// What a sampler says of a process whose running threads are on a rung.
-fn on_rung(process: u64, rung: Rung) -> Event {
-    Event::Status(Status { process: ProcessId(process), rung, ticks: 9, ..Status::default() })
+/// What a sampler says of a process whose running threads are on a level.
+fn on_level(process: u64, level: Level) -> Event {
+    Event::Status(Status { process: ProcessId(process), level, ticks: 9, ..Status::default() })
 }
 
-/// Guarantees: it is a metric how many of the processes that are sampled are on each rung, those of which it is not
+/// Guarantees: it is a metric how many of the processes that are sampled are on each level, those of which it is not
 /// known yet apart; one that is not sampled, has ended, or lost its sampler process, is none of them.
 #[tokio::test(start_paused = true)]
-async fn processes_by_rung() {
+async fn processes_by_level() {
     let mut rig = Rig::start(WEB);
     rig.watched().await;
-    assert_eq!(rig.rungs().await, [0; 5]);
+    assert_eq!(rig.levels().await, [0; 5]);
     for number in 1..=5 {
         rig.say(attached(number, number as u32)).await;
     }
-    assert_eq!(rig.rungs().await, [5, 0, 0, 0, 0]);
+    assert_eq!(rig.levels().await, [5, 0, 0, 0, 0]);
     rig.say(Event::Status(Status { process: ProcessId(1), ..Status::default() })).await;
-    for (number, rung) in [(2, Rung::None), (3, Rung::User), (4, Rung::Kernel), (5, Rung::Processors)] {
-        rig.say(on_rung(number, rung)).await;
+    for (number, level) in [(2, Level::None), (3, Level::User), (4, Level::Kernel), (5, Level::Processors)] {
+        rig.say(on_level(number, level)).await;
     }
-    assert_eq!(rig.rungs().await, [1; 5], "without a tick nothing was asked for");
-    rig.say(on_rung(3, Rung::Kernel)).await;
-    assert_eq!(rig.rungs().await, [1, 1, 0, 2, 1]);
+    assert_eq!(rig.levels().await, [1; 5], "without a tick nothing was asked for");
+    rig.say(on_level(3, Level::Kernel)).await;
+    assert_eq!(rig.levels().await, [1, 1, 0, 2, 1]);
     rig.ask(1, None, Request::Stop(Choice { target: None, pid: Some(5) })).await;
-    assert_eq!(rig.rungs().await, [1, 1, 0, 2, 0]);
+    assert_eq!(rig.levels().await, [1, 1, 0, 2, 0]);
     rig.ask(1, None, start()).await;
     rig.say(Event::Detached { process: ProcessId(2), why: Detached::Exited }).await;
-    assert_eq!(rig.rungs().await, [1, 0, 0, 2, 1]);
+    assert_eq!(rig.levels().await, [1, 0, 0, 2, 1]);
     rig.die().await;
-    assert_eq!(rig.rungs().await, [0; 5]);
+    assert_eq!(rig.levels().await, [0; 5]);
     rig.stop().await;
 }
 
 /// Guarantees: what is seen of running threads is in the log once for each process, again when it changes, and not each
 /// second; a process of which it was not found out is not there.
 #[tokio::test(start_paused = true)]
-async fn a_rung_is_logged() {
+async fn a_level_is_logged() {
     keep_log();
     let mut rig = Rig::start(WEB);
     rig.watched().await;
@@ -89,8 +89,8 @@ async fn a_rung_is_logged() {
     rig.say(attached(2, 5002)).await;
     rig.say(Event::Status(Status { process: ProcessId(2), ..Status::default() })).await;
     for second in 0..200 {
-        let rung = if second == 0 { Rung::User } else { Rung::Processors };
-        rig.say(on_rung(1, rung)).await;
+        let level = if second == 0 { Level::User } else { Level::Processors };
+        rig.say(on_level(1, level)).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(logged("running threads of process 5001 of web are").len(), if second == 0 { 1 } else { 2 });
     }
@@ -105,24 +105,24 @@ async fn a_rung_is_logged() {
     rig.stop().await;
 }
 
-/// Guarantees: where the rungs of many processes are found out within a short time, one line sums up all but the first;
-/// one that changes all the time has two lines a minute, one that changes back none, and one that is let go before its
-/// turn is said with that.
+/// Guarantees: where the levels of many processes are found out within a short time, one line sums up all but the
+/// first; one that changes all the time has two lines a minute, one that changes back none, and one that is let go
+/// before its turn is said with that.
 #[tokio::test(start_paused = true)]
-async fn many_rungs_are_summed_up() {
+async fn many_levels_are_summed_up() {
     keep_log();
     let mut rig = Rig::start("{many: {executable: app}}");
     rig.watched().await;
     let all = MOST_LINES as u64 + 300;
     for number in 1..=all {
         rig.say(attached(number, 6000 + number as u32)).await;
-        rig.say(on_rung(number, if number % 2 == 0 { Rung::Kernel } else { Rung::None })).await;
+        rig.say(on_level(number, if number % 2 == 0 { Level::Kernel } else { Level::None })).await;
     }
     rig.say(Event::Detached { process: ProcessId(all), why: Detached::Exited }).await;
     // They are said already: to and fro, and for good.
-    rig.say(on_rung(2, Rung::Processors)).await;
-    rig.say(on_rung(2, Rung::Kernel)).await;
-    rig.say(on_rung(4, Rung::Processors)).await;
+    rig.say(on_level(2, Level::Processors)).await;
+    rig.say(on_level(2, Level::Kernel)).await;
+    rig.say(on_level(4, Level::Processors)).await;
     rig.ask(1, None, Request::Status(Choice::default())).await;
     assert_eq!(logged("running threads of process 6").len(), MOST_LINES);
     assert_eq!(logged("more processes"), [""; 0]);
@@ -139,7 +139,7 @@ async fn many_rungs_are_summed_up() {
         assert!(line.contains(part), "{part}: {line}");
     }
     for second in 0..600 {
-        rig.say(on_rung(6, if second % 2 == 0 { Rung::Processors } else { Rung::Kernel })).await;
+        rig.say(on_level(6, if second % 2 == 0 { Level::Processors } else { Level::Kernel })).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let lines = logged("running threads of process 6006 of many").len();

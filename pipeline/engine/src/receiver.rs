@@ -1,0 +1,80 @@
+//! The contract between the engine and receivers, see [`crate::component`].
+
+use std::net::SocketAddr;
+
+use profbridge_identity::Rules;
+use profbridge_net::Shutdown;
+
+use crate::component::{BoxFuture, StartError};
+use crate::intake::Intake;
+use crate::peer_limits::PeerLimits;
+use crate::telemetry::ReceiverTelemetry;
+
+/// A receiver: takes telemetry from outside.
+///
+/// # Lifecycle
+///
+/// `start` acquires all that the receiver needs (it binds its ports) or fails the start of profbridge with a message
+/// that names what is missing. It returns when telemetry can arrive. The receiver then runs until `shutdown`, stops
+/// accepting at once, lets what is under way finish, and completes the returned future. It never ends the process.
+///
+/// # Threads
+///
+/// `start` is called once, on tokio's runtime, and must not block it. What runs afterwards runs in the returned future,
+/// which the engine makes a task of, or on threads and tasks of the receiver's own. [`Intake`] is shared by them all.
+///
+/// # Cancellation
+///
+/// The future of `start` runs to its end. The one it returns is dropped when a shutdown's time for receivers has
+/// passed, and with it what the receiver still has under way: a request that no pipeline has taken then is the sender's
+/// to repeat. A future that completes or panics unasked is a failure, which health shows.
+///
+/// ```
+/// use profbridge_engine::component::{BoxFuture, StartError};
+/// use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
+/// use profbridge_model::Builder;
+///
+/// /// Hands on one batch without samples.
+/// struct Once;
+///
+/// impl Receiver for Once {
+///     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
+///         let stopped = Box::pin(async move {
+///             if let (Ok(batch), Ok(memory)) = (Builder::new().finish(), context.next.admit(1000)) {
+///                 context.next.consume(batch, memory).await.ok();
+///             }
+///             context.shutdown.triggered().await;
+///         });
+///         Box::pin(async move { Ok(RunningReceiver { addresses: Vec::new(), stopped }) })
+///     }
+/// }
+/// ```
+pub trait Receiver: Send {
+    /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>>;
+}
+
+/// What a receiver needs of the engine.
+#[derive(Clone)]
+pub struct ReceiverContext {
+    /// The receiver's id in the configuration.
+    pub id: String,
+    /// Where telemetry goes.
+    pub next: Intake,
+    /// Ends when the receiver shall stop.
+    pub shutdown: Shutdown,
+    /// The counters of this receiver.
+    pub telemetry: ReceiverTelemetry,
+    /// The limits that destinations have set to senders.
+    pub peer_limits: PeerLimits,
+    /// Who a process is, as processors are told: for a receiver that says which profiler id its telemetry will carry.
+    pub identity: Rules,
+}
+
+/// A receiver that runs.
+pub struct RunningReceiver {
+    /// The addresses it listens on, with the ports that the system chose.
+    pub addresses: Vec<(&'static str, SocketAddr)>,
+    /// Completes when it has stopped.
+    pub stopped: BoxFuture<'static, ()>,
+}

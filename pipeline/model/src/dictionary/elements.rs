@@ -1,0 +1,182 @@
+//! The elements of the tables, as OTLP has them.
+
+use crate::buffer::ByteRange;
+use crate::id::{AttributeSetId, FunctionId, MapIds, MappingId, StringId};
+
+/// An element of `mapping_table`: a file mapped into a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Mapping {
+    /// The address at which the mapping starts.
+    pub memory_start: u64,
+    /// The first address after the mapping.
+    pub memory_limit: u64,
+    /// The offset in the file that corresponds to the start, in bytes.
+    pub file_offset: u64,
+    /// The file's name.
+    pub filename: Option<StringId>,
+    /// Its attributes, such as `process.executable.build_id.gnu`.
+    pub attributes: Option<AttributeSetId>,
+}
+
+impl Mapping {
+    #[inline(always)]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { memory_start, memory_limit, file_offset, filename, attributes } = self;
+        let filename = map.string(filename, "filename_strindex")?;
+        Ok(Self { memory_start, memory_limit, file_offset, filename, attributes: map.attribute_set(attributes)? })
+    }
+
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.memory_start..self.memory_limit).contains(&address)
+    }
+
+    /// How far its addresses were moved when the file was loaded, in bytes; 0 where they are those that the file was
+    /// linked for.
+    ///
+    /// OTLP has both. The eBPF profiler sends virtual addresses of the ELF file, whatever the process has it mapped to
+    /// (open-telemetry/opentelemetry-ebpf-profiler `processmanager/manager.go`). pprof has the addresses of the
+    /// process's memory (google/pprof `proto/profile.proto`, `Mapping`): they are the file's own where it was linked
+    /// for a fixed place (`ET_EXEC`), and moved where it may lie anywhere (`ET_DYN`). Which of them was meant is not
+    /// said, but no file is linked for an address of 4 GiB or more (the medium code model ends at 2 GiB), and Linux
+    /// maps what may lie anywhere above 4 GiB on every 64-bit machine (the lowest are those of 39-bit address spaces,
+    /// at 0x2a_aaaa_a000).
+    ///
+    /// A file that may lie anywhere is linked from 0 on. So what lies at an offset of the file lies at that address,
+    /// and the difference is how far it was moved. That is exact for GNU ld and for Go. LLD links each part one page
+    /// further behind its place in the file than the part before, which nothing in a mapping tells: there it is exact
+    /// for the file's first part, and one page too much for each part before this one.
+    pub fn moved_by(&self) -> u64 {
+        Some(self.memory_start.saturating_sub(self.file_offset)).filter(|&by| by >= MOVED).unwrap_or(0)
+    }
+
+    /// The 4 KiB page of an address in it, as an address that the file was linked for: another process has it
+    /// elsewhere, and what is called by it shall be the same.
+    ///
+    /// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions
+    /// as it has instructions. A page holds about ten functions, and is small enough to be looked up
+    /// (`objdump --start-address`).
+    pub fn page_of(&self, address: u64) -> Option<u64> {
+        self.contains(address).then(|| address.saturating_sub(self.moved_by()) & !(PAGE - 1))
+    }
+
+    /// The place in the file of an address in it, in bytes from the file's start. Exact whichever linker made the file.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        self.contains(address).then(|| address - self.memory_start)?.checked_add(self.file_offset)
+    }
+}
+
+/// How much code shares a name where nobody knows where functions start, in bytes.
+const PAGE: u64 = 4096;
+
+/// From here on, mappings are of files that were moved.
+const MOVED: u64 = 1 << 32;
+
+/// An element of `function_table`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Function {
+    /// The name, human-readable where possible.
+    pub name: Option<StringId>,
+    /// The name as the system knows it, for instance mangled.
+    pub system_name: Option<StringId>,
+    /// The source file.
+    pub filename: Option<StringId>,
+    /// The line on which the function starts, 0 where it is not known.
+    pub start_line: i64,
+}
+
+impl Function {
+    #[inline(always)]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { name, system_name, filename, start_line } = self;
+        let name = map.string(name, "name_strindex")?;
+        let system_name = map.string(system_name, "system_name_strindex")?;
+        Ok(Self { name, system_name, filename: map.string(filename, "filename_strindex")?, start_line })
+    }
+}
+
+/// An element of `Location.lines`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Line {
+    /// The function.
+    pub function: Option<FunctionId>,
+    /// The line, 1-based, 0 where it is not known.
+    pub line: i64,
+    /// The column, 1-based, 0 where it is not known.
+    pub column: i64,
+}
+
+impl Line {
+    #[inline(always)]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { function, line, column } = self;
+        Ok(Self { function: map.function(function)?, line, column })
+    }
+}
+
+/// An element of `location_table`: an instruction, or a place in an interpreted program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Location {
+    /// The mapping the address lies in.
+    pub mapping: Option<MappingId>,
+    /// The address. For native frames of the eBPF profiler an address in the ELF file's address space.
+    pub address: u64,
+    /// The attributes, such as `profile.frame.type`.
+    pub attributes: Option<AttributeSetId>,
+    /// Where its lines start in [`Tables::lines`].
+    pub lines_start: u32,
+    /// How many lines it has. More than one says that functions were inlined: the first is the innermost callee.
+    pub lines_len: u32,
+}
+
+impl Location {
+    /// Its lines are not among the ids: they are mapped by themselves.
+    #[inline(always)]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { mapping, address, attributes, lines_start, lines_len } = self;
+        let mapping = map.mapping(mapping)?;
+        Ok(Self { mapping, address, attributes: map.attribute_set(attributes)?, lines_start, lines_len })
+    }
+}
+
+/// An element of `link_table`: the span in which time was spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Link {
+    /// The trace.
+    pub trace_id: [u8; 16],
+    /// The span.
+    pub span_id: [u8; 8],
+}
+
+/// OTLP's `AnyValue`. Strings are elements of the string table whether they stood inline or as a reference.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Value {
+    /// No value is set.
+    #[default]
+    Empty,
+    /// A string; `None` is the empty string.
+    String(Option<StringId>),
+    /// A boolean.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// Bytes, in the buffer.
+    Bytes(ByteRange),
+    /// An array.
+    Array(Box<[Value]>),
+    /// A list of keys and values.
+    KeyValueList(Box<[Attribute]>),
+}
+
+/// An element of `attribute_table` (`KeyValueAndUnit`), or an attribute of a resource or scope (`KeyValue`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Attribute {
+    /// The key.
+    pub key: Option<StringId>,
+    /// The value.
+    pub value: Value,
+    /// The unit, in UCUM; never set on attributes of resources and scopes.
+    pub unit: Option<StringId>,
+}

@@ -1,0 +1,232 @@
+//! What the frames of each runtime become. The snapshot says it for a reader: what OTLP said, and below it the frame
+//! that Sentry gets, in a section for each runtime.
+
+use std::fmt::Write;
+
+use super::frames::{LIBC, TestLocation, chunk};
+use crate::sentry::chunk::Settings;
+
+/// Functions with their files.
+type Functions = &'static [(&'static str, &'static str)];
+
+/// Runtimes whose frames have neither address nor mapping: title, `profile.frame.type`, and functions.
+const INTERPRETED: &[(&str, &str, Functions)] = &[
+    // Own code is what lies outside of package folders and the standard library (getsentry/vroom
+    // `internal/frame/frame.go`). The last file is how the eBPF profiler writes a frozen module
+    // (open-telemetry/opentelemetry-ebpf-profiler `interpreter/python/python.go`).
+    (
+        "Python",
+        "cpython",
+        &[
+            ("Cart.total", "/app/shop/cart.py"),
+            ("f", "/venv/lib/python3.12/site-packages/flask/app.py"),
+            ("f", "/usr/lib/python3.12/json/decoder.py"),
+            ("f", "<frozen x>"),
+            ("f", "_bootstrap.py"),
+        ],
+    ),
+    // The platform is `node` and not `javascript`, which is a user interface's. V8 names modules by URLs.
+    (
+        "Node",
+        "v8js",
+        &[
+            ("handle", "/srv/app/routes.js"),
+            ("handle", "file:///srv/my%20app/routes.mjs"),
+            ("f", "file:///srv/node_modules/x/y.mjs"),
+            ("f", "/srv/app/node_modules/express/lib/router.js"),
+            ("f", "node:internal/timers"),
+            ("f", ""),
+        ],
+    ),
+    (
+        "Ruby",
+        "ruby",
+        &[("Cart#total", "/app/models/cart.rb"), ("Base#save", "/usr/local/bundle/gems/activerecord/base.rb")],
+    ),
+    (
+        "PHP",
+        "php",
+        &[("App\\Cart::total", "/var/www/src/Cart.php"), ("Kernel::handle", "/var/www/vendor/symfony/Kernel.php")],
+    ),
+    ("Perl", "perl", &[("Cart::total", "/app/lib/Cart.pm"), ("List::Util::sum", "/usr/share/perl/5.36/List/Util.pm")]),
+    ("Lua", "luajit", &[("total", "/app/cart.lua"), ("new", "/usr/share/lua/5.1/resty/core.lua")]),
+    // The class is the module and the method the function, whichever way the profiler writes it: Sentry ignores frames
+    // whose module has no dot (getsentry/vroom). What has no class is the virtual machine's.
+    (
+        "Java and Kotlin",
+        "jvm",
+        &[
+            ("void com.shop.Cart.add(int, java.lang.String)", "Cart.java"),
+            ("com.shop.Cart.add", "Cart.java"),
+            ("com.shop.Cart$Line.<init>", "Cart.java"),
+            ("com.shop.CartKt.main", "Cart.kt"),
+            ("com.shop.Cart$Companion.of", "Cart.kt"),
+            ("com.shop.Cart.total$lambda$0", "Cart.kt"),
+            ("void java.lang.Thread.run()", "Thread.java"),
+            ("StubRoutines (2)", "<unknown>"),
+            ("StubRoutines (1) [call_stub_return_address]", "<unknown>"),
+            ("Interpreter", "<unknown>"),
+            ("vtable stub", "<unknown>"),
+        ],
+    ),
+    // The eBPF profiler has the assembly where others have the source.
+    (
+        ".NET",
+        "dotnet",
+        &[("Shop.Cart.Total(Int32)", "Shop.dll"), ("System.Threading.Thread..ctor()", "System.Private.CoreLib.dll")],
+    ),
+    // The second is how the eBPF profiler writes it (`interpreter/beam/beam.go`).
+    (
+        "Erlang and Elixir",
+        "beam",
+        &[
+            ("Elixir.Shop.Cart:total/2", "lib/shop/cart.ex"),
+            ("Shop.Cart.total/2", "lib/shop/cart.ex"),
+            ("Enum.map/2", "lib/enum.ex"),
+            ("lists:map/2", "lists.erl"),
+        ],
+    ),
+    // The package is the module (getsentry/sentry-go `stacktrace.go`). Not own code are the standard library and
+    // modules of others, also where the builder's folders were cut off the paths (`-trimpath`), what the compiler made,
+    // and the runtime's assembly, which lies in no package. The linker writes a dot in the last part of a package's
+    // path as `%2e`.
+    (
+        "Go",
+        "go",
+        &[
+            ("github.com/acme/shop/cart.(*Cart).Add", "/src/shop/cart/cart.go"),
+            ("main.Map[github.com/acme/x.T]", "/src/main.go"),
+            ("acme/cart.Add", ""),
+            ("github.com/acme/shop.Z", "github.com/acme/shop/z.go"),
+            ("github.com/acme/shop.Z", "/home/me@home/shop/z.go"),
+            ("main.add", "/src/shop/add_amd64.s"),
+            ("main.add.abi0", "/src/shop/add_amd64.s"),
+            ("main.add.abi0", ""),
+            ("gopkg.in/yaml%2ev3.(*Decoder).Decode[gopkg.in/yaml%2ev3.Node]", ""),
+            ("runtime.mallocgc", "/usr/local/go/src/runtime/malloc.go"),
+            ("runtime.mallocgc", ""),
+            ("net/http.(*conn).serve", ""),
+            ("github.com/x/y.Z", "/home/ci/go/pkg/mod/github.com/x/y@v1/z.go"),
+            ("github.com/x/y.Z", "github.com/x/y@v1.2.3/z.go"),
+            ("main.(*T).Close", "<autogenerated>"),
+            ("type..eq.main.T", ""),
+            ("type:.eq.main.T", ""),
+            ("memeqbody", "/goroot/asm_amd64.s"),
+            ("_rt0_amd64_linux", ""),
+        ],
+    ),
+    // What names no frame type (pprof's producers) is understood by its source files.
+    ("No frame type", "", &[("main.work", "/src/main.go"), ("work", "/src/main.c")]),
+    // Native: Sentry would send `rust` to a symboliser that cuts stacks (getsentry/sentry
+    // `src/sentry/profiles/task.py`).
+    (
+        "Rust",
+        "rust",
+        &[
+            ("shop::cart::total", "/src/cart.rs"),
+            ("core::ops::function::FnOnce::call_once", ""),
+            ("f", "/home/ci/.cargo/registry/src/x/lib.rs"),
+        ],
+    ),
+];
+
+const SHOP: Option<(&str, &str, u64, u64, u64)> = Some(("shop", "aa", 0x401000, 0x500000, 0x1000));
+
+const fn location(
+    kind: &'static str,
+    lines: &'static [(&str, &str, i64, i64)],
+    mapping: Option<(&'static str, &'static str, u64, u64, u64)>,
+    address: u64,
+) -> TestLocation<'static> {
+    TestLocation { kind, lines, mapping, address }
+}
+
+/// Machine code, with its file: title and locations.
+const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
+    (
+        "C and C++",
+        &[
+            location("native", &[("work", "/src/shop.c", 3, 0)], SHOP, 0x401234),
+            location("native", &[("shop::Cart::total(int) const", "/src/cart.cc", 40, 7)], SHOP, 0x402345),
+            location(
+                "native",
+                &[("std::vector<int>::push_back(int&&)", "/usr/include/c++/12/v.h", 9, 0)],
+                SHOP,
+                0x403456,
+            ),
+        ],
+    ),
+    // Without names: the file, and the page of it. An htlhash is no build id, so its file is no image and its frames
+    // have no address (semantic conventions, `process.executable.build_id.htlhash`).
+    (
+        "Native, stripped",
+        &[
+            location("native", &[], Some(LIBC), 0x91000),
+            location("native", &[], SHOP, 0x401234),
+            location("native", &[], Some(("shop", "", 0, 0x1000, 0)), 0x10),
+            location("native", &[], None, 0x10),
+            location("", &[], None, 1),
+            // A function with neither name nor system name, which OTLP forbids.
+            location("native", &[("", "/src/shop.c", 3, 0)], SHOP, 0x401234),
+            location("native", &[("", "/src/shop.c", 3, 0)], None, 0),
+        ],
+    ),
+    // Never own code, and its mapping without a range is no image.
+    (
+        "Kernel",
+        &[
+            location(
+                "kernel",
+                &[("do_syscall_64", "", 0, 0)],
+                Some(("vmlinux", "aabbccddeeff00112233445566778899aabbccdd", 0, 0, 0)),
+                0x1234,
+            ),
+            location("kernel", &[("read", "", 0, 0)], None, 0),
+        ],
+    ),
+    // Where the eBPF profiler could not go on it says so, and that is nobody's code.
+    (
+        "Unwinding stopped",
+        &[
+            location("unknown", &[], None, 0),
+            location("abort-marker", &[], None, 0),
+            location("<invalid>", &[], None, 0),
+            location("abort-marker", &[("[stack overflow]", "", 12, 0)], None, 0),
+        ],
+    ),
+];
+
+/// Writes a section of the snapshot: each location by itself, and what it becomes.
+fn section(text: &mut String, title: &str, locations: &[TestLocation<'_>]) {
+    writeln!(text, "\n# {title}").unwrap();
+    for location in locations {
+        let TestLocation { kind, lines, mapping, address } = location;
+        let lines = lines.iter().map(|(function, file, line, column)| format!("{function:?} {file:?} {line}:{column}"));
+        let mapping = mapping.map(|(file, build_id, start, end, offset)| {
+            format!("{address:#x} in {file} {build_id:?} {start:#x}-{end:#x}@{offset:#x}")
+        });
+        let said: Vec<_> = std::iter::once(kind.to_string()).chain(lines).chain(mapping).collect();
+        writeln!(text, "\n{}", said.join(" ").trim()).unwrap();
+        let chunk = chunk(std::slice::from_ref(location), Settings::default());
+        let images = chunk.get("debug_meta").map_or(0, |meta| meta["images"].as_array().unwrap().len());
+        let image = ["", ", image"][images];
+        writeln!(text, "  platform {}{image}: {}", chunk["platform"].as_str().unwrap(), chunk["profile"]["frames"][0])
+            .unwrap();
+    }
+}
+
+/// Guarantees: each runtime's frames have its platform, function, module, source, line and address, and say whether
+/// they are own code, as the snapshot has it; nothing else.
+#[test]
+fn runtimes() {
+    let mut text = String::new();
+    for &(title, kind, functions) in INTERPRETED {
+        let lines: Vec<_> = functions.iter().map(|&(function, file)| [(function, file, 12, 0)]).collect();
+        let of = |lines| TestLocation { kind, lines, ..TestLocation::default() };
+        section(&mut text, title, &lines.iter().map(|lines| of(lines.as_slice())).collect::<Vec<_>>());
+    }
+    for &(title, locations) in MACHINE {
+        section(&mut text, title, locations);
+    }
+    insta::assert_snapshot!(text);
+}

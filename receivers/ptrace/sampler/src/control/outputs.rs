@@ -1,0 +1,119 @@
+//! Passes on to the owner what the sampling thread sends, and waits for the rest of it at the end.
+
+use std::os::fd::AsFd;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Control, End, WAITING_OUTPUTS, attach};
+use crate::message::{Detached, Event, ProcessId, STOP_TIMEOUT};
+use crate::sampler::Output;
+
+/// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
+const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
+
+impl Control {
+    /// Passes on what the sampling thread sent.
+    pub(super) fn hear_sampler(&mut self) {
+        // The number is limited so that the owner's commands get their turn.
+        for _ in 0..WAITING_OUTPUTS {
+            match self.outputs.try_recv() {
+                Ok(output) => self.pass_on(output),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+        self.wake.write(1).ok();
+    }
+
+    fn pass_on(&mut self, output: Output) {
+        match output {
+            Output::Batch(batch) if self.attached.contains_key(&batch.process) => {
+                self.outbox.push(Event::Batch(batch));
+            }
+            Output::Status(status) if self.attached.contains_key(&status.process) => {
+                self.outbox.push(Event::Status(status));
+            }
+            Output::Batch(_) | Output::Status(_) => {}
+            Output::Reload(process) => {
+                if let Some(attached) = self.attached.get_mut(&process) {
+                    attached.reload.want(Instant::now());
+                }
+            }
+            Output::Gone { process, why } => self.forget(process, why),
+            Output::Problem { process, kind, message } => {
+                if let Some(attached) = self.attached.get(&process) {
+                    let (target, pid) = (attached.target, attached.pid);
+                    self.say(target, Some(pid), kind, format!("process {pid}: {message}"));
+                }
+            }
+        }
+    }
+
+    /// The sampling thread let go of a process.
+    fn forget(&mut self, process: ProcessId, why: Detached) {
+        let why = self.attached.get(&process).map_or(why, |attached| attached.why_gone(why));
+        if why == Detached::Exited {
+            // The process may have written its perf map since the last look, and the file outlives it. If it executed
+            // another program, the file is that program's already.
+            self.look_for_perf_map(process);
+        }
+        let Some(attached) = self.attached.remove(&process) else { return };
+        let (target, pid, start) = (attached.target, attached.pid, attached.files.start_ticks());
+        self.outbox.push(Event::Detached { process, why });
+        match why {
+            Detached::Executed => {
+                self.again.push(attach::Again::at_once(target, pid, start));
+            }
+            Detached::Failed => {
+                self.given_up.insert((pid, start));
+            }
+            Detached::Exited => self.said.retain(|(_, said, _)| *said != Some(pid)),
+            Detached::Asked => self.scanner.forget(pid),
+        }
+        self.tell_ended_commands();
+    }
+
+    /// Ends the sampling thread, and passes on what it still sends.
+    pub(super) fn finish(mut self, end: End) {
+        let deadline = Instant::now() + END;
+        let sampler = self.sampler;
+        // Stopped threads are let go of properly, while what is left is sent. If no thread can be started for this,
+        // dropping the handle asks for the same.
+        let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let event = match self.outputs.recv_timeout(left) {
+                Ok(Output::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
+                Ok(Output::Status(status)) if self.attached.contains_key(&status.process) => Event::Status(status),
+                Ok(Output::Gone { process, why }) => {
+                    let Some(attached) = self.attached.remove(&process) else { continue };
+                    Event::Detached { process, why: attached.why_gone(why) }
+                }
+                Ok(_) => continue,
+                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
+            };
+            if end == End::Asked {
+                self.outbox.push(event);
+                if self.outbox.flush(self.socket.as_fd()).is_err() {
+                    return;
+                }
+            }
+        }
+        drop(stopping);
+        while end == End::Asked && !self.outbox.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut descriptors = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut descriptors, timeout) {
+                Ok(0) if left.is_zero() => return,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+            if self.outbox.flush(self.socket.as_fd()).is_err() {
+                return;
+            }
+        }
+    }
+}

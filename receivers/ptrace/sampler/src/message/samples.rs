@@ -1,0 +1,138 @@
+//! Batches of samples.
+
+use super::{Mode, ProcessId};
+
+/// Samples of one process, with everything that they refer to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Batch {
+    /// The process.
+    pub process: ProcessId,
+    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows in the weights only.
+    pub period_nano: u64,
+    /// The meaning of [`Sample::weight_nano`].
+    pub mode: Mode,
+    /// The threads that samples refer to.
+    pub threads: Vec<Thread>,
+    /// The locations that stacks refer to.
+    pub locations: Vec<Location>,
+    /// The stacks that samples refer to.
+    pub stacks: Vec<Stack>,
+    /// The samples, in ascending order of time for each thread.
+    pub samples: Vec<Sample>,
+}
+
+impl Batch {
+    /// A batch of the same kind without samples.
+    pub(crate) fn emptied(&self) -> Self {
+        let Self { process, period_nano, mode, threads: _, locations: _, stacks: _, samples: _ } = *self;
+        Self { process, period_nano, mode, ..Self::default() }
+    }
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Thread {
+    /// Its id in the sampler's PID namespace.
+    pub id: u32,
+    /// Its id in the process's own PID namespace, which `gettid` returns there.
+    pub namespace_id: u32,
+    /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
+    pub name: String,
+    /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
+    /// if it is not known, because the thread was never stopped and its C library is not glibc.
+    pub pointer: u64,
+}
+
+/// The kernel's half of the address space (Documentation/arch/x86/x86_64/mm.rst).
+const KERNEL: u64 = 0xffff_8000_0000_0000;
+
+/// A place in the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Location {
+    /// The mapping, by [`Mapping::index`]; `None` for code outside of any file (compiled at run time).
+    pub mapping: Option<u32>,
+    /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel.
+    /// In callers it is already moved back from the return address into the call.
+    pub address: u64,
+}
+
+impl Location {
+    /// A frame for time in which the thread ran, but no sample says where.
+    pub const NOT_SAMPLED: Self = Self { mapping: None, address: 1 << 63 | 1 };
+    /// A frame for time in which the thread ran in the kernel, which may not be seen.
+    pub const KERNEL_NOT_VISIBLE: Self = Self { mapping: None, address: 1 << 63 | 2 };
+    /// A frame for time in which the thread waited for a processor.
+    pub const WAITING_FOR_PROCESSOR: Self = Self { mapping: None, address: 1 << 63 | 3 };
+    /// A frame for time in which the thread was blocked, but no look found it so.
+    pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
+
+    /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
+    /// owners add it.
+    pub const NO_SAMPLER: Self = Self { mapping: None, address: 1 << 63 | 5 };
+
+    /// A location in the kernel.
+    #[must_use]
+    pub const fn kernel(address: u64) -> Self {
+        Self { mapping: None, address: address | KERNEL }
+    }
+
+    /// Whether it is code of the kernel.
+    #[must_use]
+    pub fn is_kernel(self) -> bool {
+        self.mapping.is_none() && self.address >= KERNEL
+    }
+
+    /// The description of a location that is none in any code; `None` for all others. Such locations have addresses
+    /// that no code can have on x86-64.
+    pub fn explanation(self) -> Option<&'static str> {
+        match self {
+            Self::NOT_SAMPLED => Some("[processor time not sampled]"),
+            Self::KERNEL_NOT_VISIBLE => Some("[kernel, not visible]"),
+            Self::WAITING_FOR_PROCESSOR => Some("[waiting for a processor]"),
+            Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
+            Self::NO_SAMPLER => Some("[no sampler process]"),
+            _ => None,
+        }
+    }
+}
+
+/// A call stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Stack {
+    /// How much of the stack is known.
+    pub trust: Trust,
+    /// Its locations, as indices into [`Batch::locations`], the leaf first.
+    pub locations: Vec<u32>,
+}
+
+/// How much of a stack is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Trust {
+    /// It reaches the thread's first function, and every step followed a rule.
+    #[default]
+    Complete,
+    /// It ends early, but what is there is right.
+    Truncated,
+    /// At least one step was a guess (a scan of the stack for return addresses behind calls).
+    Guessed,
+}
+
+/// A sample: a thread had this stack for a stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// The thread, as an index into [`Batch::threads`].
+    pub thread: u32,
+    /// The stack, as an index into [`Batch::stacks`].
+    pub stack: u32,
+    /// The beginning of the time that it stands for, in nanoseconds since the Unix epoch. That is the end of the sample
+    /// before, at most a period before the stack was taken, unless it was taken late. A run of equal blocked stacks is
+    /// one sample, which begins with the first.
+    pub time_unix_nano: u64,
+    /// How long that time is, in nanoseconds. For a running thread it is processor time.
+    pub weight_nano: u64,
+    /// How often the thread was found with this stack.
+    pub observations: u32,
+    /// Whether the thread was blocked. Then it was not stopped for the sample, unless its stack needed a register that
+    /// was not known.
+    pub blocked: bool,
+}

@@ -1,0 +1,68 @@
+//! Makes what is sent of a process regularly: its batch and its counters.
+
+use std::time::{Duration, Instant};
+
+use super::Active;
+use crate::message::{Batch, Status};
+use crate::os::time;
+use crate::sampler::ledger::Next;
+
+/// How often a batch is sent.
+pub(super) const FLUSH: Duration = Duration::from_millis(500);
+
+/// How often counters are sent.
+pub(super) const STATUS: Duration = Duration::from_secs(1);
+
+/// How many names of threads are read again for a batch, at most: that takes a tenth of a millisecond.
+const NAMES: usize = 16;
+
+impl Active {
+    /// Whether a batch has to be sent now.
+    pub(in crate::sampler) fn flush_is_due(&self, now: Instant) -> bool {
+        now >= self.flush_due || self.batch.is_full()
+    }
+
+    /// The batch of what was sampled; `None` if there is nothing. `next` is what comes later.
+    pub(in crate::sampler) fn flush(&mut self, now: Instant, next: Next) -> Option<Batch> {
+        self.flush_due = now + FLUSH;
+        self.settle_all(now, next);
+        if self.batch.is_empty() {
+            self.epoch = epoch();
+            return None;
+        }
+        let mut names = NAMES;
+        for thread in &mut self.threads {
+            let Some(entry) = self.batch.present(thread.batch_entry) else { continue };
+            if names > 0
+                && std::mem::take(&mut thread.ran)
+                && let Some(name) = thread.files.name(self.attached.files.task())
+            {
+                thread.name = name;
+                names -= 1;
+            }
+            if let Some(said) = self.batch.thread(entry) {
+                said.pointer = thread.pointer;
+                if said.name != thread.name {
+                    said.name.clone_from(&thread.name);
+                }
+            }
+        }
+        let batch = self.batch.take();
+        self.epoch = epoch();
+        Some(batch)
+    }
+
+    /// The counters, if it is time to send them.
+    pub(in crate::sampler) fn take_status(&mut self, now: Instant) -> Option<Status> {
+        if now < self.status_due {
+            return None;
+        }
+        self.status_due = now + STATUS;
+        Some(self.attached.status())
+    }
+}
+
+/// The present moment on both clocks. Not a tick's `now`, which may be long ago on a busy machine.
+pub(super) fn epoch() -> (Instant, u64) {
+    (Instant::now(), time::unix_nano())
+}

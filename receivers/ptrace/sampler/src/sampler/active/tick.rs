@@ -1,0 +1,114 @@
+//! The beginning and the end of a tick: which slot it is, which threads there are, what it cost.
+
+use std::time::{Duration, Instant};
+
+use super::Active;
+use crate::message::Detached;
+use crate::process_files::Life;
+use crate::sampler::budget::CpuMark;
+use crate::sampler::pending_stops::PendingStops;
+use crate::sampler::states::Concern;
+use crate::sampler::thread_state::ThreadState;
+
+/// In one of this many ticks a process is asked whether it lives, even if nothing seems wrong.
+const LIFE_STRIDE: u64 = 16;
+
+/// If more threads than this come at once, adding them is not charged to the budget, but at most once in `SETTLED`
+/// seconds.
+const MANY: usize = 32;
+const SETTLED: u64 = 10;
+
+/// What a tick has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sampler) enum TickStart {
+    /// Sample the process.
+    Sample,
+    /// Let go of it.
+    LetGo(Detached),
+    /// Give it up: a thread executes 32-bit code.
+    OtherArchitecture,
+}
+
+impl Active {
+    /// Starts the tick that is due.
+    pub(in crate::sampler) fn begin_tick(&mut self, now: Instant) -> TickStart {
+        let tick = self.schedule.begin(now);
+        let status = &mut self.attached.status;
+        status.ticks += 1;
+        status.missed_ticks += tick.missed;
+        status.lowered_ticks += self.schedule.stride() - 1;
+        self.slot = tick.slot;
+        match self.concern {
+            Concern::OtherArchitecture => return TickStart::OtherArchitecture,
+            Concern::None if !status.ticks.is_multiple_of(LIFE_STRIDE) => return TickStart::Sample,
+            Concern::None | Concern::MayBeGone => self.concern = Concern::None,
+        }
+        match self.attached.files.alive() {
+            Life::Same => TickStart::Sample,
+            Life::Executed => TickStart::LetGo(Detached::Executed),
+            Life::Exited => TickStart::LetGo(Detached::Exited),
+        }
+    }
+
+    /// Before the last looks: threads that were idle for long may have been skipped for some ticks.
+    pub(in crate::sampler) fn begin_last_looks(&mut self, now: Instant) {
+        self.slot = self.slot.max(self.schedule.slot(now));
+    }
+
+    /// Lists the threads, if they may have changed. `ids` is a buffer.
+    pub(in crate::sampler) fn list_threads(&mut self, now: Instant, pending: &PendingStops, ids: &mut Vec<u32>) {
+        let Ok(listed) = self.thread_lister.threads(self.attached.files.task(), now, ids) else {
+            return self.concern.may_be_gone();
+        };
+        let Some(ids) = listed else { return };
+        if ids.is_empty() {
+            self.concern.may_be_gone();
+        }
+        let came = self.set_threads(ids);
+        // Not granted repeatedly: if threads come and go all the time, that is the cost of sampling this process.
+        if came > MANY && self.slot >= self.no_more_free_until {
+            self.free_until = self.slot + self.idle_patience() + 1;
+            self.no_more_free_until = self.free_until + SETTLED * self.slots_per_second();
+        }
+        for thread in &mut self.threads {
+            match (thread.stop_turn.is_asked(), pending.contains_key(&thread.id())) {
+                (false, true) => thread.stop_turn.ask(),
+                (true, false) => thread.stop_turn.end(),
+                (true, true) | (false, false) => {}
+            }
+        }
+    }
+
+    /// Charges the budget with what the tick cost, and sets the rate.
+    pub(in crate::sampler) fn charge_tick(&mut self, cpu: &mut CpuMark, now: Instant) {
+        if self.slot < self.free_until {
+            // Adding so many threads at once, and looking at all of them until the idle ones are known, says nothing
+            // about what sampling them costs later.
+            cpu.take();
+            self.budget.restart(now);
+        }
+        if self.budget.is_due(now) {
+            self.budget.spend(cpu.take());
+            let longest =
+                |longest: Duration, thread: &mut ThreadState| longest.max(std::mem::take(&mut thread.stopped));
+            let stopped = self.threads.iter_mut().fold(Duration::ZERO, longest);
+            let stride = self.budget.review(now, stopped);
+            self.set_stride(stride);
+            #[allow(clippy::cast_precision_loss, reason = "at most 64")]
+            let stride = stride as f64;
+            self.attached.status.rate_hertz = self.attached.settings.rate_hertz / stride;
+        }
+    }
+
+    /// From now on only one slot in `stride` has a tick; events follow.
+    fn set_stride(&mut self, stride: u64) {
+        if stride == self.schedule.stride() {
+            return;
+        }
+        self.schedule.set_stride(stride);
+        let period = self.event_period();
+        for event in self.threads.iter_mut().filter_map(|thread| thread.event.as_mut()) {
+            event.set_period(period);
+        }
+    }
+}

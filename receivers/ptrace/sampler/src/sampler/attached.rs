@@ -1,0 +1,112 @@
+//! What is known of a process from attaching to it until it is let go of, whether it is sampled meanwhile or not.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::address_space::AddressSpace;
+use crate::message::{ProblemKind, ProcessId, Settings, Status};
+use crate::os::time;
+use crate::process_files::{Life, ProcessFiles};
+
+/// The maps are read again at most this often. The interval is doubled each time, up to [`LONGEST_RELOAD`]: a program
+/// that starts loads its libraries within milliseconds, but one that compiles code all the time would have its maps
+/// read for ever.
+const RELOAD: Duration = Duration::from_millis(8);
+const LONGEST_RELOAD: Duration = Duration::from_secs(4);
+
+/// An attached process. While it is sampled, [`Active`](super::active::Active) owns this.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) id: ProcessId,
+    pub(super) files: Arc<ProcessFiles>,
+    pub(super) space: Arc<AddressSpace>,
+    /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
+    pub(super) space_generation: u64,
+    pub(super) settings: Settings,
+    pub(super) status: Status,
+    pub(super) reload: ReloadRequest,
+    /// How many stops were refused in a row.
+    pub(super) refusals: u64,
+    /// The kinds of problems that were reported.
+    problems: Vec<ProblemKind>,
+}
+
+impl Attached {
+    pub(super) fn new(
+        id: ProcessId,
+        files: Arc<ProcessFiles>,
+        space: Arc<AddressSpace>,
+        settings: Settings,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            files,
+            space,
+            space_generation: 0,
+            settings,
+            status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
+            reload: ReloadRequest { due: now, interval: RELOAD, wanted: false },
+            refusals: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
+        self.space = space;
+        self.space_generation += 1;
+    }
+
+    /// Whether it executes another program than the known one, or another process has its id.
+    pub(super) fn is_another(&self) -> bool {
+        match self.files.alive() {
+            Life::Same => false,
+            Life::Executed => true,
+            Life::Exited => self.files.has_successor(),
+        }
+    }
+
+    /// Whether no problem of this kind was reported yet. From now on one was.
+    pub(super) fn is_new(&mut self, problem: ProblemKind) -> bool {
+        let new = !self.problems.contains(&problem);
+        if new {
+            self.problems.push(problem);
+        }
+        new
+    }
+
+    /// The counters.
+    pub(super) fn status(&mut self) -> Status {
+        self.status.sampler_cpu_nano = u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
+        self.status
+    }
+}
+
+/// When the maps of a process are read again.
+#[derive(Debug)]
+pub(super) struct ReloadRequest {
+    due: Instant,
+    interval: Duration,
+    wanted: bool,
+}
+
+impl ReloadRequest {
+    /// Asks for the maps to be read again.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Whether the maps have to be read again now. Returns `true` once per request, and not too often.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        if !self.wanted || now < self.due {
+            return false;
+        }
+        self.wanted = false;
+        if now > self.due + 2 * LONGEST_RELOAD {
+            self.interval = RELOAD;
+        }
+        self.due = now + self.interval;
+        self.interval = (self.interval * 2).min(LONGEST_RELOAD);
+        true
+    }
+}

@@ -1,0 +1,106 @@
+//! Threads that have stopped, or ended while they were asked to: they are sampled, let go of and reaped.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use super::captures::Taken;
+use super::run::Engine;
+use super::states::Concern;
+use crate::process_info;
+use crate::stop::{self, StoppedThread};
+
+/// How often ended threads are looked for among those that were asked to stop, since their end may not be announced by
+/// a signal.
+pub(super) const REAP: Duration = Duration::from_millis(10);
+
+impl Engine<'_> {
+    /// Samples all threads that have stopped, and lets them go. Removes no process.
+    pub(super) fn harvest(&mut self) {
+        if self.pending_stops.is_empty() {
+            return;
+        }
+        loop {
+            let Some(stopped) = StoppedThread::next() else {
+                self.noticed = Instant::now();
+                return;
+            };
+            let stop = self.pending_stops.remove(&stopped.thread());
+            let found = stop.and_then(|stop| Some((stop, self.find(stop.process)?)));
+            let Some((stop, index)) = found else {
+                // No stack is needed of it, but reading its registers also restarts a system call that the stop
+                // interrupted.
+                stopped.registers().ok();
+                let thread = stopped.thread();
+                if !stopped.release() {
+                    self.pending_stops.insert(thread, stop.unwrap_or_default());
+                }
+                continue;
+            };
+            let current = self.current.replace(stop.process);
+            let process = &mut self.processes[index];
+            let thread = stopped.thread();
+            process.stop_ended(thread);
+            let taken = self.captures.take(process, stopped, stop, self.noticed, &mut self.unwinder);
+            self.noticed = Instant::now();
+            match taken {
+                Taken::Stack => {}
+                Taken::Killed => {
+                    process.concern.may_be_gone();
+                    self.pending_stops.insert(thread, stop);
+                }
+                Taken::Architecture => process.concern = Concern::OtherArchitecture,
+            }
+            self.say_cut(index);
+            self.current = current;
+            self.make_room();
+            if self.pending_stops.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// This thread traces none any more, although stops are pending: a thread that executed a program has the id of its
+    /// process's first thread since.
+    fn forget_pending_stops(&mut self) {
+        for (thread, stop) in std::mem::take(&mut self.pending_stops) {
+            if let Some(index) = self.find(stop.process) {
+                let process = &mut self.processes[index];
+                process.concern.may_be_gone();
+                process.stop_ended(thread);
+            }
+        }
+    }
+
+    /// Reaps the threads that ended before they could be let go: only then are their parents told.
+    pub(super) fn reap(&mut self, now: Instant) {
+        if self.pending_stops.is_empty() || now < self.ends_due {
+            return;
+        }
+        self.ends_due = now + REAP;
+        let own = std::process::id();
+        let (pending_stops, processes) = (&mut self.pending_stops, &mut self.processes);
+        let reaped = stop::reap_ended(|thread| {
+            let stop = pending_stops.remove(&thread);
+            let process =
+                stop.and_then(|stop| processes.iter_mut().find(|process| process.attached.id == stop.process));
+            if let Some(process) = process {
+                process.thread_ended();
+                process.concern.may_be_gone();
+                process.stop_ended(thread);
+            }
+            is_child_of(own, thread)
+        });
+        if reaped.is_err() {
+            self.forget_pending_stops();
+        }
+    }
+}
+
+/// Whether a thread is the first one of a process that this program started. The status of such a process belongs to
+/// whoever waits for it in this program; of other threads nobody here wants it.
+fn is_child_of(parent: u32, thread: u32) -> bool {
+    let Ok(directory) = File::open(format!("/proc/{thread}")) else { return false };
+    process_info::status(directory.as_fd(), "status")
+        .is_ok_and(|status| status.process == thread && status.parent == parent)
+}

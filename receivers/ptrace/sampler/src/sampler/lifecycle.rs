@@ -1,0 +1,179 @@
+//! Attaches processes, starts and stops sampling them, and lets go of them: when the owner asks for it, when they end,
+//! and when sampling fails. The states are described in `states.rs`.
+
+use std::time::{Duration, Instant};
+
+use super::active::Active;
+use super::attached::Attached;
+use super::ledger::Next;
+use super::run::Engine;
+use super::stack_unwinder::StackUnwinder;
+use super::states::LastSeen;
+use super::{Command, Output};
+use crate::message::{Detached, ProblemKind, ProcessId};
+
+/// How long the thread waits at its end for threads that were asked to stop. When it ends, the kernel lets go of the
+/// rest.
+const DRAIN: Duration = Duration::from_millis(500);
+
+impl Engine<'_> {
+    /// The index of a process that is sampled.
+    pub(super) fn find(&self, id: ProcessId) -> Option<usize> {
+        self.processes.iter().position(|process| process.attached.id == id)
+    }
+
+    /// The index of a process that is attached and not sampled now.
+    fn find_attached(&self, id: ProcessId) -> Option<usize> {
+        self.attached.iter().position(|process| process.id == id)
+    }
+
+    /// Does what the handle asks for.
+    pub(super) fn obey(&mut self, command: Command) {
+        let now = Instant::now();
+        match command {
+            Command::Attach { process, files, space, settings } => {
+                self.current = Some(process);
+                self.attached.push(Attached::new(process, files, space, settings, now));
+            }
+            Command::SetSpace(process, space) => {
+                if let Some(index) = self.find(process) {
+                    self.charge(process);
+                    self.current = Some(process);
+                    self.processes[index].attached.set_space(space);
+                    for unknown in self.captures.take_unknown(process) {
+                        self.harvest();
+                        let process = &mut self.processes[index];
+                        self.captures.retry(process, unknown, &mut self.unwinder, &mut self.locations);
+                    }
+                } else if let Some(index) = self.find_attached(process) {
+                    self.attached[index].set_space(space);
+                }
+            }
+            Command::Sample(process, true) => {
+                self.switch_on(process, false, now);
+            }
+            Command::Sample(process, false) => {
+                if let Some(index) = self.find(process) {
+                    self.current = Some(process);
+                    let attached = self.switch_off(index);
+                    self.attached.push(attached);
+                }
+            }
+            Command::SampleFromStart(process, ready) => {
+                if let Some(index) = self.switch_on(process, true, now) {
+                    self.prepare_events(index, now);
+                    // The process has one thread, and its first moments must not be missed.
+                    for thread in 0..self.processes[index].threads.len() {
+                        self.watch_thread(index, thread);
+                    }
+                    let status = self.processes[index].attached.status();
+                    self.sender.send(Output::Status(status));
+                }
+                // This fails only where the one who waited has given up.
+                ready.try_send(()).ok();
+            }
+            Command::Detach(process) => {
+                self.current = Some(process);
+                if let Some(index) = self.find(process) {
+                    self.let_go(index, Detached::Asked);
+                } else if let Some(index) = self.find_attached(process) {
+                    self.attached.swap_remove(index);
+                    self.sender.send(Output::Gone { process, why: Detached::Asked });
+                }
+            }
+            Command::Stop => {
+                while let Some(process) = self.processes.first() {
+                    self.current = Some(process.attached.id);
+                    self.let_go(0, Detached::Asked);
+                }
+                for process in self.attached.drain(..) {
+                    self.sender.send(Output::Gone { process: process.id, why: Detached::Asked });
+                }
+                self.stopping.get_or_insert(now + DRAIN);
+            }
+        }
+    }
+
+    /// Begins sampling an attached process. Returns its index, unless it is sampled already or not attached.
+    fn switch_on(&mut self, id: ProcessId, started: bool, now: Instant) -> Option<usize> {
+        let index = self.find_attached(id)?;
+        self.current = Some(id);
+        let attached = self.attached.swap_remove(index);
+        self.processes.push(Active::new(attached, started, now));
+        Some(self.processes.len() - 1)
+    }
+
+    /// Ends sampling a process, and sends what was sampled.
+    fn switch_off(&mut self, index: usize) -> Attached {
+        let now = Instant::now();
+        self.drain_process(index);
+        self.leave_processors(self.processes[index].attached.id);
+        self.processes[index].begin_last_looks(now);
+        for thread in 0..self.processes[index].threads.len() {
+            if matches!(self.processes[index].threads[thread].last_seen, LastSeen::Blocked(_)) {
+                self.look(index, thread, 1, true);
+            }
+        }
+        self.forget_noted();
+        self.send_batch(index, now, Next::Nothing);
+        let mut attached = self.processes.swap_remove(index).attached;
+        self.sender.send(Output::Status(attached.status()));
+        attached
+    }
+
+    /// Sends the batch of a process. `next` is what comes later.
+    pub(super) fn send_batch(&mut self, index: usize, now: Instant, next: Next) {
+        let process = &mut self.processes[index];
+        self.captures.settle_unknown(process);
+        if let Some(batch) = process.flush(now, next) {
+            process.attached.status.lost_observations += self.sender.send_batch(batch);
+        }
+    }
+
+    /// Forgets which threads are to be stopped, sampled or given an event in this tick.
+    fn forget_noted(&mut self) {
+        self.running.clear();
+        self.blocked.clear();
+        self.unwatched.clear();
+    }
+
+    /// Sends what was sampled of a process, and forgets it. Threads of it that were asked to stop are let go when they
+    /// have stopped.
+    pub(super) fn let_go(&mut self, index: usize, why: Detached) {
+        self.serve();
+        let process = self.switch_off(index).id;
+        self.sender.send(Output::Gone { process, why });
+    }
+
+    pub(super) fn fail(&mut self, index: usize, kind: ProblemKind, message: String) {
+        self.problem(index, kind, message);
+        self.let_go(index, Detached::Failed);
+    }
+
+    pub(super) fn problem(&mut self, index: usize, kind: ProblemKind, message: String) {
+        let attached = &mut self.processes[index].attached;
+        if attached.is_new(kind) {
+            self.sender.send(Output::Problem { process: attached.id, kind, message });
+        }
+    }
+
+    /// After a panic: the process that was being worked on is given up, the others go on.
+    pub(super) fn give_up(&mut self) {
+        self.unwinder = StackUnwinder::default();
+        self.forget_noted();
+        let Some(process) = self.current.take() else { return };
+        // Its state may be inconsistent, so none of it is used any more.
+        self.captures.forget(process);
+        self.leave_processors(process);
+        let sampled = self.find(process).map(|index| self.processes.swap_remove(index).attached);
+        let attached = self.find_attached(process).map(|index| self.attached.swap_remove(index));
+        if sampled.or(attached).is_some() {
+            self.sender.send(Output::Problem {
+                process,
+                kind: ProblemKind::Internal,
+                message: "sampling it failed; please report this as a defect".to_owned(),
+            });
+            self.sender.send(Output::Gone { process, why: Detached::Failed });
+        }
+    }
+}

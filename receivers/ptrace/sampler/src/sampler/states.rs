@@ -1,0 +1,235 @@
+//! The states of a process and of its threads, and all changes from one to another.
+//!
+//! A process is attached ([`Attached`](super::attached::Attached)) and, from time to time, also sampled
+//! ([`Active`](super::active::Active), which owns all that is only valid meanwhile). `lifecycle.rs` moves it:
+//!
+//! ```text
+//!  attach               switch_on
+//! --------> Attached -------------> Active --+
+//!              ^   |    switch_off           | a panic
+//!              +---|-------------------------+----------> gone
+//!                  +--------------------------------------^
+//!                    detached, executed, exited, failed
+//! ```
+//!
+//! How the running threads of an active process are sampled is its [`Watch`]:
+//!
+//! ```text
+//!             the kernel permits events                   review each second
+//! Undecided ----------------------------> Threads { .. } <------------------> Group, Machine
+//!   ^  |  |   it refuses, or `stops: always`
+//!   |  |  +---------------------------------> Stops   ("stops: never": Not)
+//!   |  +------------------------------------> Not     (nothing could be asked: too few descriptors and the like)
+//!   +---- the kernel permits more or less than it did (not from Group and Machine)
+//! ```
+//!
+//! What the next tick must check first is its [`Concern`]. What is known of a thread:
+//!
+//! | state | variants | changed by |
+//! | --- | --- | --- |
+//! | what it did when last examined | [`LastSeen`]: `Unknown`, `Running`, `Blocked` | `active/look.rs` |
+//! | whether it may be stopped | [`StopTurn`]: `Forbidden`, `Waiting`, `Asked` | `stopping.rs`, `harvest.rs` |
+//! | its own event | `ThreadState::event`: none or open | `events.rs`, `precedence.rs` |
+//!
+//! When a closed event may be opened again is the matter of [`DutyCycle`](super::thread_event::DutyCycle).
+
+use super::coverage::Coverage;
+use crate::message::{Level, Stops};
+use crate::probe::SchedStat;
+
+/// How running threads of a process are sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// Not known yet.
+    Undecided,
+    /// By an event of each thread that ran lately. Without `kernel` it takes no samples in the kernel.
+    Threads { kernel: bool },
+    /// By events of processors, for all of its control group.
+    Group,
+    /// By events of processors, for all of the machine.
+    Machine,
+    /// By stopping threads, as far as the settings allow.
+    Stops,
+    /// Not at all: only the amount of their time is known.
+    Not,
+}
+
+impl Watch {
+    /// The state that follows from the best level that the kernel permits.
+    pub(super) fn of(permitted: Level, stops: Stops) -> Self {
+        match (permitted, stops) {
+            (Level::None, Stops::Never) => Self::Not,
+            (Level::None, _) => Self::Stops,
+            (level, _) => Self::Threads { kernel: level > Level::User },
+        }
+    }
+
+    /// The state after it was decided what events cover.
+    pub(super) fn covering(coverage: Coverage) -> Self {
+        match coverage {
+            Coverage::Threads => Self::Threads { kernel: true },
+            Coverage::Group => Self::Group,
+            Coverage::Machine => Self::Machine,
+        }
+    }
+
+    /// What its events cover; `None` where they do not show the kernel, so that no choice is left.
+    pub(super) fn coverage(self) -> Option<Coverage> {
+        match self {
+            Self::Threads { kernel: true } => Some(Coverage::Threads),
+            Self::Group => Some(Coverage::Group),
+            Self::Machine => Some(Coverage::Machine),
+            Self::Undecided | Self::Threads { kernel: false } | Self::Stops | Self::Not => None,
+        }
+    }
+
+    /// How much is seen by it.
+    pub(super) fn level(self) -> Level {
+        match self {
+            Self::Undecided | Self::Stops | Self::Not => Level::None,
+            Self::Threads { kernel: false } => Level::User,
+            Self::Threads { kernel: true } => Level::Kernel,
+            Self::Group | Self::Machine => Level::Processors,
+        }
+    }
+
+    /// Whether its events take no samples while a thread is in the kernel, so that this time is counted instead.
+    pub(super) fn hides_kernel(self) -> bool {
+        self == Self::Threads { kernel: false }
+    }
+}
+
+/// Why the next tick of a process must not simply look at its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Concern {
+    None,
+    /// Something happened that may mean that the process is gone.
+    MayBeGone,
+    /// A thread of it executes 32-bit code, which cannot be unwound.
+    OtherArchitecture,
+}
+
+impl Concern {
+    /// The process may be gone, or execute another program.
+    pub(super) fn may_be_gone(&mut self) {
+        if *self == Self::None {
+            *self = Self::MayBeGone;
+        }
+    }
+}
+
+/// What a thread did when it was last looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastSeen {
+    /// Not known: it was not looked at yet, or what was seen does not hold any more.
+    Unknown,
+    Running,
+    /// It was blocked. As long as its counters are these, it has not run since.
+    Blocked(SchedStat),
+}
+
+impl LastSeen {
+    /// It was running, but may be blocked by now.
+    pub(super) fn may_have_blocked(&mut self) {
+        if *self == Self::Running {
+            *self = Self::Unknown;
+        }
+    }
+}
+
+/// Whether a thread may be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StopTurn {
+    /// It was not allowed when it was last seen running.
+    Forbidden,
+    /// It is allowed. For this many ticks it was another thread's turn.
+    Waiting { ticks: u64 },
+    /// It was asked to stop and was not let go of since; whether it was allowed to be stopped while it runs.
+    Asked { allowed: bool },
+}
+
+impl StopTurn {
+    /// Takes whether it may be stopped now. Returns whether that has changed.
+    pub(super) fn allow(&mut self, may: bool) -> bool {
+        let changed = may != matches!(self, Self::Waiting { .. });
+        if changed {
+            *self = if may { Self::Waiting { ticks: 0 } } else { Self::Forbidden };
+        }
+        changed
+    }
+
+    /// For how many ticks it has waited for its turn.
+    pub(super) fn waited(self) -> u64 {
+        if let Self::Waiting { ticks } = self { ticks } else { 0 }
+    }
+
+    /// It was another thread's turn.
+    pub(super) fn wait(&mut self) {
+        if let Self::Waiting { ticks } = self {
+            *ticks += 1;
+        }
+    }
+
+    /// It was asked to stop.
+    pub(super) fn ask(&mut self) {
+        *self = Self::Asked { allowed: matches!(self, Self::Waiting { .. } | Self::Asked { allowed: true }) };
+    }
+
+    /// It was let go of, or ended.
+    pub(super) fn end(&mut self) {
+        if let Self::Asked { allowed } = *self {
+            *self = if allowed { Self::Waiting { ticks: 0 } } else { Self::Forbidden };
+        }
+    }
+
+    /// Whether it was asked to stop.
+    pub(super) fn is_asked(self) -> bool {
+        matches!(self, Self::Asked { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a thread is told that it may be stopped, or not any more, exactly when that changes; a stop ends how
+    /// long it waited, and leaves what was allowed before.
+    #[test]
+    fn turns() {
+        let mut turn = StopTurn::Forbidden;
+        assert!(!turn.allow(false) && turn.allow(true) && !turn.allow(true));
+        turn.wait();
+        turn.wait();
+        assert_eq!(turn.waited(), 2);
+        turn.ask();
+        assert_eq!((turn.is_asked(), turn.waited()), (true, 0));
+        turn.end();
+        assert_eq!(turn, StopTurn::Waiting { ticks: 0 });
+        turn.end();
+        assert_eq!(turn, StopTurn::Waiting { ticks: 0 });
+        assert!(turn.allow(false));
+        turn.ask();
+        turn.end();
+        assert_eq!(turn, StopTurn::Forbidden);
+    }
+
+    /// Guarantees: what a process is sampled by, what it covers and how much is seen say the same.
+    #[test]
+    fn watches() {
+        for (permitted, stops, watch) in [
+            (Level::None, Stops::Never, Watch::Not),
+            (Level::None, Stops::UserBound, Watch::Stops),
+            (Level::User, Stops::Never, Watch::Threads { kernel: false }),
+            (Level::Kernel, Stops::UserBound, Watch::Threads { kernel: true }),
+        ] {
+            assert_eq!(Watch::of(permitted, stops), watch);
+            assert_eq!(watch.level(), permitted);
+            assert_eq!(watch.coverage().is_some(), permitted == Level::Kernel);
+        }
+        for coverage in [Coverage::Threads, Coverage::Group, Coverage::Machine] {
+            let watch = Watch::covering(coverage);
+            assert_eq!(watch.coverage(), Some(coverage));
+            assert_eq!(watch.level() == Level::Processors, coverage != Coverage::Threads);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The mappings, functions and locations of a process, each added to the batch once.
+
+use std::collections::HashMap;
+
+use profbridge_model::builder::Any;
+use profbridge_model::perf_name::{self, PerfName};
+use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId};
+use profbridge_sampler::message;
+use profbridge_symbolizer::Frame;
+
+use super::{Subject, frame_type};
+use crate::symbols::NAMELESS_KERNEL;
+
+/// The mappings and locations of one process that are in the batch already.
+#[derive(Default)]
+pub(super) struct Interned {
+    mappings: HashMap<u32, Option<MappingId>>,
+    locations: HashMap<message::Location, Option<LocationId>>,
+    /// The location of kernel functions whose names are hidden.
+    pub(super) nameless_kernel: Option<LocationId>,
+    frame_types: HashMap<&'static str, Option<AttributeSetId>>,
+}
+
+impl Interned {
+    /// A location of the process, which is added to the batch if it is new.
+    pub(super) fn location(
+        &mut self,
+        builder: &mut Builder,
+        subject: Subject<'_>,
+        location: message::Location,
+    ) -> Option<LocationId> {
+        if let Some(&known) = self.locations.get(&location) {
+            return known;
+        }
+        let mapping = location.mapping.and_then(|index| self.mapping(builder, subject, index));
+        let symbols = subject.names.symbols(location);
+        let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
+        let kind = frame_type::of(location, frames, subject.mappings);
+        let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();
+        let attributes = self.frame_types.entry(kind);
+        let attributes = *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]));
+        let known = builder.location(
+            profbridge_model::Location {
+                mapping,
+                // Kernel addresses are not passed on, since they would tell where the kernel lies in memory. Named
+                // functions are enough, and equal in every stack.
+                address: if kind == frame_type::KERNEL { 0 } else { location.address },
+                attributes,
+                ..profbridge_model::Location::default()
+            },
+            &lines,
+        );
+        if frames.first().is_some_and(|frame| &*frame.function == NAMELESS_KERNEL) {
+            self.nameless_kernel = known;
+        }
+        self.locations.insert(location, known);
+        known
+    }
+
+    fn mapping(&mut self, builder: &mut Builder, subject: Subject<'_>, index: u32) -> Option<MappingId> {
+        if let Some(&known) = self.mappings.get(&index) {
+            return known;
+        }
+        let file = subject.mappings.get(index as usize)?;
+        let gnu = file.build_id.as_deref().map(hex);
+        let htlhash = file.htlhash.as_ref().map(|hash| hex(hash));
+        let mut attributes: Vec<(&str, Any<'_>)> = Vec::new();
+        if let Some(gnu) = &gnu {
+            attributes.push(("process.executable.build_id.gnu", gnu.into()));
+        }
+        if let Some(htlhash) = &htlhash {
+            attributes.push(("process.executable.build_id.htlhash", htlhash.into()));
+        }
+        let attributes = if attributes.is_empty() { None } else { builder.attributes(&attributes) };
+        let filename = builder.string(&file.path);
+        let known = builder.mapping(profbridge_model::Mapping {
+            memory_start: file.start,
+            memory_limit: file.end,
+            file_offset: file.file_offset,
+            filename,
+            attributes,
+        });
+        self.mappings.insert(index, known);
+        known
+    }
+}
+
+/// A function as a line. Names that a runtime wrote into a perf map are taken apart as that runtime's symbols would be.
+fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
+    let said = perf_name::parse(&frame.function).filter(|said| said.compiler.frame_type() == kind);
+    if let Some(PerfName { function, file, line, column, .. }) = said {
+        let (name, filename) = (builder.string(&function), builder.string(file));
+        let function = builder.function(Function { name, system_name: None, filename, start_line: line.into() });
+        return Line { function, line: line.into(), column: column.into() };
+    }
+    let name = builder.string(&frame.function);
+    let system_name = if frame.system_name == frame.function { None } else { builder.string(&frame.system_name) };
+    let filename = frame.file.as_deref().and_then(|file| builder.string(file));
+    let function = builder.function(Function { name, system_name, filename, start_line: 0 });
+    Line { function, line: frame.line.into(), column: frame.column.into() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing into a string never fails.
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}

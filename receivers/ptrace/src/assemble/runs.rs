@@ -1,0 +1,47 @@
+//! Runs of one blocked stack: joined where batches divided them, and divided where windows may end.
+
+use std::time::Duration;
+
+/// Runs are divided at multiples of this since the Unix epoch, in nanoseconds. Windows of the processor `chunk` end at
+/// such moments, and a Sentry chunk has no room for time beyond its window: a divided run loses nothing there.
+pub const CUTS: Duration = Duration::from_millis(500);
+
+/// Observations of less than this are not divided: they were sampled, not extended while the thread waited.
+pub(super) const MIN_RUN: Duration = Duration::from_millis(100);
+
+/// How far apart two parts of one run may be, since each of the sampler's batches reads the clock anew.
+pub(super) const SEAM: Duration = Duration::from_millis(1);
+
+/// How many pieces a run may have: those of an hour.
+pub(super) const MAX_PIECES: u64 = 7201;
+
+/// Joins the parts of a run that came in several batches, so that the run is divided only once.
+pub(super) fn join_runs(observations: &mut Vec<(u64, u64)>) {
+    let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
+    observations.dedup_by(|(time, weight), (begins, length)| {
+        let ends = begins.saturating_add(*length);
+        let same = is_run(*weight) && is_run(*length) && time.abs_diff(ends) <= SEAM.as_nanos() as u64;
+        if same {
+            *length = time.saturating_add(*weight).saturating_sub(*begins);
+        }
+        same
+    });
+}
+
+/// Divides a run at multiples of [`CUTS`]. The pieces add up to the run.
+pub(super) fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
+    let cuts = CUTS.as_nanos() as u64;
+    let end = time.saturating_add(weight);
+    let mut next = Some(time);
+    let mut left = if weight < MIN_RUN.as_nanos() as u64 { 1 } else { MAX_PIECES };
+    std::iter::from_fn(move || {
+        let begins = next?;
+        left -= 1;
+        let cut = (begins / cuts + 1).saturating_mul(cuts);
+        // A working sampler reports runs no longer than its own batches. This bound keeps a defective one from filling
+        // memory.
+        let ends = if left == 0 { end } else { cut.min(end) };
+        next = (ends < end).then_some(ends);
+        Some((begins, ends - begins))
+    })
+}

@@ -1,0 +1,78 @@
+//! The sampler process: started, told what to sample, and started again when it ended.
+
+use profbridge_sampler::message::{Command, Select, Target, TargetId};
+use tokio::time::Instant;
+
+use super::remembered::Left;
+use super::{Driver, TargetState, sampled_at_once};
+use crate::link::Link;
+use crate::resource::ENVIRONMENT;
+
+impl Driver {
+    pub(super) fn connect(&mut self, link: Link) {
+        self.link = Some(link);
+        self.backoff.started(Instant::now());
+        for index in 0..self.settings.targets.len() {
+            if let Some(target) = self.watch(index) {
+                self.tell(Command::Watch(target));
+            }
+        }
+    }
+
+    /// What the sampler process is told to watch for a target. A command is started only once: later sampler processes
+    /// are told its process id.
+    fn watch(&self, index: usize) -> Option<Target> {
+        let (target, state) = (&self.settings.targets[index], &self.targets[index]);
+        let select = match (&target.select, state) {
+            (Select::Command(_), TargetState { ended: true, .. }) => return None,
+            (Select::Command(_), TargetState { command: Some(known), .. }) => Select::Pid(known.pid),
+            (select, _) => select.clone(),
+        };
+        Some(Target {
+            id: TargetId(index as u32),
+            select,
+            settings: target.sampling,
+            environment: ENVIRONMENT.map(str::to_owned).to_vec(),
+            sample_at_once: sampled_at_once(target),
+        })
+    }
+
+    pub(super) fn tell(&mut self, command: Command) {
+        let Some(link) = &self.link else { return };
+        if link.commands.try_send(command).is_err() {
+            // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more is
+            // received from it.
+            self.link = None;
+            self.sampler_ended(Some("it does not listen".to_owned()));
+        }
+    }
+
+    pub(super) fn sampler_ended(&mut self, how: Option<String>) {
+        self.link = None;
+        let now = Instant::now();
+        let how = how.unwrap_or_else(|| "it stopped".to_owned());
+        let pause = self.backoff.ended(now);
+        tracing::error!("{}: the sampler process is gone, another one starts in {pause:?}: {how}", self.parts.id);
+        self.parts.intake.note("sampler_restarts", 1);
+        for (_, number) in std::mem::take(&mut self.live) {
+            if let Some(process) = self.processes.get_mut(&number) {
+                self.remembered.put(process.session.id, Left::behind(process));
+                process.end(now);
+            }
+            self.count_level(number);
+        }
+    }
+
+    pub(super) fn restart(&mut self, now: Instant) {
+        match (self.parts.launch)() {
+            Ok(link) => self.connect(link),
+            Err(error) => {
+                let pause = self.backoff.ended(now);
+                tracing::error!(
+                    "{}: the sampler process cannot start, next attempt in {pause:?}: {error}",
+                    self.parts.id
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What the sampler process says: processes that come and go, their mappings and their samples.
+
+use profbridge_model::{Quantities, Reason};
+use profbridge_sampler::message::{self, Command, Detached, Event, ProblemKind, Process, ProcessId, Select};
+use profbridge_sampler::owner::Gaps;
+use tokio::time::Instant;
+
+use super::command::CommandProcess;
+use super::counted::missing;
+use super::tracked::{self, Tracked};
+use super::{Driver, sampled_at_once};
+use crate::lifecycle::{Lifecycle, Mode};
+use crate::resource;
+use crate::session::Session;
+use crate::symbols::ProcessNames;
+
+/// How many bytes the mappings of one process, and of all together, may take; a location in a later mapping has no file
+/// and no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
+/// needs 15 MiB.
+pub(super) const MAX_MAPPINGS: (u64, u64) = (16 << 20, 256 << 20);
+
+/// For how many threads of all processes together the end of their samples is remembered: 20 MiB at most. Further
+/// threads have unexplained gaps when a sampler process ends.
+const MAX_THREADS: usize = 1 << 18;
+
+/// How much of a message of the sampler process is logged, in characters.
+pub(super) const MAX_SAID: usize = 2048;
+
+impl Driver {
+    /// Takes what the sampler process says.
+    pub(super) fn event(&mut self, event: Event) {
+        match event {
+            Event::Ready(rights) => {
+                for hint in rights.hints {
+                    if self.said.is_news(("hint", &hint)) {
+                        tracing::warn!("{}: {}", self.parts.id, one_line(&hint));
+                    }
+                }
+            }
+            Event::Attached(process) => self.attached(*process),
+            Event::Mapping(mapping) => self.mapping(mapping),
+            Event::PerfMap { process, file } => {
+                if let Some(names) = self.find(process).and_then(|process| process.names.as_mut()) {
+                    names.perf_map(file);
+                }
+            }
+            Event::Batch(batch) => self.batch(batch),
+            Event::Status(status) => self.status(status),
+            Event::Problem(problem) => self.problem(&problem),
+            Event::Detached { process, why } => self.detached(process, why),
+            Event::CommandEnded { target, code } => {
+                if let Some(state) = self.targets.get_mut(target.0 as usize) {
+                    state.ended = true;
+                    tracing::info!("{}: the command of {} ended with code {code}", self.parts.id, self.name(target));
+                }
+            }
+        }
+    }
+
+    fn attached(&mut self, mut process: Process) {
+        let index = process.target.0 as usize;
+        let Some(target) = self.settings.targets.get(index) else { return };
+        if matches!(target.select, Select::Command(_)) {
+            let is = CommandProcess::of(&process);
+            match self.targets[index].command {
+                // The process id of the command was reused before this sampler process found it.
+                Some(known) if !known.is_same(is) => {
+                    self.targets[index].ended = true;
+                    return self.tell(Command::Unwatch(process.target));
+                }
+                _ => self.targets[index].command = Some(is),
+            }
+        }
+        let target = &self.settings.targets[index];
+        let session = Session::of(&self.parts.host, &process, target.session_sample_rate);
+        let open = self.spans.sampled(process.target, process.pid);
+        let mut lifecycle = Lifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
+        let mut gaps = Gaps::default();
+        if let Some(mut left) = self.remembered.take(session.id) {
+            // Spans may have started and ended in between.
+            left.spans_changed(open);
+            (lifecycle, gaps) = (left.lifecycle, left.gaps);
+        }
+        if target.lifecycle == Mode::Trace && session.sampled {
+            if open > 0 {
+                self.announcers.announced(process.target);
+            }
+            self.announcers.found(process.target, Instant::now());
+        }
+        let described = resource::describe(&self.parts.host, &process, &target.names, session, &self.settings.insert);
+        if let Some(complaint) = described.complaint
+            && self.said.is_news(("environment", process.target, &complaint))
+        {
+            tracing::warn!("{}: process {} of {}: {complaint}", self.parts.id, process.pid, target.name);
+        }
+        let state = match (lifecycle.is_running(), session.sampled) {
+            (true, _) => "it is sampled",
+            (false, true) => "it is not sampled until it is told so",
+            (false, false) => "its session is not sampled (profile_session_sample_rate)",
+        };
+        tracing::info!(
+            "{}: process {} ({}) belongs to {}: {state}",
+            self.parts.id,
+            process.pid,
+            process.executable.escape_debug(),
+            target.name
+        );
+        let at_once = sampled_at_once(target);
+        self.next += 1;
+        let (id, number, root) = (process.id, self.next, process.root.take());
+        let names = self.parts.symbolizer.clone();
+        let names = names.map(|symbolizer| ProcessNames::new(symbolizer, number, root));
+        let running = lifecycle.is_running();
+        let due = Instant::now() + self.settings.export_interval;
+        let identity = resource::identity(&self.parts.identity, &described.attributes);
+        let mut tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
+        tracked.identity = identity;
+        tracked.gaps = gaps;
+        self.processes.insert(number, tracked);
+        self.live.insert(id, number);
+        self.count_level(number);
+        if running != at_once {
+            self.tell(Command::Sample { process: id, on: running });
+        }
+    }
+
+    /// A file is mapped into a process.
+    fn mapping(&mut self, mapping: message::Mapping) {
+        let all: u64 = self.processes.values().map(|process| process.mapping_bytes).sum();
+        let Some(process) = self.find(mapping.process) else { return };
+        let left = MAX_MAPPINGS.0.saturating_sub(process.mapping_bytes).min(MAX_MAPPINGS.1.saturating_sub(all));
+        if !process.mapping(mapping, left) {
+            self.parts.intake.note("sampler_mappings_left_out", 1);
+        }
+    }
+
+    fn batch(&mut self, batch: message::Batch) {
+        // The lifecycle may have stopped a process before its sampler process was replaced, while the new one samples
+        // it from its first moment. Samples taken before the new one is told are not wanted.
+        if self.find(batch.process).is_some_and(|process| !process.has_run()) {
+            return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
+        }
+        let waiting: u64 = self.processes.values().map(|process| process.pending_bytes).sum();
+        let waiting = waiting + self.parts.delivery.waiting();
+        let limit = self.settings.max_pending_bytes;
+        let observations = batch.samples.len() as u64;
+        if waiting + tracked::size(&batch) > limit {
+            self.parts.intake.refused(Reason::QueueFull, Quantities::observations(observations));
+            if self.full.is_due(Instant::now()) {
+                tracing::warn!(
+                    "{}: samples are lost, since {limit} bytes wait for names and pipelines already: see max_pending_bytes",
+                    self.parts.id
+                );
+            }
+            return;
+        }
+        let Some(&number) = self.live.get(&batch.process) else {
+            // Its entry was removed when its sampler process ended, which sends nothing after that.
+            return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
+        };
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        process.take(batch);
+        // A process with many samples must not take the room of the others.
+        if process.pending_bytes > limit / 4 {
+            self.export(number);
+        }
+        let threads: usize = self.processes.values().map(|process| process.gaps.threads()).sum();
+        self.remembered.keep_threads(MAX_THREADS.saturating_sub(threads));
+        if threads > MAX_THREADS
+            && let Some(process) = self.processes.get_mut(&number)
+        {
+            process.gaps.forget();
+        }
+    }
+
+    fn problem(&mut self, problem: &message::Problem) {
+        if !self.said.is_news((problem.target, problem.pid, problem.kind, &problem.message)) {
+            return;
+        }
+        let (id, name) = (&self.parts.id, self.name(problem.target));
+        let message = one_line(&problem.message);
+        match (problem.kind, problem.pid) {
+            (ProblemKind::Internal, Some(pid)) => tracing::error!("{id}: process {pid} of {name}: {message}"),
+            (ProblemKind::Internal, None) => tracing::error!("{id}: {name}: {message}"),
+            (_, Some(pid)) => tracing::warn!("{id}: process {pid} of {name}: {message}"),
+            (_, None) => tracing::warn!("{id}: {name}: {message}"),
+        }
+    }
+
+    fn detached(&mut self, process: ProcessId, why: Detached) {
+        let Some(number) = self.live.remove(&process) else { return };
+        let Some(tracked) = self.processes.get_mut(&number) else { return };
+        tracked.end(Instant::now());
+        let (pid, target) = (tracked.process.pid, tracked.process.target);
+        let why = match why {
+            Detached::Exited => "ended",
+            Detached::Executed => "executed another program",
+            Detached::Asked => "was let go",
+            Detached::Failed => "cannot be sampled any more",
+        };
+        let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
+        let missing = missing(&tracked.status, stops.unwrap_or_default());
+        let level = tracked.unsaid_level().map(|level| self.describe(target, level));
+        let level = level.map(|level| format!("; its running threads were {level}")).unwrap_or_default();
+        tracing::info!("{}: process {pid} of {} {why}{level}{missing}", self.parts.id, self.name(target));
+        self.count_level(number);
+    }
+}
+
+/// Makes a text of the sampler process safe for the log: a target may have taken that process over.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

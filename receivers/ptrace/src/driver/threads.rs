@@ -1,0 +1,68 @@
+//! The ids of threads in PID namespaces.
+//!
+//! A program knows its threads by their ids in its own namespace; chunks name them by those in profbridge's, since the
+//! sampler sees them there.
+
+use std::fs;
+
+use profbridge_sampler::message::Process;
+
+/// The id, in profbridge's namespace, of a thread that its process knows under `thread`. `None` where the process has no
+/// such thread.
+pub(super) fn in_our_namespace(process: &Process, thread: u32) -> Option<u32> {
+    let tasks = format!("/proc/{}/task", process.pid);
+    let is_same = process.namespace_pid == process.pid || process.namespace_pid == 0;
+    if is_same {
+        return fs::exists(format!("{tasks}/{thread}")).ok().filter(|exists| *exists).map(|_| thread);
+    }
+    fs::read_dir(&tasks).ok()?.flatten().find_map(|entry| {
+        let ours: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        (innermost(&status)? == thread).then_some(ours)
+    })
+}
+
+/// The id in the innermost namespace, of a thread's `status` (proc_pid_status(5), `NSpid`).
+fn innermost(status: &str) -> Option<u32> {
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace().last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_sampler::message::{ProcessId, TargetId};
+
+    use super::*;
+
+    fn process(pid: u32, namespace_pid: u32) -> Process {
+        Process {
+            id: ProcessId(1),
+            target: TargetId(0),
+            pid,
+            namespace_pid,
+            start_unix_nano: 0,
+            exec_id: 0,
+            executable: String::new(),
+            arguments: Vec::new(),
+            user: 0,
+            control_group: None,
+            container: None,
+            environment: Vec::new(),
+            root: None,
+        }
+    }
+
+    /// Guarantees: a thread of this process is found under its own id, and of another namespace under the id that the
+    /// kernel says; no other is.
+    #[test]
+    fn threads_of_this_process() {
+        let pid = std::process::id();
+        assert_eq!(in_our_namespace(&process(pid, pid), pid), Some(pid));
+        assert_eq!(in_our_namespace(&process(pid, pid), 1 << 30), None);
+        // As if it were in another: its threads have one id only, which is the innermost.
+        assert_eq!(in_our_namespace(&process(pid, pid + 1), pid), Some(pid));
+        assert_eq!(in_our_namespace(&process(pid, pid + 1), 1 << 30), None);
+        assert_eq!(innermost("Name:\tx\nNSpid:\t4711\t32\t7\nVmPeak:\t1\n"), Some(7));
+        assert_eq!(innermost("Name:\tx\n"), None);
+    }
+}
