@@ -6,7 +6,8 @@
 //!
 //! * [`envelope`]: the frame around everything, read and written without loss.
 //! * [`chunk`]: profiles become `profile_chunk` items.
-//! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
+//! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of profiles;
+//!   [`profile_items`] finds them in an envelope.
 //! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`told`]: what a batch says of its process, its environment included.
@@ -20,10 +21,13 @@ pub mod chunk_reader;
 pub mod client_report;
 pub mod dsn;
 pub mod envelope;
+pub mod profile_items;
 pub mod rate_limit;
 pub mod relay_rules;
 pub mod response;
+mod sampled;
 pub mod told;
+pub mod v1_reader;
 
 pub use auth::Auth;
 pub use category::Category;
