@@ -1,6 +1,7 @@
 //! A chunk's keys to a batch.
 
 use profbridge_model::builder::Any;
+use profbridge_model::whole_chunk::CHUNK_SAMPLES;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId, Profiles};
 use uuid::Uuid;
 
@@ -41,7 +42,7 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Profiles, ProfileError> {
         ..Profile::default()
     });
     samples.write(&mut builder, &mut stacks, &threads, &data.thread_metadata, None);
-    let mut attributes: Vec<(&str, Any<'_>)> = Vec::new();
+    let mut attributes = vec![(CHUNK_SAMPLES, Any::Int(samples.len() as i64))];
     if let Some(measurements) = chunk.measurements {
         attributes.push(("sentry.measurements", measurements.get().into()));
     }

@@ -5,6 +5,7 @@
 
 mod frames;
 mod images;
+pub(in crate::sentry) mod measurements;
 pub(in crate::sentry) mod model;
 mod resource;
 mod samples;

@@ -2,6 +2,7 @@
 
 use profbridge_model::Builder;
 use profbridge_model::builder::Any;
+use profbridge_model::whole_chunk::PROFILER_ID;
 use uuid::Uuid;
 
 /// Who a profile is of.
@@ -30,7 +31,7 @@ impl Process<'_> {
         }
         let profiler_id = self.profiler_id.simple().to_string();
         attributes.push(("sentry.platform", self.platform.into()));
-        attributes.push(("sentry.profiler_id", profiler_id.as_str().into()));
+        attributes.push((PROFILER_ID, profiler_id.as_str().into()));
         attributes.extend_from_slice(more);
         builder.resource(&attributes);
     }

@@ -110,6 +110,11 @@ impl Samples {
         Ok(Self { all })
     }
 
+    /// How many there are.
+    pub(in crate::sentry) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// The first and the last time, in nanoseconds since the Unix epoch; 0 where there are no samples.
     pub(in crate::sentry) fn range(&self) -> (u64, u64) {
         let times = || self.all.iter().map(|sample| sample.time);

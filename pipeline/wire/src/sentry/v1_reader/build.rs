@@ -3,6 +3,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_model::builder::Any;
+use profbridge_model::whole_chunk::CHUNK_SAMPLES;
 use profbridge_model::{Builder, IdentityStrength, LinkId, ProcessWindow, ProfilerId};
 use uuid::Uuid;
 
@@ -85,6 +86,7 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
         ("sentry.transaction.id", transaction_id.as_str().into()),
         ("sentry.transaction.name", name.as_str().into()),
         ("sentry.trace_id", trace_id.as_str().into()),
+        (CHUNK_SAMPLES, Any::Int(samples.len() as i64)),
     ];
     let thread = transaction.active_thread_id.map(|Whole(thread)| thread.to_string());
     if let Some(thread) = &thread {

@@ -1,11 +1,9 @@
 //! The measurements of a profile, as a chunk has them.
 
-use super::model::{MAX_KEYS, Measurement};
+use super::model::Measurement;
 use crate::sentry::sampled::ProfileError;
-use crate::sentry::sampled::text::{Entries, Text};
-
-/// The units that Relay knows (getsentry/relay `relay-profiling/src/measurements.rs`).
-const UNITS: [&str; 8] = ["nanosecond", "ns", "hertz", "hz", "byte", "percent", "nanojoule", "nj"];
+use crate::sentry::sampled::measurements::{MAX_MEASUREMENTS, UNITS, is_number};
+use crate::sentry::sampled::text::Entries;
 
 /// The JSON of measurements with absolute times, in seconds with six digits behind the point, given the profile's start
 /// in nanoseconds since the Unix epoch. Values are written as they came.
@@ -14,7 +12,7 @@ const UNITS: [&str; 8] = ["nanosecond", "ns", "hertz", "hz", "byte", "percent", 
 ///
 /// A unit is none that Relay knows, or a value is no finite number.
 pub(super) fn absolute(
-    measurements: &Entries<'_, Measurement<'_>, MAX_KEYS>,
+    measurements: &Entries<'_, Measurement<'_>, MAX_MEASUREMENTS>,
     start: u64,
 ) -> Result<String, ProfileError> {
     let mut out = String::from("{");
@@ -34,9 +32,7 @@ pub(super) fn absolute(
         for (at, measured) in measurement.values.iter().enumerate() {
             let Some(measured) = measured else { continue };
             let value = measured.value.get();
-            let text = serde_json::from_str::<Text<'_>>(value).ok();
-            let number = text.as_ref().map_or(value, Text::as_str);
-            if !number.parse().is_ok_and(f64::is_finite) {
+            if !is_number(value) {
                 return refuse(&format!(".values[{at}].value"), "is no number".to_owned());
             }
             let seconds = match measured.timestamp.filter(|seconds| seconds.is_finite()) {

@@ -6,11 +6,12 @@ use serde_json::value::RawValue;
 use super::companion::Contexts;
 use super::number::Whole;
 use super::timestamp::Timestamp;
+use crate::sentry::sampled::measurements::MAX_MEASUREMENTS;
 use crate::sentry::sampled::model::{Frame, Thread};
 use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
 
-/// The most keys of a device, and the most measurements.
+/// The most keys of a device.
 pub(super) const MAX_KEYS: usize = 256;
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +42,7 @@ pub(super) struct Profile<'a> {
     #[serde(borrow, default)]
     pub(super) contexts: Option<Contexts<'a>>,
     #[serde(borrow, default)]
-    pub(super) measurements: Option<Entries<'a, Measurement<'a>, MAX_KEYS>>,
+    pub(super) measurements: Option<Entries<'a, Measurement<'a>, MAX_MEASUREMENTS>>,
     #[serde(borrow, default)]
     pub(super) debug_meta: Option<DebugMeta<'a>>,
     #[serde(borrow)]

@@ -5,8 +5,10 @@ use profbridge_model::{Attribute, Profiles, Value};
 use serde_json::{Value as Json, json};
 
 use super::{Companion, ProfileError, Read, read};
+use crate::sentry::chunk::{Collected, Converter, Settings};
 use crate::sentry::envelope;
 use crate::sentry::profile_items::read_items;
+use crate::sentry::relay_rules::{self, Strictness};
 
 mod attacks;
 mod rules;
@@ -32,7 +34,7 @@ fn profile() -> Json {
         "contexts": {"trace": {"span_id": "00000000000000ff"}},
         "measurements": {"cpu": {"unit": "percent", "values": [
             {"elapsed_since_start_ns": "1500000000", "value": "1e1"}, null, {"timestamp": 1002.25, "value": 2.50}]}},
-        "debug_meta": {"images": [null, {"type": "sourcemap", "code_file": "app.js", "debug_id": "e"}]},
+        "debug_meta": {"images": [null, {"type": "sourcemap", "code_file": "app.js", "debug_id": "b03e4a7f-5e88-4c8d-a04b-05fa32cc4cbd"}]},
         "profile": {
             "frames": [{"function": "leaf", "filename": "a.py", "in_app": true}, null, {"function": "root", "module": "m"}],
             "stacks": [[0, 2], [1, 2, null], [], null],
@@ -142,6 +144,7 @@ fn every_key_has_its_place() {
     assert_eq!(profile.profile_id.map(u128::from_be_bytes), Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
     insta::assert_snapshot!(list(&attributes(&profiles, dictionary.attributes(profile.attributes))), @r#"
     sentry.active_thread_id=7
+    sentry.chunk_samples=5
     sentry.images=1 values
     sentry.measurements="{\"cpu\":{\"unit\":\"percent\",\"values\":[{\"timestamp\":1001.500000,\"value\":\"1e1\"},{\"timestamp\":1002.250000,\"value\":2.5}]}}"
     sentry.trace_id="bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -157,6 +160,43 @@ fn every_key_has_its_place() {
     "#);
     let window = profiles.window.unwrap();
     assert_eq!(window.profiler_id.to_string(), "0123456789abcdef0123456789abcdef");
+}
+
+/// Guarantees: a profile becomes one chunk that Sentry takes, of the same id, with its samples as they are and everything
+/// else that a chunk has a key for.
+#[test]
+fn becomes_a_chunk() {
+    let Read { profiles, .. } = read_json(&profile()).unwrap();
+    let mut collected = Collected::default();
+    let report = Converter::new(Settings::default()).convert(&profiles, &mut collected);
+    assert!(report.balanced() && report.losses.is_none() && report.synthesized == 0, "{report:?}");
+    let (payload, _) = collected.chunks.remove(0);
+    relay_rules::validate(&payload, Strictness::Relay).unwrap();
+    let mut chunk: Json = serde_json::from_slice(&payload).unwrap();
+    let samples = chunk["profile"].as_object_mut().unwrap().remove("samples").unwrap();
+    let times: Vec<_> =
+        samples.as_array().unwrap().iter().map(|sample| sample["timestamp"].as_f64().unwrap()).collect();
+    assert_eq!(times, [1001.0, 1001.5, 1002.0, 1001.1, 1002.1]);
+    assert_eq!(
+        chunk,
+        json!({
+            "version": "2",
+            "platform": "python",
+            "chunk_id": "0123456789abcdef0123456789abcdef",
+            "profiler_id": "0123456789abcdef0123456789abcdef",
+            "client_sdk": {"name": "sentry.python", "version": "2.75.0"},
+            "release": "shop@1.2",
+            "environment": "prod",
+            "measurements": {"cpu": {"unit": "percent", "values": [
+                {"timestamp": 1001.5, "value": "1e1"}, {"timestamp": 1002.25, "value": 2.5}]}},
+            "debug_meta": {"images": [{"type": "sourcemap", "code_file": "app.js", "debug_id": "b03e4a7f-5e88-4c8d-a04b-05fa32cc4cbd"}]},
+            "profile": {
+                "stacks": [[0, 1], [], [2, 1]],
+                "frames": [{"function": "leaf", "filename": "a.py", "in_app": true}, {"function": "root", "module": "m"}, {}],
+                "thread_metadata": {"7": {"name": "main"}, "8": {"priority": 3}},
+            },
+        })
+    );
 }
 
 /// Guarantees: what Node's SDK sends is read with every sample, at its absolute time, with the transaction's names.
