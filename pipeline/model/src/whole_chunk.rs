@@ -46,6 +46,14 @@ pub fn window(profiles: &Profiles, resource: &ResourceProfiles, profile: &Profil
     })
 }
 
+/// Whether one of the profiles is a whole chunk.
+pub fn any(profiles: &Profiles) -> bool {
+    profiles.resources().iter().any(|resource| {
+        let mut own = resource.scopes.iter().flat_map(|scope| &scope.profiles);
+        own.any(|profile| window(profiles, resource, profile).is_some())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -129,7 +129,11 @@ fn profile() -> impl Strategy<Value = Value> {
 fn id() -> impl Strategy<Value = Value> {
     (1..=u128::MAX).prop_map(|id| {
         let id = uuid::Uuid::from_u128(id);
-        json!(if id.as_u128() % 2 == 0 { id.simple().to_string() } else { id.hyphenated().to_string().to_uppercase() })
+        json!(if id.as_u128().is_multiple_of(2) {
+            id.simple().to_string()
+        } else {
+            id.hyphenated().to_string().to_uppercase()
+        })
     })
 }
 
