@@ -69,6 +69,10 @@ impl Tally {
             let why = "idle at the ends of a thread, or a thread's only one";
             terminal::say(format!("note: {} samples of V1 profiles left out: {why}", self.findings.left_out_samples));
         }
+        if self.findings.unused_elements > 0 {
+            let unused = self.findings.unused_elements;
+            terminal::say(format!("note: {unused} stacks, frames and threads of Sentry's profiles that no sample has"));
+        }
         for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }

@@ -64,6 +64,8 @@ pub struct Findings {
     pub passed_over: u64,
     /// Samples of V1 profiles that Sentry does not show.
     pub left_out_samples: u64,
+    /// Stacks, frames and threads of Sentry's profiles that no sample has.
+    pub unused_elements: u64,
 }
 
 /// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
@@ -182,6 +184,7 @@ impl Reader<'_> {
         let passed_over = items.passed_over();
         self.findings.passed_over += passed_over;
         self.findings.left_out_samples += items.left_out();
+        self.findings.unused_elements += items.unused();
         if views.is_empty() {
             return Err(Refused::new(self.name, without_profile(&envelope, passed_over)));
         }

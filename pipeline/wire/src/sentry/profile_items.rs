@@ -7,7 +7,7 @@ use profbridge_model::{Envelope, Item, Profiles};
 
 use super::chunk_reader;
 use super::envelope::ItemHeader;
-use super::sampled::ProfileError;
+use super::sampled::{ProfileError, Read};
 use super::v1_reader::{self, Companion};
 
 /// The content type of chunks that hold a Perfetto trace (getsentry/relay `relay-server/src/envelope/content_type.rs`).
@@ -20,7 +20,7 @@ const PERFETTO: &str = "application/x-perfetto-trace";
 /// Profiles in other formats (Android's traces, Perfetto's, other versions) are passed over as well: nothing is wrong
 /// with them, and they can be forwarded unread. [`ProfileItems::passed_over`] counts them.
 pub fn read_items(envelope: &Envelope) -> ProfileItems<'_> {
-    ProfileItems { envelope, rest: envelope.items.iter().enumerate(), passed_over: 0, left_out: 0 }
+    ProfileItems { envelope, rest: envelope.items.iter().enumerate(), passed_over: 0, left_out: 0, unused: 0 }
 }
 
 /// The profiles of an envelope, each read when it is asked for.
@@ -30,6 +30,7 @@ pub struct ProfileItems<'a> {
     rest: Enumerate<slice::Iter<'a, Item>>,
     passed_over: u64,
     left_out: u64,
+    unused: u64,
 }
 
 impl ProfileItems<'_> {
@@ -41,6 +42,12 @@ impl ProfileItems<'_> {
     /// How many samples the rules of sample format V1 left out so far, see [`v1_reader`].
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    /// How many stacks, frames and threads with metadata no sample had so far: they show nothing, and are not in the
+    /// batches.
+    pub fn unused(&self) -> u64 {
+        self.unused
     }
 
     fn read(&mut self, item: &Item) -> Option<Result<Profiles, ProfileError>> {
@@ -58,11 +65,13 @@ impl ProfileItems<'_> {
             chunk_reader::read_of(payload, header.platform.as_deref())
         } else {
             let companion = Companion::find(self.envelope, header.sampled);
-            v1_reader::read(payload, &companion).map(|read| {
-                self.left_out += read.left_out;
-                read.profiles
-            })
+            v1_reader::read(payload, &companion)
         };
+        let read = read.map(|Read { profiles, left_out, unused }| {
+            self.left_out += left_out;
+            self.unused += unused;
+            profiles
+        });
         if let Err(ProfileError::OtherFormat(_)) = read {
             self.passed_over += 1;
             return None;

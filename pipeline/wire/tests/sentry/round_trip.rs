@@ -1,6 +1,7 @@
 //! Chunk to OTLP and back.
 
 use bytes::Bytes;
+use profbridge_bench::profcheck::assert_valid;
 use profbridge_model::Profiles;
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
@@ -21,6 +22,7 @@ const CAPTURES: [&[u8]; 3] = [
 /// A batch as another program gets it.
 fn through_otlp(batch: &Profiles) -> Profiles {
     let bytes = encode(batch, &EncodeOptions::default());
+    assert_valid(&bytes);
     let decoded = decode(bytes.into(), &Limits::default()).unwrap();
     assert!(decoded.refused.is_empty(), "{:?}", decoded.refused);
     decoded.profiles

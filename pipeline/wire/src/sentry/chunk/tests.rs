@@ -15,3 +15,4 @@ mod properties;
 mod support;
 mod time;
 mod types;
+mod whole;

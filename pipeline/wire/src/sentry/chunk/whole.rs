@@ -33,6 +33,19 @@ pub(super) const MAX_BYTES: usize = crate::sentry::sampled::MAX_BYTES;
 /// About the most bytes that one sample takes without its thread's id.
 const SAMPLE_BYTES: usize = super::write::SAMPLE_BYTES;
 
+/// The longest time from the first to the last sample, in seconds.
+const MAX_SECONDS: f64 = (MAX_CHUNK_NANOS / super::NANOS) as f64;
+
+/// A time in nanoseconds as it is written, in microseconds.
+fn micros(nanos: u64) -> u64 {
+    nanos.saturating_add(500) / 1_000
+}
+
+/// A time in nanoseconds as it is read again, in seconds.
+fn seconds(nanos: u64) -> f64 {
+    micros(nanos) as f64 / 1e6
+}
+
 /// A batch of one profile that is a whole chunk.
 #[derive(Clone, Copy)]
 struct Source<'a> {
@@ -110,7 +123,11 @@ impl<'a> Whole<'a> {
         let kept = whole.samples.iter().filter(|sample| whole.threads[sample.thread as usize].busy >= 2);
         let (first, last) =
             kept.fold((u64::MAX, 0), |(first, last), sample| (first.min(sample.time), last.max(sample.time)));
-        whole.billed_nanos = last.checked_sub(first).filter(|&nanos| nanos <= MAX_CHUNK_NANOS)?;
+        whole.billed_nanos = last.checked_sub(first)?;
+        // As Relay reads what is written: seconds as doubles.
+        if seconds(last) - seconds(first) > MAX_SECONDS {
+            return None;
+        }
         (whole.estimated_bytes() <= MAX_BYTES).then_some(whole)
     }
 
@@ -174,7 +191,7 @@ impl<'a> Whole<'a> {
             out.extend_from_slice(b",\"thread_id\":\"");
             json::escaped(&mut out, self.threads[sample.thread as usize].id.as_bytes());
             out.extend_from_slice(b"\",\"timestamp\":");
-            let micros = sample.time.saturating_add(500) / 1_000;
+            let micros = micros(sample.time);
             json::number(&mut out, micros / 1_000_000);
             out.push(b'.');
             out.extend_from_slice(&json::six_digits((micros % 1_000_000) as u32));

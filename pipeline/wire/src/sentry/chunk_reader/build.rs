@@ -2,14 +2,14 @@
 
 use profbridge_model::builder::Any;
 use profbridge_model::whole_chunk::CHUNK_SAMPLES;
-use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId, Profiles};
+use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId};
 use uuid::Uuid;
 
 use super::model::Chunk;
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Stacks, ThreadIds, check_version};
+use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Read, Stacks, ThreadIds, check_version};
 
-pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Profiles, ProfileError> {
+pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
     check_version(chunk.version.as_str(), super::VERSION)?;
     let chunk_id = uuid("chunk_id", &chunk.chunk_id)?;
     let profiler_id = uuid("profiler_id", &chunk.profiler_id)?;
@@ -41,7 +41,7 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Profiles, ProfileError> {
         profile_id: (!chunk_id.is_nil()).then(|| chunk_id.into_bytes()),
         ..Profile::default()
     });
-    samples.write(&mut builder, &mut stacks, &threads, &data.thread_metadata, None);
+    let unused = samples.write(&mut builder, &mut stacks, &threads, &data.thread_metadata, None);
     let mut attributes = vec![(CHUNK_SAMPLES, Any::Int(samples.len() as i64))];
     if let Some(measurements) = chunk.measurements {
         attributes.push(("sentry.measurements", measurements.get().into()));
@@ -62,7 +62,7 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Profiles, ProfileError> {
         start_unix_nano: first,
         end_unix_nano: last,
     });
-    Ok(profiles)
+    Ok(Read { profiles, left_out: 0, unused })
 }
 
 fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {

@@ -29,7 +29,7 @@ use profbridge_model::Profiles;
 
 pub use super::profile_items::read_items;
 pub use super::sampled::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ProfileError};
-use super::sampled::{check_size, unreadable};
+use super::sampled::{Read, check_size, unreadable};
 
 /// The version of the sample format that chunks have.
 const VERSION: &str = "2";
@@ -40,7 +40,7 @@ const VERSION: &str = "2";
 ///
 /// Names the first rule that it breaks, and where.
 pub fn read(payload: &[u8]) -> Result<Profiles, ProfileError> {
-    read_of(payload, None)
+    read_of(payload, None).map(|read| read.profiles)
 }
 
 /// Reads a chunk that came as an item with this platform in its header.
@@ -48,7 +48,7 @@ pub fn read(payload: &[u8]) -> Result<Profiles, ProfileError> {
 /// # Errors
 ///
 /// As [`read`], or the platforms differ.
-pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Profiles, ProfileError> {
+pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Read, ProfileError> {
     check_size(payload)?;
     let chunk: model::Chunk<'_> =
         serde_json::from_slice(payload).map_err(|error| unreadable(payload, VERSION, &error))?;

@@ -5,7 +5,7 @@ use profbridge_model::{Profiles, Value};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, ProfileError, read, read_items};
+use super::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, ProfileError, Read, read, read_items, read_of};
 use crate::sentry::chunk::{Collected, Converter, Settings};
 use crate::sentry::{envelope, relay_rules};
 
@@ -115,7 +115,9 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 /// is the time until the next sample of its thread.
 #[test]
 fn every_key_has_its_place() {
-    let profiles = read_json(&chunk()).unwrap();
+    let Read { profiles, left_out, unused } = read_of(chunk().to_string().as_bytes(), None).unwrap();
+    // A thread without samples.
+    assert_eq!((left_out, unused), (0, 1));
     let resource = &profiles.resources()[0];
     insta::assert_snapshot!(list(&attributes(&profiles, resource.resource.attributes.iter())), @r#"deployment.environment.name="staging" sentry.platform="python" sentry.profiler_id="11111111222243338444555555555555" service.name="shop@1.2" service.version="3""#);
     let scope = &resource.scopes[0].scope;

@@ -47,6 +47,13 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
         self.known.len()
     }
 
+    /// How many of the stacks and of the frames no sample has had so far.
+    pub(super) fn unused(&self) -> u64 {
+        let of = |known: usize, all: usize| (all - known) as u64;
+        of(self.known.iter().flatten().count(), self.known.len())
+            + of(self.locations.iter().flatten().count(), self.locations.len())
+    }
+
     /// A stack by its position in the profile, which must be there.
     pub(super) fn get(&mut self, builder: &mut Builder, position: usize) -> Option<StackId> {
         if let Some(known) = self.known[position] {

@@ -11,6 +11,7 @@ mod resource;
 mod samples;
 pub(in crate::sentry) mod text;
 
+use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
 
 pub(in crate::sentry) use frames::Stacks;
@@ -73,6 +74,17 @@ impl ProfileError {
         let start: String = text.chars().take(LONGEST).collect();
         Self::Json(format!("{start}... at line {} column {}", error.line(), error.column()))
     }
+}
+
+/// A profile that was read, and what of it is not in the batch.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// The batch.
+    pub profiles: Profiles,
+    /// How many samples the rules of V1 left out.
+    pub left_out: u64,
+    /// How many stacks, frames and threads with metadata no sample has: they show nothing.
+    pub unused: u64,
 }
 
 /// Refuses what is larger than [`MAX_BYTES`].

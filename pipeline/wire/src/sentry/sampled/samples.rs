@@ -32,6 +32,11 @@ impl<'a> ThreadIds<'a> {
         })
     }
 
+    /// Whether a sample is of this thread.
+    fn knows(&self, id: &str) -> bool {
+        self.ids.iter().take(4).any(|known| *known == id) || self.index.contains_key(id)
+    }
+
     /// How many threads there are.
     pub(in crate::sentry) fn len(&self) -> usize {
         self.ids.len()
@@ -122,7 +127,7 @@ impl Samples {
     }
 
     /// Writes one OTLP sample for each stack of each thread, with all its times. Those of one thread, by its number,
-    /// have a link.
+    /// have a link. Returns how many stacks, frames and threads with metadata no sample has.
     pub(in crate::sentry) fn write<const MAX: usize, const NULLS: bool>(
         &self,
         builder: &mut Builder,
@@ -130,7 +135,7 @@ impl Samples {
         threads: &ThreadIds<'_>,
         metadata: &Entries<'_, Thread<'_>, MAX_ENTRIES>,
         link: Option<(u32, Option<LinkId>)>,
-    ) {
+    ) -> u64 {
         let attributes = threads.attributes(builder, metadata);
         // Backwards in time, so that the next sample of a thread is known.
         let mut next: Vec<Option<u64>> = vec![None; threads.len()];
@@ -174,6 +179,8 @@ impl Samples {
             );
             start = row.end;
         }
+        let is_unused = |(id, _): &&(Text<'_>, Thread<'_>)| !threads.knows(id.as_str());
+        stacks.unused() + metadata.0.iter().filter(is_unused).count() as u64
     }
 }
 

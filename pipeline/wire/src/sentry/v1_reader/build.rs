@@ -79,7 +79,8 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
     let active = transaction.active_thread_id.and_then(|Whole(thread)| names.number(thread));
     let link = active.map(|thread| (thread, link(&mut builder, &ids, &profile, companion)));
     let empty = Default::default();
-    samples.write(&mut builder, &mut stacks, &threads, data.thread_metadata.as_ref().unwrap_or(&empty), link);
+    let unused =
+        samples.write(&mut builder, &mut stacks, &threads, data.thread_metadata.as_ref().unwrap_or(&empty), link);
 
     let (transaction_id, trace_id) = (ids.transaction.simple().to_string(), ids.trace.simple().to_string());
     let mut attributes: Vec<(&str, Any<'_>)> = vec![
@@ -110,7 +111,7 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
         start_unix_nano: first,
         end_unix_nano: last,
     });
-    Ok(Read { profiles, left_out })
+    Ok(Read { profiles, left_out, unused })
 }
 
 fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {

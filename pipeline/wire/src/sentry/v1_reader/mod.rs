@@ -53,23 +53,12 @@ mod timestamp;
 #[cfg(test)]
 mod tests;
 
-use profbridge_model::Profiles;
-
 pub use self::companion::Companion;
-pub use super::sampled::ProfileError;
+pub use super::sampled::{ProfileError, Read};
 use super::sampled::{check_size, check_version, unreadable};
 
 /// The version of the sample format that is read here.
 const VERSION: &str = "1";
-
-/// A profile that was read.
-#[derive(Debug, Clone)]
-pub struct Read {
-    /// The batch.
-    pub profiles: Profiles,
-    /// How many samples the rules left out.
-    pub left_out: u64,
-}
 
 /// Reads a profile: the JSON of an item's payload, and what stands beside the item.
 ///

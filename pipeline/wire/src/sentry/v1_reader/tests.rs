@@ -113,7 +113,9 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 /// the ends and threads with one sample are left out and counted.
 #[test]
 fn every_key_has_its_place() {
-    let Read { profiles, left_out } = read_json(&profile()).unwrap();
+    let Read { profiles, left_out, unused } = read_json(&profile()).unwrap();
+    // The idle stack at the start of a thread.
+    assert_eq!(unused, 1);
     // One before the first, one after the last, one lone, and the null.
     assert_eq!((profiles.observations(), left_out), (5, 4));
     let resource = &profiles.resources()[0];

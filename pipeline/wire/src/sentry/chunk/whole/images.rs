@@ -1,13 +1,14 @@
 //! The images of a chunk that is written as it is.
 
 use profbridge_model::{MappingId, Profile, Profiles, Value};
+use serde_json::value::RawValue;
 
 use super::{put_json, text};
 use crate::sentry::chunk::json;
 use crate::sentry::chunk::report::Notes;
 use crate::sentry::sampled::MAX_ENTRIES;
 use crate::sentry::sampled::model::Image;
-use crate::sentry::sampled::text::Text;
+use crate::sentry::sampled::text::{Entries, Text};
 
 /// Types of images that Relay knows. Another one makes it refuse the chunk (getsentry/relay
 /// `relay-profiling/src/debug_image.rs`).
@@ -39,17 +40,23 @@ pub(super) fn write(batch: &Profiles, profile: &Profile, mappings: &[MappingId],
     out
 }
 
+/// The keys of an image of which Relay takes no `null`.
+const NEVER_NULL: [&str; 5] = ["debug_id", "id", "image_addr", "image_vmaddr", "image_size"];
+
 fn is_valid(json: &str) -> bool {
     let image = serde_json::from_str::<Image<'_>>(json);
-    image.is_ok_and(|image| {
+    let is_image = image.is_ok_and(|image| {
         TYPES.contains(&Text::of(&image.kind)) && image.debug_id.is_none_or(|id| is_debug_id(id.as_str()))
-    })
+    });
+    is_image
+        && serde_json::from_str::<Entries<'_, &RawValue, MAX_ENTRIES>>(json).is_ok_and(|keys| {
+            !keys.0.iter().any(|(key, value)| value.get() == "null" && NEVER_NULL.contains(&key.as_str()))
+        })
 }
 
 /// Whether a text is a UUID, perhaps with an age behind it (Sentry's debug identifiers).
 fn is_debug_id(text: &str) -> bool {
-    let uuid = |len: usize| text.get(..len).is_some_and(|id| uuid::Uuid::try_parse(id).is_ok());
-    uuid(36) || uuid(32)
+    uuid::Uuid::try_parse(text.get(..36).unwrap_or(text)).is_ok()
 }
 
 /// Appends the image that a mapping is. Returns whether it can be one.
