@@ -2,8 +2,8 @@
 //!
 //! # Identity
 //!
-//! A profiler that names itself, by Sentry's id of it in `sentry.profiler_id`, is that profiler and nothing else: Sentry's
-//! spans know it by that id. Its sessions are its own affair. What names none is the first complete tuple of
+//! A profiler that names itself, by Sentry's id of it in `sentry.profiler_id`, is that profiler and nothing else:
+//! Sentry's spans know it by that id. Its sessions are its own affair. What names none is the first complete tuple of
 //!
 //! 1. `container.id` and `process.pid`,
 //! 2. `host.id`, `host.name`, `k8s.node.name`, as many of them as are said, and `process.pid`,

@@ -1,9 +1,9 @@
 //! Profiles that are a chunk of Sentry's already.
 //!
 //! What reads a chunk (`profbridge_wire::sentry::chunk_reader`) says in the profile how many samples it had. So whoever
-//! gets the profile later, perhaps through other programs, knows whether it is still the whole chunk: then it can become
-//! the same chunk again, and must be neither cut, nor merged, nor closed a second time. A profile of which something was
-//! taken away, or that was split on its way, has another number, and is a profile like any other.
+//! gets the profile later, perhaps through other programs, knows whether it is still the whole chunk: then it can
+//! become the same chunk again, and must be neither cut, nor merged, nor closed a second time. A profile of which
+//! something was taken away, or that was split on its way, has another number, and is a profile like any other.
 
 use crate::dictionary::{Attribute, Dictionary, Value};
 use crate::process::{IdentityStrength, ProcessWindow, ProfilerId};

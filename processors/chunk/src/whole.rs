@@ -1,8 +1,8 @@
 //! Profiles that are chunks already go on as they are.
 //!
-//! What an SDK of Sentry's made into a chunk was cut by it, and has its ids (`profbridge_model::whole_chunk` says how it
-//! is recognised). It is put out by itself, with its own time as its window: it is neither held, nor merged with others,
-//! nor cut. The rest of its request goes the usual way, after it.
+//! What an SDK of Sentry's made into a chunk was cut by it, and has its ids (`profbridge_model::whole_chunk` says how
+//! it is recognised). It is put out by itself, with its own time as its window: it is neither held, nor merged with
+//! others, nor cut. The rest of its request goes the usual way, after it.
 
 use std::collections::VecDeque;
 

@@ -92,8 +92,8 @@ fn views_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one profile in the envelope can be read");
 }
 
-/// Guarantees: a V1 profile is read beside its transaction; a profile in another format is no refusal, is counted, and is
-/// named where nothing else was there to read.
+/// Guarantees: a V1 profile is read beside its transaction; a profile in another format is no refusal, is counted, and
+/// is named where nothing else was there to read.
 #[test]
 fn other_formats_of_profiles() {
     let android = b"{\"type\":\"profile_chunk\"}\n{\"version\":\"2.android-trace\"}\n";

@@ -147,8 +147,8 @@ fn ids_are_pinned() {
     assert_eq!(identity.profiler_id(1).to_string(), "ab2f127d4f55440080bd7c8c8eae76de");
 }
 
-/// Guarantees: a profiler that names itself comes before every tuple, keeps its id in every session, is one whatever else
-/// is said, and is told from others; what is no id names nobody.
+/// Guarantees: a profiler that names itself comes before every tuple, keeps its id in every session, is one whatever
+/// else is said, and is told from others; what is no id names nobody.
 #[test]
 fn a_profiler_that_names_itself() {
     let (id, other) = ("00112233445546778899aabbccddeeff", "00112233-4455-4677-8899-AABBCCDDEE00");

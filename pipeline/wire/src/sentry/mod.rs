@@ -6,10 +6,10 @@
 //!
 //! * [`envelope`]: the frame around everything, read and written without loss.
 //! * [`chunk`]: profiles become `profile_chunk` items.
-//! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of profiles;
-//!   [`profile_items`] finds them in an envelope.
-//! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`] edits
-//!   the transaction's text.
+//! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of
+//!   profiles; [`profile_items`] finds them in an envelope.
+//! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`]
+//!   edits the transaction's text.
 //! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`told`]: what a batch says of its process, its environment included.

@@ -20,8 +20,8 @@ pub enum SpliceError {
 }
 
 /// The JSON with a value, which is JSON itself, under the keys of a path. Objects that are missing on the way, or null,
-/// are made. What is new stands last in its object; of a key that stands there twice, the last is replaced, which is the
-/// one that counts.
+/// are made. What is new stands last in its object; of a key that stands there twice, the last is replaced, which is
+/// the one that counts.
 ///
 /// # Errors
 ///
@@ -124,8 +124,13 @@ mod tests {
     proptest! {
         /// Guarantees: whatever the text, the value is read where it was set, and all else is what it was.
         #[test]
-        fn any_text(before in value(), is_pretty: bool, path in prop::collection::vec(prop::sample::select(vec!["a", "b"]), 1..4)) {
-            let text = if is_pretty { serde_json::to_vec_pretty(&before) } else { serde_json::to_vec(&before) }.unwrap();
+        fn any_text(
+            before in value(),
+            is_pretty: bool,
+            path in prop::collection::vec(prop::sample::select(vec!["a", "b"]), 1..4),
+        ) {
+            let pretty = || serde_json::to_vec_pretty(&before);
+            let text = if is_pretty { pretty() } else { serde_json::to_vec(&before) }.unwrap();
             match set(&text, &path, "\"new\"") {
                 Ok(after) => {
                     let mut expected = before;

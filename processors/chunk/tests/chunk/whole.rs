@@ -65,8 +65,8 @@ fn a_chunk_is_not_touched() {
     }
 }
 
-/// Guarantees: of a request each chunk is a batch of its own, one in each call, also beyond the length of a window; what
-/// is none comes after them, the usual way.
+/// Guarantees: of a request each chunk is a batch of its own, one in each call, also beyond the length of a window;
+/// what is none comes after them, the usual way.
 #[test]
 fn chunks_among_others() {
     for (chunks, others) in [(1, 1), (3, 2), (40, 1), (40, 0)] {

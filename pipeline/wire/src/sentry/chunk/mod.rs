@@ -107,7 +107,8 @@ impl Converter {
     /// Writes a batch as chunks.
     ///
     /// The batch must have been cut for one process and window ([`Profiles::window`]); one that was not is counted as
-    /// lost. One that is a chunk of somebody's SDK already becomes that chunk again. Never fails: what could not be written is in the report, with the sink's error.
+    /// lost. One that is a chunk of somebody's SDK already becomes that chunk again. Never fails: what could not be
+    /// written is in the report, with the sink's error.
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn Sink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match (Whole::of(batch), &batch.window) {

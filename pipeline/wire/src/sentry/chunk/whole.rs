@@ -3,8 +3,8 @@
 //! Everything was decided by whoever made the chunk: which samples there are, which frames are the application's own,
 //! what they are called. So nothing of it is decided a second time: the samples are written as they are, without the
 //! ends of runs and the halves that [`plan`](super::plan) adds, and of frames, images and threads what
-//! [`chunk_reader`](crate::sentry::chunk_reader) kept in attributes. `profbridge_model::whole_chunk` says how a batch is
-//! recognised. Names that were found meanwhile, for native frames, are written as well.
+//! [`chunk_reader`](crate::sentry::chunk_reader) kept in attributes. `profbridge_model::whole_chunk` says how a batch
+//! is recognised. Names that were found meanwhile, for native frames, are written as well.
 //!
 //! What Sentry would refuse (no thread with two samples that have frames, more than 66 s, more bytes than it takes) is
 //! not written as it is: it is converted like any other batch, which keeps these rules.

@@ -5,9 +5,9 @@ use profbridge_model::whole_chunk::CHUNK_SAMPLES;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId};
 use uuid::Uuid;
 
-use super::model::Chunk;
+use super::model::{Chunk, Taken};
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Read, Stacks, ThreadIds, check_version};
+use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Read, Stacks, check_version};
 
 pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
     check_version(chunk.version.as_str(), super::VERSION)?;
@@ -15,11 +15,11 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
     let profiler_id = uuid("profiler_id", &chunk.profiler_id)?;
     let images = std::mem::take(&mut chunk.debug_meta.images.0);
     let data = &chunk.profile;
-    let mut threads = ThreadIds::default();
-    let observations = observations(&chunk, &mut threads)?;
+    let threads = &data.samples.threads;
+    let observations = observations(&data.samples.all)?;
     let mut images = Images::read(images)?;
     let mut stacks = Stacks::new(&data.frames.0, &data.stacks, chunk.platform.as_str(), &mut images)?;
-    let samples = stacks.samples(observations, &threads)?;
+    let samples = stacks.samples(observations, threads)?;
     let (first, last) = samples.range();
 
     let mut builder = Builder::new();
@@ -41,7 +41,7 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
         profile_id: (!chunk_id.is_nil()).then(|| chunk_id.into_bytes()),
         ..Profile::default()
     });
-    let unused = samples.write(&mut builder, &mut stacks, &threads, &data.thread_metadata, None);
+    let unused = samples.write(&mut builder, &mut stacks, threads, &data.thread_metadata, None);
     let mut attributes = vec![(CHUNK_SAMPLES, Any::Int(samples.len() as i64))];
     if let Some(measurements) = chunk.measurements {
         attributes.push(("sentry.measurements", measurements.get().into()));
@@ -70,18 +70,16 @@ fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {
 }
 
 /// The samples, in nanoseconds since the Unix epoch.
-fn observations<'a>(chunk: &'a Chunk<'_>, threads: &mut ThreadIds<'a>) -> Result<Vec<Observation>, ProfileError> {
-    let samples = &chunk.profile.samples;
+fn observations(samples: &[Taken]) -> Result<Vec<Observation>, ProfileError> {
     let mut all = Vec::with_capacity(samples.len());
-    for (i, sample) in samples.iter().enumerate() {
-        let nanos = (sample.timestamp * 1e9).round();
+    for (i, &(seconds, stack, thread)) in samples.iter().enumerate() {
+        let nanos = (seconds * 1e9).round();
         // Beyond 2262 the difference of two times would not fit a value.
         if !(0.0..i64::MAX as f64).contains(&nanos) {
             let place = format!("profile.samples[{i}].timestamp");
             return Err(ProfileError::rule(place, "is not a time between 1970 and 2262 in seconds"));
         }
-        let thread = threads.number(sample.thread_id.as_str());
-        all.push(Observation { time: nanos as u64, stack: sample.stack_id, thread });
+        all.push(Observation { time: nanos as u64, stack, thread });
     }
     Ok(all)
 }

@@ -10,7 +10,7 @@
 //! | `environment`, `platform` | resource `deployment.environment.name`, `sentry.platform` |
 //! | `client_sdk` | the scope's name and version |
 //! | `measurements` | profile attribute `sentry.measurements`, its JSON |
-//! | an image in which a frame lies | a mapping; `sentry.debug_id`, `sentry.image_type`, `sentry.image_vmaddr`, `sentry.image_uuid` |
+//! | an image in which a frame lies | a mapping; `sentry.debug_id`, `sentry.image_{type,uuid,vmaddr}` |
 //! | another image | profile attribute `sentry.images`, its JSON |
 //! | `thread_id`, a thread's name and priority | `thread.id`, `thread.name`, `sentry.thread.priority` |
 //! | a frame | a location with a line and a function; `sentry.frame.*` for the rest, `profile.frame.type` |
@@ -29,7 +29,7 @@ use profbridge_model::Profiles;
 
 pub use super::profile_items::read_items;
 pub use super::sampled::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ProfileError};
-use super::sampled::{Read, check_size, unreadable};
+use super::sampled::{Read, text_of, unreadable};
 
 /// The version of the sample format that chunks have.
 const VERSION: &str = "2";
@@ -49,9 +49,9 @@ pub fn read(payload: &[u8]) -> Result<Profiles, ProfileError> {
 ///
 /// As [`read`], or the platforms differ.
 pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Read, ProfileError> {
-    check_size(payload)?;
+    let payload = text_of(payload)?;
     let chunk: model::Chunk<'_> =
-        serde_json::from_slice(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
+        serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
     if platform.is_some_and(|platform| platform != chunk.platform.as_str()) {
         return Err(ProfileError::rule("platform", "differs from the platform in the item's header"));
     }

@@ -1,11 +1,14 @@
 //! The keys of a chunk, as Relay reads them (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::sentry::sampled::model::{Frame, Thread};
 use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
-use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
+use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ThreadIds};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Chunk<'a> {
@@ -49,7 +52,7 @@ pub(super) struct DebugMeta<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct Data<'a> {
     #[serde(borrow)]
-    pub(super) samples: Vec<Sample<'a>>,
+    pub(super) samples: Samples<'a>,
     pub(super) stacks: Stacks<MAX_STACKS, false>,
     #[serde(borrow)]
     pub(super) frames: List<Frame<'a>, MAX_FRAMES>,
@@ -57,11 +60,44 @@ pub(super) struct Data<'a> {
     pub(super) thread_metadata: Entries<'a, Thread<'a>, MAX_ENTRIES>,
 }
 
-/// At least 40 bytes of JSON for 40 in memory: the size of the chunk is limit enough.
+/// A sample as it stands there.
 #[derive(Debug, Deserialize)]
-pub(super) struct Sample<'a> {
-    pub(super) timestamp: f64,
-    pub(super) stack_id: u32,
+struct Sample<'a> {
+    timestamp: f64,
+    stack_id: u32,
     #[serde(borrow)]
-    pub(super) thread_id: Text<'a>,
+    thread_id: Text<'a>,
+}
+
+/// A time in seconds, and the numbers of a stack and a thread.
+pub(super) type Taken = (f64, u32, u32);
+
+/// The samples. At least 40 bytes of JSON for 16 in memory: the size of the chunk is limit enough.
+#[derive(Debug, Default)]
+pub(super) struct Samples<'a> {
+    pub(super) all: Vec<Taken>,
+    pub(super) threads: ThreadIds<'a>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Samples<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SamplesVisitor;
+        impl<'de> Visitor<'de> for SamplesVisitor {
+            type Value = Samples<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of samples")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut samples = Samples::default();
+                while let Some(Sample { timestamp, stack_id, thread_id }) = list.next_element()? {
+                    let thread = samples.threads.number(thread_id);
+                    samples.all.push((timestamp, stack_id, thread));
+                }
+                Ok(samples)
+            }
+        }
+        deserializer.deserialize_seq(SamplesVisitor)
+    }
 }

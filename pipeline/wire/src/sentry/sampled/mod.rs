@@ -87,9 +87,16 @@ pub struct Read {
     pub unused: u64,
 }
 
-/// Refuses what is larger than [`MAX_BYTES`].
-pub(in crate::sentry) fn check_size(payload: &[u8]) -> Result<(), ProfileError> {
-    if payload.len() > MAX_BYTES { Err(ProfileError::TooLarge { bytes: payload.len() }) } else { Ok(()) }
+/// A payload as text: looked at as a whole, which spares the parser a look at each string.
+///
+/// # Errors
+///
+/// It is larger than [`MAX_BYTES`], or not UTF-8.
+pub(in crate::sentry) fn text_of(payload: &[u8]) -> Result<&str, ProfileError> {
+    if payload.len() > MAX_BYTES {
+        return Err(ProfileError::TooLarge { bytes: payload.len() });
+    }
+    std::str::from_utf8(payload).map_err(|error| ProfileError::Json(error.to_string()))
 }
 
 /// What decides about a profile's format. It is asked where a profile could not be read, so that one of another format
@@ -120,8 +127,8 @@ pub(in crate::sentry) fn check_version(version: &str, wanted: &str) -> Result<()
 }
 
 /// Why a payload could not be read: because it is in another format, or because of the parser's error.
-pub(in crate::sentry) fn unreadable(payload: &[u8], wanted: &str, error: &serde_json::Error) -> ProfileError {
-    let Ok(format) = serde_json::from_slice::<Format<'_>>(payload) else { return ProfileError::json(error) };
+pub(in crate::sentry) fn unreadable(payload: &str, wanted: &str, error: &serde_json::Error) -> ProfileError {
+    let Ok(format) = serde_json::from_str::<Format<'_>>(payload) else { return ProfileError::json(error) };
     // The traces of Android's SDK have a key of their own, whatever their version (getsentry/relay
     // `relay-profiling/src/profile_chunk.rs`).
     if format.sampled_profile.is_some() && text::Text::of(&format.platform) == "android" {

@@ -13,28 +13,31 @@ use super::text::{Entries, Text};
 use super::{MAX_ENTRIES, ProfileError, Stacks};
 
 /// The ids of a profile's threads, each of which stands for its number from then on.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(in crate::sentry) struct ThreadIds<'a> {
-    ids: Vec<&'a str>,
-    index: HashMap<&'a str, u32, RandomState>,
+    ids: Vec<Text<'a>>,
+    index: HashMap<Text<'a>, u32, RandomState>,
 }
 
 impl<'a> ThreadIds<'a> {
     /// The number of a thread. Samples mostly come thread by thread, or of few threads.
     #[inline]
-    pub(in crate::sentry) fn number(&mut self, id: &'a str) -> u32 {
+    pub(in crate::sentry) fn number(&mut self, id: Text<'a>) -> u32 {
         if let Some(known) = self.ids.iter().take(4).position(|known| *known == id) {
             return known as u32;
         }
-        *self.index.entry(id).or_insert_with(|| {
-            self.ids.push(id);
-            (self.ids.len() - 1) as u32
-        })
+        if let Some(&known) = self.index.get(&id) {
+            return known;
+        }
+        let number = self.ids.len() as u32;
+        self.ids.push(id.clone());
+        self.index.insert(id, number);
+        number
     }
 
     /// Whether a sample is of this thread.
-    fn knows(&self, id: &str) -> bool {
-        self.ids.iter().take(4).any(|known| *known == id) || self.index.contains_key(id)
+    fn knows(&self, id: &Text<'_>) -> bool {
+        self.index.contains_key(id)
     }
 
     /// How many threads there are.
@@ -50,7 +53,7 @@ impl<'a> ThreadIds<'a> {
     ) -> Vec<Option<AttributeSetId>> {
         let metadata: HashMap<&str, &Thread<'_>, RandomState> =
             metadata.0.iter().map(|(id, thread)| (id.as_str(), thread)).collect();
-        let attributes = self.ids.iter().map(|&id| {
+        let attributes = self.ids.iter().map(Text::as_str).map(|id| {
             let thread = metadata.get(id);
             // The conventions' type is an integer, Sentry's a string: whichever gives the same string again.
             let number = id.parse::<i64>().ok().filter(|number| number.to_string() == id);
@@ -179,7 +182,7 @@ impl Samples {
             );
             start = row.end;
         }
-        let is_unused = |(id, _): &&(Text<'_>, Thread<'_>)| !threads.knows(id.as_str());
+        let is_unused = |(id, _): &&(Text<'_>, Thread<'_>)| !threads.knows(id);
         stacks.unused() + metadata.0.iter().filter(is_unused).count() as u64
     }
 }

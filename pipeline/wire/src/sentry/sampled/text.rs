@@ -7,8 +7,14 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A string: a slice of the JSON, or a copy where it holds escapes. `Option<Cow<str>>` would always copy.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(in crate::sentry) struct Text<'a>(Cow<'a, str>);
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
 
 impl Text<'_> {
     pub(in crate::sentry) fn as_str(&self) -> &str {

@@ -206,7 +206,7 @@ impl ThreadNames {
         threads: &mut ThreadIds<'a>,
     ) -> Result<Vec<Observation>, ProfileError> {
         for text in &self.texts {
-            threads.number(text);
+            threads.number(Text::from(&**text));
         }
         let mut all = Vec::with_capacity(samples.len());
         for sample in samples {

@@ -7,8 +7,9 @@
 //! | --- | --- |
 //! | `event_id` (or `profile_id`) | `profile_id`, resource `sentry.profiler_id` and the batch's window |
 //! | `timestamp` and a sample's `elapsed_since_start_ns` | a timestamp |
-//! | `transaction`: `id`, `name`, `trace_id`, `active_thread_id` | profile attributes `sentry.transaction.id`, `sentry.transaction.name`, `sentry.trace_id`, `sentry.active_thread_id` |
-//! | `contexts.trace.span_id`, else that of the transaction beside it | with the trace's id the link of the active thread's samples |
+//! | `transaction`: `id`, `name` | profile attributes `sentry.transaction.id`, `sentry.transaction.name` |
+//! | `trace_id` and `active_thread_id` of it | profile attributes `sentry.trace_id`, `sentry.active_thread_id` |
+//! | `contexts.trace.span_id`, else that of the transaction | with the trace's id the link of the active thread's samples |
 //! | `device.architecture` | `host.arch`; `sentry.device.architecture` where the conventions call it otherwise |
 //! | `device.manufacturer`, `device.model` | `device.manufacturer`, `device.model.identifier` |
 //! | other scalars of `device` | `sentry.device.*` |
@@ -32,14 +33,15 @@
 //!    `os.build_number` and all of `device` (`profiling_invalid_profile_metadata`).
 //! 3. `transaction`, or the first of `transactions`, is there (`profiling_no_transaction_associated`), and its ids and
 //!    its name are neither nil nor empty (`profiling_invalid_transaction_metadata`).
-//! 4. Samples outside of the transaction's `relative_start_ns` to `relative_end_ns` are left out, where the end is not 0;
-//!    then those before the first and after the last sample of their thread that has frames; then threads with one.
+//! 4. Samples outside of the transaction's `relative_start_ns` to `relative_end_ns` are left out, where the end is not
+//!    0; then those before the first and after the last sample of their thread that has frames; then threads with one.
 //! 5. Samples are left (`profiling_not_enough_samples`), their stacks exist (`profiling_malformed_samples`), the frames
 //!    of all stacks exist (`profiling_malformed_stacks`), and the last one was taken within 30 s
 //!    (`profiling_duration_is_too_long`).
 //!
-//! Read as well, though Relay would refuse it: a time without a zone (UTC) or as a number of seconds, whole numbers that
-//! are written as floating-point ones, and `null` in a list: a frame that says nothing, an empty stack, else nothing.
+//! Read as well, though Relay would refuse it: a time without a zone (UTC) or as a number of seconds, whole numbers
+//! that are written as floating-point ones, and `null` in a list: a frame that says nothing, an empty stack, else
+//! nothing.
 
 mod build;
 mod companion;
@@ -55,7 +57,7 @@ mod tests;
 
 pub use self::companion::Companion;
 pub use super::sampled::{ProfileError, Read};
-use super::sampled::{check_size, check_version, unreadable};
+use super::sampled::{check_version, text_of, unreadable};
 
 /// The version of the sample format that is read here.
 const VERSION: &str = "1";
@@ -66,9 +68,9 @@ const VERSION: &str = "1";
 ///
 /// Names the first rule that it breaks, and where.
 pub fn read(payload: &[u8], companion: &Companion<'_>) -> Result<Read, ProfileError> {
-    check_size(payload)?;
+    let payload = text_of(payload)?;
     let profile: model::Profile<'_> =
-        serde_json::from_slice(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
+        serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
     check_version(profile.version.as_str(), VERSION)?;
     if !companion.is_complete() {
         let rule =

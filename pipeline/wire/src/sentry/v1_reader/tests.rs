@@ -15,6 +15,8 @@ mod rules;
 
 const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 
+const DEBUG_ID: &str = "b03e4a7f-5e88-4c8d-a04b-05fa32cc4cbd";
+
 /// A profile of two threads, begun at 1,000 s.
 fn profile() -> Json {
     json!({
@@ -34,9 +36,11 @@ fn profile() -> Json {
         "contexts": {"trace": {"span_id": "00000000000000ff"}},
         "measurements": {"cpu": {"unit": "percent", "values": [
             {"elapsed_since_start_ns": "1500000000", "value": "1e1"}, null, {"timestamp": 1002.25, "value": 2.50}]}},
-        "debug_meta": {"images": [null, {"type": "sourcemap", "code_file": "app.js", "debug_id": "b03e4a7f-5e88-4c8d-a04b-05fa32cc4cbd"}]},
+        "debug_meta": {"images": [null, {"type": "sourcemap", "code_file": "app.js", "debug_id": DEBUG_ID}]},
         "profile": {
-            "frames": [{"function": "leaf", "filename": "a.py", "in_app": true}, null, {"function": "root", "module": "m"}],
+            "frames": [
+                {"function": "leaf", "filename": "a.py", "in_app": true}, null, {"function": "root", "module": "m"},
+            ],
             "stacks": [[0, 2], [1, 2, null], [], null],
             "samples": [
                 {"stack_id": 2, "thread_id": 7, "elapsed_since_start_ns": 0},
@@ -109,8 +113,8 @@ fn lines(profiles: &Profiles) -> Vec<String> {
     profiles.profiles().flat_map(|profile| profiles.samples(profile)).map(line).collect()
 }
 
-/// Guarantees: every key has its place in the batch, whatever way its SDK writes it; times are absolute; idle samples at
-/// the ends and threads with one sample are left out and counted.
+/// Guarantees: every key has its place in the batch, whatever way its SDK writes it; times are absolute; idle samples
+/// at the ends and threads with one sample are left out and counted.
 #[test]
 fn every_key_has_its_place() {
     let Read { profiles, left_out, unused } = read_json(&profile()).unwrap();
@@ -164,8 +168,8 @@ fn every_key_has_its_place() {
     assert_eq!(window.profiler_id.to_string(), "0123456789abcdef0123456789abcdef");
 }
 
-/// Guarantees: a profile becomes one chunk that Sentry takes, of the same id, with its samples as they are and everything
-/// else that a chunk has a key for.
+/// Guarantees: a profile becomes one chunk that Sentry takes, of the same id, with its samples as they are and
+/// everything else that a chunk has a key for.
 #[test]
 fn becomes_a_chunk() {
     let Read { profiles, .. } = read_json(&profile()).unwrap();
@@ -191,10 +195,12 @@ fn becomes_a_chunk() {
             "environment": "prod",
             "measurements": {"cpu": {"unit": "percent", "values": [
                 {"timestamp": 1001.5, "value": "1e1"}, {"timestamp": 1002.25, "value": 2.5}]}},
-            "debug_meta": {"images": [{"type": "sourcemap", "code_file": "app.js", "debug_id": "b03e4a7f-5e88-4c8d-a04b-05fa32cc4cbd"}]},
+            "debug_meta": {"images": [{"type": "sourcemap", "code_file": "app.js", "debug_id": DEBUG_ID}]},
             "profile": {
                 "stacks": [[0, 1], [], [2, 1]],
-                "frames": [{"function": "leaf", "filename": "a.py", "in_app": true}, {"function": "root", "module": "m"}, {}],
+                "frames": [
+                    {"function": "leaf", "filename": "a.py", "in_app": true}, {"function": "root", "module": "m"}, {},
+                ],
                 "thread_metadata": {"7": {"name": "main"}, "8": {"priority": 3}},
             },
         })

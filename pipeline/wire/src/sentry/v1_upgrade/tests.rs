@@ -20,8 +20,8 @@ fn upgraded(envelope: &Envelope, profiles: &Profiles) -> Result<Upgraded, Upgrad
     upgrade(envelope, profiles, &mut Converter::new(Settings::default()))
 }
 
-/// Guarantees: what Node's SDK sends becomes a chunk that Sentry takes and a transaction that names its profiler and its
-/// thread, of which nothing else is another; whichever of the two stands first.
+/// Guarantees: what Node's SDK sends becomes a chunk that Sentry takes and a transaction that names its profiler and
+/// its thread, of which nothing else is another; whichever of the two stands first.
 #[test]
 fn a_real_envelope() {
     let (mut envelope, profiles) = read(NODE);
@@ -67,8 +67,8 @@ fn lengths() {
     assert_eq!(item.header, format!("{{\"k\":1.0,\"length\":{},\"type\":\"transaction\"}}", item.payload.len()));
 }
 
-/// Guarantees: without a transaction there is a chunk alone; one that cannot be edited, or is still packed, is said, and
-/// so is a batch that is no V1 profile.
+/// Guarantees: without a transaction there is a chunk alone; one that cannot be edited, or is still packed, is said,
+/// and so is a batch that is no V1 profile.
 #[test]
 fn what_cannot_be_upgraded() {
     let (envelope, profiles) = read(NODE);

@@ -73,8 +73,8 @@ fn what_sentry_refuses_is_left_out() {
     }
 }
 
-/// Guarantees: what Relay would refuse as it is becomes chunks by the rules of any profile: too long, no thread with two
-/// samples with frames. What is at the limit stays as it is.
+/// Guarantees: what Relay would refuse as it is becomes chunks by the rules of any profile: too long, no thread with
+/// two samples with frames. What is at the limit stays as it is.
 #[test]
 fn what_is_no_whole_chunk() {
     let is_same = |chunks: &[Value]| chunks.len() == 1 && chunks[0]["chunk_id"] == chunk()["chunk_id"];

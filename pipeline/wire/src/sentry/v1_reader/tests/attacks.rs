@@ -46,9 +46,8 @@ fn many_threads_and_one_moment() {
     assert_eq!((profiles.observations(), profiles.columns().len()), (100_000, 1));
 }
 
-/// Attack: lists nested half a million deep where a value, an attribute or an unknown key is read; keys that stand there
-/// twice; text that is not UTF-8.
-/// Guarantees: an error, or nothing, but no end of the stack.
+/// Attack: lists nested half a million deep where a value, an attribute or an unknown key is read; keys that stand
+/// there twice; text that is not UTF-8. Guarantees: an error, or nothing, but no end of the stack.
 #[test]
 fn depth_and_repetition() {
     let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
@@ -101,7 +100,8 @@ proptest! {
             }
         }
         if let Ok(parsed) = envelope::read(bytes.into()) {
-            let read: u64 = read_items(&parsed.envelope).flat_map(|(_, read)| read).map(|read| read.observations()).sum();
+            let read = read_items(&parsed.envelope).flat_map(|(_, read)| read);
+            let read: u64 = read.map(|read| read.observations()).sum();
             prop_assert!(read <= 89);
         }
     }

@@ -104,8 +104,8 @@ fn what_is_no_refusal() {
     assert_eq!(left(&with("/timestamp", json!(1000.0))), Ok((5, 4)));
 }
 
-/// Guarantees: a profile needs its transaction, unless it says that it was not sampled; one whose transaction is no JSON
-/// is read all the same; a refused profile is an error and nothing else; other versions are none.
+/// Guarantees: a profile needs its transaction, unless it says that it was not sampled; one whose transaction is no
+/// JSON is read all the same; a refused profile is an error and nothing else; other versions are none.
 #[test]
 fn beside_the_transaction() {
     let read = |envelope: &profbridge_model::Envelope| {
