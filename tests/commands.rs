@@ -130,6 +130,38 @@ fn convert_from_sentry() {
     assert!(stacks[0].contains("ContinuousScheduler.run"), "{}", stacks[0]);
 }
 
+/// Guarantees: a chunk of an SDK that went through OTLP is that chunk again, of the same profiler, with each of its
+/// samples; an envelope with a V1 profile becomes OTLP and a chunk as well.
+#[test]
+fn convert_there_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, profiler, samples) in [
+        ("python-2.75-profile_chunk.envelope", None, 298),
+        ("node-11.1-profile_chunk.envelope", None, 79),
+        ("node-10.75-v1-transaction+profile.envelope", Some("899366251bb2401fbdfc7f94d71a64dc"), 89),
+    ] {
+        let envelope = captured(name);
+        let finished = run(folder.path(), &["convert", envelope.to_str().unwrap(), "-o", "there.otlp"]);
+        assert!(finished.status.success(), "{name}: {}", finished.stderr);
+        let back = format!("{samples}-back");
+        let finished = run(folder.path(), &["convert", "there.otlp", "-o", &back]);
+        let made = format!("wrote 1 envelope with {samples} samples to {back}\n");
+        assert_eq!(finished.stdout, made, "{}", finished.stderr);
+        let [payload] = &payloads(&folder.path().join(&back))[..] else { panic!("{name}: one chunk") };
+        let chunk: serde_json::Value = serde_json::from_slice(payload).unwrap();
+        match profiler {
+            Some(profiler) => assert_eq!(chunk["profiler_id"], profiler),
+            None => {
+                let (_, items) = split_envelope(&std::fs::read(&envelope).unwrap());
+                let before: serde_json::Value = serde_json::from_slice(&items[0].1).unwrap();
+                for key in ["profiler_id", "chunk_id", "client_sdk", "release", "environment", "measurements"] {
+                    assert_eq!(chunk[key], before[key], "{name}: {key}");
+                }
+            }
+        }
+    }
+}
+
 /// Guarantees: an envelope goes out byte for byte as it came in, is counted as such and not as one that was made, and
 /// the last line says which of the two there were.
 #[test]

@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profbridge_bench::profcheck::assert_valid;
+use profbridge_wire::otlp::delimited;
+
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -72,9 +75,25 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// Runs a command of the binary to its end.
+/// Runs a command of the binary to its end. What it writes as OTLP must keep OTLP's rules.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
-    finished(&mut command(folder, arguments))
+    let finished = finished(&mut command(folder, arguments));
+    if finished.status.success() {
+        check_otlp(folder, arguments);
+    }
+    finished
+}
+
+/// Checks the OTLP that a command was told to write: a message, or frames of several.
+fn check_otlp(folder: &Path, arguments: &[&str]) {
+    let output = arguments.windows(2).find(|pair| pair[0] == "-o").map(|pair| folder.join(pair[1]));
+    let is_otlp = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "otlp" || ending == "pb");
+    let Some(bytes) = output.filter(is_otlp).and_then(|path| std::fs::read(path).ok()) else { return };
+    let frames: Option<Vec<_>> = delimited::frames(bytes.clone().into()).map(Result::ok).collect();
+    match frames.filter(|frames| !frames.is_empty()) {
+        Some(frames) => frames.iter().for_each(|message| assert_valid(message)),
+        None => assert_valid(&bytes),
+    }
 }
 
 /// Runs a command to its end.

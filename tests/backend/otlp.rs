@@ -12,14 +12,16 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
+use profbridge_bench::profcheck::check_request;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
 use super::{Listening, Recorded};
 
-/// The backend. Stops when dropped.
+/// The backend. Stops when dropped; then all that it got must have kept the rules of OTLP.
 pub(crate) struct Otlp {
     pub(crate) received: Recorded<ExportProfilesServiceRequest>,
+    broken: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
     listening: Listening,
 }
@@ -29,7 +31,8 @@ impl Otlp {
     pub(crate) fn start() -> Self {
         let received = Recorded::default();
         let script = Arc::new(Mutex::new(VecDeque::new()));
-        let service = Service { received: received.clone(), script: Arc::clone(&script) };
+        let broken = Arc::default();
+        let service = Service { received: received.clone(), broken: Arc::clone(&broken), script: Arc::clone(&script) };
         let server = ProfilesServiceServer::new(service)
             .accept_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Zstd)
@@ -41,7 +44,7 @@ impl Otlp {
                 connection.serve_connection(TokioIo::new(stream), service).await.ok();
             }
         });
-        Self { received, script, listening }
+        Self { received, broken, script, listening }
     }
 
     /// Where it listens.
@@ -55,8 +58,16 @@ impl Otlp {
     }
 }
 
+impl Drop for Otlp {
+    fn drop(&mut self) {
+        let broken = self.broken.lock().unwrap();
+        assert!(broken.is_empty() || std::thread::panicking(), "profcheck:\n{}", broken.join("\n"));
+    }
+}
+
 struct Service {
     received: Recorded<ExportProfilesServiceRequest>,
+    broken: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
 }
 
@@ -67,6 +78,7 @@ impl ProfilesService for Service {
         request: Request<ExportProfilesServiceRequest>,
     ) -> Result<Response<ExportProfilesServiceResponse>, Status> {
         let answer = self.script.lock().unwrap().pop_front().unwrap_or_else(|| Ok(Default::default()));
+        self.broken.lock().unwrap().extend(check_request(request.get_ref()).err().unwrap_or_default());
         self.received.push(request.into_inner());
         answer.map(Response::new)
     }

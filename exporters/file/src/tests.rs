@@ -44,6 +44,9 @@ fn chunk(process: u128, second: u64) -> Profiles {
     let stack = builder.stack(&[frame]);
     builder.on_cpu(20);
     let start = START_UNIX_NANO + second * 1_000_000_000;
+    if let Some(profile) = builder.open_profile() {
+        (profile.time_unix_nano, profile.duration_nano) = (start, 1_000_000_000);
+    }
     let times: Vec<u64> = (0..20).map(|n| start + n * 50_000_000).collect();
     let thread = builder.attributes(&[("thread.id", 7.into())]);
     builder.sample(stack, thread, None, &times, &[]);

@@ -13,7 +13,7 @@ use profbridge_bench::{
     fixture,
     harness::{
         self, calibrator, control, footprint, forward, load, memory, memory_bounds, parts, process, sampler, sink,
-        slow_sink,
+        slow_sink, there_and_back,
     },
     naive,
     workload::{self, Host, Shape},
@@ -65,6 +65,8 @@ enum Command {
     Process(process::Options),
     /// Measure the CPU time per observation in one process, against the control's
     Parts(parts::Options),
+    /// Measure the CPU time per observation of chunks to OTLP and back, against the control's
+    ThereAndBack(there_and_back::Options),
     /// Measure the most memory that one large request takes
     Memory(memory::Options),
     /// Measure the most memory that putting out, relief and a hostile request take, beside the configured limit
@@ -141,6 +143,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         }
         Command::Process(options) => process::run(&options),
         Command::Parts(options) => parts::run(&options),
+        Command::ThereAndBack(options) => there_and_back::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::MemoryBounds(options) => memory_bounds::run(&options),
         Command::Footprint(options) => footprint::run(&options),

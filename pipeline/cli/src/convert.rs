@@ -58,6 +58,21 @@ impl Tally {
             1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
             count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
         }
+        match self.findings.passed_over {
+            0 => {}
+            1 => terminal::say("note: 1 profile is in a format that is not read, such as Android's"),
+            count => {
+                terminal::say(format!("note: {count} profiles are in formats that are not read, such as Android's"))
+            }
+        }
+        if self.findings.left_out_samples > 0 {
+            let why = "idle at the ends of a thread, or a thread's only one";
+            terminal::say(format!("note: {} samples of V1 profiles left out: {why}", self.findings.left_out_samples));
+        }
+        if self.findings.unused_elements > 0 {
+            let unused = self.findings.unused_elements;
+            terminal::say(format!("note: {unused} stacks, frames and threads of Sentry's profiles that no sample has"));
+        }
         for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }

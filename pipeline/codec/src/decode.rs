@@ -19,6 +19,7 @@ use profbridge_wire::otlp::delimited::frames;
 use profbridge_wire::otlp::{self, Kind, Limits};
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
+use profbridge_wire::sentry::profile_items::read_items;
 
 /// The most types of items that are named of an envelope without a profile.
 const MOST_TYPES: usize = 8;
@@ -59,6 +60,12 @@ pub struct Findings {
     pub losses: Losses,
     /// Strings in which something that is not UTF-8 was replaced.
     pub replaced_strings: u64,
+    /// Profiles in envelopes in a format that is not read, such as Android's: nothing is wrong with them.
+    pub passed_over: u64,
+    /// Samples of V1 profiles that Sentry does not show.
+    pub left_out_samples: u64,
+    /// Stacks, frames and threads of Sentry's profiles that no sample has.
+    pub unused_elements: u64,
 }
 
 /// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
@@ -172,9 +179,14 @@ impl Reader<'_> {
 
     /// An envelope with the profiles in it as views, at least one.
     fn with_views(&mut self, mut envelope: Envelope) -> Result<Envelope, Refused> {
-        let views: Vec<_> = chunk_reader::read_items(&envelope).collect();
+        let mut items = read_items(&envelope);
+        let views: Vec<_> = items.by_ref().collect();
+        let passed_over = items.passed_over();
+        self.findings.passed_over += passed_over;
+        self.findings.left_out_samples += items.left_out();
+        self.findings.unused_elements += items.unused();
         if views.is_empty() {
-            return Err(Refused::new(self.name, without_chunk(&envelope)));
+            return Err(Refused::new(self.name, without_profile(&envelope, passed_over)));
         }
         for (item, read) in views {
             match read {
@@ -189,8 +201,9 @@ impl Reader<'_> {
     }
 }
 
-/// What is in an envelope that holds no profile that can be read, and what to do about it.
-fn without_chunk(envelope: &Envelope) -> String {
+/// What is in an envelope that holds no profile that is read, and what to do about it. So many of its profiles are in
+/// another format.
+fn without_profile(envelope: &Envelope, passed_over: u64) -> String {
     let mut types: Vec<(String, usize)> = Vec::new();
     for item in &envelope.items {
         let kind = ItemHeader::read(&item.header).map(|header| header.kind.into_owned()).unwrap_or_default();
@@ -201,13 +214,16 @@ fn without_chunk(envelope: &Envelope) -> String {
         }
     }
     if types.is_empty() {
-        return "the envelope holds nothing, and no V2 profile (`profile_chunk`)".to_owned();
+        return "the envelope holds nothing, and no profile (`profile_chunk`, `profile`)".to_owned();
     }
     let listed: Vec<String> = types.iter().map(|(kind, count)| format!("{count} {}", kind.escape_debug())).collect();
-    let found = format!("the envelope holds {}, and no V2 profile (`profile_chunk`)", listed.join(", "));
-    if types.iter().any(|(kind, _)| kind == "profile") {
-        let hint = foreign::CONTINUOUS;
-        return format!("{found}; the profile in it is V1, which belongs to a transaction\nhint: {hint}");
+    let listed = listed.join(", ");
+    if passed_over > 0 {
+        let read = "the sample formats V1 and V2 are read, and no traces of Android or Perfetto";
+        return format!(
+            "the envelope holds {listed}, and no profile that is read: it is in another format\nhint: {read}"
+        );
     }
-    format!("{found}\nhint: profiles come in envelopes of their own; capture those of the type `profile_chunk`")
+    let found = format!("the envelope holds {listed}, and no profile (`profile_chunk`, `profile`)");
+    format!("{found}\nhint: continuous profiles come in envelopes of their own, others beside their transaction")
 }

@@ -2,7 +2,8 @@
 //!
 //! # Identity
 //!
-//! The first complete tuple of
+//! A profiler that names itself, by Sentry's id of it in `sentry.profiler_id`, is that profiler and nothing else:
+//! Sentry's spans know it by that id. Its sessions are its own affair. What names none is the first complete tuple of
 //!
 //! 1. `container.id` and `process.pid`,
 //! 2. `host.id`, `host.name`, `k8s.node.name`, as many of them as are said, and `process.pid`,
@@ -44,12 +45,13 @@
 //! | 11 | `k8s.node.name` |
 //! | 12 | `k8s.pod.uid` (with a host only) |
 //! | 13 | `k8s.container.name` (with a host only) |
+//! | 14 | `sentry.profiler_id`, 16 bytes (then nothing else) |
 //!
 //! The identity's hash is XXH3-128 of that (seed 0). The profiler id is XXH3-128 of the text `profbridge profiler 1`,
 //! a zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant
 //! bits of a random UUID. Replicas agree on it, and nothing is stored. A change of the encoding raises its version.
 
-use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId, Value};
+use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::xxh3_128;
 
 const IDENTITY: &[u8] = b"profbridge identity 2\0";
@@ -81,6 +83,8 @@ pub struct Identity {
     pub strength: IdentityStrength,
     /// Whether nothing that comes later is of this process: it says the same as others and may be another's.
     pub alone: bool,
+    /// The id under which Sentry files the process, where a profiler named itself.
+    pub profiler: Option<ProfilerId>,
 }
 
 /// A request among all those that a processor has seen.
@@ -106,6 +110,9 @@ impl Identity {
 
     /// The id under which Sentry files the process in a session.
     pub fn profiler_id(&self, session: u64) -> ProfilerId {
+        if let Some(profiler) = self.profiler {
+            return profiler;
+        }
         let mut bytes = PROFILER.to_vec();
         bytes.extend_from_slice(&self.hash.to_be_bytes());
         bytes.extend_from_slice(&session.to_le_bytes());
@@ -134,6 +141,10 @@ pub(crate) fn identify<'a>(
     let text = |key: &str| find(key).and_then(|value| text(dictionary, value));
     let pid = find("process.pid").and_then(|value| pid(dictionary, value));
     let mut encoding = Encoding(IDENTITY.to_vec());
+    if let Some(profiler) = whole_chunk::profiler_id(dictionary, attributes.clone()) {
+        encoding.put(14, profiler.as_bytes());
+        return Identity { profiler: Some(profiler), ..encoding.identity(IdentityStrength::Strong) };
+    }
     let complete = kinds.iter().find(|kind| match kind {
         Kind::Container => encoding.put_all(&[(1, text("container.id"))], pid),
         Kind::Host => {
@@ -151,7 +162,7 @@ pub(crate) fn identify<'a>(
             let pod = [(12, text("k8s.pod.uid")), (13, text("k8s.container.name"))];
             pod.iter().for_each(|(tag, part)| part.iter().for_each(|part| encoding.put(*tag, part)));
         }
-        return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong, alone: false };
+        return encoding.identity(IdentityStrength::Strong);
     }
     if let Some(peer) = peer {
         encoding.put(7, peer.as_bytes());
@@ -165,7 +176,7 @@ pub(crate) fn identify<'a>(
         value.put_value(dictionary, &attribute.value);
         encoding.put(9, &value.0);
     }
-    Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Weak, alone: false }
+    encoding.identity(IdentityStrength::Weak)
 }
 
 /// What identifies has to be there: an empty text is missing, and a number is taken as its decimal text.
@@ -188,6 +199,10 @@ fn pid(dictionary: &Dictionary, value: &Value) -> Option<i64> {
 struct Encoding(Vec<u8>);
 
 impl Encoding {
+    fn identity(&self, strength: IdentityStrength) -> Identity {
+        Identity { hash: xxh3_128(&self.0), strength, alone: false, profiler: None }
+    }
+
     fn put(&mut self, tag: u8, content: &[u8]) {
         self.0.push(tag);
         // A string of a batch is shorter than 4 GiB; what a value encodes to is bounded by the batch as well.

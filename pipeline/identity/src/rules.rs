@@ -86,7 +86,8 @@ mod tests {
     /// process has one id for ever; and where requests are on their own, cells are as long as the longest window.
     #[test]
     fn ids_follow_from_the_cell() {
-        let identity = Identity { hash: 7 << 40 | 12_345, strength: IdentityStrength::Strong, alone: false };
+        let identity =
+            Identity { hash: 7 << 40 | 12_345, strength: IdentityStrength::Strong, alone: false, profiler: None };
         let rules = Rules { window: 10 * SECOND, session: 3600 * SECOND, ..Rules::default() };
         let time = 1_767_225_600 * SECOND;
         let cell = rules.cell(identity, time);

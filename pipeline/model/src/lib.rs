@@ -33,6 +33,7 @@ pub mod sample_log;
 pub mod symbol_overlay;
 pub mod telemetry;
 pub mod varint;
+pub mod whole_chunk;
 
 pub use arena::Arena;
 pub use buffer::{Buffer, ByteRange};

@@ -9,6 +9,10 @@ pub const MAX_LEN: usize = 10;
 /// Appends the shortest encoding of `value`.
 #[inline]
 pub fn put(buffer: &mut Vec<u8>, mut value: u64) {
+    // Most integers here are indices of two bytes, for which there is room or there is not.
+    if (0x80..0x4000).contains(&value) {
+        return buffer.extend_from_slice(&[value as u8 | 0x80, (value >> 7) as u8]);
+    }
     while value >= 0x80 {
         buffer.push(value as u8 | 0x80);
         value >>= 7;

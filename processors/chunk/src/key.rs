@@ -16,7 +16,7 @@ pub(crate) struct ProcessCell {
 impl ProcessCell {
     /// What comes before all cells of the process with this hash.
     pub(crate) fn first(hash: u128) -> Self {
-        let identity = Identity { hash, strength: IdentityStrength::Strong, alone: false };
+        let identity = Identity { hash, strength: IdentityStrength::Strong, alone: false, profiler: None };
         Self { identity, cell: Cell::FIRST }
     }
 }

@@ -18,6 +18,7 @@ mod hold;
 mod instant;
 mod key;
 mod parts;
+mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
@@ -30,6 +31,7 @@ pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
 pub use self::config::{Config, Settings};
 use self::hold::Hold;
 use self::instant::Instant;
+use self::whole::WholeChunks;
 
 /// Note: observations of processes that could not be identified, see `profbridge_identity`.
 pub const WEAK_IDENTITY: &str = "weak_identity";
@@ -54,7 +56,10 @@ fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
 }
 
 /// The processor.
-pub struct Chunk(Mode);
+pub struct Chunk {
+    whole: WholeChunks,
+    mode: Mode,
+}
 
 enum Mode {
     Hold(Box<Hold>),
@@ -64,70 +69,101 @@ enum Mode {
 impl Chunk {
     /// A processor that holds nothing yet.
     pub fn new(settings: Settings) -> Self {
-        Self(if settings.rules.window > 0 {
+        let mode = if settings.rules.window > 0 {
             Mode::Hold(Box::new(Hold::new(settings)))
         } else {
             Mode::Instant(Box::new(Instant::new(settings)))
-        })
+        };
+        Self { whole: WholeChunks::default(), mode }
     }
 
     /// The memory that the distinct elements of all held dictionaries take, without hash tables and spare room, in
     /// bytes: what is held besides is what the observations cost.
     pub fn distinct_bytes(&self) -> u64 {
-        match &self.0 {
+        match &self.mode {
             Mode::Hold(hold) => hold.distinct_bytes(),
             Mode::Instant(_) => 0,
+        }
+    }
+
+    /// Cuts or holds profiles.
+    fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
+        match &mut self.mode {
+            Mode::Hold(hold) => hold.take(profiles, now, out),
+            Mode::Instant(instant) => instant.cut(profiles, now, out),
+        }
+    }
+
+    /// Puts out the next chunk of a request, or takes what is left of it.
+    fn go_on(&mut self, now: Now, out: &mut Outbox) {
+        if let Some(rest) = self.whole.go_on(out) {
+            self.take(rest, now, out);
         }
     }
 }
 
 impl Processor for Chunk {
     fn fit_memory(&mut self, limit: u64) {
-        match &mut self.0 {
+        match &mut self.mode {
             Mode::Hold(hold) => hold.fit_memory(limit),
             Mode::Instant(instant) => instant.fit_memory(limit),
         }
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
-        match (telemetry, &mut self.0) {
-            (Telemetry::Profiles(profiles), Mode::Hold(hold)) => hold.take(profiles, now, out),
-            (Telemetry::Profiles(profiles), Mode::Instant(instant)) => instant.cut(profiles, now, out),
+        match telemetry {
+            Telemetry::Profiles(profiles) => match self.whole.take(profiles, now) {
+                Some(profiles) => self.take(profiles, now, out),
+                None => self.go_on(now, out),
+            },
             // An envelope is one unit of delivery, and its profiles are chunks already.
-            (other, _) => out.send(other),
+            other => out.send(other),
         }
     }
 
     fn is_absorbing(&self) -> bool {
-        match &self.0 {
+        if self.whole.is_busy() {
+            return true;
+        }
+        match &self.mode {
             Mode::Hold(hold) => hold.is_absorbing(),
             Mode::Instant(instant) => instant.is_cutting(),
         }
     }
 
     fn due(&self) -> Option<u64> {
-        match &self.0 {
+        if self.whole.is_busy() {
+            return Some(0);
+        }
+        match &self.mode {
             Mode::Hold(hold) => hold.due(),
             Mode::Instant(instant) => instant.is_cutting().then_some(0),
         }
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
-        match &mut self.0 {
+        if self.whole.is_busy() {
+            return self.go_on(now, out);
+        }
+        match &mut self.mode {
             Mode::Hold(hold) => hold.advance(now, out),
             Mode::Instant(instant) => instant.go_on(out),
         }
     }
 
     fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        match &mut self.0 {
+        match &mut self.mode {
             Mode::Hold(hold) => hold.on_memory_pressure(out),
             Mode::Instant(_) => false,
         }
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        match &mut self.0 {
+        if self.whole.is_busy() {
+            self.go_on(now, out);
+            return true;
+        }
+        match &mut self.mode {
             Mode::Hold(hold) => hold.flush(now, out),
             Mode::Instant(instant) => {
                 instant.go_on(out);
@@ -137,9 +173,10 @@ impl Processor for Chunk {
     }
 
     fn held(&self) -> Held {
-        match &self.0 {
-            Mode::Hold(hold) => Held::observations(hold.observations(), hold.bytes()),
-            Mode::Instant(instant) => Held::observations(instant.observations(), instant.bytes()),
-        }
+        let (observations, bytes) = match &self.mode {
+            Mode::Hold(hold) => (hold.observations(), hold.bytes()),
+            Mode::Instant(instant) => (instant.observations(), instant.bytes()),
+        };
+        Held::observations(observations + self.whole.observations(), bytes + self.whole.bytes())
     }
 }

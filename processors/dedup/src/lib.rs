@@ -15,8 +15,8 @@ mod resends;
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
-use profbridge_model::Telemetry;
 use profbridge_model::arena::Work;
+use profbridge_model::{Telemetry, whole_chunk};
 
 use self::merge::Merge;
 use self::resends::Resends as Memory;
@@ -87,6 +87,8 @@ impl Processor for Dedup {
             (Some(profiles), None) => out.send(profiles),
             // Merging would make one resource of those that are equal, and they may be of different machines.
             (Some(profiles), Some(_)) if profiles.relayed => out.send(profiles),
+            // Of what is a chunk of Sentry's already, nothing is put together with anything.
+            (Some(profiles), Some(_)) if whole_chunk::any(&profiles) => out.send(profiles),
             (Some(profiles), Some(merge)) => merge.take(profiles, now, out),
         }
     }

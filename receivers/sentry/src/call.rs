@@ -13,9 +13,10 @@ use profbridge_engine::telemetry::TransportTelemetry;
 use profbridge_model::envelope::{self, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, View};
 use profbridge_net::compression::Coding;
+use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
-use profbridge_wire::sentry::envelope::{Header, read as read_envelope};
-use profbridge_wire::sentry::{chunk_reader, item_limits};
+use profbridge_wire::sentry::envelope::{Header, ItemHeader, read as read_envelope};
+use profbridge_wire::sentry::{item_limits, profile_items};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -35,6 +36,12 @@ const MEMORY_PER_OBJECT: usize = 200;
 
 /// Profiles in envelopes that break a rule, and are forwarded unread.
 const UNREADABLE: &str = "sentry_profiles_unreadable";
+
+/// Profiles in formats that are not read, such as Android's traces, and are forwarded unread.
+const PASSED_OVER: &str = "sentry_profiles_passed_over";
+
+/// Samples of V1 profiles that V1's own rules leave out.
+const LEFT_OUT: &str = "sentry_v1_samples_left_out";
 
 /// What the requests of a receiver share. Cheap to clone.
 #[derive(Clone)]
@@ -224,27 +231,38 @@ impl Work {
     /// Makes views of the profiles in an envelope. One that cannot be read is forwarded unread: Sentry decides about it.
     fn read_profiles(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
         let before = self.permit.bytes();
+        self.intake.grow_blocking(&mut self.permit, memory_to_read(envelope) as u64)?;
         let mut views = Vec::new();
-        for candidate in chunk_reader::candidates(envelope) {
-            let objects = candidate.payload.iter().filter(|&&byte| byte == b'{').count();
-            let memory = candidate.payload.len() + MEMORY_PER_OBJECT * objects.min(chunk_reader::MAX_FRAMES);
-            self.intake.grow_blocking(&mut self.permit, memory as u64)?;
-            match candidate.read() {
-                Ok(profiles) => views.push(View::profiles(candidate.item, profiles)),
+        let mut items = profile_items::read_items(envelope);
+        for (item, read) in items.by_ref() {
+            match read {
+                Ok(profiles) => views.push(View::profiles(item, profiles)),
                 Err(error) => {
-                    tracing::warn!(
-                        "items[{}] of an envelope is forwarded without its profile: {error}",
-                        candidate.item
-                    );
+                    tracing::warn!("items[{item}] of an envelope is forwarded without its profile: {error}");
                     self.intake.note(UNREADABLE, 1);
                 }
             }
-            let read = views.iter().map(View::size_bytes).sum::<u64>();
-            self.permit.set(before + read);
         }
+        self.intake.note(PASSED_OVER, items.passed_over());
+        self.intake.note(LEFT_OUT, items.left_out());
         envelope.views = views;
+        self.permit.set(before + envelope.views.iter().map(View::size_bytes).sum::<u64>());
         Ok(())
     }
+}
+
+/// The memory that reading the profiles in an envelope may take, in bytes.
+fn memory_to_read(envelope: &Envelope) -> usize {
+    let profiles = envelope.items.iter().filter_map(|item| {
+        let header = ItemHeader::read(&item.header).ok()?;
+        let is_profile = header.is_profile_chunk() || header.kind == "profile";
+        item.payload.plain().filter(|_| is_profile)
+    });
+    let memory = profiles.map(|payload| {
+        let objects = payload.iter().filter(|&&byte| byte == b'{').count();
+        payload.len() + MEMORY_PER_OBJECT * objects.min(MAX_FRAMES)
+    });
+    memory.sum()
 }
 
 /// Whether a key is among those that may be used.

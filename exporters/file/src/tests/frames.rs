@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use profbridge_bench::profcheck::assert_valid;
 use profbridge_model::{Envelope, Quantities, Reason, View};
 use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
 use prost::Message as _;
@@ -20,6 +21,13 @@ fn kept(bytes: u64, backups: usize) -> FileRotation {
 
 fn messages(path: &Path) -> Vec<bytes::Bytes> {
     delimited::frames(std::fs::read(path).unwrap().into()).map(Result::unwrap).collect()
+}
+
+/// The messages in a file, which keep the rules of OTLP.
+fn valid_messages(path: &Path) -> Vec<bytes::Bytes> {
+    let messages = messages(path);
+    messages.iter().for_each(|message| assert_valid(message));
+    messages
 }
 
 fn frame(message: &[u8]) -> Vec<u8> {
@@ -45,7 +53,7 @@ async fn appends() {
         let views = vec![View::profiles(0, chunk(2, 0)), View::profiles(1, chunk(3, 0))];
         write(&exporter, Envelope { views, ..Envelope::default() }).await.unwrap();
     }
-    let messages = messages(&path);
+    let messages = valid_messages(&path);
     assert_eq!(messages.len(), 6);
     assert_eq!(Some(&messages[0]), received.received.as_ref());
     for message in messages {
@@ -77,7 +85,7 @@ async fn references_are_resolved() {
     let exporter = exporter(&path, "format: otlp");
     exporter.start().await.unwrap();
     write(&exporter, received).await.unwrap();
-    let written = otlp::decode(messages(&path).remove(0), &Limits::default()).unwrap().profiles;
+    let written = otlp::decode(valid_messages(&path).remove(0), &Limits::default()).unwrap().profiles;
     assert!(!written.dictionary().tables().references);
 }
 
@@ -92,6 +100,7 @@ async fn compressed() {
     write(&exporter, chunk(2, 0)).await.unwrap();
     for message in messages(&path) {
         let message = zstd::stream::decode_all(&message[..]).unwrap();
+        assert_valid(&message);
         assert_eq!(otlp::decode(message.into(), &Limits::default()).unwrap().profiles.observations(), 20);
     }
 }
@@ -211,7 +220,7 @@ async fn payloads() {
         exporter.start().await.unwrap();
         let batch = came(format);
         write(&exporter, batch.clone()).await.unwrap();
-        let mut messages = messages(&path);
+        let mut messages = valid_messages(&path);
         let request = ExportProfilesServiceRequest::decode(messages.remove(0)).unwrap();
         let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
         let expected = if written { &b"recording"[..] } else { b"" };

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ::http::{HeaderMap, Request, Response};
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesPartialSuccess, ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
+use profbridge_bench::profcheck::check_request;
 use profbridge_net::Shutdown;
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_net::server::{Listener, ServerLimits, ServerStats, serve};
@@ -29,12 +30,30 @@ use tonic::codec::CompressionEncoding;
 pub(super) type Answer = Result<ExportProfilesServiceResponse, Status>;
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A peer that listens until it is dropped.
+/// What messages break of the rules of OTLP. It fails when it is dropped with something in it.
+#[derive(Clone, Default)]
+struct Broken(Arc<Mutex<Vec<String>>>);
+
+impl Broken {
+    fn look_at(&self, message: &ExportProfilesServiceRequest) {
+        self.0.lock().unwrap().extend(check_request(message).err().unwrap_or_default());
+    }
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        let broken = std::mem::take(&mut *self.0.lock().unwrap());
+        assert!(broken.is_empty() || std::thread::panicking(), "profcheck:\n{}", broken.join("\n"));
+    }
+}
+
+/// A peer that listens until it is dropped. Then every message that it got must have kept the rules of OTLP.
 pub(super) struct Peer<T> {
     pub(super) address: SocketAddr,
     /// What it got.
     pub(super) seen: mpsc::UnboundedReceiver<T>,
     _stop: profbridge_net::Trigger,
+    _broken: Broken,
 }
 
 /// What a collector saw: the headers and the message.
@@ -43,6 +62,7 @@ pub(super) type Call = (HeaderMap, ExportProfilesServiceRequest);
 struct Collector {
     answer: Box<dyn Fn(&ExportProfilesServiceRequest) -> Answer + Send + Sync>,
     tell: mpsc::UnboundedSender<Call>,
+    broken: Broken,
 }
 
 #[tonic::async_trait]
@@ -53,6 +73,7 @@ impl ProfilesService for Collector {
     ) -> Result<tonic::Response<ExportProfilesServiceResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
         let answer = (self.answer)(&message);
+        self.broken.look_at(&message);
         drop(self.tell.send((metadata.into_headers(), message)));
         answer.map(tonic::Response::new)
     }
@@ -72,7 +93,9 @@ pub(super) async fn collector_that(
     answer: impl Fn(&ExportProfilesServiceRequest) -> Answer + Send + Sync + 'static,
 ) -> Peer<Call> {
     let (tell, seen) = mpsc::unbounded_channel();
-    let server = ProfilesServiceServer::new(Collector { answer: Box::new(answer), tell })
+    let broken = Broken::default();
+    let collector = Collector { answer: Box::new(answer), tell, broken: broken.clone() };
+    let server = ProfilesServiceServer::new(collector)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Zstd);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -80,7 +103,7 @@ pub(super) async fn collector_that(
         async move { tonic::codegen::Service::call(&mut server, request).await }
     });
     let (address, stop) = listen(tls, service).await;
-    Peer { address, seen, _stop: stop }
+    Peer { address, seen, _stop: stop, _broken: broken }
 }
 
 /// What a raw peer saw: the request's head and body.
@@ -112,7 +135,7 @@ pub(super) async fn raw_that(
         }
     });
     let (address, stop) = listen(tls, service).await;
-    Peer { address, seen, _stop: stop }
+    Peer { address, seen, _stop: stop, _broken: Broken::default() }
 }
 
 async fn listen<S, B>(tls: Option<TlsServerConfig>, service: S) -> (SocketAddr, profbridge_net::Trigger)

@@ -31,6 +31,7 @@ pub mod sink;
 pub mod slow_sink;
 pub mod statistics;
 pub mod target;
+pub mod there_and_back;
 
 /// Whatever can go wrong: the harness has nobody to tell but its user.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

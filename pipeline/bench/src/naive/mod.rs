@@ -20,6 +20,7 @@ mod identity;
 mod images;
 mod kind;
 mod modules;
+pub mod otlp;
 mod process;
 mod tables;
 mod timeline;

@@ -39,17 +39,15 @@ const OBJECTS: [(&[&str], &str, &str); 11] = [
     (&["traceEvents"], "a trace in Chrome's format", SAMPLE),
     (&["$schema", "shared", "profiles"], "a profile of speedscope", SAMPLE),
     (&["meta", "threads"], "a profile of the Firefox Profiler", SAMPLE),
-    (&["profile", "transaction"], V1, CONTINUOUS),
-    (&["profile", "transactions"], V1, CONTINUOUS),
+    (&["profile", "transaction"], V1, ENVELOPE),
+    (&["profile", "transactions"], V1, ENVELOPE),
 ];
 
 /// A profile of Sentry's first format.
 const V1: &str = "a V1 profile of Sentry, which belongs to a transaction";
 
-/// How to get one of the second.
-pub(super) const CONTINUOUS: &str = "\
-    only V2 is read (`profile_chunk`), which SDKs write when they profile continuously: set \
-    `profile_session_sample_rate`";
+/// What has the transaction.
+const ENVELOPE: &str = "convert the envelope that it came in";
 
 /// What content is, and what to do instead of converting it; `None` where it is nothing that is known here.
 pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {

@@ -92,6 +92,29 @@ fn views_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one profile in the envelope can be read");
 }
 
+/// Guarantees: a V1 profile is read beside its transaction; a profile in another format is no refusal, is counted, and
+/// is named where nothing else was there to read.
+#[test]
+fn other_formats_of_profiles() {
+    let android = b"{\"type\":\"profile_chunk\"}\n{\"version\":\"2.android-trace\"}\n";
+    let path = "/../wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope";
+    let mut v1 = std::fs::read([env!("CARGO_MANIFEST_DIR"), path].concat()).unwrap();
+    let (taken, findings, outcome) = read([&*v1, &b"\n"[..], android].concat());
+    // 89 samples, and the items that nothing was read of.
+    assert_eq!((taken, outcome, findings.refused.len()), (vec![89], Ok(()), 0));
+    assert_eq!((findings.passed_over, findings.left_out_samples), (1, 0));
+    let (taken, findings, outcome) = read([&b"{}\n"[..], android].concat());
+    assert_eq!((taken.len(), findings.passed_over), (0, 1));
+    assert!(outcome.unwrap_err().why.contains("1 profile_chunk, and no profile that is read: it is in another format"));
+    // Without its transaction.
+    let at = v1.windows(18).position(|window| window == b"{\"type\":\"profile\"}").unwrap();
+    v1.drain(3..at);
+    v1[..3].copy_from_slice(b"{}\n");
+    let (taken, findings, _) = read(v1);
+    assert_eq!((taken.len(), findings.refused.len()), (0, 1));
+    assert!(findings.refused[0].why.contains("transaction is not in its envelope"));
+}
+
 /// Guarantees: what is not read is refused with the rule: nothing at all, text, what is larger than the limit once it
 /// is unpacked, what is packed twice, what is known by another name, an envelope without a profile.
 #[test]
@@ -105,7 +128,7 @@ fn refusals() {
         (gzip(&vec![0; 2 << 20]), "1048576"),
         (gzip(&gzip(&request(2))), "is compressed twice\nhint: "),
         (Bytes::from_static(b"PERFILE2\0\0\0\0"), "(perf.data), which is not supported\nhint: "),
-        (Bytes::from_static(b"{}\n{\"type\":\"event\"}\n{}\n"), "the envelope holds 1 event, and no V2 profile"),
+        (Bytes::from_static(b"{}\n{\"type\":\"event\"}\n{}\n"), "the envelope holds 1 event, and no profile"),
     ] {
         let (taken, findings, outcome) = read(bytes);
         let refused = outcome.unwrap_err().to_string();

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
+use profbridge_bench::profcheck::assert_valid;
 use profbridge_engine::testing::{self, batch};
 use profbridge_model::{Builder, Envelope, Item, View};
 use profbridge_net::compression::{Coding, decompress};
@@ -21,8 +22,16 @@ fn encoded(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Encoded<
     Encoder::new(options).encode(&telemetry.into())
 }
 
+/// Messages that keep the rules of OTLP.
 fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
-    encoded(options, telemetry).messages
+    let (compression, framed) = (options.compression, options.framed);
+    let messages = encoded(options, telemetry).messages;
+    for Message { body, .. } in &messages {
+        let body = if framed { delimited::frames(body.clone()).next().unwrap().unwrap() } else { body.clone() };
+        let coding = Coding::parse(compression.content_encoding()).unwrap();
+        assert_valid(&decompress(coding, body, 1 << 30).unwrap());
+    }
+    messages
 }
 
 fn request(message: &Message<Batch>) -> ExportProfilesServiceRequest {
@@ -36,9 +45,9 @@ fn received(profiles: &Profiles, options: &EncodeOptions) -> Profiles {
     decoded.profiles
 }
 
-/// The same with an id for each profile.
+/// The same with an id for each profile. What is random does not keep all rules of OTLP.
 fn with_ids(profiles: &Profiles) -> Profiles {
-    decode(messages(DEFAULTS, profiles.clone()).remove(0).body, &Limits::default()).unwrap().profiles
+    decode(encoded(DEFAULTS, profiles.clone()).messages.remove(0).body, &Limits::default()).unwrap().profiles
 }
 
 /// What is said in messages, however it is cut: each observation with all that is known of it, and how often.
@@ -170,7 +179,14 @@ fn payloads() {
         builder.scope("test", "1");
         let original_payload = builder.bytes(b"recording");
         let original_payload_format = builder.string(format);
-        builder.profile(Profile { original_payload, original_payload_format, ..Profile::default() });
+        let (time_unix_nano, duration_nano) = (1, 2);
+        builder.profile(Profile {
+            original_payload,
+            original_payload_format,
+            time_unix_nano,
+            duration_nano,
+            ..Profile::default()
+        });
         let stack = builder.frame("parse", "main.rs", 7);
         let stack = builder.stack(&[stack]);
         builder.sample(stack, None, None, &[1, 2], &[]);

@@ -18,6 +18,9 @@ pub fn batch(observations: &[u64]) -> Profiles {
     for count in observations {
         builder.on_cpu(20);
         let times: Vec<u64> = (1..=*count).collect();
+        if let Some(profile) = builder.open_profile() {
+            (profile.time_unix_nano, profile.duration_nano) = (1, *count);
+        }
         builder.sample(stack, None, None, &times, &[]);
     }
     builder.finish().unwrap()

@@ -146,3 +146,22 @@ fn ids_are_pinned() {
     assert_eq!(identity.profiler_id(0).to_string(), "88dc659ad2904accbd2d5975b2b756fd");
     assert_eq!(identity.profiler_id(1).to_string(), "ab2f127d4f55440080bd7c8c8eae76de");
 }
+
+/// Guarantees: a profiler that names itself comes before every tuple, keeps its id in every session, is one whatever
+/// else is said, and is told from others; what is no id names nobody.
+#[test]
+fn a_profiler_that_names_itself() {
+    let (id, other) = ("00112233445546778899aabbccddeeff", "00112233-4455-4677-8899-AABBCCDDEE00");
+    let host = [("host.id", "h".into()), ("process.pid", 7.into())];
+    let named = |id: &'static str| {
+        let attributes = [&host[..], &[("sentry.profiler_id", id.into())]].concat();
+        of(&attributes, Some("peer"), &ALL)
+    };
+    let first = named(id);
+    assert_eq!(first, of(&[("sentry.profiler_id", id.into())], None, &[]));
+    assert_eq!(first.strength, IdentityStrength::Strong);
+    assert_eq!([0, 7].map(|session| first.profiler_id(session).to_string()), [id, id]);
+    assert_eq!(named(other).profiler_id(0).to_string(), "00112233445546778899aabbccddee00");
+    assert_ne!(named(other).hash, first.hash);
+    assert_eq!(named("not an id"), of(&host, Some("peer"), &ALL));
+}

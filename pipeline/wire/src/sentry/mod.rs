@@ -6,7 +6,10 @@
 //!
 //! * [`envelope`]: the frame around everything, read and written without loss.
 //! * [`chunk`]: profiles become `profile_chunk` items.
-//! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
+//! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of
+//!   profiles; [`profile_items`] finds them in an envelope.
+//! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`]
+//!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
 //! * [`told`]: what a batch says of its process, its environment included.
@@ -22,9 +25,14 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
+pub mod profile_items;
 pub mod rate_limit;
 pub mod response;
+mod sampled;
+pub mod splice;
 pub mod told;
+pub mod v1_reader;
+pub mod v1_upgrade;
 
 pub use auth::Auth;
 pub use category::Category;

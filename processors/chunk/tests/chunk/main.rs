@@ -12,3 +12,4 @@ mod owned;
 mod processes;
 mod support;
 mod times;
+mod whole;

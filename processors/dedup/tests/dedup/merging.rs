@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use profbridge_engine::component::{Outbox, Processor, flush_all};
+use profbridge_model::whole_chunk::{CHUNK_SAMPLES, PROFILER_ID};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_processor_dedup::{CLOSED_EARLY, PAYLOAD_REMOVED};
 use proptest::prelude::*;
@@ -122,6 +123,18 @@ fn relayed_requests_are_not_merged() {
     assert_eq!(observations(&out), [1]);
     assert!(batches(&out)[0].relayed);
     assert_eq!(dedup.due(), None);
+}
+
+/// Guarantees: a request with a chunk of Sentry's in it goes on as it came.
+#[test]
+fn chunks_are_not_merged() {
+    let mut builder = Builder::new();
+    builder.resource(&[(PROFILER_ID, "00112233445546778899aabbccddeeff".into())]);
+    let attributes = builder.attributes(&[(CHUNK_SAMPLES, 1.into())]);
+    builder.profile(Profile { attributes, ..Profile::default() });
+    builder.sample(None, None, None, &[T], &[]);
+    let out = process(&mut dedup("window: 10s"), builder.finish().unwrap(), at(0));
+    assert_eq!(observations(&out), [1]);
 }
 
 /// Guarantees: a window closes when its length has passed since its first request, and each sender has its own.

@@ -9,6 +9,7 @@
 //! * `plan`, `ledger`: which samples a chunk has, so that Sentry attributes the time that was sampled.
 //! * `listing`: which of them are written as two, so that Sentry lists their functions.
 //! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: what a frame says.
+//! * `whole`: what is a chunk already stays it.
 //! * `write`, `json`: the text. `check`: the last look.
 //!
 //! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
@@ -39,6 +40,7 @@ mod spread;
 mod stamped;
 mod threads;
 mod timeline;
+mod whole;
 mod write;
 
 #[cfg(test)]
@@ -58,6 +60,7 @@ use plan::Plan;
 use runtime::{RUNTIMES, dominant};
 use segments::Segment;
 use timeline::{Timeline, number};
+use whole::Whole;
 
 /// Nanoseconds of a second.
 const NANOS: u64 = 1_000_000_000;
@@ -104,12 +107,14 @@ impl Converter {
     /// Writes a batch as chunks.
     ///
     /// The batch must have been cut for one process and window ([`Profiles::window`]); one that was not is counted as
-    /// lost. Never fails: what could not be written is in the report, with the sink's error.
+    /// lost. One that is a chunk of somebody's SDK already becomes that chunk again. Never fails: what could not be
+    /// written is in the report, with the sink's error.
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
-        match &batch.window {
-            Some(window) => self.convert_window(batch, window, sink, &mut report),
-            None => report.losses.add_observations(Reason::ChunkRule, batch.observations()),
+        match (Whole::of(batch), &batch.window) {
+            (Some(whole), _) => self.write_whole(whole, sink, &mut report),
+            (None, Some(window)) => self.convert_window(batch, window, sink, &mut report),
+            (None, None) => report.losses.add_observations(Reason::ChunkRule, batch.observations()),
         }
         let clipped = self.clipped_nanos.saturating_add(report.notes.clipped_nanos);
         (report.clipped_seconds, self.clipped_nanos) = (clipped / NANOS, clipped % NANOS);
@@ -124,6 +129,50 @@ impl Converter {
     /// The memory that is kept, in bytes, but for small things.
     fn bytes(&self) -> usize {
         self.window.bytes() + self.plan.bytes() + self.frames.bytes() + self.listing.bytes() + self.buffer.capacity()
+    }
+
+    /// Writes a chunk that is one already.
+    fn write_whole(&self, mut whole: Whole<'_>, sink: &mut dyn ChunkSink, report: &mut Report) {
+        let samples = whole.samples();
+        let release = whole.release();
+        let head = ChunkHead {
+            platform: whole.platform(),
+            profiler_id: whole.window().profiler_id,
+            release: release.as_deref(),
+            environment: whole.environment().unwrap_or(&self.settings.environment),
+            estimated_bytes: whole.estimated_bytes(),
+        };
+        let outcome = sink
+            .begin(&head)
+            .and_then(|()| write::write_whole(&mut whole, sink).inspect_err(|_| sink.abandon()))
+            .and_then(|(chunk_id, json_bytes)| {
+                let summary = ChunkSummary {
+                    chunk_id,
+                    platform: whole.platform().to_owned(),
+                    observations: samples,
+                    samples,
+                    synthesized: 0,
+                    coalesced: 0,
+                    billed_nanos: whole.billed_nanos,
+                    first_unix_nano: whole.window().start_unix_nano,
+                    json_bytes,
+                };
+                sink.finish(&summary)?;
+                Ok(json_bytes)
+            });
+        match outcome {
+            Ok(json_bytes) => {
+                report.chunks += 1;
+                report.samples += samples;
+                report.billed_nanos += whole.billed_nanos;
+                report.json_bytes += json_bytes;
+                report.notes.merge(&whole.notes);
+            }
+            Err(error) => {
+                report.losses.add_observations(Reason::WriteFailed, samples);
+                report.error = Some(error);
+            }
+        }
     }
 
     fn convert_window(

@@ -18,6 +18,8 @@ pub struct Notes {
     /// thread, beyond the time that a thread has in its profile, or beyond
     /// [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
     pub clipped_nanos: u64,
+    /// Images and measurements of others' chunks that Sentry would refuse the chunk for.
+    pub left_out: u64,
 }
 
 impl Notes {
@@ -31,6 +33,7 @@ impl Notes {
         self.unnamed_frames += other.unnamed_frames;
         self.truncated_strings += other.truncated_strings;
         self.truncated_stacks += other.truncated_stacks;
+        self.left_out += other.left_out;
         self.clipped_nanos = self.clipped_nanos.saturating_add(other.clipped_nanos);
     }
 }
@@ -72,6 +75,7 @@ impl Report {
             ("truncated_strings", self.notes.truncated_strings),
             ("truncated_stacks", self.notes.truncated_stacks),
             (CLIPPED_SECONDS, self.clipped_seconds),
+            ("left_out_of_chunks", self.notes.left_out),
         ]
         .into_iter()
         .filter(|&(_, count)| count > 0)

@@ -16,3 +16,4 @@ mod runtimes;
 mod support;
 mod time;
 mod types;
+mod whole;

@@ -19,9 +19,11 @@ use super::report::Notes;
 use super::sink::ChunkSink;
 use super::threads::Lane;
 use super::timeline::{Timeline, number, tick};
+use super::whole::Whole;
 
-/// The name under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version gates.
-const SDK_NAME: &str = "profbridge.rust";
+/// The name and version under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version
+/// gates.
+pub(super) const SDK: (&str, &str) = ("profbridge.rust", env!("CARGO_PKG_VERSION"));
 
 /// What a chunk is written from.
 #[derive(Clone, Copy)]
@@ -37,7 +39,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// A piece handed to the sink is about this long, in bytes: it stays in a core's own cache.
-const PIECE: usize = 32 << 10;
+pub(super) const PIECE: usize = 32 << 10;
 
 /// About the most bytes that one sample takes without its thread's id.
 pub(super) const SAMPLE_BYTES: usize = 64;
@@ -54,6 +56,14 @@ impl Output<'_> {
         self.hash.update(json);
         self.bytes += json.len() as u64;
         self.sink.write(json)
+    }
+
+    /// Writes the chunk's id, which is a hash of its content where it has none, and closes the chunk.
+    fn close(mut self, id: Option<Uuid>) -> io::Result<(Uuid, u64)> {
+        let of_content = || Uuid::from_bytes(*ProfilerId::from_hash(self.hash.digest128()).as_bytes());
+        let id = id.unwrap_or_else(of_content);
+        self.write(format!(",\"chunk_id\":\"{}\"}}", id.simple()).as_bytes())?;
+        Ok((id, self.bytes))
     }
 }
 
@@ -85,23 +95,27 @@ pub(super) fn write(
         buffer.push(b'}');
     }
     out.write(buffer)?;
-    let id = *ProfilerId::from_hash(out.hash.digest128()).as_bytes();
-    let id = Uuid::from_bytes(id);
-    buffer.clear();
-    buffer.extend_from_slice(b",\"chunk_id\":\"");
-    buffer.extend_from_slice(id.simple().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
-    buffer.extend_from_slice(b"\"}");
-    out.write(buffer)?;
-    Ok((id, out.bytes))
+    out.close(None)
+}
+
+/// Writes a chunk that is one already to an open sink. Returns its id and its size in bytes.
+///
+/// # Errors
+///
+/// The sink's.
+pub(super) fn write_whole(whole: &mut Whole<'_>, sink: &mut dyn ChunkSink) -> io::Result<(Uuid, u64)> {
+    let mut out = Output { sink, hash: Xxh3::new(), bytes: 0 };
+    whole.write(|json| out.write(json))?;
+    out.close(whole.chunk_id())
 }
 
 fn head(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
     out.extend_from_slice(b"{\"version\":\"2\",\"platform\":\"");
     text(out, parts.platform.as_bytes(), notes);
     out.extend_from_slice(b"\",\"client_sdk\":{\"name\":\"");
-    out.extend_from_slice(SDK_NAME.as_bytes());
+    out.extend_from_slice(SDK.0.as_bytes());
     out.extend_from_slice(b"\",\"version\":\"");
-    out.extend_from_slice(env!("CARGO_PKG_VERSION").as_bytes());
+    out.extend_from_slice(SDK.1.as_bytes());
     out.extend_from_slice(b"\"},\"profiler_id\":\"");
     out.extend_from_slice(parts.profiler_id.to_string().as_bytes());
     if let Some(release) = &parts.about.release {

@@ -10,8 +10,8 @@
 //! | `environment`, `platform` | resource `deployment.environment.name`, `sentry.platform` |
 //! | `client_sdk` | the scope's name and version |
 //! | `measurements` | profile attribute `sentry.measurements`, its JSON |
-//! | an image with an address | a mapping; `sentry.debug_id`, `sentry.image_type`, `sentry.image_vmaddr` |
-//! | an image without one | profile attribute `sentry.images`, its JSON |
+//! | an image in which a frame lies | a mapping; `sentry.debug_id`, `sentry.image_{type,uuid,vmaddr}` |
+//! | another image | profile attribute `sentry.images`, its JSON |
 //! | `thread_id`, a thread's name and priority | `thread.id`, `thread.name`, `sentry.thread.priority` |
 //! | a frame | a location with a line and a function; `sentry.frame.*` for the rest, `profile.frame.type` |
 //! | `timestamp` | a timestamp, and as its value the time until the next sample of the thread |
@@ -24,116 +24,38 @@
 
 mod build;
 mod model;
-mod text;
 
-use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Envelope, Profiles};
+use profbridge_model::Profiles;
 
-use super::envelope::ItemHeader;
+pub use super::profile_items::read_items;
+pub use super::sampled::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ProfileError};
+use super::sampled::{Read, text_of, unreadable};
 
-/// The largest chunk that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
-/// `max_profile_size`).
-pub const MAX_BYTES: usize = 50 << 20;
-
-/// The most frames of a chunk. A frame without keys is three bytes of JSON and 200 in memory: without a limit 50 MiB
-/// would become 3 GiB.
-pub const MAX_FRAMES: usize = 1 << 18;
-
-/// The most stacks of a chunk.
-pub const MAX_STACKS: usize = 1 << 20;
-
-/// The most images, and the most threads with metadata, of a chunk.
-pub const MAX_ENTRIES: usize = 1 << 16;
-
-/// Why a chunk cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChunkError {
-    /// It is larger than [`MAX_BYTES`].
-    #[error("the chunk has {bytes} bytes, {MAX_BYTES} are allowed")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-    /// It is no JSON, or a key is missing or of another type.
-    #[error("the chunk cannot be read: {0}")]
-    Json(String),
-    /// It breaks a rule.
-    #[error(transparent)]
-    Rule(#[from] Invalid),
-}
+/// The version of the sample format that chunks have.
+const VERSION: &str = "2";
 
 /// Reads a chunk: the JSON of an item's payload.
 ///
 /// # Errors
 ///
 /// Names the first rule that it breaks, and where.
-pub fn read(payload: &[u8]) -> Result<Profiles, ChunkError> {
-    read_of(payload, None)
+pub fn read(payload: &[u8]) -> Result<Profiles, ProfileError> {
+    read_of(payload, None).map(|read| read.profiles)
 }
 
-/// An item of an envelope that is a profile chunk, not read yet.
-#[derive(Debug, Clone, Copy)]
-pub struct Candidate<'a> {
-    /// The item's position.
-    pub item: usize,
-    /// Its JSON.
-    pub payload: &'a [u8],
-    header: &'a [u8],
-}
-
-impl Candidate<'_> {
-    /// Reads it.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`], and its platform is not that of the item's header.
-    pub fn read(&self) -> Result<Profiles, ChunkError> {
-        let header = ItemHeader::read(self.header).map_err(|error| json(&error))?;
-        if header.content_type.as_deref().is_some_and(|kind| kind == "application/x-perfetto-trace") {
-            return Err(invalid("content_type", "a Perfetto trace is not supported, only JSON"));
-        }
-        read_of(self.payload, header.platform.as_deref())
-    }
-}
-
-/// The profile chunks among an envelope's items, in order. Items of other types are passed over, and so are payloads
-/// that are still packed; a V1 profile belongs to the transaction beside it and stays an item.
-pub fn candidates(envelope: &Envelope) -> impl Iterator<Item = Candidate<'_>> {
-    envelope.items.iter().enumerate().filter_map(|(item, part)| {
-        ItemHeader::read(&part.header).ok().filter(ItemHeader::is_profile_chunk)?;
-        Some(Candidate { item, payload: part.payload.plain()?, header: &part.header })
-    })
-}
-
-/// Reads every profile chunk among an envelope's items, in order, each with its item's position.
-pub fn read_items(envelope: &Envelope) -> impl Iterator<Item = (usize, Result<Profiles, ChunkError>)> + '_ {
-    candidates(envelope).map(|candidate| (candidate.item, candidate.read()))
-}
-
-fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Profiles, ChunkError> {
-    if payload.len() > MAX_BYTES {
-        return Err(ChunkError::TooLarge { bytes: payload.len() });
-    }
-    let chunk: model::Chunk<'_> = serde_json::from_slice(payload).map_err(|error| json(&error))?;
+/// Reads a chunk that came as an item with this platform in its header.
+///
+/// # Errors
+///
+/// As [`read`], or the platforms differ.
+pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Read, ProfileError> {
+    let payload = text_of(payload)?;
+    let chunk: model::Chunk<'_> =
+        serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
     if platform.is_some_and(|platform| platform != chunk.platform.as_str()) {
-        return Err(invalid("platform", "differs from the platform in the item's header"));
+        return Err(ProfileError::rule("platform", "differs from the platform in the item's header"));
     }
-    build::build(&chunk)
-}
-
-/// The parser's message, of bounded length: it quotes what it found.
-fn json(error: &serde_json::Error) -> ChunkError {
-    const LONGEST: usize = 200;
-    let text = error.to_string();
-    if text.chars().nth(LONGEST).is_none() {
-        return ChunkError::Json(text);
-    }
-    let start: String = text.chars().take(LONGEST).collect();
-    ChunkError::Json(format!("{start}... at line {} column {}", error.line(), error.column()))
-}
-
-fn invalid(place: impl Into<String>, rule: impl Into<String>) -> ChunkError {
-    ChunkError::Rule(Invalid { place: place.into(), rule: rule.into() })
+    build::build(chunk)
 }
 
 #[cfg(test)]

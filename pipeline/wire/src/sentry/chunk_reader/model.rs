@@ -1,11 +1,14 @@
-//! The keys of a chunk, as Relay reads them (getsentry/relay `relay-profiling/src/sample/{mod,v2}.rs`,
-//! `debug_image.rs`), aliases included.
+//! The keys of a chunk, as Relay reads them (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::text::{Address, Entries, List, Size, Stacks, Text};
-use super::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
+use crate::sentry::sampled::model::{Frame, Thread};
+use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
+use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ThreadIds};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Chunk<'a> {
@@ -41,75 +44,60 @@ pub(super) struct ClientSdk<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct DebugMeta<'a> {
-    /// Each image's JSON: what has no address is kept as it is.
+    /// Each image's JSON: what is no mapping is kept as it is.
     #[serde(borrow)]
     pub(super) images: List<&'a RawValue, MAX_ENTRIES>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Image<'a> {
-    #[serde(rename = "type", borrow, default)]
-    pub(super) kind: Option<Text<'a>>,
-    #[serde(alias = "name", borrow, default)]
-    pub(super) code_file: Option<Text<'a>>,
-    #[serde(alias = "id", borrow, default)]
-    pub(super) debug_id: Option<Text<'a>>,
-    #[serde(default)]
-    pub(super) image_addr: Option<Address>,
-    #[serde(default)]
-    pub(super) image_vmaddr: Option<Address>,
-    #[serde(default)]
-    pub(super) image_size: Option<Size>,
-}
-
-#[derive(Debug, Deserialize)]
 pub(super) struct Data<'a> {
     #[serde(borrow)]
-    pub(super) samples: Vec<Sample<'a>>,
-    pub(super) stacks: Stacks<MAX_STACKS>,
+    pub(super) samples: Samples<'a>,
+    pub(super) stacks: Stacks<MAX_STACKS, false>,
     #[serde(borrow)]
     pub(super) frames: List<Frame<'a>, MAX_FRAMES>,
     #[serde(borrow, default)]
     pub(super) thread_metadata: Entries<'a, Thread<'a>, MAX_ENTRIES>,
 }
 
-/// At least 40 bytes of JSON for 40 in memory: the size of the chunk is limit enough.
+/// A sample as it stands there.
 #[derive(Debug, Deserialize)]
-pub(super) struct Sample<'a> {
-    pub(super) timestamp: f64,
-    pub(super) stack_id: u32,
+struct Sample<'a> {
+    timestamp: f64,
+    stack_id: u32,
     #[serde(borrow)]
-    pub(super) thread_id: Text<'a>,
+    thread_id: Text<'a>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Thread<'a> {
-    #[serde(borrow, default)]
-    pub(super) name: Option<Text<'a>>,
-    #[serde(default)]
-    pub(super) priority: Option<u32>,
+/// A time in seconds, and the numbers of a stack and a thread.
+pub(super) type Taken = (f64, u32, u32);
+
+/// The samples. At least 40 bytes of JSON for 16 in memory: the size of the chunk is limit enough.
+#[derive(Debug, Default)]
+pub(super) struct Samples<'a> {
+    pub(super) all: Vec<Taken>,
+    pub(super) threads: ThreadIds<'a>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Frame<'a> {
-    #[serde(alias = "name", borrow, default)]
-    pub(super) function: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    pub(super) abs_path: Option<Text<'a>>,
-    #[serde(alias = "file", borrow, default)]
-    pub(super) filename: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    pub(super) module: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    pub(super) package: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    pub(super) platform: Option<Text<'a>>,
-    #[serde(default)]
-    pub(super) in_app: Option<bool>,
-    #[serde(default)]
-    pub(super) instruction_addr: Option<Address>,
-    #[serde(alias = "line", default)]
-    pub(super) lineno: Option<u32>,
-    #[serde(alias = "column", default)]
-    pub(super) colno: Option<u32>,
+impl<'de: 'a, 'a> Deserialize<'de> for Samples<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SamplesVisitor;
+        impl<'de> Visitor<'de> for SamplesVisitor {
+            type Value = Samples<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of samples")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut samples = Samples::default();
+                while let Some(Sample { timestamp, stack_id, thread_id }) = list.next_element()? {
+                    let thread = samples.threads.number(thread_id);
+                    samples.all.push((timestamp, stack_id, thread));
+                }
+                Ok(samples)
+            }
+        }
+        deserializer.deserialize_seq(SamplesVisitor)
+    }
 }

@@ -5,14 +5,13 @@ use profbridge_model::{Profiles, Value};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::{ChunkError, MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, read, read_items};
+use super::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, ProfileError, Read, read, read_items, read_of};
 use crate::sentry::chunk::{Collected, Converter, Settings};
 use crate::sentry::envelope;
 use profbridge_relay_rules::validate_json;
 
 const PYTHON: &[u8] = include_bytes!("../../../testdata/sentry/python-2.75-profile_chunk.envelope");
 const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-11.1-profile_chunk.envelope");
-const V1: &[u8] = include_bytes!("../../../testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 
 fn chunk() -> Json {
     json!({
@@ -50,7 +49,7 @@ fn chunk() -> Json {
     })
 }
 
-fn read_json(chunk: &Json) -> Result<Profiles, ChunkError> {
+fn read_json(chunk: &Json) -> Result<Profiles, ProfileError> {
     read(chunk.to_string().as_bytes())
 }
 
@@ -117,7 +116,9 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 /// is the time until the next sample of its thread.
 #[test]
 fn every_key_has_its_place() {
-    let profiles = read_json(&chunk()).unwrap();
+    let Read { profiles, left_out, unused } = read_of(chunk().to_string().as_bytes(), None).unwrap();
+    // A thread without samples.
+    assert_eq!((left_out, unused), (0, 1));
     let resource = &profiles.resources()[0];
     insta::assert_snapshot!(list(&attributes(&profiles, resource.resource.attributes.iter())), @r#"deployment.environment.name="staging" sentry.platform="python" sentry.profiler_id="11111111222243338444555555555555" service.name="shop@1.2" service.version="3""#);
     let scope = &resource.scopes[0].scope;
@@ -125,7 +126,7 @@ fn every_key_has_its_place() {
     assert_eq!((dictionary.string(scope.name), dictionary.string(scope.version)), ("sentry.python", "2.0"));
     let profile = profiles.profiles().next().unwrap();
     assert_eq!(profile.profile_id.map(u128::from_be_bytes), Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
-    assert_eq!((profile.time_unix_nano, profile.duration_nano), (1_000_100_000_000, 600_000_000));
+    assert_eq!((profile.time_unix_nano, profile.duration_nano), (1_000_100_000_000, 600_000_001));
     let found = attributes(&profiles, dictionary.attributes(profile.attributes));
     let cpu: Json =
         serde_json::from_str(&serde_json::from_str::<String>(&found["sentry.measurements"]).unwrap()).unwrap();
@@ -139,11 +140,11 @@ fn every_key_has_its_place() {
     insta::assert_snapshot!(lines(&profiles).join("\n"), @r#"
     sentry.thread.priority=4 thread.id=7 thread.name="main" [(1000100000000, 200000000), (1000500000000, 0)]
         leaf@/a/b.py:7:3 0x0 in nothing profile.frame.type="cpython" sentry.frame.filename="b.py" sentry.frame.in_app=true sentry.frame.module="b"
-        root@c.py:1:0 0x0 in nothing profile.frame.type="cpython"
+        root@c.py:1:0 0x0 in nothing profile.frame.type="cpython" sentry.frame.abs_path=""
     thread.id="0x7" [(1000200000000, 500000000), (1000700000000, 0)]
          0x1010 in /lib/libc.so profile.frame.type="native" sentry.frame.package="/lib/libc.so" sentry.frame.platform="native"
         decimal@:0:0 0x2000 in nothing profile.frame.type="cpython"
-        root@c.py:1:0 0x0 in nothing profile.frame.type="cpython"
+        root@c.py:1:0 0x0 in nothing profile.frame.type="cpython" sentry.frame.abs_path=""
     sentry.thread.priority=4 thread.id=7 thread.name="main" [(1000300000000, 200000000)]
     "#);
     let mapping = dictionary.tables().mappings.last().unwrap();
@@ -219,14 +220,17 @@ fn real_chunks() {
     }
 }
 
-/// Guarantees: a chunk that was read and is converted again is one that Relay accepts, of the same profiler, with every
-/// thread, and with the time of each function as Sentry attributed it.
+/// Guarantees: a chunk that was read, of which nobody knows any more that it was one, is converted into one that Relay
+/// accepts, of the same profiler, with every thread, and with the time of each function as Sentry attributed it.
 #[test]
 fn there_and_back() {
     for fixture in [PYTHON, NODE] {
         let envelope = envelope::read(Bytes::from_static(fixture)).unwrap().envelope;
         let before: Json = serde_json::from_slice(envelope.items[0].payload.plain().unwrap()).unwrap();
         let profiles = read_items(&envelope).next().unwrap().1.unwrap();
+        let mut resources = profiles.resources().to_vec();
+        resources[0].scopes[0].profiles[0].attributes = None;
+        let profiles = profiles.with_resources(resources).unwrap();
         let mut collected = Collected::default();
         let report = Converter::new(Settings::default()).convert(&profiles, &mut collected);
         assert!(report.balanced() && report.losses.is_none(), "{report:?}");
@@ -264,25 +268,29 @@ fn attributed(chunk: &Json) -> BTreeMap<String, f64> {
     owned
 }
 
-/// Guarantees: items that are no chunks are passed over, and one whose header names another platform is refused as
-/// Relay refuses it.
+/// Guarantees: items that are no profiles are passed over, profiles in other formats are passed over and counted, and
+/// one whose header names another platform is refused as Relay refuses it.
 #[test]
 fn items() {
-    let v1 = envelope::read(Bytes::from_static(V1)).unwrap().envelope;
-    assert_eq!(read_items(&v1).count(), 0);
-
     let mut mixed = envelope::read(Bytes::from_static(PYTHON)).unwrap().envelope;
     mixed.items.insert(0, envelope::item("event", None, &b"{}"[..]));
     mixed.items[1].header = Bytes::from_static(br#"{"type":"profile_chunk","platform":"node"}"#);
     mixed.items.push(envelope::item("profile_chunk", Some("application/x-perfetto-trace"), &b"\0"[..]));
-    let errors: Vec<_> = read_items(&mixed).map(|(_, read)| read.unwrap_err().to_string()).collect();
-    assert_eq!(
-        errors,
-        [
-            "platform: differs from the platform in the item's header",
-            "content_type: a Perfetto trace is not supported, only JSON",
-        ]
-    );
+    for other in [
+        &br#"{"version":"2.android-trace","platform":"android","profile":{"methods":[]}}"#[..],
+        br#"{"version":"2","platform":"android","sampled_profile":"c2FtcGxlZA=="}"#,
+        br#"{"version":"3","profile":{"threads":[]}}"#,
+    ] {
+        mixed.items.push(envelope::item("profile_chunk", None, other));
+    }
+    mixed.items.push(envelope::item("profile", None, &br#"{"platform":"android","sampled_profile":""}"#[..]));
+    mixed.items.push(envelope::item("profile_chunk", None, &b"{"[..]));
+    let mut items = read_items(&mixed);
+    let errors: Vec<_> = items.by_ref().map(|(at, read)| (at, read.unwrap_err().to_string())).collect();
+    assert_eq!(items.passed_over(), 5);
+    assert_eq!(errors[0], (1, "platform: differs from the platform in the item's header".to_owned()));
+    assert_eq!(errors.len(), 2);
+    assert!(errors[1].1.starts_with("the profile cannot be read: EOF"), "{errors:?}");
 }
 
 /// Guarantees: each broken rule is named with its place.
@@ -322,7 +330,7 @@ fn refusals() {
         ("/version", json!(2)),
     ] {
         let error = with(pointer, value);
-        assert!(error.starts_with("the chunk cannot be read: "), "{pointer}: {error}");
+        assert!(error.starts_with("the profile cannot be read: "), "{pointer}: {error}");
     }
     let mut long = chunk();
     long["profile"]["samples"] = json!("x".repeat(10_000));
@@ -343,7 +351,7 @@ fn attack_many_small_elements() {
     let threads = (0..=MAX_ENTRIES).map(|i| (i.to_string(), json!({}))).collect();
     bomb["profile"]["thread_metadata"] = Json::Object(threads);
     assert!(refused(&bomb).contains("more than 65536 elements"));
-    assert_eq!(read(&vec![b' '; MAX_BYTES + 1]).unwrap_err(), ChunkError::TooLarge { bytes: MAX_BYTES + 1 });
+    assert_eq!(read(&vec![b' '; MAX_BYTES + 1]).unwrap_err(), ProfileError::TooLarge { bytes: MAX_BYTES + 1 });
 }
 
 /// Attack: lists nested half a million deep where a number, or an unknown key, is read.

@@ -38,6 +38,9 @@ pub struct ItemHeader<'a> {
     /// How many things a container holds.
     #[serde(default)]
     pub item_count: Option<u64>,
+    /// Whether the item's transaction was sampled; a profile whose transaction was not is sent without it.
+    #[serde(default)]
+    pub sampled: Option<bool>,
 }
 
 impl<'a> Header<'a> {

@@ -1,18 +1,29 @@
-//! The scalars and lists of a chunk, read with their limits and without copying where that is possible.
+//! The scalars and lists of a profile, read with their limits and without copying where that is possible.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A string: a slice of the JSON, or a copy where it holds escapes. `Option<Cow<str>>` would always copy.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Text<'a>(Cow<'a, str>);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(in crate::sentry) struct Text<'a>(Cow<'a, str>);
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
 
 impl Text<'_> {
-    pub(super) fn as_str(&self) -> &str {
+    pub(in crate::sentry) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The text, or an empty one where there is none.
+    pub(in crate::sentry) fn of<'a>(text: &'a Option<Text<'_>>) -> &'a str {
+        text.as_ref().map_or("", Text::as_str)
     }
 }
 
@@ -40,7 +51,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
 /// An address: a string, hexadecimal after `0x`, otherwise decimal (getsentry/relay `relay-profiling/src/types.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Address(pub(super) u64);
+pub(in crate::sentry) struct Address(pub(in crate::sentry) u64);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -56,9 +67,9 @@ impl<'de> Deserialize<'de> for Address {
     }
 }
 
-/// A size: a number, or a string that holds one.
+/// A number: itself, or a string that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub(super) u64);
+pub(in crate::sentry) struct Size(pub(in crate::sentry) u64);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -84,7 +95,7 @@ impl<'de> Deserialize<'de> for Size {
 
 /// A list of at most `MAX` elements.
 #[derive(Debug)]
-pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
+pub(in crate::sentry) struct List<T, const MAX: usize>(pub(in crate::sentry) Vec<T>);
 
 impl<T, const MAX: usize> Default for List<T, MAX> {
     fn default() -> Self {
@@ -123,7 +134,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MA
 
 /// A map of at most `MAX` entries, in the order in which they stand there.
 #[derive(Debug)]
-pub(super) struct Entries<'a, T, const MAX: usize>(pub(super) Vec<(Text<'a>, T)>);
+pub(in crate::sentry) struct Entries<'a, T, const MAX: usize>(pub(in crate::sentry) Vec<(Text<'a>, T)>);
 
 impl<T, const MAX: usize> Default for Entries<'_, T, MAX> {
     fn default() -> Self {
@@ -156,28 +167,37 @@ impl<'de: 'a, 'a, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for En
     }
 }
 
-/// A list of lists of indices, flat: a `Vec` for each stack would cost more than the stacks.
+/// A list of lists of indices, flat: a `Vec` for each stack would cost more than the stacks. With `NULLS`, `null` in
+/// place of a list is an empty one, and in place of an index nothing.
 #[derive(Debug, Default)]
-pub(super) struct Stacks<const MAX: usize> {
+pub(in crate::sentry) struct Stacks<const MAX: usize, const NULLS: bool> {
     ends: Vec<usize>,
     frames: Vec<u32>,
 }
 
-impl<const MAX: usize> Stacks<MAX> {
+impl<const MAX: usize, const NULLS: bool> Stacks<MAX, NULLS> {
+    /// How many there are.
+    pub(in crate::sentry) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// The stacks, in order.
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> + '_ {
-        self.ends.iter().enumerate().map(|(i, &end)| {
-            let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
-            &self.frames[start..end]
-        })
+    pub(in crate::sentry) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> + '_ {
+        (0..self.ends.len()).map(|at| self.at(at))
+    }
+
+    /// One of them; empty where there is none at this place.
+    pub(in crate::sentry) fn at(&self, at: usize) -> &[u32] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.ends.get(at).map_or(&[], |&end| &self.frames[start..end])
     }
 }
 
-impl<'de, const MAX: usize> Deserialize<'de> for Stacks<MAX> {
+impl<'de, const MAX: usize, const NULLS: bool> Deserialize<'de> for Stacks<MAX, NULLS> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct StacksVisitor<const MAX: usize>;
-        impl<'de, const MAX: usize> Visitor<'de> for StacksVisitor<MAX> {
-            type Value = Stacks<MAX>;
+        struct StacksVisitor<const MAX: usize, const NULLS: bool>;
+        impl<'de, const MAX: usize, const NULLS: bool> Visitor<'de> for StacksVisitor<MAX, NULLS> {
+            type Value = Stacks<MAX, NULLS>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of lists of indices")
@@ -185,7 +205,7 @@ impl<'de, const MAX: usize> Deserialize<'de> for Stacks<MAX> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut stacks = Stacks { ends: Vec::new(), frames: Vec::new() };
-                while list.next_element_seed(Append(&mut stacks.frames))?.is_some() {
+                while list.next_element_seed(Append::<NULLS>(&mut stacks.frames))?.is_some() {
                     if stacks.ends.len() == MAX {
                         return Err(too_many(MAX));
                     }
@@ -199,26 +219,40 @@ impl<'de, const MAX: usize> Deserialize<'de> for Stacks<MAX> {
 }
 
 /// Reads one list of indices onto the end of another.
-struct Append<'a>(&'a mut Vec<u32>);
+struct Append<'a, const NULLS: bool>(&'a mut Vec<u32>);
 
-impl<'de> serde::de::DeserializeSeed<'de> for Append<'_> {
+impl<'de, const NULLS: bool> DeserializeSeed<'de> for Append<'_, NULLS> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
+        if NULLS { deserializer.deserialize_option(self) } else { deserializer.deserialize_seq(self) }
     }
 }
 
-impl<'de> Visitor<'de> for Append<'_> {
+impl<'de, const NULLS: bool> Visitor<'de> for Append<'_, NULLS> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of indices")
     }
 
+    fn visit_none<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(index) = list.next_element()? {
-            self.0.push(index);
+        if NULLS {
+            while let Some(index) = list.next_element::<Option<u32>>()? {
+                self.0.extend(index);
+            }
+        } else {
+            while let Some(index) = list.next_element()? {
+                self.0.push(index);
+            }
         }
         Ok(())
     }

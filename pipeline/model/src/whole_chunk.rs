@@ -1,0 +1,93 @@
+//! Profiles that are a chunk of Sentry's already.
+//!
+//! What reads a chunk (`profbridge_wire::sentry::chunk_reader`) says in the profile how many samples it had. So whoever
+//! gets the profile later, perhaps through other programs, knows whether it is still the whole chunk: then it can
+//! become the same chunk again, and must be neither cut, nor merged, nor closed a second time. A profile of which
+//! something was taken away, or that was split on its way, has another number, and is a profile like any other.
+
+use crate::dictionary::{Attribute, Dictionary, Value};
+use crate::process::{IdentityStrength, ProcessWindow, ProfilerId};
+use crate::profiles::{Profile, Profiles, ResourceProfiles};
+
+/// The attribute of a resource that names its profiler: a UUID in Sentry's form.
+pub const PROFILER_ID: &str = "sentry.profiler_id";
+
+/// The attribute of a profile that is a chunk: how many samples the chunk has.
+pub const CHUNK_SAMPLES: &str = "sentry.chunk_samples";
+
+/// The profiler that attributes name, where they do.
+pub fn profiler_id<'a>(
+    dictionary: &Dictionary,
+    attributes: impl IntoIterator<Item = &'a Attribute>,
+) -> Option<ProfilerId> {
+    let found = attributes.into_iter().find(|attribute| dictionary.string(attribute.key) == PROFILER_ID)?;
+    let Value::String(text) = found.value else { return None };
+    uuid::Uuid::try_parse(dictionary.string(text)).ok().map(ProfilerId::from_uuid)
+}
+
+/// The profiler of a profile that is a whole chunk, and the time from its first to its last sample; `None` where it is
+/// none. The resource must be that of the profile.
+pub fn window(profiles: &Profiles, resource: &ResourceProfiles, profile: &Profile) -> Option<ProcessWindow> {
+    let dictionary = profiles.dictionary();
+    let Value::Int(samples) = dictionary.find(profile.attributes, CHUNK_SAMPLES)? else { return None };
+    let profiler_id = profiler_id(dictionary, &resource.resource.attributes)?;
+    let (mut first, mut last, mut found) = (u64::MAX, 0, 0);
+    for sample in profiles.samples(profile) {
+        for time in sample.timestamps() {
+            (first, last, found) = (first.min(time), last.max(time), found + 1);
+        }
+    }
+    let is_whole = found > 0 && *samples == found && profiles.observations_of(profile) == found as u64;
+    is_whole.then_some(ProcessWindow {
+        profiler_id,
+        strength: IdentityStrength::Strong,
+        start_unix_nano: first,
+        end_unix_nano: last,
+    })
+}
+
+/// Whether one of the profiles is a whole chunk.
+pub fn any(profiles: &Profiles) -> bool {
+    profiles.resources().iter().any(|resource| {
+        let mut own = resource.scopes.iter().flat_map(|scope| &scope.profiles);
+        own.any(|profile| window(profiles, resource, profile).is_some())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+
+    const ID: &str = "00112233-4455-4677-8899-aabbccddeeff";
+
+    fn batch(id: &str, samples: i64, times: &[&[u64]]) -> Profiles {
+        let mut builder = Builder::new();
+        builder.resource(&[(PROFILER_ID, id.into())]);
+        builder.on_cpu(20);
+        let attributes = builder.attributes(&[(CHUNK_SAMPLES, samples.into())]);
+        builder.open_profile().unwrap().attributes = attributes;
+        times.iter().for_each(|times| builder.sample(None, None, None, times, &[]));
+        builder.finish().unwrap()
+    }
+
+    /// Guarantees: a chunk is whole where all of its samples are there, each with its time, and its profiler is named;
+    /// a part of it is none, nor is what has more.
+    #[test]
+    fn whole_and_parts() {
+        let found =
+            |profiles: &Profiles| window(profiles, &profiles.resources()[0], profiles.profiles().next().unwrap());
+        let whole = found(&batch(ID, 3, &[&[5, 9], &[2]])).unwrap();
+        assert_eq!((whole.start_unix_nano, whole.end_unix_nano), (2, 9));
+        assert_eq!(whole.profiler_id.to_string(), "00112233445546778899aabbccddeeff");
+        for other in [
+            batch(ID, 4, &[&[5, 9], &[2]]),
+            batch(ID, 2, &[&[5, 9], &[2]]),
+            batch(ID, -3, &[&[5, 9], &[2]]),
+            batch(ID, 0, &[]),
+            batch("not an id", 3, &[&[5, 9], &[2]]),
+        ] {
+            assert_eq!(found(&other), None);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The rules of measurements that both formats have (getsentry/relay `relay-profiling/src/measurements.rs`).
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::text::{Entries, Text};
+
+/// The units that Relay knows. Another one makes it refuse the profile.
+pub(in crate::sentry) const UNITS: [&str; 8] =
+    ["nanosecond", "ns", "hertz", "hz", "byte", "percent", "nanojoule", "nj"];
+
+/// The most measurements of a profile.
+pub(in crate::sentry) const MAX_MEASUREMENTS: usize = 256;
+
+#[derive(Deserialize)]
+struct Measurement<'a> {
+    #[serde(borrow)]
+    unit: Text<'a>,
+    #[serde(borrow)]
+    values: Vec<Measured<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Measured<'a> {
+    #[serde(default, rename = "timestamp")]
+    _timestamp: Option<f64>,
+    #[serde(borrow)]
+    value: &'a RawValue,
+}
+
+/// Whether the JSON of a chunk's measurements is such that Relay takes it.
+pub(in crate::sentry) fn are_valid(json: &str) -> bool {
+    serde_json::from_str::<Entries<'_, Measurement<'_>, MAX_MEASUREMENTS>>(json).is_ok_and(|all| {
+        all.0.iter().all(|(_, measurement)| {
+            UNITS.contains(&measurement.unit.as_str())
+                && measurement.values.iter().all(|measured| is_number(measured.value.get()))
+        })
+    })
+}
+
+/// Whether JSON is a finite number, or a string that holds one.
+pub(in crate::sentry) fn is_number(json: &str) -> bool {
+    let text = serde_json::from_str::<Text<'_>>(json).ok();
+    text.as_ref().map_or(json, Text::as_str).parse().is_ok_and(f64::is_finite)
+}

@@ -1,0 +1,56 @@
+//! The keys that both formats have, as Relay reads them (getsentry/relay `relay-profiling/src/sample/mod.rs`,
+//! `debug_image.rs`), aliases included.
+
+use serde::Deserialize;
+
+use super::text::{Address, Size, Text};
+
+#[derive(Debug, Deserialize)]
+pub(in crate::sentry) struct Image<'a> {
+    #[serde(rename = "type", borrow, default)]
+    pub(in crate::sentry) kind: Option<Text<'a>>,
+    #[serde(alias = "name", borrow, default)]
+    pub(in crate::sentry) code_file: Option<Text<'a>>,
+    #[serde(alias = "id", borrow, default)]
+    pub(in crate::sentry) debug_id: Option<Text<'a>>,
+    #[serde(alias = "build_id", borrow, default)]
+    pub(in crate::sentry) uuid: Option<Text<'a>>,
+    #[serde(default)]
+    pub(in crate::sentry) image_addr: Option<Address>,
+    #[serde(default)]
+    pub(in crate::sentry) image_vmaddr: Option<Address>,
+    #[serde(default)]
+    pub(in crate::sentry) image_size: Option<Size>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::sentry) struct Thread<'a> {
+    #[serde(borrow, default)]
+    pub(in crate::sentry) name: Option<Text<'a>>,
+    #[serde(default)]
+    pub(in crate::sentry) priority: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::sentry) struct Frame<'a> {
+    #[serde(alias = "name", borrow, default)]
+    pub(in crate::sentry) function: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(in crate::sentry) abs_path: Option<Text<'a>>,
+    #[serde(alias = "file", borrow, default)]
+    pub(in crate::sentry) filename: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(in crate::sentry) module: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(in crate::sentry) package: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(in crate::sentry) platform: Option<Text<'a>>,
+    #[serde(default)]
+    pub(in crate::sentry) in_app: Option<bool>,
+    #[serde(default)]
+    pub(in crate::sentry) instruction_addr: Option<Address>,
+    #[serde(alias = "line", default)]
+    pub(in crate::sentry) lineno: Option<u32>,
+    #[serde(alias = "column", default)]
+    pub(in crate::sentry) colno: Option<u32>,
+}

@@ -1,0 +1,207 @@
+//! The threads and samples of a profile.
+//!
+//! The values say what Sentry shows: a sample owns the time until the next one of its thread, the last owns nothing
+//! (getsentry/vroom). A sample with an empty stack is idle time and is kept as a sample without a stack.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profbridge_model::builder::Any;
+use profbridge_model::{AttributeSetId, Builder, LinkId, StackId};
+
+use super::model::Thread;
+use super::text::{Entries, Text};
+use super::{MAX_ENTRIES, ProfileError, Stacks};
+
+/// The ids of a profile's threads, each of which stands for its number from then on.
+#[derive(Debug, Default)]
+pub(in crate::sentry) struct ThreadIds<'a> {
+    ids: Vec<Text<'a>>,
+    index: HashMap<Text<'a>, u32, RandomState>,
+}
+
+impl<'a> ThreadIds<'a> {
+    /// The number of a thread. Samples mostly come thread by thread, or of few threads.
+    #[inline]
+    pub(in crate::sentry) fn number(&mut self, id: Text<'a>) -> u32 {
+        if let Some(known) = self.ids.iter().take(4).position(|known| *known == id) {
+            return known as u32;
+        }
+        if let Some(&known) = self.index.get(&id) {
+            return known;
+        }
+        let number = self.ids.len() as u32;
+        self.ids.push(id.clone());
+        self.index.insert(id, number);
+        number
+    }
+
+    /// Whether a sample is of this thread.
+    fn knows(&self, id: &Text<'_>) -> bool {
+        self.index.contains_key(id)
+    }
+
+    /// How many threads there are.
+    pub(in crate::sentry) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The attributes of each thread's samples.
+    fn attributes(
+        &self,
+        builder: &mut Builder,
+        metadata: &Entries<'_, Thread<'_>, MAX_ENTRIES>,
+    ) -> Vec<Option<AttributeSetId>> {
+        let metadata: HashMap<&str, &Thread<'_>, RandomState> =
+            metadata.0.iter().map(|(id, thread)| (id.as_str(), thread)).collect();
+        let attributes = self.ids.iter().map(Text::as_str).map(|id| {
+            let thread = metadata.get(id);
+            // The conventions' type is an integer, Sentry's a string: whichever gives the same string again.
+            let number = id.parse::<i64>().ok().filter(|number| number.to_string() == id);
+            let mut attributes = vec![("thread.id", number.map_or(Any::Str(id), Any::Int))];
+            if let Some(name) = thread.and_then(|thread| thread.name.as_ref()) {
+                attributes.push(("thread.name", Text::as_str(name).into()));
+            }
+            if let Some(priority) = thread.and_then(|thread| thread.priority) {
+                attributes.push(("sentry.thread.priority", i64::from(priority).into()));
+            }
+            builder.attributes(&attributes)
+        });
+        attributes.collect()
+    }
+}
+
+/// A sample of a profile.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::sentry) struct Observation {
+    /// When it was taken, in nanoseconds since the Unix epoch; before 2262.
+    pub(in crate::sentry) time: u64,
+    /// The position of its stack.
+    pub(in crate::sentry) stack: u32,
+    /// The number of its thread.
+    pub(in crate::sentry) thread: u32,
+}
+
+/// The samples of a profile, in order of time.
+pub(in crate::sentry) struct Samples {
+    all: Vec<Observation>,
+}
+
+/// By how much a time may be moved so that no two of a thread are equal, in nanoseconds. Their order says which of them
+/// owns time, and OTLP keeps no order of samples with different stacks. Half a microsecond is what a double holds of a
+/// time in seconds, and is rounded away again when it is written in microseconds.
+const MOST_MOVED: u64 = 499;
+
+impl Samples {
+    /// Puts samples in order. Those of one thread at one time are moved apart, as far as that may be.
+    ///
+    /// # Errors
+    ///
+    /// A sample refers to a stack that is not there.
+    pub(in crate::sentry) fn new(
+        mut all: Vec<Observation>,
+        stacks: usize,
+        threads: &ThreadIds<'_>,
+    ) -> Result<Self, ProfileError> {
+        if let Some(at) = all.iter().position(|sample| sample.stack as usize >= stacks) {
+            let rule = format!("index {} is out of range, there are {stacks} stacks", all[at].stack);
+            return Err(ProfileError::rule(format!("profile.samples[{at}].stack_id"), rule));
+        }
+        all.sort_by_key(|sample| sample.time);
+        let mut last: Vec<Option<u64>> = vec![None; threads.len()];
+        for sample in &mut all {
+            let last = &mut last[sample.thread as usize];
+            if let Some(before) = last.filter(|before| (sample.time..sample.time + MOST_MOVED).contains(before)) {
+                sample.time = before + 1;
+            }
+            *last = Some(sample.time);
+        }
+        Ok(Self { all })
+    }
+
+    /// How many there are.
+    pub(in crate::sentry) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The first and the last time, in nanoseconds since the Unix epoch; 0 where there are no samples.
+    pub(in crate::sentry) fn range(&self) -> (u64, u64) {
+        let times = || self.all.iter().map(|sample| sample.time);
+        (times().min().unwrap_or_default(), times().max().unwrap_or_default())
+    }
+
+    /// Writes one OTLP sample for each stack of each thread, with all its times. Those of one thread, by its number,
+    /// have a link. Returns how many stacks, frames and threads with metadata no sample has.
+    pub(in crate::sentry) fn write<const MAX: usize, const NULLS: bool>(
+        &self,
+        builder: &mut Builder,
+        stacks: &mut Stacks<'_, '_, MAX, NULLS>,
+        threads: &ThreadIds<'_>,
+        metadata: &Entries<'_, Thread<'_>, MAX_ENTRIES>,
+        link: Option<(u32, Option<LinkId>)>,
+    ) -> u64 {
+        let attributes = threads.attributes(builder, metadata);
+        // Backwards in time, so that the next sample of a thread is known.
+        let mut next: Vec<Option<u64>> = vec![None; threads.len()];
+        let mut values = vec![0; self.all.len()];
+        for (sample, value) in self.all.iter().zip(&mut values).rev() {
+            let after = next[sample.thread as usize].replace(sample.time).unwrap_or(sample.time);
+            *value = i64::try_from(after.saturating_sub(sample.time)).unwrap_or(i64::MAX);
+        }
+        let mut index: HashMap<(Option<StackId>, u32), u32, RandomState> = HashMap::default();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut row_of = Vec::with_capacity(self.all.len());
+        for sample in &self.all {
+            let stack = stacks.get(builder, sample.stack as usize);
+            let row = *index.entry((stack, sample.thread)).or_insert_with(|| {
+                rows.push(Row { stack, thread: sample.thread, end: 0 });
+                (rows.len() - 1) as u32
+            });
+            rows[row as usize].end += 1;
+            row_of.push(row);
+        }
+        // Each row's place among the times, which are filled row by row.
+        let mut start = 0;
+        for row in &mut rows {
+            (row.end, start) = (start, start + row.end);
+        }
+        let (mut times, mut owned) = (vec![0; self.all.len()], vec![0; self.all.len()]);
+        for ((sample, &value), &row) in self.all.iter().zip(&values).zip(&row_of) {
+            let at = &mut rows[row as usize].end;
+            (times[*at], owned[*at]) = (sample.time, value);
+            *at += 1;
+        }
+        let mut start = 0;
+        for row in &rows {
+            let link = link.and_then(|(thread, link)| link.filter(|_| thread == row.thread));
+            builder.sample(
+                row.stack,
+                attributes[row.thread as usize],
+                link,
+                &times[start..row.end],
+                &owned[start..row.end],
+            );
+            start = row.end;
+        }
+        let is_unused = |(id, _): &&(Text<'_>, Thread<'_>)| !threads.knows(id);
+        stacks.unused() + metadata.0.iter().filter(is_unused).count() as u64
+    }
+}
+
+/// All samples of one thread with one stack.
+struct Row {
+    stack: Option<StackId>,
+    thread: u32,
+    /// How many there are; then where they start, and then where they end, among all times.
+    end: usize,
+}
+
+impl<const MAX: usize, const NULLS: bool> Stacks<'_, '_, MAX, NULLS> {
+    /// Checks and orders the samples that have these stacks.
+    pub(in crate::sentry) fn samples(
+        &self,
+        all: Vec<Observation>,
+        threads: &ThreadIds<'_>,
+    ) -> Result<Samples, ProfileError> {
+        Samples::new(all, self.len(), threads)
+    }
+}

@@ -1,0 +1,223 @@
+//! A profile's keys to a batch.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profbridge_model::builder::Any;
+use profbridge_model::whole_chunk::CHUNK_SAMPLES;
+use profbridge_model::{Builder, IdentityStrength, LinkId, ProcessWindow, ProfilerId};
+use uuid::Uuid;
+
+use super::companion::{Companion, Contexts};
+use super::device::{self, Device};
+use super::model::{Profile, Sample, Transaction};
+use super::number::Whole;
+use super::{Read, measurements, rules};
+use crate::sentry::sampled::model::Frame;
+use crate::sentry::sampled::text::Text;
+use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Stacks, ThreadIds};
+
+pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Result<Read, ProfileError> {
+    let id = uuid("event_id", &profile.event_id)?;
+    let device = Device::read(&profile.device)?;
+    device::check(&profile, &device)?;
+    let listed = profile.transactions.take().into_iter().flat_map(|list| list.0).flatten().next();
+    let Some(transaction) = profile.transaction.take().or(listed) else {
+        return Err(ProfileError::rule("transaction", "is missing (profiling_no_transaction_associated)"));
+    };
+    let ids = Ids::read(&transaction)?;
+    let start = profile.timestamp.0;
+    let measured = profile.measurements.as_ref().map(|all| measurements::absolute(all, start)).transpose()?;
+
+    let frames = frames(&mut profile, device.architecture.as_str());
+    let data = &profile.profile;
+    let all = data.samples.len();
+    let mut samples: Vec<Sample> = data.samples.iter().flatten().copied().collect();
+    let frames_of = |stack: u64| {
+        let stack = usize::try_from(stack).ok().filter(|&stack| stack < data.stacks.len());
+        stack.map(|stack| data.stacks.at(stack).len())
+    };
+    rules::apply(&mut samples, &transaction, frames_of)?;
+    let left_out = (all - samples.len()) as u64;
+
+    let images = profile.debug_meta.as_ref().map(|meta| meta.images.0.iter().flatten().copied().collect());
+    let mut images = Images::read(images.unwrap_or_default())?;
+    let platform = profile.platform.as_str();
+    let mut stacks = Stacks::new(&frames, &data.stacks, platform, &mut images)
+        .map_err(|error| with_reason(error, "profiling_malformed_stacks"))?;
+    let names = ThreadNames::of(&samples);
+    let mut threads = ThreadIds::default();
+    let observations = names.observations(&samples, start, &mut threads)?;
+    let samples = stacks.samples(observations, &threads)?;
+    let (first, last) = samples.range();
+
+    let mut builder = Builder::new();
+    let told = &companion.transaction;
+    let or = |first: &'_ Option<Text<'_>>, second: &'_ Option<Text<'_>>| {
+        let first = Text::of(first);
+        if first.is_empty() { Text::of(second).to_owned() } else { first.to_owned() }
+    };
+    let release = or(&profile.release, &told.release);
+    let (environment, dist) = (or(&told.environment, &profile.environment), or(&told.dist, &profile.dist));
+    let name = or(&told.name, &Some(transaction.name.clone()));
+    let mut attributes = device::attributes(&profile, &device);
+    if !dist.is_empty() {
+        attributes.push(("sentry.dist", dist.as_str().into()));
+    }
+    let process = Process { profiler_id: id, platform, release: &release, environment: &environment };
+    process.write(&mut builder, &attributes);
+    let sdk = told.sdk.as_ref();
+    builder.scope(sdk.map_or("", |sdk| Text::of(&sdk.name)), sdk.map_or("", |sdk| Text::of(&sdk.version)));
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(profbridge_model::Profile {
+        sample_type,
+        time_unix_nano: first,
+        // The last sample lies before the end of the profile.
+        duration_nano: last - first + 1,
+        profile_id: (!id.is_nil()).then(|| id.into_bytes()),
+        ..profbridge_model::Profile::default()
+    });
+    let active = transaction.active_thread_id.and_then(|Whole(thread)| names.number(thread));
+    let link = active.map(|thread| (thread, link(&mut builder, &ids, &profile, companion)));
+    let empty = Default::default();
+    let unused =
+        samples.write(&mut builder, &mut stacks, &threads, data.thread_metadata.as_ref().unwrap_or(&empty), link);
+
+    let (transaction_id, trace_id) = (ids.transaction.simple().to_string(), ids.trace.simple().to_string());
+    let mut attributes: Vec<(&str, Any<'_>)> = vec![
+        ("sentry.transaction.id", transaction_id.as_str().into()),
+        ("sentry.transaction.name", name.as_str().into()),
+        ("sentry.trace_id", trace_id.as_str().into()),
+        (CHUNK_SAMPLES, Any::Int(samples.len() as i64)),
+    ];
+    let thread = transaction.active_thread_id.map(|Whole(thread)| thread.to_string());
+    if let Some(thread) = &thread {
+        attributes.push(("sentry.active_thread_id", thread.parse().map_or(Any::Str(thread), Any::Int)));
+    }
+    if let Some(measured) = &measured {
+        attributes.push(("sentry.measurements", measured.as_str().into()));
+    }
+    let others = images.others();
+    if !others.is_empty() {
+        attributes.push(("sentry.images", Any::Array(&others)));
+    }
+    let attributes = builder.attributes(&attributes);
+    if let Some(profile) = builder.open_profile() {
+        profile.attributes = attributes;
+    }
+    let mut profiles = builder.finish()?;
+    profiles.window = Some(ProcessWindow {
+        profiler_id: ProfilerId::from_uuid(id),
+        strength: IdentityStrength::Strong,
+        start_unix_nano: first,
+        end_unix_nano: last,
+    });
+    Ok(Read { profiles, left_out, unused })
+}
+
+fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {
+    let wrong = |_| ProfileError::rule(place, "is not a UUID (profiling_invalid_json)");
+    Uuid::try_parse(text.as_str()).map_err(wrong)
+}
+
+/// The error with the reason that Relay has for it.
+fn with_reason(error: ProfileError, reason: &str) -> ProfileError {
+    match error {
+        ProfileError::Rule(invalid) => ProfileError::rule(invalid.place, format!("{} ({reason})", invalid.rule)),
+        other => other,
+    }
+}
+
+/// The ids of the transaction.
+struct Ids {
+    transaction: Uuid,
+    trace: Uuid,
+}
+
+impl Ids {
+    fn read(transaction: &Transaction<'_>) -> Result<Self, ProfileError> {
+        let ids = Self {
+            transaction: uuid("transaction.id", &transaction.id)?,
+            trace: uuid("transaction.trace_id", &transaction.trace_id)?,
+        };
+        let empty = [
+            ("transaction.id", ids.transaction.is_nil()),
+            ("transaction.name", transaction.name.as_str().is_empty()),
+            ("transaction.trace_id", ids.trace.is_nil()),
+        ];
+        match empty.iter().find(|(_, empty)| *empty) {
+            Some((place, _)) => {
+                Err(ProfileError::rule(*place, "is nil or empty (profiling_invalid_transaction_metadata)"))
+            }
+            None => Ok(ids),
+        }
+    }
+}
+
+/// The link to the span that the transaction is; `None` where its id is not known.
+fn link(builder: &mut Builder, ids: &Ids, profile: &Profile<'_>, companion: &Companion<'_>) -> Option<LinkId> {
+    let own = Contexts::span_id(&profile.contexts);
+    let text = if own.is_empty() { Contexts::span_id(&companion.transaction.contexts) } else { own };
+    let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let span = u64::from_str_radix(text, 16).ok().filter(|&span| is_hex && span != 0)?;
+    builder.link(ids.trace.into_bytes(), span.to_be_bytes())
+}
+
+/// The frames. Apple's pointer authentication codes are taken out of their addresses, as Relay does.
+fn frames<'a>(profile: &mut Profile<'a>, architecture: &str) -> Vec<Frame<'a>> {
+    const ADDRESS: u64 = 0xf_ffff_ffff;
+    let is_signed = profile.platform.as_str() == "cocoa" && matches!(architecture, "arm64" | "arm64e");
+    let frames = std::mem::take(&mut profile.profile.frames).0.into_iter().map(Option::unwrap_or_default);
+    let unsigned = frames.map(|mut frame| {
+        if let Some(address) = frame.instruction_addr.as_mut().filter(|_| is_signed) {
+            address.0 &= ADDRESS;
+        }
+        frame
+    });
+    unsigned.collect()
+}
+
+/// The threads of samples, in order of first appearance, and their ids as text.
+struct ThreadNames {
+    index: HashMap<u64, u32, RandomState>,
+    texts: Vec<String>,
+}
+
+impl ThreadNames {
+    fn of(samples: &[Sample]) -> Self {
+        let (mut index, mut texts) = (HashMap::default(), Vec::new());
+        for &Sample { thread_id: Whole(thread), .. } in samples {
+            index.entry(thread).or_insert_with(|| {
+                texts.push(thread.to_string());
+                (texts.len() - 1) as u32
+            });
+        }
+        Self { index, texts }
+    }
+
+    fn number(&self, thread: u64) -> Option<u32> {
+        self.index.get(&thread).copied()
+    }
+
+    /// The samples with absolute times and with the threads' numbers, which are those of `threads`.
+    fn observations<'a>(
+        &'a self,
+        samples: &[Sample],
+        start: u64,
+        threads: &mut ThreadIds<'a>,
+    ) -> Result<Vec<Observation>, ProfileError> {
+        for text in &self.texts {
+            threads.number(Text::from(&**text));
+        }
+        let mut all = Vec::with_capacity(samples.len());
+        for sample in samples {
+            let time = start.checked_add(sample.elapsed_since_start_ns.0).filter(|&time| time < i64::MAX as u64);
+            let Some(time) = time else {
+                return Err(ProfileError::rule("profile.samples", "a time lies after 2262"));
+            };
+            // Both were found before: a stack that is there, and a thread of these samples.
+            let stack = u32::try_from(sample.stack_id.0).unwrap_or(u32::MAX);
+            all.push(Observation { time, stack, thread: self.number(sample.thread_id.0).unwrap_or_default() });
+        }
+        Ok(all)
+    }
+}

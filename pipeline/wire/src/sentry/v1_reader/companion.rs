@@ -1,0 +1,77 @@
+//! What stands beside a profile in its envelope.
+
+use profbridge_model::Envelope;
+use serde::Deserialize;
+
+use crate::sentry::envelope::ItemHeader;
+use crate::sentry::sampled::text::Text;
+
+/// What an envelope says of a profile in it.
+#[derive(Debug, Default)]
+pub struct Companion<'a> {
+    /// Whether the transaction is there. What it says is known only where it is JSON.
+    is_there: bool,
+    sampled: Option<bool>,
+    pub(super) transaction: Transaction<'a>,
+}
+
+/// What Relay takes from the transaction.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Transaction<'a> {
+    #[serde(borrow, default)]
+    pub(super) sdk: Option<Sdk<'a>>,
+    #[serde(borrow, default)]
+    pub(super) release: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) environment: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) dist: Option<Text<'a>>,
+    #[serde(rename = "transaction", borrow, default)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) contexts: Option<Contexts<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Sdk<'a> {
+    #[serde(borrow, default)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) version: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Contexts<'a> {
+    #[serde(borrow, default)]
+    pub(super) trace: Option<Trace<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Trace<'a> {
+    #[serde(borrow, default)]
+    pub(super) span_id: Option<Text<'a>>,
+}
+
+impl Contexts<'_> {
+    /// The id of the span that the transaction is; empty where it is not known.
+    pub(super) fn span_id(contexts: &Option<Self>) -> &str {
+        let trace = contexts.as_ref().and_then(|contexts| contexts.trace.as_ref());
+        trace.map_or("", |trace| Text::of(&trace.span_id))
+    }
+}
+
+impl<'a> Companion<'a> {
+    /// What an envelope says of a profile in it, whose own header says so much about `sampled`.
+    pub fn find(envelope: &'a Envelope, sampled: Option<bool>) -> Self {
+        let is_transaction = |header: &[u8]| ItemHeader::read(header).is_ok_and(|header| header.kind == "transaction");
+        let item = envelope.items.iter().find(|item| is_transaction(&item.header));
+        let payload = item.and_then(|item| item.payload.plain());
+        let transaction = payload.and_then(|payload| serde_json::from_slice(payload).ok()).unwrap_or_default();
+        Self { is_there: item.is_some(), sampled, transaction }
+    }
+
+    /// Whether all is there that a profile needs.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_there || self.sampled == Some(false)
+    }
+}

@@ -1,0 +1,81 @@
+//! A `profile` in sample format V1 becomes a batch of profiles, as [`chunk_reader`](super::chunk_reader) makes one of a
+//! chunk. The format is deprecated and still sent: by Python's SDK with `profiles_sample_rate`, by Node's up to 10.
+//!
+//! A V1 profile is one transaction's, in the envelope of which it comes. Beside what is said of chunks:
+//!
+//! | in the profile | in the batch |
+//! | --- | --- |
+//! | `event_id` (or `profile_id`) | `profile_id`, resource `sentry.profiler_id` and the batch's window |
+//! | `timestamp` and a sample's `elapsed_since_start_ns` | a timestamp |
+//! | `transaction`: `id`, `name` | profile attributes `sentry.transaction.id`, `sentry.transaction.name` |
+//! | `trace_id` and `active_thread_id` of it | profile attributes `sentry.trace_id`, `sentry.active_thread_id` |
+//! | `contexts.trace.span_id`, else that of the transaction | with the trace's id the link of the active thread's samples |
+//! | `device.architecture` | `host.arch`; `sentry.device.architecture` where the conventions call it otherwise |
+//! | `device.manufacturer`, `device.model` | `device.manufacturer`, `device.model.identifier` |
+//! | other scalars of `device` | `sentry.device.*` |
+//! | `os.name`, `os.version`, `os.build_number` | `os.name`, `os.version`, `os.build_id` |
+//! | `runtime.name`, `runtime.version` | `process.runtime.name`, `process.runtime.version` |
+//! | `dist` | `sentry.dist` |
+//! | `measurements` | profile attribute `sentry.measurements`, its JSON as a chunk has it: times instead of durations |
+//! | the transaction's `sdk`, `environment`, `dist`, and `release` where the profile has none | as a chunk's |
+//!
+//! The profiler's id is the profile's own id: a V1 profile is a session of a profiler that ends with it, an SDK makes
+//! the id at random, and so replicas agree on it, nothing is stored, and a user finds it in the SDK's log.
+//!
+//! # Rules
+//!
+//! As Relay applies them (getsentry/relay `relay-profiling/src/sample/v1.rs`, `transaction_metadata.rs`,
+//! `measurements.rs`, `relay-server/src/processing/profiles/process.rs`), in this order, each with the reason that
+//! Relay gives for it:
+//!
+//! 1. The transaction is in the envelope, unless the item's header says `sampled: false`.
+//! 2. Keys have their types, and what is required is there (`profiling_invalid_json`); a profile of cocoa has
+//!    `os.build_number` and all of `device` (`profiling_invalid_profile_metadata`).
+//! 3. `transaction`, or the first of `transactions`, is there (`profiling_no_transaction_associated`), and its ids and
+//!    its name are neither nil nor empty (`profiling_invalid_transaction_metadata`).
+//! 4. Samples outside of the transaction's `relative_start_ns` to `relative_end_ns` are left out, where the end is not
+//!    0; then those before the first and after the last sample of their thread that has frames; then threads with one.
+//! 5. Samples are left (`profiling_not_enough_samples`), their stacks exist (`profiling_malformed_samples`), the frames
+//!    of all stacks exist (`profiling_malformed_stacks`), and the last one was taken within 30 s
+//!    (`profiling_duration_is_too_long`).
+//!
+//! Read as well, though Relay would refuse it: a time without a zone (UTC) or as a number of seconds, whole numbers
+//! that are written as floating-point ones, and `null` in a list: a frame that says nothing, an empty stack, else
+//! nothing.
+
+mod build;
+mod companion;
+mod device;
+mod measurements;
+mod model;
+mod number;
+mod rules;
+mod timestamp;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::companion::Companion;
+pub use super::sampled::{ProfileError, Read};
+use super::sampled::{check_version, text_of, unreadable};
+
+/// The version of the sample format that is read here.
+const VERSION: &str = "1";
+
+/// Reads a profile: the JSON of an item's payload, and what stands beside the item.
+///
+/// # Errors
+///
+/// Names the first rule that it breaks, and where.
+pub fn read(payload: &[u8], companion: &Companion<'_>) -> Result<Read, ProfileError> {
+    let payload = text_of(payload)?;
+    let profile: model::Profile<'_> =
+        serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
+    check_version(profile.version.as_str(), VERSION)?;
+    if !companion.is_complete() {
+        let rule =
+            "the profile's transaction is not in its envelope, and its header does not say that it was not sampled";
+        return Err(ProfileError::rule("profile", rule));
+    }
+    build::build(profile, companion)
+}

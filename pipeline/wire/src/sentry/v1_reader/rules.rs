@@ -1,0 +1,70 @@
+//! Which samples of a profile count, and which rules they keep: see the rules of [`v1_reader`](super).
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::model::{Sample, Transaction};
+use super::number::Whole;
+use crate::sentry::sampled::ProfileError;
+
+/// The latest that the last sample may have been taken, in nanoseconds since the profile's start.
+const MAX_NANOS: u64 = 30_000_000_000;
+
+/// Leaves out what does not count, and checks what is left. `frames_of` is the number of frames of a stack, `None`
+/// where there is no such stack.
+///
+/// # Errors
+///
+/// No sample is left, a stack is not there, or the last sample was taken too late.
+pub(super) fn apply(
+    samples: &mut Vec<Sample>,
+    transaction: &Transaction<'_>,
+    frames_of: impl Fn(u64) -> Option<usize>,
+) -> Result<(), ProfileError> {
+    let nanos = |number: Option<Whole>| number.unwrap_or_default().0;
+    let (start, end) = (nanos(transaction.relative_start_ns), nanos(transaction.relative_end_ns));
+    if end > 0 {
+        samples.retain(|sample| (start..=end).contains(&sample.elapsed_since_start_ns.0));
+    }
+    leave_out_idle_ends(samples, &frames_of);
+    leave_out_lone(samples);
+    let Some(last) = samples.last() else {
+        let rule = "no thread has two samples, from its first to its last with frames (profiling_not_enough_samples)";
+        return Err(ProfileError::rule("profile.samples", rule));
+    };
+    if let Some(sample) = samples.iter().find(|sample| frames_of(sample.stack_id.0).is_none()) {
+        let rule = format!("there is no stack {} (profiling_malformed_samples)", sample.stack_id.0);
+        return Err(ProfileError::rule("profile.samples", rule));
+    }
+    // By their order in the list, as Relay looks at them, and not by time.
+    if last.elapsed_since_start_ns.0 > MAX_NANOS {
+        let rule = "the last sample was taken after more than 30 s (profiling_duration_is_too_long)";
+        return Err(ProfileError::rule("profile.samples", rule));
+    }
+    Ok(())
+}
+
+/// Leaves out each thread's samples before its first and after its last one with frames, by their order in the list. A
+/// stack that is not there has none.
+fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Option<usize>) {
+    let mut active: HashMap<u64, (usize, usize), RandomState> = HashMap::default();
+    for (at, sample) in samples.iter().enumerate() {
+        if frames_of(sample.stack_id.0).is_some_and(|frames| frames > 0) {
+            active.entry(sample.thread_id.0).or_insert((at, at)).1 = at;
+        }
+    }
+    let mut at = 0;
+    samples.retain(|sample| {
+        at += 1;
+        active.get(&sample.thread_id.0).is_some_and(|&(first, last)| (first..=last).contains(&(at - 1)))
+    });
+}
+
+/// Leaves out samples that are their thread's only one: no time passes between them and another.
+fn leave_out_lone(samples: &mut Vec<Sample>) {
+    let mut counts: HashMap<u64, u64, RandomState> = HashMap::default();
+    for sample in samples.iter() {
+        *counts.entry(sample.thread_id.0).or_default() += 1;
+    }
+    samples.retain(|sample| counts.get(&sample.thread_id.0).is_some_and(|&count| count > 1));
+}

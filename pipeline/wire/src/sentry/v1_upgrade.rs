@@ -1,0 +1,125 @@
+//! A V1 profile and its transaction become a chunk and a transaction that is linked to it.
+//!
+//! In V1 the transaction and its profile are found by each other's ids. With chunks the transaction names the profiler
+//! (`contexts.profile.profiler_id`) and the thread it ran on (`contexts.trace.data`, `thread.id`), and the time of the
+//! two does the rest (Sentry developer documentation, "Sample Format V2"). Both values are set in the transaction's
+//! text; everything else of it stays byte for byte, a `profile_id` of V1 among it.
+
+use bytes::Bytes;
+use profbridge_model::{Envelope, Item, Profiles, Value, whole_chunk};
+use serde_json::json;
+
+use super::chunk::{Collected, Converter, Report};
+use super::envelope::ItemHeader;
+use super::splice::{self, SpliceError};
+
+/// What a V1 profile becomes.
+#[derive(Debug)]
+pub struct Upgraded {
+    /// The chunks, usually one, each an item of the type `profile_chunk`. Each belongs into an envelope of its own:
+    /// Relay refuses two profiles in one (getsentry/relay `relay-server/src/utils/sizes.rs`).
+    pub chunks: Vec<Item>,
+    /// The position of the transaction in the envelope, and what it becomes. `None` where it is not there: the profile
+    /// of a transaction that was not sampled comes alone.
+    pub transaction: Option<(usize, Item)>,
+    /// What became of the profile's samples.
+    pub report: Report,
+}
+
+/// Why a profile cannot be upgraded: then it is better sent as it came.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpgradeError {
+    /// The batch was not read from a V1 profile.
+    #[error("the batch is no V1 profile of Sentry's")]
+    NoProfile,
+    /// No chunk was made of it.
+    #[error("no sample of the profile is left to send")]
+    NoChunk,
+    /// The transaction's payload is only in the body that was received.
+    #[error("items[{item}]: the transaction is only in the compressed body that was received")]
+    StillPacked {
+        /// The transaction's position.
+        item: usize,
+    },
+    /// The transaction cannot be edited.
+    #[error("items[{item}]: the transaction: {error}")]
+    Transaction {
+        /// The transaction's position.
+        item: usize,
+        /// Why.
+        error: SpliceError,
+    },
+}
+
+/// Upgrades a V1 profile of an envelope, which was read as this batch (a [`View`](profbridge_model::View)). The
+/// transaction may stand before or behind it.
+///
+/// # Errors
+///
+/// Nothing is changed then, and the envelope can be sent as it came.
+pub fn upgrade(envelope: &Envelope, profiles: &Profiles, converter: &mut Converter) -> Result<Upgraded, UpgradeError> {
+    let (profiler_id, thread) = link(profiles).ok_or(UpgradeError::NoProfile)?;
+    let transaction = find(envelope);
+    let transaction = match transaction {
+        Some((at, item)) => Some((at, linked(at, item, &profiler_id, thread.as_deref())?)),
+        None => None,
+    };
+    let mut collected = Collected::default();
+    let report = converter.convert(profiles, &mut collected);
+    if collected.chunks.is_empty() {
+        return Err(UpgradeError::NoChunk);
+    }
+    let item = |(payload, platform): (Vec<u8>, String)| {
+        let header = json!({
+            "type": "profile_chunk",
+            "platform": platform,
+            "content_type": "application/json",
+            "length": payload.len(),
+        });
+        Item { header: header.to_string().into(), payload: Bytes::from(payload).into() }
+    };
+    let chunks = collected.chunks.into_iter().map(|(payload, summary)| item((payload, summary.platform))).collect();
+    Ok(Upgraded { chunks, transaction, report })
+}
+
+/// The profiler's id, and the id of the thread that the transaction ran on.
+fn link(profiles: &Profiles) -> Option<(String, Option<String>)> {
+    let [resource] = profiles.resources() else { return None };
+    let profile = profiles.profiles().next()?;
+    let profiler_id = whole_chunk::window(profiles, resource, profile)?.profiler_id;
+    let dictionary = profiles.dictionary();
+    dictionary.find(profile.attributes, "sentry.transaction.id")?;
+    let thread = match dictionary.find(profile.attributes, "sentry.active_thread_id") {
+        Some(Value::Int(thread)) => Some(thread.to_string()),
+        Some(Value::String(thread)) => Some(dictionary.string(*thread).to_owned()),
+        _ => None,
+    };
+    Some((profiler_id.to_string(), thread))
+}
+
+/// The envelope's transaction, and where it stands.
+fn find(envelope: &Envelope) -> Option<(usize, &Item)> {
+    let is_transaction = |item: &Item| ItemHeader::read(&item.header).is_ok_and(|header| header.kind == "transaction");
+    envelope.items.iter().enumerate().find(|(_, item)| is_transaction(item))
+}
+
+/// The transaction with its links.
+fn linked(at: usize, item: &Item, profiler_id: &str, thread: Option<&str>) -> Result<Item, UpgradeError> {
+    let wrong = |error| UpgradeError::Transaction { item: at, error };
+    let payload = item.payload.plain().ok_or(UpgradeError::StillPacked { item: at })?;
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    let mut payload =
+        splice::set(payload, &["contexts", "profile", "profiler_id"], &text(profiler_id)).map_err(wrong)?;
+    if let Some(thread) = thread {
+        payload = splice::set(&payload, &["contexts", "trace", "data", "thread.id"], &text(thread)).map_err(wrong)?;
+    }
+    let has_length = ItemHeader::read(&item.header).is_ok_and(|header| header.length.is_some());
+    let header = match has_length {
+        true => splice::set(&item.header, &["length"], &payload.len().to_string()).map_err(wrong)?.into(),
+        false => item.header.clone(),
+    };
+    Ok(Item { header, payload: Bytes::from(payload).into() })
+}
+
+#[cfg(test)]
+mod tests;

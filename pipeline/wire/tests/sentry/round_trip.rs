@@ -1,0 +1,73 @@
+//! Chunk to OTLP and back.
+
+use bytes::Bytes;
+use profbridge_bench::profcheck::assert_valid;
+use profbridge_model::Profiles;
+use profbridge_relay_rules::{Strictness, validate};
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
+use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
+use profbridge_wire::sentry::profile_items::read_items;
+use profbridge_wire::sentry::{chunk_reader, envelope};
+use proptest::prelude::*;
+
+use crate::arbitrary::chunk;
+use crate::canonical::Chunk;
+
+const CAPTURES: [&[u8]; 3] = [
+    include_bytes!("../../testdata/sentry/python-2.75-profile_chunk.envelope"),
+    include_bytes!("../../testdata/sentry/node-10.75-profile_chunk.envelope"),
+    include_bytes!("../../testdata/sentry/node-11.1-profile_chunk.envelope"),
+];
+
+/// A batch as another program gets it.
+fn through_otlp(batch: &Profiles) -> Profiles {
+    let bytes = encode(batch, &EncodeOptions::default());
+    assert_valid(&bytes);
+    let decoded = decode(bytes.into(), &Limits::default()).unwrap();
+    assert!(decoded.refused.is_empty(), "{:?}", decoded.refused);
+    decoded.profiles
+}
+
+/// The only chunk that a batch becomes.
+fn converted(batch: &Profiles) -> Vec<u8> {
+    let mut collected = Collected::default();
+    let report = Converter::new(Settings::default()).convert(batch, &mut collected);
+    assert!(report.balanced() && report.losses.is_none(), "{report:?}");
+    assert_eq!((report.synthesized, report.coalesced, report.notes.left_out), (0, 0, 0));
+    assert_eq!(collected.chunks.len(), 1);
+    let (json, summary) = collected.chunks.remove(0);
+    assert_eq!(summary.json_bytes, json.len() as u64);
+    json
+}
+
+/// Guarantees: what real SDKs send is equal to what it was after it went through OTLP.
+#[test]
+fn captures() {
+    for capture in CAPTURES {
+        let envelope = envelope::read(Bytes::from_static(capture)).unwrap().envelope;
+        let before = envelope.items[0].payload.plain().unwrap();
+        let batch = read_items(&envelope).next().unwrap().1.unwrap();
+        let after = converted(&through_otlp(&batch));
+        assert!(Chunk::read(before).equals(&Chunk::read(&after)), "{}", String::from_utf8_lossy(&after));
+        assert!(!after.contains(&b'\n'));
+    }
+}
+
+proptest! {
+    /// Guarantees: any chunk that Relay takes comes back equal, however its samples, frames and images are written, as
+    /// often as it goes.
+    #[test]
+    fn any_chunk(chunk in chunk(), is_pretty: bool) {
+        let before = if is_pretty { serde_json::to_vec_pretty(&chunk) } else { serde_json::to_vec(&chunk) }.unwrap();
+        prop_assert!(validate(&before, Strictness::Relay).is_ok(), "{:?}", validate(&before, Strictness::Relay));
+        let after = converted(&through_otlp(&chunk_reader::read(&before).unwrap()));
+        prop_assert!(!after.contains(&b'\n'));
+        let valid = validate(&after, Strictness::Relay);
+        prop_assert!(valid.is_ok(), "{valid:?}: {}", String::from_utf8_lossy(&after));
+        let (a, b) = (Chunk::read(&before), Chunk::read(&after));
+        prop_assert!(a.equals(&b), "{a:#?}\n{b:#?}");
+        let again = converted(&through_otlp(&chunk_reader::read(&after).unwrap()));
+        let (a, b) = (Chunk::read(&after), Chunk::read(&again));
+        prop_assert!(a.equals(&b));
+    }
+}

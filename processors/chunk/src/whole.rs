@@ -1,0 +1,183 @@
+//! Profiles that are chunks already go on as they are.
+//!
+//! What an SDK of Sentry's made into a chunk was cut by it, and has its ids (`profbridge_model::whole_chunk` says how
+//! it is recognised). It is put out by itself, with its own time as its window: it is neither held, nor merged with
+//! others, nor cut. The rest of its request goes the usual way, after it.
+
+use std::collections::VecDeque;
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::arena::Transfer;
+use profbridge_model::compact::Compact;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::{ProcessWindow, Profiles, Reason, ResourceProfiles, ScopeProfiles, whole_chunk};
+
+use crate::budget::Budget;
+
+/// So many chunks of a request share its dictionary. Whoever turns a batch into something else may look at all of its
+/// dictionary, so more would make the work grow with the square of the chunks.
+const SHARED: usize = 32;
+
+/// Where a chunk stands in its request, and when it was.
+#[derive(Debug)]
+struct Found {
+    /// The positions of the resource, of the scope in it and of the profile in that.
+    place: (usize, usize, usize),
+    window: ProcessWindow,
+}
+
+/// The chunks of a request, which are put out one by one.
+#[derive(Default)]
+pub(crate) struct WholeChunks {
+    request: Option<Request>,
+    transfer: Transfer,
+    budget: Budget,
+}
+
+struct Request {
+    profiles: Profiles,
+    found: VecDeque<Found>,
+    is_shared: bool,
+    /// What is no chunk.
+    rest: Option<Profiles>,
+    /// The observations of the chunks that are not put out yet.
+    left: u64,
+    now: Now,
+}
+
+impl WholeChunks {
+    /// Takes the chunks out of a request. Returns the request where there are none.
+    pub(crate) fn take(&mut self, profiles: Profiles, now: Now) -> Option<Profiles> {
+        let found = find(&profiles);
+        if found.is_empty() {
+            return Some(profiles);
+        }
+        self.budget.earn(profiles.size_bytes());
+        let rest = rest_of(&profiles, &found);
+        let left = profiles.observations() - rest.as_ref().map_or(0, Profiles::observations);
+        let is_shared = found.len() <= SHARED;
+        self.request = Some(Request { profiles, found, is_shared, rest, left, now });
+        None
+    }
+
+    /// Whether there is something to put out, or a rest to take.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// The observations that are neither put out nor taken.
+    pub(crate) fn observations(&self) -> u64 {
+        let rest = |request: &Request| request.rest.as_ref().map_or(0, Profiles::observations);
+        self.request.as_ref().map_or(0, |request| request.left + rest(request))
+    }
+
+    /// What is kept besides the request itself, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let found = self.request.as_ref().map_or(0, |request| request.found.capacity() * size_of::<Found>());
+        (self.transfer.bytes() + found) as u64
+    }
+
+    /// Puts out the next chunk. Returns the rest of the request once there is none.
+    pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Option<Profiles> {
+        let request = self.request.as_mut()?;
+        while let Some(found) = request.found.pop_front() {
+            let (resource, scope, profile) = found.place;
+            let profile = &request.profiles.resources()[resource].scopes[scope].profiles[profile];
+            let observations = request.profiles.observations_of(profile);
+            request.left -= observations;
+            if self.budget.is_used_up() && !request.is_shared {
+                out.drop_observations(Reason::LimitExceeded, observations);
+                continue;
+            }
+            let is_all = request.rest.is_none() && request.left == 0 && request.profiles.profiles().count() == 1;
+            let batch = match (is_all, request.is_shared) {
+                (true, _) => Ok(request.profiles.clone()),
+                (false, true) => shared(&request.profiles, &found),
+                (false, false) => copied(&request.profiles, &found, &mut self.transfer)
+                    .inspect(|batch| self.budget.charge(batch.size_bytes(), observations)),
+            };
+            let now = request.now;
+            match batch {
+                Ok(mut batch) => {
+                    crate::note_skew(&batch, now, out);
+                    batch.window = Some(found.window);
+                    out.send(batch);
+                }
+                Err(_) => {
+                    out.drop_observations(Reason::LimitExceeded, observations);
+                    continue;
+                }
+            }
+            if !request.found.is_empty() || request.rest.is_some() {
+                return None;
+            }
+        }
+        if self.transfer.bytes() > 1 << 20 {
+            self.transfer = Transfer::default();
+        }
+        self.request.take()?.rest
+    }
+}
+
+fn find(profiles: &Profiles) -> VecDeque<Found> {
+    let mut all = VecDeque::new();
+    for (r, resource) in profiles.resources().iter().enumerate() {
+        for (s, scope) in resource.scopes.iter().enumerate() {
+            for (p, profile) in scope.profiles.iter().enumerate() {
+                if let Some(window) = whole_chunk::window(profiles, resource, profile) {
+                    all.push_back(Found { place: (r, s, p), window });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The request without its chunks; `None` where nothing is left.
+fn rest_of(profiles: &Profiles, found: &VecDeque<Found>) -> Option<Profiles> {
+    let mut places = found.iter().map(|found| found.place).peekable();
+    let mut resources = Vec::new();
+    for (r, resource) in profiles.resources().iter().enumerate() {
+        let mut scopes = Vec::new();
+        for (s, scope) in resource.scopes.iter().enumerate() {
+            let mut kept = Vec::new();
+            for (p, profile) in scope.profiles.iter().enumerate() {
+                if places.next_if_eq(&(r, s, p)).is_none() {
+                    kept.push(profile.clone());
+                }
+            }
+            if !kept.is_empty() {
+                scopes.push(ScopeProfiles { scope: scope.scope.clone(), profiles: kept, schema_url: scope.schema_url });
+            }
+        }
+        if !scopes.is_empty() {
+            let (own, schema_url) = (resource.resource.clone(), resource.schema_url);
+            resources.push(ResourceProfiles { resource: own, scopes, schema_url });
+        }
+    }
+    // These are resources of the batch itself, so it does not fail.
+    if resources.is_empty() { None } else { profiles.with_resources(resources).ok() }
+}
+
+/// A batch of one chunk that shares the request's dictionary.
+fn shared(profiles: &Profiles, found: &Found) -> Result<Profiles, Invalid> {
+    let (r, s, p) = found.place;
+    let ResourceProfiles { resource, scopes, schema_url } = &profiles.resources()[r];
+    let ScopeProfiles { scope, profiles: all, schema_url: scope_url } = &scopes[s];
+    let scope = ScopeProfiles { scope: scope.clone(), profiles: vec![all[p].clone()], schema_url: *scope_url };
+    let resource = ResourceProfiles { resource: resource.clone(), scopes: vec![scope], schema_url: *schema_url };
+    profiles.with_resources(vec![resource])
+}
+
+/// A batch of one chunk with a dictionary of its own.
+fn copied(profiles: &Profiles, found: &Found, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
+    let (r, s, p) = found.place;
+    let resource = &profiles.resources()[r];
+    let profile = &resource.scopes[s].profiles[p];
+    let mut compact = Compact::new(profiles, transfer);
+    compact.resource(resource);
+    compact.scope(&resource.scopes[s]);
+    compact.profile(profile);
+    profiles.samples(profile).for_each(|sample| compact.sample(&sample));
+    compact.finish()
+}
