@@ -6,8 +6,11 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::time::Duration;
 
+use bytes::Bytes;
+use profbridge_model::envelope::Received;
 use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, TimelessTypes};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::Dsn;
@@ -76,42 +79,60 @@ impl Encoder {
         to: &Dsn,
         compression: Compression,
     ) -> Encoded<Option<ContentEncoding>> {
-        let Some(received) = forward::as_received(envelope, to) else {
-            let Encoded { messages, report } = self.envelope(envelope, Some(to), compression);
-            let messages = messages.into_iter().map(|Message { body, quantities, samples, meta: _ }| Message {
-                body,
-                quantities,
-                samples,
-                meta: None,
-            });
-            return Encoded { messages: messages.collect(), report };
+        let (body, meta) = if let Some(received) = forward::as_received(envelope, to) {
+            (Ok(received.body.clone()), Some(ContentEncoding(received.content_encoding)))
+        } else if let Some((received, header)) = forward::renamed(envelope, to) {
+            (self.rename(received, envelope.header.len(), &header, compression), None)
+        } else {
+            (self.write(envelope, Some(to), compression).map(|(body, _)| body), None)
         };
-        let message = Message {
-            body: received.body.clone(),
-            quantities: envelope.quantities(),
-            samples: envelope.profiles().map(samples).sum(),
-            meta: Some(ContentEncoding(received.content_encoding)),
-        };
-        Encoded { messages: vec![message], report: Report::default() }
+        of_envelope(envelope, body.map(|body| (body, meta)))
+    }
+
+    fn rename(
+        &mut self,
+        received: &Received,
+        old: usize,
+        header: &[u8],
+        compression: Compression,
+    ) -> io::Result<Bytes> {
+        // Compressed anew it is about as large as it was.
+        let mut open = self.compressor.open(compression, received.body.len(), 1)?;
+        forward::write_renamed(received, old, header, &mut open)?;
+        self.compressor.close(open)
+    }
+
+    fn write(
+        &mut self,
+        envelope: &Envelope,
+        to: Option<&Dsn>,
+        compression: Compression,
+    ) -> io::Result<(Bytes, Forwarded)> {
+        let (plain, meta) = forward::written(envelope, to)?;
+        Ok((self.compressor.pack(compression, plain.into())?, meta))
     }
 
     /// An envelope as it came. Where it goes `to` another project than its header names, or by another key, the header
     /// names those instead.
     pub fn envelope(&mut self, envelope: &Envelope, to: Option<&Dsn>, compression: Compression) -> Encoded<Forwarded> {
-        let mut encoded = Encoded::default();
-        let quantities = envelope.quantities();
-        let packed = forward::written(envelope, to)
-            .and_then(|(plain, meta)| Ok((self.compressor.pack(compression, plain.into())?, meta)));
-        match packed {
-            Ok((body, meta)) => {
-                let samples = envelope.profiles().map(samples).sum();
-                encoded.messages.push(Message { body, quantities, samples, meta });
-            }
-            Err(error) => {
-                encoded.report.losses.add(Reason::Internal, quantities);
-                encoded.report.error = Some(error);
-            }
-        }
-        encoded
+        let body = self.write(envelope, to, compression);
+        of_envelope(envelope, body)
     }
+}
+
+/// The one message that an envelope becomes, or its loss.
+fn of_envelope<M>(envelope: &Envelope, body: io::Result<(Bytes, M)>) -> Encoded<M> {
+    let mut encoded = Encoded::default();
+    let quantities = envelope.quantities();
+    match body {
+        Ok((body, meta)) => {
+            let samples = envelope.profiles().map(samples).sum();
+            encoded.messages.push(Message { body, quantities, samples, meta });
+        }
+        Err(error) => {
+            encoded.report.losses.add(Reason::Internal, quantities);
+            encoded.report.error = Some(error);
+        }
+    }
+    encoded
 }

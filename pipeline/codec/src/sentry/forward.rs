@@ -1,12 +1,12 @@
 //! Envelopes of others.
 
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Write};
 
 use bytes::Bytes;
 use profbridge_model::Envelope;
 use profbridge_model::envelope::{Payload, Received};
-use profbridge_net::compression::{Coding, decompress};
+use profbridge_net::compression::{Coding, decompress, decompress_into};
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::envelope::{self, Ending, Header};
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,6 +25,43 @@ pub struct ContentEncoding(pub Option<&'static str>);
 /// The body that an envelope came as, where it can go to a DSN as it is.
 pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a Received> {
     envelope.received.as_ref().filter(|received| !received.changed && readdressed(&envelope.header, to).is_none())
+}
+
+/// The body that an envelope came as and the header that it needs for a DSN, where nothing else of it changes.
+pub(super) fn renamed<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<(&'a Received, Bytes)> {
+    let received = envelope.received.as_ref().filter(|received| !received.changed)?;
+    Some((received, readdressed(&envelope.header, to)?))
+}
+
+/// Writes a received body with another header in the place of its first `old` bytes. What it unpacks to, which may be
+/// a thousand times as much and is in nobody's budget here, never exists as a whole.
+///
+/// # Errors
+///
+/// The body cannot be unpacked again, or `out` fails.
+pub(super) fn write_renamed(received: &Received, old: usize, header: &[u8], out: &mut impl Write) -> io::Result<()> {
+    out.write_all(header)?;
+    let coding = Coding::parse(received.content_encoding).map_err(io::Error::other)?;
+    decompress_into(coding, &received.body, envelope::MAX_BYTES, &mut Behind { skipped: old, out })
+}
+
+/// Writes what comes behind so many bytes.
+struct Behind<'a, W> {
+    skipped: usize,
+    out: &'a mut W,
+}
+
+impl<W: Write> Write for Behind<'_, W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let skipped = self.skipped.min(data.len());
+        self.skipped -= skipped;
+        self.out.write_all(&data[skipped..])?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// An envelope's bytes without compression, addressed to a DSN, and what is known of them.

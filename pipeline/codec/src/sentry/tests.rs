@@ -160,3 +160,25 @@ fn what_cannot_be_unpacked_is_lost() {
         assert_eq!(encoded.report.losses.get(Reason::Internal), Quantities::items(2));
     }
 }
+
+/// Guarantees: an envelope whose header has to name another DSN keeps the rest of its body byte for byte, its end
+/// included, whatever it came compressed as, and however large it is.
+#[test]
+fn readdressed_as_received() {
+    let end = format!("{{\"type\":\"attachment\",\"length\":{}}}\n{}", 3 << 20, "y".repeat(3 << 20));
+    let theirs = format!("{{\"dsn\":\"http://ffffffffffffffffffffffffffffffff@h/1\", \"k\":1.50}}\n{end}");
+    let ours = format!("{{\"dsn\":\"{DSN}\", \"k\":1.50}}\n{end}");
+    let mut encoder = Encoder::new(Settings::default());
+    for (compression, content_encoding) in [(Compression::None, None), (Compression::ZSTD, Some("zstd"))] {
+        let mut envelope = packed(&theirs);
+        let body = compress(compression, theirs.as_bytes()).unwrap();
+        envelope.received = Some(Received { body, content_encoding, changed: false });
+        let encoded = encoder.forward(&envelope, &DSN.parse().unwrap(), Compression::GZIP);
+        assert_eq!((encoded.messages[0].meta, encoded.report.losses.is_none()), (None, true));
+        assert_eq!(decompress(Coding::Gzip, encoded.messages[0].body.clone(), 4 << 20).unwrap(), ours);
+    }
+    let mut broken = packed(&theirs);
+    broken.received = Some(Received { body: Bytes::from_static(b"no gzip"), ..broken.received.unwrap() });
+    let encoded = encoder.forward(&broken, &DSN.parse().unwrap(), Compression::GZIP);
+    assert_eq!((encoded.messages.len(), encoded.report.losses.get(Reason::Internal)), (0, Quantities::items(1)));
+}

@@ -1,6 +1,6 @@
 //! Decompression under a limit.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
@@ -16,6 +16,9 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// The output buffer grows at least by this, in bytes.
 const MIN_STEP: usize = 16 * 1024;
+
+/// How much of the output is there at once where it is written part by part, in bytes.
+const PART: usize = 64 * 1024;
 
 /// How many times the input's size is allocated at once for an output whose size is announced.
 /// Profiles compress by 3 to 10; what is larger grows as it is inflated.
@@ -57,6 +60,50 @@ pub type Grant<'a> = &'a mut dyn FnMut(usize) -> bool;
 /// The output is too large, or the input is not what `coding` says.
 pub fn decompress(coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
     Decompressor::default().decompress(coding, input, limit)
+}
+
+/// Decompresses into a writer, part by part: for who needs the output once and has no memory for all of it.
+///
+/// # Errors
+/// The output is larger than `limit`, the input is not what `coding` says (both a [`DecompressError`] inside), or
+/// `output` fails.
+pub fn decompress_into(coding: Coding, input: &[u8], limit: usize, output: &mut dyn Write) -> io::Result<()> {
+    let corrupt = |format| move |cause| io::Error::other(DecompressError::Corrupt { format, cause });
+    match coding {
+        Coding::Identity => pour(input, limit, output, corrupt("identity")),
+        Coding::Gzip => pour(MultiGzDecoder::new(input), limit, output, corrupt("gzip")),
+        Coding::Deflate => pour(ZlibDecoder::new(input), limit, output, corrupt("deflate (zlib)")),
+        Coding::Brotli => pour(BrotliReader::new(input), limit, output, corrupt("br (Brotli)")),
+        Coding::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+            decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))?;
+            pour(decoder, limit, output, corrupt("zstd"))
+        }
+    }
+}
+
+/// Reads to the end, a part at a time, and stops as soon as there is more than `limit`.
+fn pour(
+    mut decoder: impl Read,
+    limit: usize,
+    output: &mut dyn Write,
+    corrupt: impl Fn(io::Error) -> io::Error,
+) -> io::Result<()> {
+    let mut part = vec![0; PART];
+    let mut written = 0;
+    loop {
+        let more = match decoder.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(more) => more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(corrupt(error)),
+        };
+        written += more;
+        if written > limit {
+            return Err(io::Error::other(DecompressError::TooLarge { limit }));
+        }
+        output.write_all(&part[..more])?;
+    }
 }
 
 /// Decompresses one payload after the other and keeps the zstd context in between, which saves a

@@ -296,3 +296,24 @@ fn brotli() {
     assert_corrupt(undo(Coding::Brotli, &[BROTLI_ENVELOPE, b"\0"].concat(), 1000));
     assert_corrupt(undo(Coding::Brotli, &[0xff; 40], 1000));
 }
+
+/// Guarantees: what is written part by part is what is unpacked as a whole, for every coding, up to the limit and no
+/// further; what is damaged is an error.
+#[test]
+fn part_by_part() {
+    let data = data(300_000);
+    let into = |coding, input: &[u8], limit| {
+        let mut output = Vec::new();
+        decompress_into(coding, input, limit, &mut output).map(|()| output)
+    };
+    let packed = CODINGS.map(|(compression, coding)| (coding, compressed(compression, &data)));
+    for (coding, packed) in packed.into_iter().chain([(Coding::Deflate, zlib(&data))]) {
+        assert_eq!(into(coding, &packed, data.len()).unwrap(), data);
+        assert!(into(coding, &packed, data.len() - 1).unwrap_err().to_string().contains("larger than 299999 bytes"));
+        if coding != Coding::Identity {
+            into(coding, &packed[..packed.len() / 2], data.len()).unwrap_err();
+        }
+    }
+    assert_eq!(into(Coding::Brotli, BROTLI_MEBIBYTE, 1 << 20).unwrap(), vec![7; 1 << 20]);
+    into(Coding::Brotli, &BROTLI_ENVELOPE[..40], 1 << 20).unwrap_err();
+}
