@@ -22,9 +22,10 @@ mod layout;
 mod limits;
 mod reader;
 
-pub use decode::{Decoded, decode, memory};
+pub use decode::{Decoded, decode, decode_as, memory};
 pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
+pub use layout::Layout;
 pub use limits::Limits;
 pub use sniff::{Kind, sniff};
 pub use split::{Split, split};

@@ -6,6 +6,8 @@
 mod arbitrary;
 #[path = "otlp/oracle.rs"]
 mod oracle;
+#[path = "otlp/releases.rs"]
+mod releases;
 #[path = "otlp/scramble.rs"]
 mod scramble;
 
@@ -15,6 +17,8 @@ mod attacks;
 mod layouts;
 #[path = "otlp/mutations.rs"]
 mod mutations;
+#[path = "otlp/older.rs"]
+mod older;
 #[path = "otlp/refusals.rs"]
 mod refusals;
 #[path = "otlp/round_trip.rs"]

@@ -34,6 +34,14 @@ pub enum DecodeError {
         /// What to do about it.
         message: &'static str,
     },
+    /// It fits several layouts of the same message, or parts of it fit different ones.
+    #[error("the layout of the request cannot be told: {why}, which leaves those of opentelemetry-proto {candidates}")]
+    UnclearLayout {
+        /// The layouts, as versions of opentelemetry-proto.
+        candidates: String,
+        /// What cannot be told apart.
+        why: &'static str,
+    },
 }
 
 /// Prints where in the bytes something is, if that is known.

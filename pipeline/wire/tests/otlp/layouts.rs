@@ -1,4 +1,4 @@
-//! Requests in earlier layouts are refused by name and never misread.
+//! Requests in earlier layouts are recognised and never misread.
 //!
 //! The messages of each generation are written down here as far as they matter, field numbers as in
 //! opentelemetry-proto at that version.
@@ -34,9 +34,10 @@ fn request<P: Message, D: Message>(profiles: Vec<P>, dictionary: Option<D>) -> V
     .encode_to_vec()
 }
 
-/// The name of the layout that a request is refused for.
+/// The name of the layout that a request is found to have.
 fn generation(bytes: Vec<u8>) -> &'static str {
     match decode(Bytes::from(bytes), &Limits::default()) {
+        Ok(decoded) => decoded.layout.name(),
         Err(DecodeError::OlderLayout { generation, message }) => {
             assert!(message.contains("upgrade"), "{message}");
             generation

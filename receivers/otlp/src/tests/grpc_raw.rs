@@ -59,14 +59,14 @@ async fn undecodable_is_invalid_argument() {
     assert_eq!(rig.requests("failure", "grpc"), 3);
 }
 
-/// Guarantees: an older layout is refused by name and with what to do, never misread.
+/// Guarantees: a request whose layout cannot be told is refused, with the names of those that it could have.
 #[tokio::test]
-async fn an_older_layout_is_named() {
+async fn an_unclear_layout_is_named() {
     let rig = Rig::start(LOOPBACK).await;
-    let old = old_layout();
-    let status = export(&rig, None, whole(framed(0, old.len(), &old))).await;
+    let unclear = unclear_layout();
+    let status = export(&rig, None, whole(framed(0, unclear.len(), &unclear))).await;
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("opentelemetry-proto 1.8") && status.message().contains("upgrade"), "{status}");
+    assert!(status.message().contains("opentelemetry-proto 1.8, 1.9"), "{status}");
 }
 
 /// Guarantees: every way to break the frame of the message is INVALID_ARGUMENT, and none of them INTERNAL.

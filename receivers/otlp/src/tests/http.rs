@@ -71,14 +71,14 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!((rig.samples("accepted", "http"), rig.samples("failed", "http")), (2, 1));
 }
 
-/// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and an older
-/// layout is named.
+/// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and layouts
+/// that cannot be told apart are named.
 #[tokio::test]
 async fn undecodable_is_400() {
     let rig = Rig::start(LOOPBACK).await;
     for (encoding, body, says) in [
         (None, b"\x0a\x7f\x01".to_vec(), "request"),
-        (None, old_layout(), "opentelemetry-proto 1.8"),
+        (None, unclear_layout(), "opentelemetry-proto 1.8, 1.9"),
         (Some("gzip"), b"no gzip".to_vec(), "not valid gzip"),
         (Some("zstd"), zstandard(b"xyz")[..6].to_vec(), "not valid zstd"),
     ] {

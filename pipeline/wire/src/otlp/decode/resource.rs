@@ -5,6 +5,7 @@ use profbridge_model::profiles::Place;
 use profbridge_model::{Attribute, ByteRange, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, varint};
 
 use super::super::error::Result;
+use super::super::layout::Layout;
 use super::super::reader::Reader;
 use super::Decoder;
 use super::census::count;
@@ -144,7 +145,11 @@ impl<'a> Decoder<'a> {
     /// Reads a profile and notes what is wrong with it, if anything.
     fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
         let mut fault = None;
-        let profile = self.profile(reader, &mut fault)?;
+        let profile = match self.layout {
+            Layout::V1_9 => self.profile_1_9(reader, &mut fault)?,
+            Layout::V1_8 => self.profile_1_8(reader, &mut fault)?,
+            _ => self.profile(reader, &mut fault)?,
+        };
         if let Some(invalid) = fault {
             let place = format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}].{}", invalid.place);
             self.faults.push((Place::Profile(r, s, p), Invalid { place, ..invalid }));
