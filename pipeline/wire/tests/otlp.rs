@@ -10,6 +10,8 @@ mod oracle;
 mod releases;
 #[path = "otlp/scramble.rs"]
 mod scramble;
+#[path = "otlp/transcode.rs"]
+mod transcode;
 
 #[path = "otlp/attacks.rs"]
 mod attacks;
@@ -19,6 +21,8 @@ mod layouts;
 mod mutations;
 #[path = "otlp/older.rs"]
 mod older;
+#[path = "otlp/older_rules.rs"]
+mod older_rules;
 #[path = "otlp/refusals.rs"]
 mod refusals;
 #[path = "otlp/round_trip.rs"]

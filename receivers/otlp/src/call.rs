@@ -61,7 +61,7 @@ impl Caller {
     /// Unpacks, decodes and hands over a request.
     pub(crate) async fn call(&self, received: Received, coding: Coding, peer: Peer) -> Result<Taken, Fault> {
         let (decoded, permit) = self.decode(received, coding, peer).await?;
-        let Decoded { profiles, refused, replaced_strings, layout: _ } = decoded;
+        let Decoded { profiles, refused, replaced_strings, layout: _, left_out: _ } = decoded;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         let mut taken = Taken {
             samples,

@@ -60,6 +60,9 @@ pub struct Decoded {
     pub replaced_strings: u64,
     /// The layout it was written in.
     pub layout: Layout,
+    /// What an older layout says and the current one has no place for, by the name of the field: how often it was left
+    /// out.
+    pub left_out: Vec<(&'static str, u64)>,
 }
 
 impl Decoded {
@@ -157,9 +160,9 @@ fn in_limit(request: &Bytes, limits: &Limits) -> std::result::Result<(), DecodeE
 /// Decodes a request in one layout, and says whether something in it is odd enough to ask for another.
 fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Result<(Decoded, bool), DecodeError> {
     let mut decoder = Decoder::new(request, limits, layout);
-    let resources = match layout {
-        Layout::V1_10 | Layout::V1_9 | Layout::V1_8 => decoder.run(),
-        older => return Err(older::not_read(older)),
+    let resources = match older::release(layout) {
+        Some(release) => decoder.run_release(release),
+        None => decoder.run(),
     };
     decoder.finish(resources?, request)
 }
@@ -258,6 +261,15 @@ impl<'a> Decoder<'a> {
         for &span in &resources {
             census.resource_profiles(Reader::at(request, span))?;
         }
+        self.all_resources(&resources, &census)
+    }
+
+    /// Reads the resources, once everything that they refer to is read, and what they hold is counted.
+    fn all_resources(
+        &mut self,
+        resources: &[ByteRange],
+        census: &Census,
+    ) -> Result<Vec<profbridge_model::ResourceProfiles>> {
         self.budget.charge::<profbridge_model::ResourceProfiles>(resources.len())?;
         census.charge(&mut self.budget)?;
         let samples = &mut self.samples;
@@ -266,6 +278,7 @@ impl<'a> Decoder<'a> {
         samples.link.reserve_exact(census.samples);
         samples.timestamps.reserve_exact(census.samples);
 
+        let request = self.request;
         let mut decoded = Vec::with_capacity(resources.len());
         for (r, &span) in resources.iter().enumerate() {
             let resource = self.resource_profiles(Reader::at(request, span), r);
@@ -297,7 +310,8 @@ impl<'a> Decoder<'a> {
         // Other bytes than text where text should be are a reason to look whether the layout is an older one.
         let suspicious = self.suspicious || self.sets.odd || self.replaced > 0;
         let suspicious = suspicious || (self.layout == Layout::V1_10 && has_shape_of_1_9(&profiles));
-        Ok((Decoded { profiles, refused, replaced_strings: self.replaced, layout: self.layout }, suspicious))
+        let (replaced_strings, layout, left_out) = (self.replaced, self.layout, self.older.take_left_out());
+        Ok((Decoded { profiles, refused, replaced_strings, layout, left_out }, suspicious))
     }
 
     /// The dictionary of the tables. Text is looked at again only where the check found that something is wrong.

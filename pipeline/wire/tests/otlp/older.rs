@@ -3,21 +3,25 @@
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
+use profbridge_bench::T0;
 use profbridge_bench::workload::{self, Shape};
-use profbridge_model::Value;
+use profbridge_model::content_hash::content_hashes;
+use profbridge_model::{Profile, Value};
 use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, decode, decode_as};
 use proptest::prelude::*;
+use prost::Message;
 
 use crate::arbitrary::requests;
 use crate::oracle::{canonical, to_prost};
 use crate::releases::{Profile1_8, as_1_8, as_1_8_with, as_1_9};
 use crate::round_trip::with_lawful_payloads;
+use crate::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, plain};
 
 /// Reads a request of this layout, which it is told.
 fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {
     let decoded = decode_as(Bytes::from(bytes), layout, &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
-    assert!(decoded.profiles.received.is_none(), "what came is not passed on");
+    assert_eq!(decoded.profiles.received.is_some(), layout == Layout::V1_10, "what came is not passed on");
     decoded
 }
 
@@ -30,6 +34,32 @@ fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
     decoded
 }
 
+/// All that a batch says, whatever its tables look like: the content of each profile, its id and its payload.
+type Said = Vec<([u8; 16], Option<[u8; 16]>, String, Vec<u8>)>;
+
+fn said(decoded: &Decoded) -> Said {
+    let batch = &decoded.profiles;
+    let dictionary = batch.dictionary();
+    let of = |(profile, hash): (&Profile, _)| {
+        let payload = dictionary.bytes(profile.original_payload).to_vec();
+        (hash, profile.profile_id, dictionary.string(profile.original_payload_format).to_owned(), payload)
+    };
+    batch.profiles().zip(content_hashes(batch)).map(of).collect()
+}
+
+/// The request with times of whole milliseconds in the range of their profiles.
+fn timely(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+    for resource in &mut request.resource_profiles {
+        for profile in resource.scope_profiles.iter_mut().flat_map(|scope| &mut scope.profiles) {
+            (profile.time_unix_nano, profile.duration_nano) = (T0, 5_000_000_000);
+            for time in profile.samples.iter_mut().flat_map(|sample| &mut sample.timestamps_unix_nano) {
+                *time = T0 + *time % 5_000 * 1_000_000;
+            }
+        }
+    }
+    request
+}
+
 /// What a batch says, without the attributes' new forms: earlier layouts have no references to strings.
 fn without_references(request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     canonical(with_lawful_payloads(request))
@@ -37,6 +67,29 @@ fn without_references(request: ExportProfilesServiceRequest) -> ExportProfilesSe
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: any data sent in 1.3 to 1.7 says what it says in 1.10, with and without zero elements in the tables,
+    /// with and without totals beside times, with locations in ranges and one by one, times in either unit.
+    #[test]
+    fn any_data_in_1_3_to_1_7(request in requests(), bare: bool, no_totals: bool) {
+        let way = Way { bare, no_totals };
+        let request = plain(without_references(request));
+        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        for (layout, bytes) in [
+            (Layout::V1_7, as_1_7(&request, way)),
+            (Layout::V1_6, as_1_6(&request, way)),
+            (Layout::V1_4, as_1_4(&request, way, true)),
+            (Layout::V1_4, as_1_4(&request, way, false)),
+        ] {
+            prop_assert_eq!(&said(&read_as(layout, bytes)), &expected, "{}", layout.name());
+        }
+        let request = timely(request);
+        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        for (locations, unit) in [(Locations::Ranges, 1), (Locations::Each, 1_000_000)] {
+            let bytes = as_1_3(&request, locations, unit, no_totals);
+            prop_assert_eq!(&said(&read_as(Layout::V1_3, bytes)), &expected, "1.3, {:?}", locations);
+        }
+    }
 
     /// Guarantees: any data sent in 1.9 or 1.8 becomes the same batch as in 1.10, field by field.
     #[test]
@@ -51,10 +104,21 @@ proptest! {
 /// Guarantees: data like real producers' is recognised as what it is, and becomes the same batch as in 1.10.
 #[test]
 fn workloads_are_recognised() {
-    for shape in Shape::ALL {
+    for shape in [Shape::Tiny, Shape::Avg] {
         let request = canonical(workload::request(shape));
         for (layout, bytes) in [(Layout::V1_9, as_1_9(&request)), (Layout::V1_8, as_1_8(&request))] {
             assert_eq!(to_prost(&found(layout, bytes).profiles), request, "{shape:?} in {}", layout.name());
+        }
+        let request = plain(request);
+        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        let way = Way { bare: true, no_totals: false };
+        for (layout, bytes) in [
+            (Layout::V1_7, as_1_7(&request, way)),
+            (Layout::V1_6, as_1_6(&request, way)),
+            (Layout::V1_4, as_1_4(&request, way, true)),
+            (Layout::V1_3, as_1_3(&request, Locations::Ranges, 1, false)),
+        ] {
+            assert_eq!(said(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
         }
     }
 }
@@ -137,7 +201,7 @@ fn mixed_layouts() {
     let mut linked = small(3);
     linked.dictionary.as_mut().unwrap().link_table.push(proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] });
     linked.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
-    let current = prost::Message::encode_to_vec(&resources_only(&linked));
+    let current = resources_only(&linked).encode_to_vec();
     let other = resources_only(&small(3));
     for (bytes, candidates) in [
         ([as_1_9(&linked), current.clone()].concat(), "1.9, 1.10"),

@@ -9,6 +9,7 @@ use super::super::layout::Layout;
 use super::super::reader::Reader;
 use super::Decoder;
 use super::census::count;
+use super::older;
 
 impl<'a> Decoder<'a> {
     /// Reads the `r`th `ResourceProfiles`.
@@ -33,6 +34,9 @@ impl<'a> Decoder<'a> {
                 0x1a => decoded.schema_url = self.inline_string(reader.span()?)?,
                 _ => self.other(&mut reader, key, 3)?,
             }
+        }
+        if self.layout == Layout::V1_3 {
+            self.give_executable(&mut decoded.resource)?;
         }
         decoded.resource.attributes.shrink_to_fit();
         decoded.resource.entity_refs.shrink_to_fit();
@@ -81,7 +85,17 @@ impl<'a> Decoder<'a> {
         decoded.profiles.reserve_exact(count(reader, 0x12)?);
         let first_fault = self.faults.len();
         let mut fault = None;
+        let release = older::release(self.layout);
+        let mut older = 0;
         while let Some(key) = reader.key()? {
+            if let (0x12, Some(release)) = (key, release) {
+                // One becomes several where it has several types.
+                let p = older;
+                older += 1;
+                self.profiles_of_types(release, reader.message()?, [r, s, p], &mut decoded.profiles)
+                    .map_err(|fault| fault.within(format_args!("profiles[{p}]")))?;
+                continue;
+            }
             match key {
                 0x0a => {
                     let message = reader.message()?;

@@ -36,6 +36,17 @@ impl<'a> Decoder<'a> {
         Ok(id)
     }
 
+    /// The attribute that says that this is so.
+    pub(super) fn flag(&mut self, key: &'static str) -> Result<Option<AttributeId>> {
+        if let Some((_, known)) = self.older.flags.iter().find(|(known, _)| *known == key) {
+            return Ok(*known);
+        }
+        let name = self.text(key)?;
+        let id = self.add_attribute(Attribute { key: name, value: Value::Bool(true), unit: None })?;
+        self.older.flags.push((key, id));
+        Ok(id)
+    }
+
     /// Appends the comments of a profile, if there are any.
     pub(super) fn comments(&mut self, comments: Vec<Value>) -> Result<Option<AttributeId>> {
         if comments.is_empty() {
