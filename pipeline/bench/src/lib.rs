@@ -9,6 +9,7 @@
 //! - [`fixture`]: requests with the shapes of real producers' data.
 //! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
 //! - [`owned`]: whose time is whose, in a request and in chunks, by brute force.
+//! - [`releases`]: requests as earlier releases of OTLP profiles write them.
 //! - [`figures`]: what a request consists of.
 //! - `harness`, with the feature of that name: measures profbridge, and so is the one part that uses it.
 
@@ -20,6 +21,7 @@ pub mod fixture;
 pub mod harness;
 pub mod naive;
 pub mod owned;
+pub mod releases;
 pub mod workload;
 
 pub use builder::{Frame, RequestBuilder, T0, ms};

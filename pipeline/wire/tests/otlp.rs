@@ -6,12 +6,8 @@
 mod arbitrary;
 #[path = "otlp/oracle.rs"]
 mod oracle;
-#[path = "otlp/releases.rs"]
-mod releases;
 #[path = "otlp/scramble.rs"]
 mod scramble;
-#[path = "otlp/transcode.rs"]
-mod transcode;
 
 #[path = "otlp/attacks.rs"]
 mod attacks;

@@ -4,6 +4,10 @@ use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use profbridge_bench::T0;
+use profbridge_bench::releases::messages::Profile1_8;
+use profbridge_bench::releases::transcode::{
+    Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_8_with, as_1_9, plain,
+};
 use profbridge_bench::workload::{self, Shape};
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{Profile, Value};
@@ -13,9 +17,7 @@ use prost::Message;
 
 use crate::arbitrary::requests;
 use crate::oracle::{canonical, to_prost};
-use crate::releases::{Profile1_8, as_1_8, as_1_8_with, as_1_9};
 use crate::round_trip::with_lawful_payloads;
-use crate::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, plain};
 
 /// Reads a request of this layout, which it is told.
 fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {

@@ -6,14 +6,13 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_bench::T0;
+use profbridge_bench::releases::messages::{
+    Function1_3, Label, Location1_3, Mapping1_3, Profile1_3, Profile1_6, ProfileContainer, Sample1_3, ValueType1_3,
+    ValueType1_8,
+};
+use profbridge_bench::releases::transcode::{Way, as_1_7_with, request_1_3, request_1_3_of};
 use profbridge_model::{LocationId, Profiles, Value};
 use profbridge_wire::otlp::{Decoded, EncodeOptions, Layout, Limits, decode, encode};
-
-use crate::releases::{
-    Function1_3, Label, Location1_3, Mapping1_3, Profile1_3, Profile1_6, ProfileContainer, Sample1_3, ValueType1_3,
-    ValueType1_8, request_1_3, request_1_3_of,
-};
-use crate::transcode::{Way, as_1_7_with};
 
 const BARE: Way = Way { bare: true, no_totals: false };
 

@@ -1,19 +1,113 @@
-//! Requests of 1.10 as the releases up to 1.7 write the same data.
+//! Requests of 1.10 as earlier releases write the same data.
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
+use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
-use crate::releases::{
-    AttributeUnit, Dictionary1_7, Function1_3, Location1_3, Location1_4, Mapping1_3, Mapping1_4, Profile1_3,
-    Profile1_4, Profile1_6, ProfileContainer, Request1_6, Request1_7, Sample1_3, Sample1_4, ValueType1_3, resources,
-    value_type_1_8,
-};
+use super::messages::*;
+
+/// The resources of a request, with each profile as `profile` writes it.
+pub fn resources(request: &ExportProfilesServiceRequest, profile: &dyn Fn(&proto::Profile) -> Vec<u8>) -> Request {
+    let scope = |of: &proto::ScopeProfiles| ScopeProfiles {
+        scope: of.scope.clone(),
+        profiles: of.profiles.iter().map(profile).collect(),
+        schema_url: of.schema_url.clone(),
+    };
+    let resource = |of: &proto::ResourceProfiles| ResourceProfiles {
+        resource: of.resource.clone(),
+        scope_profiles: of.scope_profiles.iter().map(scope).collect(),
+        schema_url: of.schema_url.clone(),
+    };
+    Request { resource_profiles: request.resource_profiles.iter().map(resource).collect(), dictionary: None }
+}
+
+fn sample_1_8(of: &proto::Sample) -> Sample1_8 {
+    Sample1_8 {
+        stack_index: of.stack_index,
+        values: of.values.clone(),
+        attribute_indices: of.attribute_indices.clone(),
+        link_index: of.link_index,
+        timestamps_unix_nano: of.timestamps_unix_nano.clone(),
+    }
+}
+
+/// The same request as 1.9 writes it.
+pub fn as_1_9(request: &ExportProfilesServiceRequest) -> Vec<u8> {
+    let profile = |of: &proto::Profile| {
+        Profile1_9 {
+            sample_type: of.sample_type,
+            samples: of.samples.iter().map(sample_1_8).collect(),
+            time_unix_nano: of.time_unix_nano,
+            duration_nano: of.duration_nano,
+            period_type: of.period_type,
+            period: of.period,
+            profile_id: of.profile_id.clone(),
+            dropped_attributes_count: of.dropped_attributes_count,
+            original_payload_format: of.original_payload_format.clone(),
+            original_payload: of.original_payload.clone(),
+            attribute_indices: of.attribute_indices.clone(),
+        }
+        .encode_to_vec()
+    };
+    Request { dictionary: request.dictionary.clone(), ..resources(request, &profile) }.encode_to_vec()
+}
+
+fn value_type_1_8(of: &Option<proto::ValueType>) -> Option<ValueType1_8> {
+    let of = of.as_ref()?;
+    Some(ValueType1_8 {
+        type_strindex: of.type_strindex,
+        unit_strindex: of.unit_strindex,
+        // DELTA.
+        aggregation_temporality: 1,
+    })
+}
+
+/// The same request as 1.8 writes it, with an id in each profile, empty or not, as Go's Collector does.
+pub fn as_1_8(request: &ExportProfilesServiceRequest) -> Vec<u8> {
+    as_1_8_with(request, &|_| {})
+}
+
+/// The same request as 1.8 writes it, each profile changed.
+pub fn as_1_8_with(request: &ExportProfilesServiceRequest, change: &dyn Fn(&mut Profile1_8)) -> Vec<u8> {
+    let profile = |of: &proto::Profile| {
+        let mut profile = Profile1_8 {
+            sample_type: value_type_1_8(&of.sample_type),
+            sample: of.samples.iter().map(sample_1_8).collect(),
+            time_unix_nano: of.time_unix_nano,
+            duration_nano: of.duration_nano,
+            period_type: value_type_1_8(&of.period_type),
+            period: of.period,
+            comment_strindices: Vec::new(),
+            profile_id: Some(of.profile_id.clone()),
+            dropped_attributes_count: of.dropped_attributes_count,
+            original_payload_format: of.original_payload_format.clone(),
+            original_payload: of.original_payload.clone(),
+            attribute_indices: of.attribute_indices.clone(),
+        };
+        change(&mut profile);
+        profile.encode_to_vec()
+    };
+    Request { dictionary: request.dictionary.clone(), ..resources(request, &profile) }.encode_to_vec()
+}
+
+/// A request around these containers.
+pub fn request_1_3(containers: &[ProfileContainer]) -> Vec<u8> {
+    request_1_3_of(Resource::default(), containers)
+}
+
+/// A request of a resource with these containers.
+pub fn request_1_3_of(resource: Resource, containers: &[ProfileContainer]) -> Vec<u8> {
+    let profiles = containers.iter().map(Message::encode_to_vec).collect();
+    let scope = ScopeProfiles { profiles, ..ScopeProfiles::default() };
+    let resource = ResourceProfiles { resource: Some(resource), scope_profiles: vec![scope], ..Default::default() };
+    Request { resource_profiles: vec![resource], dictionary: None }.encode_to_vec()
+}
 
 /// The data as an earlier release can say it: nothing refers to what is all zero, the unit of an attribute is that of
 /// all with its key, a single time has no value of 1 beside it.
-pub(crate) fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+pub fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     let dictionary = request.dictionary.as_mut().unwrap();
     let mut units: Vec<(i32, i32)> = Vec::new();
     for attribute in &mut dictionary.attribute_table {
@@ -72,11 +166,11 @@ pub(crate) fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfiles
 
 /// How the same data can be said in different ways.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub struct Way {
     /// The tables have no zero element in front, as far as nothing refers to it.
-    pub(crate) bare: bool,
+    pub bare: bool,
     /// The value beside times that count 1 is left out, or else their number.
-    pub(crate) no_totals: bool,
+    pub no_totals: bool,
 }
 
 /// The tables, and how far indices of mappings, links and attributes move.
@@ -159,16 +253,12 @@ fn profile_1_6(request: &proto::ProfilesDictionary, of: &proto::Profile, way: Wa
 }
 
 /// The same data as 1.7 writes it.
-pub(crate) fn as_1_7(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
+pub fn as_1_7(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
     as_1_7_with(request, way, &|_| {})
 }
 
 /// The same data as 1.7 writes it, each profile changed.
-pub(crate) fn as_1_7_with(
-    request: &ExportProfilesServiceRequest,
-    way: Way,
-    change: &dyn Fn(&mut Profile1_6),
-) -> Vec<u8> {
+pub fn as_1_7_with(request: &ExportProfilesServiceRequest, way: Way, change: &dyn Fn(&mut Profile1_6)) -> Vec<u8> {
     let tables = request.dictionary.as_ref().unwrap();
     let profile = |of: &proto::Profile| {
         let mut profile = profile_1_6(tables, of, way);
@@ -180,7 +270,7 @@ pub(crate) fn as_1_7_with(
 }
 
 /// The same data as 1.6 writes it.
-pub(crate) fn as_1_6(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
+pub fn as_1_6(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
     let tables = request.dictionary.as_ref().unwrap();
     let profile = |of: &proto::Profile| profile_1_6(tables, of, way).encode_to_vec();
     let Dictionary1_7 {
@@ -206,7 +296,7 @@ pub(crate) fn as_1_6(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8
 }
 
 /// The same data as 1.4 writes it, or 1.5 where `indices` says so.
-pub(crate) fn as_1_4(request: &ExportProfilesServiceRequest, way: Way, indices: bool) -> Vec<u8> {
+pub fn as_1_4(request: &ExportProfilesServiceRequest, way: Way, indices: bool) -> Vec<u8> {
     let tables = request.dictionary.as_ref().unwrap();
     let profile = |of: &proto::Profile| {
         let Dictionary1_7 {
@@ -251,7 +341,7 @@ pub(crate) fn as_1_4(request: &ExportProfilesServiceRequest, way: Way, indices: 
 
 /// How 1.3 writes locations and times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Locations {
+pub enum Locations {
     /// Ranges of `location_indices`.
     Ranges,
     /// One by one.
@@ -260,15 +350,10 @@ pub(crate) enum Locations {
 
 /// The same data as 1.3 writes it, with times of this many nanoseconds. What has index 0 there is none, so the tables
 /// keep their zero elements.
-pub(crate) fn as_1_3(
-    request: &ExportProfilesServiceRequest,
-    locations: Locations,
-    unit: u64,
-    no_totals: bool,
-) -> Vec<u8> {
+pub fn as_1_3(request: &ExportProfilesServiceRequest, locations: Locations, unit: u64, no_totals: bool) -> Vec<u8> {
     let tables = request.dictionary.as_ref().unwrap();
     let way = Way { bare: false, no_totals };
-    let value_type = |of: &crate::releases::ValueType1_8| ValueType1_3 {
+    let value_type = |of: &ValueType1_8| ValueType1_3 {
         r#type: of.type_strindex.into(),
         unit: of.unit_strindex.into(),
         aggregation_temporality: of.aggregation_temporality,
