@@ -167,7 +167,7 @@ async fn other_methods_are_405() {
 async fn other_paths_are_404() {
     let rig = Rig::start(LOOPBACK).await;
     for (path, says) in [
-        ("/v1experimental/profiles", "upgrade the sender"),
+        ("/v1/profiles", "profiles are sent to /v1development/profiles"),
         ("/v1/traces", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go"),
         ("/v1/metrics", "set OTEL_EXPORTER_OTLP_METRICS_ENDPOINT to where metrics go"),
         ("/v1/logs", "set OTEL_EXPORTER_OTLP_LOGS_ENDPOINT to where logs go"),
