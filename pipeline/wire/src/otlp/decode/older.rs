@@ -28,7 +28,9 @@ mod v1_7;
 mod v1_8;
 mod v1_9;
 
-use profbridge_model::{AttributeId, ByteRange, ResourceProfiles, StringId};
+use std::collections::HashMap;
+
+use profbridge_model::{AttributeId, ByteRange, ResourceProfiles, StackId, StringId};
 
 use super::super::error::{Fault, Result};
 use super::super::layout::Layout;
@@ -51,6 +53,8 @@ pub(super) struct State {
     parts: Parts,
     /// The main executable of each profile of the resource at hand, as far as it is known.
     executables: Vec<Option<StringId>>,
+    /// The stacks, by their packed locations.
+    stacks: HashMap<Box<[u8]>, Option<StackId>>,
     /// What was left out, by the name of its field.
     left_out: Vec<(&'static str, u64)>,
     /// The lists of the message at hand: attributes, times, locations.

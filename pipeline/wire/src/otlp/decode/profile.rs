@@ -87,7 +87,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn sample(&mut self, mut reader: Reader<'a>, first: u32, fault: &mut Option<Invalid>) -> Result<()> {
         let (mut stack, mut link) = (0, 0);
         let (mut attributes, mut values, mut timestamps) = (Run::default(), Run::default(), Run::default());

@@ -253,21 +253,31 @@ impl<'a> Decoder<'a> {
         Ok(stack)
     }
 
-    /// Appends a stack.
+    /// The stack of these locations, each different one stored once.
     fn stack_of(&mut self, locations: &[u32]) -> Result<Option<StackId>> {
         let depth = self.limits.max_stack_depth;
         if locations.len() > depth {
             return Err(Fault::limit("locations of one stack", depth as u64));
         }
-        self.budget.charge::<u8>(locations.iter().map(|&location| varint::len(location.into())).sum())?;
-        self.budget.charge::<ByteRange>(1)?;
         let mut packed = std::mem::take(&mut self.scratch.values);
         locations.iter().for_each(|&location| varint::put(&mut packed, location.into()));
-        let place = self.spill.put(&packed);
+        let id = match self.older.stacks.get(&*packed) {
+            Some(&known) => known,
+            None => self.new_stack(&packed)?,
+        };
         packed.clear();
         self.scratch.values = packed;
+        Ok(id)
+    }
+
+    fn new_stack(&mut self, packed: &[u8]) -> Result<Option<StackId>> {
+        // Once in the spill and once in the hash table.
+        self.budget.charge::<[u8; 2]>(packed.len())?;
+        self.budget.charge::<[u64; 5]>(1)?;
+        let place = self.spill.put(packed);
         let id = StackId::new(self.tables.stacks.len() as u32);
         self.tables.stacks.push(place);
+        self.older.stacks.insert(packed.into(), id);
         Ok(id)
     }
 
