@@ -17,6 +17,8 @@ mod layouts;
 mod mutations;
 #[path = "otlp/older.rs"]
 mod older;
+#[path = "otlp/older_attacks.rs"]
+mod older_attacks;
 #[path = "otlp/older_rules.rs"]
 mod older_rules;
 #[path = "otlp/refusals.rs"]
