@@ -11,9 +11,11 @@ use profbridge_bench::{
     figures::Figures,
     fixture,
     harness::{
-        self, calibrator, control, footprint, load, memory, memory_bounds, parts, process, sampler, sink, slow_sink,
+        self, calibrator, control, footprint, layouts, load, memory, memory_bounds, parts, process, sampler, sink,
+        slow_sink,
     },
     naive,
+    releases::transcode::{earlier, plain},
     workload::{self, Host, Shape},
 };
 use prost::Message;
@@ -41,6 +43,11 @@ enum Command {
         /// The file to write
         out: PathBuf,
     },
+    /// Write the fixture in each earlier layout of OTLP, behind a byte with the layout's number
+    WriteLayouts {
+        /// The folder to write to
+        out: PathBuf,
+    },
     /// Print the control's chunks of an ExportProfilesServiceRequest, one JSON object per line
     Control {
         /// The request in protobuf
@@ -63,6 +70,8 @@ enum Command {
     Process(process::Options),
     /// Measure the CPU time per observation in one process, against the control's
     Parts(parts::Options),
+    /// Measure the CPU time per observation of requests in earlier layouts of OTLP, against the same data in today's
+    Layouts(layouts::Options),
     /// Measure the most memory that one large request takes
     Memory(memory::Options),
     /// Measure the most memory that putting out, relief and a hostile request take, beside the configured limit
@@ -126,6 +135,13 @@ fn run(command: Command) -> Result<(), harness::Error> {
             }
             Ok(())
         }
+        Command::WriteLayouts { out } => {
+            std::fs::create_dir_all(&out)?;
+            for (number, (layout, bytes)) in (0_u8..).zip(earlier(&plain(fixture::request()))) {
+                write(&out.join(layout), &[&[number], &bytes[..]].concat())?;
+            }
+            Ok(())
+        }
         Command::WriteReports { shape, out, count, seed } => {
             let mut host = Host::new(shape, seed);
             for n in 0..count {
@@ -137,6 +153,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         }
         Command::Process(options) => process::run(&options),
         Command::Parts(options) => parts::run(&options),
+        Command::Layouts(options) => layouts::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::MemoryBounds(options) => memory_bounds::run(&options),
         Command::Footprint(options) => footprint::run(&options),

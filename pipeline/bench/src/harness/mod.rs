@@ -14,6 +14,7 @@ pub mod children;
 pub mod control;
 pub mod count;
 pub mod footprint;
+pub mod layouts;
 pub mod load;
 pub mod memory;
 pub mod memory_bounds;

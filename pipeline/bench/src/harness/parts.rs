@@ -52,7 +52,7 @@ fn goal(shape: Shape) -> Option<Goal> {
 }
 
 /// Repeats `work` for at least `seconds` of CPU time, once at least. Returns nanoseconds per run.
-fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+pub(super) fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     let start = procfs::thread_cpu()?;
     let mut runs = 0;
     let mut batch = 1;

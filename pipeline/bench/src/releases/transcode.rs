@@ -427,3 +427,16 @@ pub fn as_1_3(request: &ExportProfilesServiceRequest, locations: Locations, unit
     };
     resources(request, &profile).encode_to_vec()
 }
+
+/// The same data in each earlier layout, the oldest first, with the versions that have it.
+pub fn earlier(request: &ExportProfilesServiceRequest) -> [(&'static str, Vec<u8>); 6] {
+    let way = Way { bare: true, no_totals: false };
+    [
+        ("1.3", as_1_3(request, Locations::Ranges, 1, false)),
+        ("1.4", as_1_4(request, way, true)),
+        ("1.6", as_1_6(request, way)),
+        ("1.7", as_1_7(request, way)),
+        ("1.8", as_1_8(request)),
+        ("1.9", as_1_9(request)),
+    ]
+}
