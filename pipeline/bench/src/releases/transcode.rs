@@ -108,7 +108,7 @@ pub fn request_1_3_of(resource: Resource, containers: &[ProfileContainer]) -> Ve
 /// The data as an earlier release can say it: nothing refers to what is all zero, the unit of an attribute is that of
 /// all with its key, a single time has no value of 1 beside it.
 pub fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
-    let dictionary = request.dictionary.as_mut().unwrap();
+    let dictionary = request.dictionary.get_or_insert_default();
     let mut units: Vec<(i32, i32)> = Vec::new();
     for attribute in &mut dictionary.attribute_table {
         let key = dictionary.string_table[attribute.key_strindex as usize].clone();
@@ -259,7 +259,7 @@ pub fn as_1_7(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
 
 /// The same data as 1.7 writes it, each profile changed.
 pub fn as_1_7_with(request: &ExportProfilesServiceRequest, way: Way, change: &dyn Fn(&mut Profile1_6)) -> Vec<u8> {
-    let tables = request.dictionary.as_ref().unwrap();
+    let tables = &request.dictionary.clone().unwrap_or_default();
     let profile = |of: &proto::Profile| {
         let mut profile = profile_1_6(tables, of, way);
         change(&mut profile);
@@ -271,7 +271,7 @@ pub fn as_1_7_with(request: &ExportProfilesServiceRequest, way: Way, change: &dy
 
 /// The same data as 1.6 writes it.
 pub fn as_1_6(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
-    let tables = request.dictionary.as_ref().unwrap();
+    let tables = &request.dictionary.clone().unwrap_or_default();
     let profile = |of: &proto::Profile| profile_1_6(tables, of, way).encode_to_vec();
     let Dictionary1_7 {
         mapping_table,
@@ -297,7 +297,7 @@ pub fn as_1_6(request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
 
 /// The same data as 1.4 writes it, or 1.5 where `indices` says so.
 pub fn as_1_4(request: &ExportProfilesServiceRequest, way: Way, indices: bool) -> Vec<u8> {
-    let tables = request.dictionary.as_ref().unwrap();
+    let tables = &request.dictionary.clone().unwrap_or_default();
     let profile = |of: &proto::Profile| {
         let Dictionary1_7 {
             mapping_table,
@@ -351,7 +351,7 @@ pub enum Locations {
 /// The same data as 1.3 writes it, with times of this many nanoseconds. What has index 0 there is none, so the tables
 /// keep their zero elements.
 pub fn as_1_3(request: &ExportProfilesServiceRequest, locations: Locations, unit: u64, no_totals: bool) -> Vec<u8> {
-    let tables = request.dictionary.as_ref().unwrap();
+    let tables = &request.dictionary.clone().unwrap_or_default();
     let way = Way { bare: false, no_totals };
     let value_type = |of: &ValueType1_8| ValueType1_3 {
         r#type: of.type_strindex.into(),
