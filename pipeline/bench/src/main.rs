@@ -137,7 +137,10 @@ fn run(command: Command) -> Result<(), harness::Error> {
         }
         Command::WriteLayouts { out } => {
             std::fs::create_dir_all(&out)?;
-            for (number, (layout, bytes)) in (0_u8..).zip(earlier(&plain(fixture::request()))) {
+            let mut request = plain(fixture::request());
+            // Where each profile has tables of its own, one is as large as all others are together.
+            request.resource_profiles.truncate(1);
+            for (number, (layout, bytes)) in (0_u8..).zip(earlier(&request)) {
                 write(&out.join(layout), &[&[number], &bytes[..]].concat())?;
             }
             Ok(())

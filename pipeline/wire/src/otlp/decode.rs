@@ -132,11 +132,13 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
     if !wrong {
         return outcome.map(|(decoded, _)| decoded);
     }
-    match layout::detect(&request, first == Layout::V1_10 && outcome.is_ok()) {
-        Verdict::Older(older) if older != first => attempt(&request, limits, older).map(|(decoded, _)| decoded),
-        Verdict::Unclear(error) => Err(error),
-        Verdict::Current | Verdict::Older(_) => outcome.map(|(decoded, _)| decoded),
-    }
+    let layout = match layout::detect(&request, outcome.is_ok()) {
+        Verdict::Unclear(error) => return Err(error),
+        Verdict::Current => Layout::V1_10,
+        Verdict::Older(older) => older,
+    };
+    let outcome = if layout == first { outcome } else { attempt(&request, limits, layout) };
+    outcome.map(|(decoded, _)| decoded)
 }
 
 /// Decodes a request whose layout is known, as from the path it came on: as [`decode`], without looking for another.

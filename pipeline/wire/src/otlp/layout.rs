@@ -17,8 +17,8 @@
 
 mod evidence;
 
+use self::evidence::Evidence;
 pub(super) use self::evidence::is_key_of_place;
-use self::evidence::{Evidence, Seen, walk};
 use super::error::DecodeError;
 use super::reader::Reader;
 
@@ -81,7 +81,7 @@ pub(super) enum Verdict {
 }
 
 /// Says which earlier layout a request has. Reads the request once more, so it is asked only when decoding found
-/// something odd. `decoded` says that its wire types fit 1.10, so that only the meaning of its numbers can tell.
+/// something odd. `decoded` says that its wire types fit, so that only the meaning of its numbers can tell.
 pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
     let mut evidence = Evidence::default();
     evidence.request(Reader::new(request));
@@ -92,33 +92,43 @@ pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
 const PROBED: usize = 16;
 
 /// The layout that a request can be seen to have before anything of it is read: 1.8 or 1.9 where one of the first
-/// samples of its first profile has fields of a type that no other layout gives them. Without it such a request would
-/// be read twice. A request of another layout costs a look at a few samples, and is left to [`detect`].
+/// samples of its first profile has fields of a type that no other layout gives them, or where their values cannot be
+/// what they would be in 1.10. Without it such a request would be read twice. A request of another layout costs a look
+/// at a sample or a few, and is left to [`detect`].
 pub(super) fn probe(request: &[u8]) -> Option<Layout> {
     let profile = first(first(first(Reader::new(request), 0x0a)?, 0x12)?, 0x12)?;
     let mut reader = profile;
+    let mut evidence = Evidence::before_reading(request.len());
     let mut left = PROBED;
-    while let Ok(Some(key)) = reader.key() {
-        if key != 0x12 {
-            reader.skip(key).ok()?;
-            continue;
+    while left > 0 {
+        match reader.key() {
+            Ok(Some(0x12)) => {}
+            Ok(Some(key)) => {
+                reader.skip(key).ok()?;
+                continue;
+            }
+            Ok(None) => break,
+            Err(_) => return None,
         }
-        let mut seen = Seen::default();
-        walk(reader.message().ok()?, |key, _| seen.add(key));
-        if seen.is_values_first() {
-            let mut evidence = Evidence::of_values_first();
-            evidence.profile(profile, false);
-            return match evidence.verdict(false) {
-                Verdict::Older(layout @ (Layout::V1_8 | Layout::V1_9)) => Some(layout),
-                _ => None,
-            };
-        }
-        left -= 1;
-        if left == 0 || !seen.fits_values_first() {
+        evidence.sample(reader.message().ok()?);
+        if !evidence.fits_values_first() {
             return None;
         }
+        if evidence.is_values_first() {
+            evidence.profile(profile, false);
+            return older(evidence.verdict(false));
+        }
+        left -= 1;
     }
-    None
+    // What is true of the first samples has to be true of all.
+    evidence.is_impossible_as_1_10().then(|| older(detect(request, true))).flatten()
+}
+
+fn older(verdict: Verdict) -> Option<Layout> {
+    match verdict {
+        Verdict::Older(layout @ (Layout::V1_8 | Layout::V1_9)) => Some(layout),
+        _ => None,
+    }
 }
 
 /// The first message in a message that has this key.

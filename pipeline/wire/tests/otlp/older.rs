@@ -254,3 +254,33 @@ fn values_that_are_indices_of_attributes() {
     sample.values = vec![1];
     assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&request)).profiles), request);
 }
+
+/// Guarantees: where fewer than half of the samples have values that cannot be attributes, neither 1.9 nor 1.10 is
+/// guessed at.
+#[test]
+fn a_few_impossible_attributes() {
+    let mut request = small(3);
+    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    samples.extend(vec![samples[0].clone(); 2]);
+    samples[2].attribute_indices = vec![9];
+    let why = unclear(request.encode_to_vec());
+    assert!(why.contains("1.9, 1.10") && why.contains("attributes"), "{why}");
+}
+
+/// Guarantees: a request of 1.9 that has values and nothing else is found by its first samples, and one of 1.10 whose
+/// first samples are as odd is still read as what the rest of it is.
+#[test]
+fn odd_first_samples() {
+    let mut request = small(3);
+    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    samples[0].attribute_indices.clear();
+    samples[0].values = vec![30_000_000];
+    samples.extend(vec![samples[0].clone(); 40]);
+    assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&request)).profiles), request);
+    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    for sample in &mut samples[..20] {
+        (sample.attribute_indices, sample.values) = (vec![30_000_000], Vec::new());
+    }
+    let decoded = decode(request.encode_to_vec().into(), &Limits::default()).unwrap();
+    assert_eq!((decoded.layout, decoded.refused_profiles()), (Layout::V1_10, 1));
+}

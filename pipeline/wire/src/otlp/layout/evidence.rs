@@ -68,10 +68,10 @@ struct Undecided {
 
 /// The wire types with which the fields of a message were seen, as bits.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Seen([u8; 32]);
+struct Seen([u8; 32]);
 
 impl Seen {
-    pub(super) fn add(&mut self, key: u32) {
+    fn add(&mut self, key: u32) {
         if let Some(types) = self.0.get_mut((key >> 3) as usize) {
             *types |= 1 << (key & 7);
         }
@@ -88,33 +88,21 @@ impl Seen {
         range || self.has(5, VARINT) || (self.has(3, LEN) && self.has(4, LEN))
     }
 
-    /// Whether a sample is of 1.8 or 1.9: its third field is a list of attributes. Its fourth is a link, which could
-    /// also be one of the values of 1.10.
-    pub(super) fn is_values_first(&self) -> bool {
-        let other = self.is_range() || self.has(2, VARINT) || self.has(6, LEN) || self.has(6, VARINT);
-        self.has(3, LEN) && !other && !self.is_current()
-    }
-
     /// Whether a sample is of 1.10: its third field is a link, its fourth has values.
     fn is_current(&self) -> bool {
         self.has(3, VARINT) || (self.has(4, LEN) && !self.has(2, VARINT) && !self.has(6, LEN))
     }
-
-    /// Whether a sample can be of 1.8 or 1.9 at all.
-    pub(super) fn fits_values_first(&self) -> bool {
-        !self.is_range() && !self.is_current()
-    }
 }
 
 /// The value of a field, as far as it matters here.
-pub(super) enum Field<'a> {
+enum Field<'a> {
     Number(u64),
     Bytes(Reader<'a>),
     Other,
 }
 
 /// Calls `visit` with each field. Ends quietly where the message is malformed: what came before it counts.
-pub(super) fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
+fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
     while let Ok(Some(key)) = reader.key() {
         let field = match key & 7 {
             VARINT => reader.varint().map(Field::Number),
@@ -129,9 +117,24 @@ pub(super) fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<
 }
 
 impl Evidence {
-    /// Where a sample of 1.8 or 1.9 is known to be.
-    pub(super) fn of_values_first() -> Self {
-        Self { values_first: 1, ..Self::default() }
+    /// Before the dictionary was read: a request of so many bytes has at most half as many attributes.
+    pub(super) fn before_reading(len: usize) -> Self {
+        Self { attributes: len as u64 / 2, ..Self::default() }
+    }
+
+    /// Whether all samples so far can be of 1.8 or 1.9.
+    pub(super) fn fits_values_first(&self) -> bool {
+        self.current == 0 && self.ranges == 0 && self.undecided.not_1_9 == 0
+    }
+
+    /// Whether a sample so far can only be of 1.8 or 1.9.
+    pub(super) fn is_values_first(&self) -> bool {
+        self.values_first > 0
+    }
+
+    /// Whether what would be attributes in 1.10 are none in at least half of the samples so far.
+    pub(super) fn is_impossible_as_1_10(&self) -> bool {
+        self.undecided.impossible > 0 && self.undecided.impossible * 2 >= self.undecided.with_list
     }
 
     pub(super) fn request(&mut self, reader: Reader<'_>) {
@@ -185,13 +188,13 @@ impl Evidence {
     /// Looks at a profile, and at its samples where `samples` says so.
     pub(super) fn profile(&mut self, reader: Reader<'_>, samples: bool) {
         let mut seen = Seen::default();
-        let (mut temporality, mut ranges) = (false, 0);
+        let (mut temporality, ranges) = (false, self.ranges);
         let (mut seventh, mut eighth): (&[u8], usize) = (&[], 0);
         walk(reader, |key, inner| {
             seen.add(key);
             match (key >> 3, inner) {
                 (1, Field::Bytes(value_type)) => walk(value_type, |key, _| temporality |= key == 0x18),
-                (2, Field::Bytes(sample)) if samples => ranges += u64::from(self.sample(sample)),
+                (2, Field::Bytes(sample)) if samples => self.sample(sample),
                 (7, Field::Bytes(bytes)) => seventh = bytes.rest(),
                 (8, Field::Bytes(bytes)) => eighth = bytes.rest().len(),
                 _ => {}
@@ -200,14 +203,15 @@ impl Evidence {
         // An id is no longer than this, a profile is not so short.
         let holds_profile = eighth > 16 && !seen.has(2, LEN);
         if seen.has(2, FIXED64) || holds_profile {
-            self.containers += 1;
+            (self.containers, self.ranges) = (self.containers + 1, ranges);
             return;
         }
         if seen.has(4, LEN) || seen.has(17, LEN) || seen.has(12, VARINT) {
-            self.own_tables += 1;
+            // Its samples have ranges, too.
+            (self.own_tables, self.ranges) = (self.own_tables + 1, ranges);
             return;
         }
-        self.ranges += ranges + u64::from(seen.has(3, LEN));
+        self.ranges += u64::from(seen.has(3, LEN));
         if seen.has(3, LEN) {
             return;
         }
@@ -222,8 +226,8 @@ impl Evidence {
             && !(seen.has(8, VARINT) || seen.has(9, LEN));
     }
 
-    /// Looks at a sample, and returns whether it is of 1.4 to 1.7.
-    fn sample(&mut self, reader: Reader<'_>) -> bool {
+    /// Looks at a sample.
+    pub(super) fn sample(&mut self, reader: Reader<'_>) {
         let mut seen = Seen::default();
         let mut list = std::mem::take(&mut self.list);
         list.clear();
@@ -238,8 +242,8 @@ impl Evidence {
                 _ => {}
             }
         });
-        let range = seen.is_range();
-        if range {
+        if seen.is_range() {
+            self.ranges += 1;
         } else if seen.has(3, LEN) {
             self.values_first += 1;
         } else if seen.is_current() {
@@ -248,7 +252,6 @@ impl Evidence {
             self.undecided(&mut list, times, seen);
         }
         self.list = list;
-        range
     }
 
     fn undecided(&mut self, list: &mut [u64], times: usize, seen: Seen) {
