@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use profbridge_bench::releases::transcode::{earlier, plain};
 use profbridge_bench::{RequestBuilder, T0, fixture, ms};
 use profbridge_relay_rules::validate_json;
 use prost::Message;
@@ -316,6 +317,23 @@ fn convert_says_what_it_replaced() {
         assert!(finished.status.success(), "{}", finished.stderr);
         let said = finished.stderr.contains("1 string is not UTF-8, what is not was replaced by U+FFFD");
         assert_eq!(said, says, "{name}: {}", finished.stderr);
+    }
+}
+
+/// Guarantees: files in every layout of OTLP are read by their content and become the same, and earlier layouts are named.
+#[test]
+fn convert_reads_every_layout() {
+    let folder = tempfile::tempdir().unwrap();
+    let current = plain(RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!f"], 1, &ms([0, 50])).build());
+    let mut expected = None;
+    for (layout, bytes) in [("1.10", current.encode_to_vec())].into_iter().chain(earlier(&current)) {
+        std::fs::write(folder.path().join(layout), bytes).unwrap();
+        let finished = run(folder.path(), &["convert", layout, "--to", "folded", "-o", "out.folded"]);
+        assert!(finished.status.success(), "{layout}: {}", finished.stderr);
+        let named = finished.stderr.contains(&format!("1 request is in the layout of opentelemetry-proto {layout}"));
+        assert_eq!(named, layout != "1.10", "{layout}: {}", finished.stderr);
+        let folded = std::fs::read_to_string(folder.path().join("out.folded")).unwrap();
+        assert_eq!(&folded, expected.get_or_insert_with(|| folded.clone()), "{layout}");
     }
 }
 

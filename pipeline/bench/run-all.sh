@@ -22,6 +22,7 @@ measure() {
 measure footprint $bench footprint --json "$out/footprint.json"
 measure parts $bench parts --pairs "${PAIRS:-12}" --json "$out/parts.json"
 measure parts-gzip $bench parts --compression gzip --shapes avg,ruby-deep --pairs "${PAIRS:-12}" --json "$out/parts-gzip.json"
+measure layouts $bench layouts --pairs "${PAIRS:-12}" --json "$out/layouts.json"
 measure process-avg $bench process --pairs "${PAIRS:-8}" --json "$out/process-avg.json"
 measure process-avg-60s $bench process --window 60s --pairs "${PAIRS:-8}" --json "$out/process-avg-60s.json"
 measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}" --json "$out/process-ruby-deep.json"

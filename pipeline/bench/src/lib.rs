@@ -10,6 +10,7 @@
 //! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
 //! - [`owned`]: whose time is whose, in a request and in chunks, by brute force.
 //! - [`profcheck`]: the rules of OTLP that the official checker knows, for every test that makes OTLP.
+//! - [`releases`]: requests as earlier releases of OTLP profiles write them.
 //! - [`figures`]: what a request consists of.
 //! - `harness`, with the feature of that name: measures profbridge, and so is the one part that uses it.
 
@@ -22,6 +23,7 @@ pub mod harness;
 pub mod naive;
 pub mod owned;
 pub mod profcheck;
+pub mod releases;
 pub mod workload;
 
 pub use builder::{Frame, RequestBuilder, T0, ms};

@@ -12,10 +12,11 @@ use profbridge_bench::{
     figures::Figures,
     fixture,
     harness::{
-        self, calibrator, control, footprint, forward, load, memory, memory_bounds, parts, process, sampler, sink,
-        slow_sink, there_and_back,
+        self, calibrator, control, footprint, forward, layouts, load, memory, memory_bounds, parts, process, sampler,
+        sink, slow_sink, there_and_back,
     },
     naive,
+    releases::transcode::{earlier, plain},
     workload::{self, Host, Shape},
 };
 use prost::Message;
@@ -43,6 +44,11 @@ enum Command {
         /// The file to write
         out: PathBuf,
     },
+    /// Write the fixture in each earlier layout of OTLP, behind a byte with the layout's number
+    WriteLayouts {
+        /// The folder to write to
+        out: PathBuf,
+    },
     /// Print the control's chunks of an ExportProfilesServiceRequest, one JSON object per line
     Control {
         /// The request in protobuf
@@ -67,6 +73,8 @@ enum Command {
     Parts(parts::Options),
     /// Measure the CPU time per observation of chunks to OTLP and back, against the control's
     ThereAndBack(there_and_back::Options),
+    /// Measure the CPU time per observation of requests in earlier layouts of OTLP, against the same data in today's
+    Layouts(layouts::Options),
     /// Measure the most memory that one large request takes
     Memory(memory::Options),
     /// Measure the most memory that putting out, relief and a hostile request take, beside the configured limit
@@ -132,6 +140,16 @@ fn run(command: Command) -> Result<(), harness::Error> {
             }
             Ok(())
         }
+        Command::WriteLayouts { out } => {
+            std::fs::create_dir_all(&out)?;
+            let mut request = plain(fixture::request());
+            // Where each profile has tables of its own, one is as large as all others are together.
+            request.resource_profiles.truncate(1);
+            for (number, (layout, bytes)) in (0_u8..).zip(earlier(&request)) {
+                write(&out.join(layout), &[&[number], &bytes[..]].concat())?;
+            }
+            Ok(())
+        }
         Command::WriteReports { shape, out, count, seed } => {
             let mut host = Host::new(shape, seed);
             for n in 0..count {
@@ -144,6 +162,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         Command::Process(options) => process::run(&options),
         Command::Parts(options) => parts::run(&options),
         Command::ThereAndBack(options) => there_and_back::run(&options),
+        Command::Layouts(options) => layouts::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::MemoryBounds(options) => memory_bounds::run(&options),
         Command::Footprint(options) => footprint::run(&options),

@@ -73,6 +73,17 @@ impl Tally {
             let unused = self.findings.unused_elements;
             terminal::say(format!("note: {unused} stacks, frames and threads of Sentry's profiles that no sample has"));
         }
+        for (layout, count) in &self.findings.earlier_layouts {
+            let what = if *count == 1 { "request is" } else { "requests are" };
+            let advice = layout.advice().unwrap_or_default();
+            terminal::say(format!(
+                "note: {count} {what} in the layout of opentelemetry-proto {}: {advice}",
+                layout.name()
+            ));
+        }
+        for (field, count) in &self.findings.left_out {
+            terminal::say(format!("note: {field} left out {count} times, it has no place in the current layout"));
+        }
         for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }

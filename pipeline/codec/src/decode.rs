@@ -1,12 +1,13 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them alone, or
-//! compressed with gzip or zstd. Everything else is refused, by its name where it is known.
+//! OTLP requests in every layout, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them
+//! alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is known.
 
 mod foreign;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
 use profbridge_wire::otlp::delimited::frames;
-use profbridge_wire::otlp::{self, Kind, Limits};
+use profbridge_wire::otlp::{self, Kind, Layout, Limits};
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 use profbridge_wire::sentry::profile_items::read_items;
@@ -66,6 +67,10 @@ pub struct Findings {
     pub left_out_samples: u64,
     /// Stacks, frames and threads of Sentry's profiles that no sample has.
     pub unused_elements: u64,
+    /// How many requests were in an earlier layout of OTLP, by the layout.
+    pub earlier_layouts: BTreeMap<Layout, u64>,
+    /// What such layouts say and the current one has no place for, by the name of the field, and how often.
+    pub left_out: BTreeMap<&'static str, u64>,
 }
 
 /// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
@@ -172,6 +177,12 @@ impl Reader<'_> {
         let decoded = otlp::decode(bytes, &Limits::default()).map_err(|error| Refused::by(place, &error))?;
         self.findings.losses.add_observations(Reason::Malformed, decoded.refused_observations());
         self.findings.replaced_strings += decoded.replaced_strings;
+        if decoded.layout.advice().is_some() {
+            *self.findings.earlier_layouts.entry(decoded.layout).or_default() += 1;
+        }
+        for (field, count) in &decoded.left_out {
+            *self.findings.left_out.entry(field).or_default() += count;
+        }
         let refused = decoded.refused.iter().map(|refusal| Refused::new(place, refusal.invalid.to_string()));
         self.findings.refused.extend(refused);
         Ok(self.with_peer(decoded.profiles))

@@ -1,7 +1,7 @@
 //! OTLP profiles: protobuf bytes to a batch and back.
 //!
 //! The layout is that of opentelemetry-proto 1.10 (`opentelemetry/proto/profiles/v1development/profiles.proto`), which
-//! 1.11 did not change. Nothing here does I/O, and no bytes make it panic.
+//! 1.11 did not change; those since 1.3 are read as well. Nothing here does I/O, and no bytes make it panic.
 //!
 //! * [`mod@decode`]: a request to a batch, without copying what it points to.
 //! * [`mod@encode`]: a batch to a request, of exactly computed size.
@@ -22,9 +22,10 @@ mod layout;
 mod limits;
 mod reader;
 
-pub use decode::{Decoded, decode, memory};
+pub use decode::{Decoded, decode, decode_as, memory};
 pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
+pub use layout::Layout;
 pub use limits::Limits;
 pub use sniff::{Kind, sniff};
 pub use split::{Split, split};

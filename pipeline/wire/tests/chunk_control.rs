@@ -6,8 +6,10 @@
 use bytes::Bytes;
 use profbridge_bench::naive::{self, Chunk, Options};
 use profbridge_bench::owned;
+use profbridge_bench::releases::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9, plain};
 use profbridge_bench::workload::{self, Shape};
 use profbridge_bench::{ExportProfilesServiceRequest, RequestBuilder, T0};
+use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
 use profbridge_relay_rules::validate_json;
 use profbridge_wire::otlp::{self, Limits};
@@ -17,8 +19,11 @@ use prost::Message;
 
 /// The payloads of a request, each resource of which is a process and reports of one time.
 fn payloads(request: &ExportProfilesServiceRequest) -> Vec<Vec<u8>> {
-    let bytes = Bytes::from(request.encode_to_vec());
-    let batch = otlp::decode(bytes, &Limits::default()).unwrap().profiles;
+    payloads_of(request.encode_to_vec())
+}
+
+fn payloads_of(request: Vec<u8>) -> Vec<Vec<u8>> {
+    let batch = otlp::decode(Bytes::from(request), &Limits::default()).unwrap().profiles;
     let mut converter = Converter::new(Settings { max_gap: std::time::Duration::from_secs(60), ..Settings::default() });
     let mut collected = Collected::default();
     for resource in 0..batch.resources().len() {
@@ -68,6 +73,57 @@ fn workloads_agree() {
         let request = workload::request(shape);
         compare(&request);
     }
+}
+
+/// The chunks of a request, in an order that does not depend on ids.
+fn chunks_of(request: Vec<u8>) -> Vec<serde_json::Value> {
+    let mut chunks: Vec<serde_json::Value> =
+        payloads_of(request).iter().map(|payload| serde_json::from_slice(payload).unwrap()).collect();
+    for chunk in &mut chunks {
+        assert!(chunk.as_object_mut().unwrap().remove("chunk_id").is_some());
+    }
+    chunks
+}
+
+/// Guarantees: what reaches Sentry is the same, byte for byte but for the chunks' ids, whichever layout of OTLP the
+/// request was written in.
+#[test]
+fn earlier_layouts_make_the_same_chunks() {
+    for shape in [Shape::Tiny, Shape::Avg] {
+        let request = plain(workload::request(shape));
+        let expected = chunks_of(request.encode_to_vec());
+        let way = Way { bare: true, no_totals: false };
+        for (layout, bytes) in [
+            ("1.9", as_1_9(&request)),
+            ("1.8", as_1_8(&request)),
+            ("1.7", as_1_7(&request, way)),
+            ("1.6", as_1_6(&request, way)),
+            ("1.5", as_1_4(&request, way, true)),
+            ("1.4", as_1_4(&request, way, false)),
+            ("1.3", as_1_3(&request, Locations::Ranges, 1, false)),
+        ] {
+            assert!(chunks_of(bytes) == expected, "{shape}, {layout}");
+        }
+    }
+}
+
+/// Guarantees: a capture of the eBPF profiler in 1.8 makes the same chunks as the same capture in 1.10.
+#[test]
+fn captures_make_the_same_chunks() {
+    let [old, new] = ["1.8", "1.10"].map(|layout| {
+        let name = format!("ebpf-profiler.wire-{layout}.otlp");
+        let path = format!("{}/../../../shared/fixtures/otlp/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(path).map_err(|error| {
+            std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {name}: {error}\n")).ok();
+        })
+    });
+    let (Ok(old), Ok(new)) = (old, new) else { return };
+    let batch = |bytes: &[u8]| otlp::decode(bytes.to_vec().into(), &Limits::default()).unwrap().profiles;
+    let (one, other) = (batch(&old), batch(&new));
+    assert_eq!(content_hashes(&one), content_hashes(&other));
+    assert_eq!(one.observations(), 189);
+    let chunks = chunks_of(old);
+    assert!(!chunks.is_empty() && chunks == chunks_of(new));
 }
 
 /// Guarantees: of requests like the eBPF profiler's each function owns in Sentry what was sampled of it, thread by

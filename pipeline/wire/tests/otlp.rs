@@ -15,6 +15,12 @@ mod attacks;
 mod layouts;
 #[path = "otlp/mutations.rs"]
 mod mutations;
+#[path = "otlp/older.rs"]
+mod older;
+#[path = "otlp/older_attacks.rs"]
+mod older_attacks;
+#[path = "otlp/older_rules.rs"]
+mod older_rules;
 #[path = "otlp/refusals.rs"]
 mod refusals;
 #[path = "otlp/round_trip.rs"]

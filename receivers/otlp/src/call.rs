@@ -12,11 +12,12 @@ use profbridge_engine::telemetry::TransportTelemetry;
 use profbridge_model::{Profiles, Quantities, Reason};
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
-use profbridge_wire::otlp::{DecodeError, Decoded, Limits, decode};
+use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, decode, decode_as};
 use tokio::sync::Semaphore;
 
 use crate::fault::{Fault, Kind, shortened};
 use crate::origin::Origin;
+use crate::producers;
 
 /// Up to so many bytes a request is decoded where it was read: that takes some tens of microseconds, less than to hand
 /// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
@@ -57,10 +58,20 @@ pub(crate) struct Taken {
 }
 
 impl Caller {
-    /// Unpacks, decodes and hands over a request.
-    pub(crate) async fn call(&self, received: Received, coding: Coding, peer: Peer) -> Result<Taken, Fault> {
-        let (decoded, permit) = self.decode(received, coding, peer).await?;
-        let Decoded { profiles, refused, replaced_strings } = decoded;
+    /// Unpacks, decodes and hands over a request. `layout` is given where the request came with it.
+    pub(crate) async fn call(
+        &self,
+        received: Received,
+        coding: Coding,
+        layout: Option<Layout>,
+        peer: Peer,
+    ) -> Result<Taken, Fault> {
+        let (decoded, permit) = self.decode(received, coding, layout, peer).await?;
+        let Decoded { profiles, refused, replaced_strings, layout, left_out } = decoded;
+        producers::note(&self.telemetry, &profiles, layout, sender(peer));
+        for (field, count) in left_out {
+            self.intake.note(producers::left_out(field), count);
+        }
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         let mut taken = Taken {
             samples,
@@ -100,11 +111,17 @@ impl Caller {
         }
     }
 
-    async fn decode(&self, received: Received, coding: Coding, peer: Peer) -> Result<(Decoded, Permit), Fault> {
+    async fn decode(
+        &self,
+        received: Received,
+        coding: Coding,
+        layout: Option<Layout>,
+        peer: Peer,
+    ) -> Result<(Decoded, Permit), Fault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
         let afterwards = self.intake.clone();
-        let work = Work { intake, max_bytes: self.max_bytes, permit, origin, sender: sender(peer) };
+        let work = Work { intake, max_bytes: self.max_bytes, layout, permit, origin, sender: sender(peer) };
         if coding == Coding::Identity && bytes.len() <= SMALL {
             return work.run(bytes, coding);
         }
@@ -136,6 +153,7 @@ fn sender(peer: Peer) -> IpAddr {
 struct Work {
     intake: Intake,
     max_bytes: usize,
+    layout: Option<Layout>,
     permit: Permit,
     origin: Arc<Origin>,
     sender: IpAddr,
@@ -182,7 +200,11 @@ impl Work {
             let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
             let more = (held + memory).saturating_sub(self.permit.bytes());
             self.intake.grow(&mut self.permit, more)?;
-            match decode(request.clone(), &limits) {
+            let decoded = match self.layout {
+                Some(layout) => decode_as(request.clone(), layout, &limits),
+                None => decode(request.clone(), &limits),
+            };
+            match decoded {
                 Ok(decoded) => {
                     // Once more as much as it came as, for what it is written as on its way out while it is still here.
                     let all = held + decoded.memory() as u64 + request.len() as u64;

@@ -252,7 +252,7 @@ impl From<DecodeError> for Fault {
                 Self { message: shortened(message), ..Self::invalid(place, rule) }
             }
             DecodeError::LimitExceeded { .. } => Self::new(Kind::TooLarge, message),
-            DecodeError::OlderLayout { .. } => {
+            DecodeError::UnclearLayout { .. } => {
                 Self { message: shortened(message.clone()), ..Self::invalid("request", message) }
             }
         }

@@ -22,9 +22,11 @@ mod host;
 mod http;
 mod message;
 mod origin;
+mod producers;
 mod receiver;
 mod senders;
 mod tally;
+mod version;
 
 #[cfg(test)]
 mod tests;

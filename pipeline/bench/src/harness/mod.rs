@@ -15,6 +15,7 @@ pub mod control;
 pub mod count;
 pub mod footprint;
 pub mod forward;
+pub mod layouts;
 pub mod load;
 pub mod memory;
 pub mod memory_bounds;

@@ -10,7 +10,7 @@ use profbridge_net::server::StatsSnapshot;
 use super::page::Page;
 use super::process::Usage;
 use super::receiver::Outcome;
-use super::{All, ComponentKind, Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
+use super::{All, ComponentKind, Edge, EdgeTotals, ExporterTelemetry, Producer, ReceiverTelemetry};
 
 /// Reads the counters when somebody asks.
 #[derive(Debug)]
@@ -178,6 +178,15 @@ impl Collector {
                     ];
                     family.put(&labels, transport.requests(outcome));
                 }
+            }
+        }
+        let help = "Requests by what sent them: the layout, and the name and version of the scope";
+        let mut family = out.counter("profbridge_receiver_producer_requests_total", help);
+        for receiver in &receivers {
+            for (Producer { format, name, version }, count) in receiver.producers() {
+                let labels =
+                    vec![("receiver", receiver.id()), ("layout", format), ("producer", &*name), ("version", &*version)];
+                family.put(&labels, count);
             }
         }
         self.connections(out, &receivers);

@@ -11,6 +11,7 @@ mod edge;
 mod exporter;
 mod page;
 mod process;
+mod producers;
 mod receiver;
 mod refusals;
 pub mod server;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use edge::{Edge, EdgeTotals};
 pub use exporter::{ExporterTelemetry, QueueGauges};
+pub use producers::Producer;
 pub use receiver::{ReceiverTelemetry, TransportTelemetry};
 pub use refusals::Refusal;
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_net::server::ServerStats;
 
+use super::producers::{Producer, Producers};
 use super::refusals::{Line, Refusal, Refusals};
 
 /// The counters of a receiver, apart for each of its transports. Cheap to clone; clones share them.
@@ -12,6 +13,7 @@ use super::refusals::{Line, Refusal, Refusals};
 pub struct ReceiverTelemetry {
     id: Arc<str>,
     transports: Arc<Mutex<Vec<TransportTelemetry>>>,
+    producers: Arc<Producers>,
 }
 
 /// The counters of one transport of a receiver. Cheap to clone; clones share them.
@@ -29,6 +31,8 @@ struct Counters {
     requests: [AtomicU64; 3],
     connections: Arc<ServerStats>,
     refusals: Refusals,
+    /// Those of the receiver.
+    producers: Arc<Producers>,
 }
 
 /// How a request ended, as the label `outcome` (opentelemetry-collector `docs/rfcs/component-universal-telemetry.md`).
@@ -53,7 +57,7 @@ impl Outcome {
 
 impl ReceiverTelemetry {
     pub(super) fn new(id: &str) -> Self {
-        Self { id: id.into(), transports: Arc::default() }
+        Self { id: id.into(), transports: Arc::default(), producers: Arc::default() }
     }
 
     /// The receiver's id.
@@ -74,6 +78,7 @@ impl ReceiverTelemetry {
             requests: Default::default(),
             connections: Arc::default(),
             refusals: Refusals::default(),
+            producers: Arc::clone(&self.producers),
         };
         let created = TransportTelemetry { counters: Arc::new(counters) };
         known.push(created.clone());
@@ -98,6 +103,11 @@ impl ReceiverTelemetry {
                 transport.write(&line);
             }
         }
+    }
+
+    /// What has sent to it, with how many requests of each were taken.
+    pub fn producers(&self) -> Vec<(Producer, u64)> {
+        self.producers.all()
     }
 
     pub(super) fn transports(&self) -> Vec<TransportTelemetry> {
@@ -139,6 +149,12 @@ impl TransportTelemetry {
     fn write(&self, line: &Line) {
         let Counters { receiver, transport, .. } = &*self.counters;
         tracing::warn!(receiver = &**receiver, transport, "{line}");
+    }
+
+    /// Counts a request by what sent it. The producer as it is counted, where it is the first request of it, whichever
+    /// transport it comes by: for a line in the log. Of many made-up names all but a few count as one.
+    pub fn produced_by(&self, producer: Producer) -> Option<Producer> {
+        self.counters.producers.note(producer)
     }
 
     /// The counters of its connections, for the server that serves them.

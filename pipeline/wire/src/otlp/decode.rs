@@ -12,8 +12,9 @@
 //!   what cannot be read is replaced by U+FFFD, which [`Decoded::replaced_strings`] counts. Protobuf wants such a
 //!   message refused as a whole, so the batch then no longer knows what it was received as, and is never forwarded like
 //!   that.
-//! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised and refused by
-//!   name, see the module `layout` beside this one.
+//! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised, see the module
+//!   `layout` beside this one, and read by the module `older` below this one into the same tables, with the same limits
+//!   and checks. What cannot be told apart is refused, with the names of the layouts that it could be.
 //!
 //! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
 //! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up
@@ -25,6 +26,7 @@
 
 mod census;
 mod dictionary;
+mod older;
 mod profile;
 mod resource;
 mod run;
@@ -36,13 +38,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::{Refusal, RequestPart};
-use profbridge_model::{Buffer, ByteRange, Dictionary, Profiles, Samples, StringId, Tables};
+use profbridge_model::{Attribute, Buffer, ByteRange, Dictionary, Profiles, Samples, StringId, Tables};
 
 use self::census::Census;
 use self::run::Spill;
 use self::sets::Sets;
 use super::error::{DecodeError, Fault, Result};
-use super::layout;
+use super::layout::{self, Layout, Verdict};
 use super::limits::{Budget, Limits};
 use super::reader::Reader;
 use super::sniff::is_pprof;
@@ -56,6 +58,11 @@ pub struct Decoded {
     pub refused: Vec<Refusal>,
     /// In how many strings there was something that is not UTF-8, which was replaced by U+FFFD.
     pub replaced_strings: u64,
+    /// The layout it was written in.
+    pub layout: Layout,
+    /// What an older layout says and the current one has no place for, by the name of the field: how often it was left
+    /// out.
+    pub left_out: Vec<(&'static str, u64)>,
 }
 
 impl Decoded {
@@ -103,18 +110,15 @@ pub fn memory(profiles: &Profiles) -> usize {
 /// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData`, which have the same layout.
 ///
 /// The batch points into `request`, which lives as long as it does. If nothing was refused or replaced, the batch also
-/// knows the request as what it was [received](Profiles::received) as.
+/// knows the request as what it was [received](Profiles::received) as; never where the layout is an older one.
 ///
 /// # Errors
 ///
 /// See [`DecodeError`]; nothing of the request is usable then.
 pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
-    let most = limits.max_request.min(i32::MAX as usize);
-    if request.len() > most {
-        return Err(DecodeError::LimitExceeded { what: "bytes of the request", limit: most as u64 });
-    }
-    let mut decoder = Decoder::new(&request, limits);
-    let outcome = decoder.run().map_err(DecodeError::from).and_then(|resources| decoder.finish(resources, &request));
+    in_limit(&request, limits)?;
+    let first = layout::probe(&request).unwrap_or(Layout::V1_10);
+    let outcome = attempt(&request, limits, first);
     let wrong = match &outcome {
         Err(DecodeError::LimitExceeded { .. }) => false,
         Err(_) => true,
@@ -125,16 +129,66 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
         let rule = "it is a pprof profile, not OTLP; let the sender export OTLP".to_owned();
         return Err(DecodeError::Malformed { place: "request".to_owned(), offset: None, rule });
     }
-    if wrong && let Some(older) = layout::detect(&request, outcome.is_ok()) {
-        return Err(older);
+    if !wrong {
+        return outcome.map(|(decoded, _)| decoded);
     }
+    let layout = match layout::detect(&request, outcome.is_ok()) {
+        Verdict::Unclear(error) => return Err(error),
+        Verdict::Current => Layout::V1_10,
+        Verdict::Older(older) => older,
+    };
+    let outcome = if layout == first { outcome } else { attempt(&request, limits, layout) };
     outcome.map(|(decoded, _)| decoded)
+}
+
+/// Decodes a request whose layout is known, as from the path it came on: as [`decode`], without looking for another.
+///
+/// # Errors
+///
+/// See [`DecodeError`]; nothing of the request is usable then.
+pub fn decode_as(request: Bytes, layout: Layout, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
+    in_limit(&request, limits)?;
+    attempt(&request, limits, layout).map(|(decoded, _)| decoded)
+}
+
+fn in_limit(request: &Bytes, limits: &Limits) -> std::result::Result<(), DecodeError> {
+    let most = limits.max_request.min(i32::MAX as usize);
+    if request.len() > most {
+        return Err(DecodeError::LimitExceeded { what: "bytes of the request", limit: most as u64 });
+    }
+    Ok(())
+}
+
+/// Decodes a request in one layout, and says whether something in it is odd enough to ask for another.
+fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Result<(Decoded, bool), DecodeError> {
+    let mut decoder = Decoder::new(request, limits, layout);
+    let resources = match older::release(layout) {
+        Some(release) => decoder.run_release(release),
+        None => decoder.run(),
+    };
+    decoder.finish(resources?, request)
+}
+
+/// Whether all samples are of the shape that samples of 1.9 with values have when they are read as 1.10, and some have
+/// attributes that samples do not have. Looks at one sample of most batches.
+fn has_shape_of_1_9(profiles: &Profiles) -> bool {
+    let dictionary = profiles.dictionary();
+    let samples = || (0..profiles.columns().len() as u32).map(|row| profiles.sample(row));
+    let has_shape = samples().all(|sample| {
+        let attributes = dictionary.attribute_set(sample.attributes).len();
+        sample.link.is_none()
+            && sample.values_bytes().is_empty()
+            && (attributes == 0 || attributes * 8 == sample.timestamps_bytes().len())
+    });
+    let is_of_place = |attribute: &Attribute| layout::is_key_of_place(dictionary.string_bytes(attribute.key));
+    has_shape && samples().any(|sample| dictionary.attributes(sample.attributes).any(is_of_place))
 }
 
 /// The state of one request's decoding.
 struct Decoder<'a> {
     request: &'a [u8],
     limits: &'a Limits,
+    layout: Layout,
     budget: Budget,
     tables: Tables,
     /// The number of elements of `string_table` and `attribute_table`, known before they are read.
@@ -156,13 +210,16 @@ struct Decoder<'a> {
     dangling: Option<(&'static str, u32)>,
     /// Something was found that is odd enough to look whether the layout is an older one.
     suspicious: bool,
+    /// What only the older layouts need.
+    older: older::State,
 }
 
 impl<'a> Decoder<'a> {
-    fn new(request: &'a [u8], limits: &'a Limits) -> Self {
+    fn new(request: &'a [u8], limits: &'a Limits, layout: Layout) -> Self {
         Self {
             request,
             limits,
+            layout,
             budget: Budget::new(limits, request.len()),
             tables: Tables::default(),
             table_strings: 1,
@@ -177,6 +234,7 @@ impl<'a> Decoder<'a> {
             faults: Vec::new(),
             dangling: None,
             suspicious: false,
+            older: older::State::default(),
         }
     }
 
@@ -205,6 +263,15 @@ impl<'a> Decoder<'a> {
         for &span in &resources {
             census.resource_profiles(Reader::at(request, span))?;
         }
+        self.all_resources(&resources, &census)
+    }
+
+    /// Reads the resources, once everything that they refer to is read, and what they hold is counted.
+    fn all_resources(
+        &mut self,
+        resources: &[ByteRange],
+        census: &Census,
+    ) -> Result<Vec<profbridge_model::ResourceProfiles>> {
         self.budget.charge::<profbridge_model::ResourceProfiles>(resources.len())?;
         census.charge(&mut self.budget)?;
         let samples = &mut self.samples;
@@ -213,6 +280,7 @@ impl<'a> Decoder<'a> {
         samples.link.reserve_exact(census.samples);
         samples.timestamps.reserve_exact(census.samples);
 
+        let request = self.request;
         let mut decoded = Vec::with_capacity(resources.len());
         for (r, &span) in resources.iter().enumerate() {
             let resource = self.resource_profiles(Reader::at(request, span), r);
@@ -238,12 +306,14 @@ impl<'a> Decoder<'a> {
         let (mut profiles, refused) = Profiles::new_refusing(Arc::new(dictionary), resources, samples, &mut |place| {
             faults.next_if(|(at, _)| *at == place).map(|(_, invalid)| invalid)
         })?;
-        if refused.is_empty() && self.replaced == 0 {
+        if refused.is_empty() && self.replaced == 0 && self.layout == Layout::V1_10 {
             profiles.received = Some(request.clone());
         }
         // Other bytes than text where text should be are a reason to look whether the layout is an older one.
         let suspicious = self.suspicious || self.sets.odd || self.replaced > 0;
-        Ok((Decoded { profiles, refused, replaced_strings: self.replaced }, suspicious))
+        let suspicious = suspicious || (self.layout == Layout::V1_10 && has_shape_of_1_9(&profiles));
+        let (replaced_strings, layout, left_out) = (self.replaced, self.layout, self.older.take_left_out());
+        Ok((Decoded { profiles, refused, replaced_strings, layout, left_out }, suspicious))
     }
 
     /// The dictionary of the tables. Text is looked at again only where the check found that something is wrong.

@@ -26,13 +26,13 @@ pub enum DecodeError {
         /// How much there may be.
         limit: u64,
     },
-    /// It is written in an earlier layout of the same message, which would be misread.
-    #[error("the request has the profiles layout of opentelemetry-proto {generation}, this is 1.10: {message}")]
-    OlderLayout {
-        /// The layout, as versions of opentelemetry-proto.
-        generation: &'static str,
-        /// What to do about it.
-        message: &'static str,
+    /// It fits several layouts of the same message, or parts of it fit different ones.
+    #[error("the layout of the request cannot be told: {why}, which leaves those of opentelemetry-proto {candidates}")]
+    UnclearLayout {
+        /// The layouts, as versions of opentelemetry-proto.
+        candidates: String,
+        /// What cannot be told apart.
+        why: &'static str,
     },
 }
 

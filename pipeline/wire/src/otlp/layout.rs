@@ -13,25 +13,133 @@
 //! | 1.9 | in the dictionary | as 1.8 | 7 id, 8 dropped count |
 //! | 1.10 | in the dictionary | 1 stack, 2 attributes, 3 link, 4 values, 5 times | as 1.9 |
 //!
-//! Wire types settle nearly all of it. What they leave open is a request in the layout of 1.9 whose samples have values
-//! but neither attributes nor links: the values read as attributes. Such a request is taken for 1.9 if every sample
-//! has as many of those as a 1.9 sample has values (one for each time, or no times) and at least half of them
-//! cannot be attributes: an index is out of range, 0, or there twice, or the sample is left without values and times.
-//! A request where that holds for no sample is read as 1.10, which it then is for all that can be known.
+//! Wire types settle nearly all of it, see [`evidence`].
 
-use profbridge_model::varint;
+mod evidence;
 
+use self::evidence::Evidence;
+pub(super) use self::evidence::is_key_of_place;
 use super::error::DecodeError;
-use super::reader::{FIXED64, LEN, Reader, VARINT};
+use super::reader::Reader;
 
-/// Says which earlier layout a request has; `None` where nothing speaks for one. Reads the request once more, so it is
-/// asked only when decoding found something odd. `decoded` says that its wire types fit 1.10, so that only the meaning
-/// of its numbers can tell.
-pub(super) fn detect(request: &[u8], decoded: bool) -> Option<DecodeError> {
+/// A layout of the messages, as versions of opentelemetry-proto.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layout {
+    /// 1.3, whose package is `v1experimental`.
+    V1_3,
+    /// 1.4 and 1.5.
+    V1_4,
+    /// 1.6.
+    V1_6,
+    /// 1.7.
+    V1_7,
+    /// 1.8.
+    V1_8,
+    /// 1.9.
+    V1_9,
+    /// 1.10 and 1.11.
+    V1_10,
+}
+
+impl Layout {
+    /// All of them, the oldest first.
+    pub const ALL: [Self; 7] = [Self::V1_3, Self::V1_4, Self::V1_6, Self::V1_7, Self::V1_8, Self::V1_9, Self::V1_10];
+
+    /// The versions of opentelemetry-proto that have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1_3 => "1.3 (v1experimental)",
+            Self::V1_4 => "1.4 or 1.5",
+            Self::V1_6 => "1.6",
+            Self::V1_7 => "1.7",
+            Self::V1_8 => "1.8",
+            Self::V1_9 => "1.9",
+            Self::V1_10 => "1.10",
+        }
+    }
+
+    /// What a sender is to be upgraded to, so that it writes the current layout; `None` for the current one.
+    pub const fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::V1_3 | Self::V1_4 | Self::V1_6 | Self::V1_7 => Some(UPGRADE_OLD),
+            Self::V1_8 => Some(UPGRADE_1_8),
+            Self::V1_9 => Some(UPGRADE_1_9),
+            Self::V1_10 => None,
+        }
+    }
+}
+
+/// What the bytes of a request say of its layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing speaks for an earlier layout.
+    Current,
+    /// It is this one.
+    Older(Layout),
+    /// Several remain.
+    Unclear(DecodeError),
+}
+
+/// Says which earlier layout a request has. Reads the request once more, so it is asked only when decoding found
+/// something odd. `decoded` says that its wire types fit, so that only the meaning of its numbers can tell.
+pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
     let mut evidence = Evidence::default();
     evidence.request(Reader::new(request));
-    let (generation, message) = evidence.verdict(decoded)?;
-    Some(DecodeError::OlderLayout { generation, message })
+    evidence.verdict(decoded)
+}
+
+/// How many samples of a request are looked at before it is decoded.
+const PROBED: usize = 16;
+
+/// The layout that a request can be seen to have before anything of it is read: 1.8 or 1.9 where one of the first
+/// samples of its first profile has fields of a type that no other layout gives them, or where their values cannot be
+/// what they would be in 1.10. Without it such a request would be read twice. A request of another layout costs a look
+/// at a sample or a few, and is left to [`detect`].
+pub(super) fn probe(request: &[u8]) -> Option<Layout> {
+    let profile = first(first(first(Reader::new(request), 0x0a)?, 0x12)?, 0x12)?;
+    let mut reader = profile;
+    let mut evidence = Evidence::before_reading(request.len());
+    let mut left = PROBED;
+    while left > 0 {
+        match reader.key() {
+            Ok(Some(0x12)) => {}
+            Ok(Some(key)) => {
+                reader.skip(key).ok()?;
+                continue;
+            }
+            Ok(None) => break,
+            Err(_) => return None,
+        }
+        evidence.sample(reader.message().ok()?);
+        if !evidence.fits_values_first() {
+            return None;
+        }
+        if evidence.is_values_first() {
+            evidence.profile(profile, false);
+            return older(evidence.verdict(false));
+        }
+        left -= 1;
+    }
+    // What is true of the first samples has to be true of all.
+    evidence.is_impossible_as_1_10().then(|| older(detect(request, true))).flatten()
+}
+
+fn older(verdict: Verdict) -> Option<Layout> {
+    match verdict {
+        Verdict::Older(layout @ (Layout::V1_8 | Layout::V1_9)) => Some(layout),
+        _ => None,
+    }
+}
+
+/// The first message in a message that has this key.
+fn first(mut reader: Reader<'_>, wanted: u32) -> Option<Reader<'_>> {
+    while let Ok(Some(key)) = reader.key() {
+        match key {
+            _ if key == wanted => return reader.message().ok(),
+            _ => reader.skip(key).ok()?,
+        }
+    }
+    None
 }
 
 const UPGRADE_OLD: &str = "upgrade the sender: the OpenTelemetry Collector to v0.148.0 or later, the eBPF profiler to a \
@@ -40,186 +148,3 @@ const UPGRADE_1_8: &str = "upgrade the sender: the OpenTelemetry Collector (v0.1
      eBPF profiler to a release after 2026-03-18";
 const UPGRADE_1_9: &str = "upgrade the sender: the OpenTelemetry Collector (v0.140 to v0.147 write this) to v0.148.0 or later, \
      async-profiler to a release after 2026-07-12, Python's opentelemetry-proto to a release after 2026-05";
-
-/// What speaks for one layout or another.
-#[derive(Debug, Default)]
-struct Evidence {
-    has_dictionary: bool,
-    attributes: u64,
-    /// Which of the fields 3 to 8 stand beside the resources, as bits.
-    top_level: u16,
-    container: bool,
-    tables_in_profile: bool,
-    location_list: bool,
-    profile_1_8: bool,
-    temporality: bool,
-    /// Samples that can only be of 1.4 to 1.7, of 1.8 or 1.9, and of 1.10.
-    range_samples: u64,
-    values_first: u64,
-    current: u64,
-    undecided: Undecided,
-    /// The list of the sample at hand.
-    list: Vec<u64>,
-}
-
-/// Samples whose wire types fit both 1.9 and 1.10.
-#[derive(Debug, Default)]
-struct Undecided {
-    with_list: u64,
-    /// Lists that cannot be attributes.
-    impossible: u64,
-    /// Samples that 1.9 would not have.
-    not_1_9: u64,
-}
-
-/// The wire types with which the fields of a message were seen, as bits.
-#[derive(Debug, Default, Clone, Copy)]
-struct WireTypes([u8; 32]);
-
-impl WireTypes {
-    fn add(&mut self, key: u32) {
-        if let Some(types) = self.0.get_mut((key >> 3) as usize) {
-            *types |= 1 << (key & 7);
-        }
-    }
-
-    fn has(&self, field: usize, wire_type: u32) -> bool {
-        self.0[field] & (1 << wire_type) != 0
-    }
-}
-
-/// The value of a field, as far as it matters here.
-enum Field<'a> {
-    Number(u64),
-    Bytes(Reader<'a>),
-    Other,
-}
-
-/// Calls `visit` with each field. Ends quietly where the message is malformed: what came before it counts.
-fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
-    while let Ok(Some(key)) = reader.key() {
-        let field = match key & 7 {
-            VARINT => reader.varint().map(Field::Number),
-            LEN => reader.message().map(Field::Bytes),
-            _ => reader.skip(key).map(|()| Field::Other),
-        };
-        match field {
-            Ok(field) => visit(key, field),
-            Err(_) => return,
-        }
-    }
-}
-
-impl Evidence {
-    fn request(&mut self, reader: Reader<'_>) {
-        // How many attributes there are has to be known before the samples are judged.
-        walk(reader, |key, inner| match (key >> 3, inner) {
-            (2, Field::Bytes(dictionary)) => {
-                self.has_dictionary = true;
-                walk(dictionary, |key, _| self.attributes += u64::from(key == 0x32));
-            }
-            (field @ 3..=8, Field::Bytes(_)) => self.top_level |= 1 << field,
-            _ => {}
-        });
-        walk(reader, |key, inner| {
-            if let (0x0a, Field::Bytes(resource)) = (key, inner) {
-                walk(resource, |key, inner| {
-                    if let (0x12, Field::Bytes(scope)) = (key, inner) {
-                        walk(scope, |key, inner| {
-                            if let (0x12, Field::Bytes(profile)) = (key, inner) {
-                                self.profile(profile);
-                            }
-                        });
-                    }
-                });
-            }
-        });
-    }
-
-    fn profile(&mut self, reader: Reader<'_>) {
-        let mut seen = WireTypes::default();
-        walk(reader, |key, inner| {
-            seen.add(key);
-            match (key >> 3, inner) {
-                (1, Field::Bytes(value_type)) => walk(value_type, |key, _| self.temporality |= key == 0x18),
-                (2, Field::Bytes(sample)) => self.sample(sample),
-                _ => {}
-            }
-        });
-        let in_profile = seen.has(4, LEN) || seen.has(17, LEN);
-        self.container |= seen.has(2, FIXED64);
-        self.tables_in_profile |= in_profile;
-        self.location_list |= seen.has(3, LEN);
-        self.profile_1_8 |= !seen.has(3, LEN) && !in_profile && (seen.has(8, LEN) || seen.has(9, VARINT));
-    }
-
-    fn sample(&mut self, reader: Reader<'_>) {
-        let mut seen = WireTypes::default();
-        let mut list = std::mem::take(&mut self.list);
-        list.clear();
-        let mut times = 0;
-        walk(reader, |key, field| {
-            seen.add(key);
-            match (key, field) {
-                (0x10, Field::Number(index)) => list.push(index),
-                (0x12, Field::Bytes(packed)) => list.extend(varint::Packed::new(packed.rest())),
-                (0x2a, Field::Bytes(packed)) => times += packed.rest().len() / 8,
-                (0x29, _) => times += 1,
-                _ => {}
-            }
-        });
-        let range = seen.has(2, VARINT) && (seen.has(3, LEN) || seen.has(6, LEN));
-        if range || seen.has(5, VARINT) || (seen.has(3, LEN) && seen.has(4, LEN)) {
-            self.range_samples += 1;
-        } else if seen.has(3, LEN) {
-            self.values_first += 1;
-        } else if seen.has(3, VARINT) || (seen.has(4, LEN) && !seen.has(2, VARINT) && !seen.has(6, LEN)) {
-            self.current += 1;
-        } else {
-            self.undecided(&mut list, times, seen);
-        }
-        self.list = list;
-    }
-
-    fn undecided(&mut self, list: &mut [u64], times: usize, seen: WireTypes) {
-        let count = list.len();
-        if count > 0 {
-            self.undecided.with_list += 1;
-            list.sort_unstable();
-            let twice = list.windows(2).any(|pair| pair[0] == pair[1]);
-            let outside = list.last().is_some_and(|&last| last >= self.attributes.max(1));
-            let nothing_left = times == 0 && !seen.has(4, VARINT) && !seen.has(4, LEN);
-            self.undecided.impossible += u64::from(twice || outside || list.first() == Some(&0) || nothing_left);
-        }
-        let fits_1_9 = if times == 0 { count > 0 } else { count == 0 || count == times };
-        self.undecided.not_1_9 += u64::from(!fits_1_9 || seen.has(4, LEN));
-    }
-
-    fn verdict(&self, decoded: bool) -> Option<(&'static str, &'static str)> {
-        if self.container {
-            return Some(("1.3 (v1experimental)", UPGRADE_OLD));
-        }
-        if self.tables_in_profile {
-            return Some(("1.4 or 1.5", UPGRADE_OLD));
-        }
-        if self.current > 0 {
-            return None;
-        }
-        // A later version may add one field beside the dictionary; five tables it will not add.
-        if self.top_level.count_ones() >= 3 {
-            return Some(("1.6", UPGRADE_OLD));
-        }
-        if self.location_list || self.range_samples > 0 {
-            return Some((if self.has_dictionary { "1.7" } else { "1.4 to 1.6" }, UPGRADE_OLD));
-        }
-        if self.profile_1_8 || (self.temporality && self.values_first > 0) {
-            return Some(("1.8", UPGRADE_1_8));
-        }
-        let Undecided { with_list, impossible, not_1_9 } = self.undecided;
-        let impossible_as_1_10 = decoded && not_1_9 == 0 && impossible > 0 && impossible * 2 >= with_list;
-        if self.values_first > 0 || impossible_as_1_10 {
-            return Some(if self.temporality { ("1.8", UPGRADE_1_8) } else { ("1.9", UPGRADE_1_9) });
-        }
-        None
-    }
-}

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
+use profbridge_wire::otlp::{EncodeOptions, Layout, Limits, decode, encode};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -18,7 +18,10 @@ fn holds(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let again = ExportProfilesServiceRequest::decode(&*encode(&decoded.profiles, &options));
     let again = again.map_err(|error| TestCaseError::fail(error.to_string()))?;
     prop_assert_eq!(canonical(again), with_lawful_payloads(to_prost(&decoded.profiles)));
-    if decoded.replaced_strings > 0 {
+    if decoded.layout != Layout::V1_10 {
+        // What was damaged can have become what an earlier release writes, which prost's messages are not.
+        prop_assert!(decoded.profiles.received.is_none());
+    } else if decoded.replaced_strings > 0 {
         // Text that is not UTF-8 was replaced, so these are bytes that protobuf refuses, and they are not kept.
         prop_assert!(ExportProfilesServiceRequest::decode(&*bytes).is_err());
         prop_assert!(decoded.profiles.received.is_none());

@@ -27,7 +27,7 @@ fn origin() -> Arc<Origin> {
 
 fn work(intake: &Intake, permit: Permit) -> Work {
     let (intake, origin) = (intake.clone(), origin());
-    Work { intake, max_bytes: 64 << 20, permit, origin, sender: sender(peer()) }
+    Work { intake, max_bytes: 64 << 20, layout: None, permit, origin, sender: sender(peer()) }
 }
 
 fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
@@ -68,16 +68,16 @@ async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 0);
     let small = received(&intake, heavy(0));
-    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, peer()), consumer.take());
+    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, None, peer()), consumer.take());
     assert_eq!(taken.unwrap().samples, 1);
 
     let large = received(&intake, heavy(SMALL));
-    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, peer()));
+    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, None, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     // Requests are taken at the same time: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
-    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, peer()), consumer.take());
+    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, None, peer()), consumer.take());
     assert_eq!(taken.unwrap().samples, 1);
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     caller.slots.add_permits(1);
@@ -92,7 +92,7 @@ async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 1);
     let request = received(&intake, heavy(0));
-    let (_, taken) = tokio::join!(caller.call(request, Coding::Identity, peer()), consumer.take());
+    let (_, taken) = tokio::join!(caller.call(request, Coding::Identity, None, peer()), consumer.take());
     let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }

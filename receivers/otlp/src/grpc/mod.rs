@@ -17,14 +17,19 @@ use hyper::body::Incoming;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
+use profbridge_wire::otlp::Layout;
 
 use self::reply::Reply;
 use crate::call::{Caller, Taken};
 use crate::fault::{Fault, Kind, Signal};
 use crate::tally::Tally;
+use crate::version;
 
 /// The method, as a path.
 pub(crate) const PATH: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+
+/// The method of opentelemetry-proto 1.3.
+pub(crate) const EXPERIMENTAL: &str = "/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export";
 
 /// The encodings that a message may have, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
@@ -48,7 +53,7 @@ impl Service {
             return Ok(response);
         }
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        if request.uri().path() != PATH {
+        if ![PATH, EXPERIMENTAL].contains(&request.uri().path()) {
             let fault = unknown(request.uri().path());
             self.caller.telemetry.not_taken(fault.refusal(peer));
             return Ok(reply::failure(&fault));
@@ -68,6 +73,10 @@ impl Service {
             .get::<Peer>()
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         let coding = Coding::parse(encoding(request.headers())?)?;
+        let layout = match request.uri().path() {
+            EXPERIMENTAL => Some(Layout::V1_3),
+            _ => version::announced(request.headers())?,
+        };
         self.caller.intake.room().await?;
         let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
         let coding = match (packed, coding) {
@@ -78,7 +87,7 @@ impl Service {
             }
             (true, coding) => coding,
         };
-        self.caller.call(received, coding, peer).await
+        self.caller.call(received, coding, layout, peer).await
     }
 }
 
@@ -121,9 +130,7 @@ fn unknown(path: &str) -> Fault {
     let text = if service == known {
         format!("unknown method {method} of service {service}, its only method is Export")
     } else if service.starts_with("opentelemetry.proto.collector.profiles.") {
-        format!(
-            "unknown service {service}: this receiver takes the profiles of {known} as of opentelemetry-proto 1.10, upgrade the sender"
-        )
+        format!("unknown service {service}: this receiver takes the profiles of {known}, and those of v1experimental")
     } else {
         format!("unknown service {service}: this receiver serves {known}")
     };

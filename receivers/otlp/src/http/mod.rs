@@ -1,4 +1,4 @@
-//! OTLP over HTTP with protobuf: one path.
+//! OTLP over HTTP with protobuf: one path, and that of opentelemetry-proto 1.3.
 //!
 //! A client that is refused before it has sent all of a large body does not always see the answer. Over HTTP/1 the
 //! kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end of the stream
@@ -19,15 +19,20 @@ use profbridge_engine::body;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::{self, Coding};
 use profbridge_net::server::Peer;
+use profbridge_wire::otlp::Layout;
 
 use self::media::Media;
 use crate::call::{Caller, Taken};
 use crate::fault::{Fault, Kind, Signal};
 use crate::message;
 use crate::tally::Tally;
+use crate::version;
 
 /// Where profiles go (opentelemetry-proto `profiles_service_http.yaml`).
 pub(crate) const PATH: &str = "/v1development/profiles";
+
+/// Where they went in opentelemetry-proto 1.3.
+pub(crate) const EXPERIMENTAL: &str = "/v1experimental/profiles";
 
 /// The service of one listener.
 #[derive(Clone)]
@@ -70,9 +75,13 @@ impl Service {
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         media.check()?;
         let coding = Coding::parse(encoding(request.headers())?)?;
+        let layout = match request.uri().path() {
+            EXPERIMENTAL => Some(Layout::V1_3),
+            _ => version::announced(request.headers())?,
+        };
         self.caller.intake.room().await?;
         let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
-        self.caller.call(received, coding, peer).await
+        self.caller.call(received, coding, layout, peer).await
     }
 
     /// Reads what is left of a request, where its sender would not see the answer otherwise.
@@ -88,22 +97,15 @@ impl Service {
 /// Why a request is not for this service.
 fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
     let path = request.uri().path();
-    if path == PATH {
+    if [PATH, EXPERIMENTAL].contains(&path) {
         let method = request.method();
-        let text = || format!("{method} is not allowed on {PATH}, profiles are sent with POST");
+        let text = || format!("{method} is not allowed on {path}, profiles are sent with POST");
         return (method != Method::POST).then(|| Fault::new(Kind::Method, text()));
     }
     if let Some(signal) = Signal::of(path) {
         return Some(Fault::another_signal(signal, &format!("nothing is served on {path}")));
     }
-    let text = match path {
-        "/v1experimental/profiles" | "/v1/profiles" => {
-            format!(
-                "nothing is served on {path}: this receiver takes profiles as of opentelemetry-proto 1.10 on {PATH}, upgrade the sender or its endpoint"
-            )
-        }
-        _ => format!("nothing is served on {path}, profiles are sent to {PATH}"),
-    };
+    let text = format!("nothing is served on {path}, profiles are sent to {PATH}");
     Some(Fault::new(Kind::Unknown, text))
 }
 

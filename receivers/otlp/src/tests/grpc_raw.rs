@@ -8,7 +8,7 @@ use tonic_types::StatusExt as _;
 use super::*;
 use crate::grpc::PATH;
 
-fn call(path: &str, content_type: &str, encoding: Option<&str>, body: Feed) -> Request<Feed> {
+pub(super) fn call(path: &str, content_type: &str, encoding: Option<&str>, body: Feed) -> Request<Feed> {
     let mut request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)
@@ -21,13 +21,13 @@ fn call(path: &str, content_type: &str, encoding: Option<&str>, body: Feed) -> R
     request.body(body).unwrap()
 }
 
-fn framed(flag: u8, length: usize, message: &[u8]) -> Vec<u8> {
+pub(super) fn framed(flag: u8, length: usize, message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(length).unwrap().to_be_bytes();
     [&[flag], &length[..], message].concat()
 }
 
 /// Makes one call and reads its status, from the headers or the trailers.
-async fn outcome(address: SocketAddr, request: Request<Feed>) -> (HeaderMap, Status) {
+pub(super) async fn outcome(address: SocketAddr, request: Request<Feed>) -> (HeaderMap, Status) {
     let response = patiently(http2(address).await.send_request(request)).await.unwrap();
     let (head, body) = response.into_parts();
     assert_eq!(head.status, 200);
@@ -59,14 +59,14 @@ async fn undecodable_is_invalid_argument() {
     assert_eq!(rig.requests("failure", "grpc"), 3);
 }
 
-/// Guarantees: an older layout is refused by name and with what to do, never misread.
+/// Guarantees: a request whose layout cannot be told is refused, with the names of those that it could have.
 #[tokio::test]
-async fn an_older_layout_is_named() {
+async fn an_unclear_layout_is_named() {
     let rig = Rig::start(LOOPBACK).await;
-    let old = old_layout();
-    let status = export(&rig, None, whole(framed(0, old.len(), &old))).await;
+    let unclear = unclear_layout();
+    let status = export(&rig, None, whole(framed(0, unclear.len(), &unclear))).await;
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("opentelemetry-proto 1.8") && status.message().contains("upgrade"), "{status}");
+    assert!(status.message().contains("opentelemetry-proto 1.8, 1.9"), "{status}");
 }
 
 /// Guarantees: every way to break the frame of the message is INVALID_ARGUMENT, and none of them INTERNAL.
@@ -177,8 +177,8 @@ async fn unknown_services_are_unimplemented() {
     let package = "opentelemetry.proto.collector";
     for (path, says) in [
         (
-            format!("/{package}.profiles.v1experimental.ProfilesService/Export"),
-            "v1development.ProfilesService as of opentelemetry-proto 1.10",
+            format!("/{package}.profiles.v1.ProfilesService/Export"),
+            "v1development.ProfilesService, and those of v1experimental",
         ),
         (
             format!("/{package}.trace.v1.TraceService/Export"),

@@ -71,14 +71,14 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!((rig.samples("accepted", "http"), rig.samples("failed", "http")), (2, 1));
 }
 
-/// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and an older
-/// layout is named.
+/// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and layouts
+/// that cannot be told apart are named.
 #[tokio::test]
 async fn undecodable_is_400() {
     let rig = Rig::start(LOOPBACK).await;
     for (encoding, body, says) in [
         (None, b"\x0a\x7f\x01".to_vec(), "request"),
-        (None, old_layout(), "opentelemetry-proto 1.8"),
+        (None, unclear_layout(), "opentelemetry-proto 1.8, 1.9"),
         (Some("gzip"), b"no gzip".to_vec(), "not valid gzip"),
         (Some("zstd"), zstandard(b"xyz")[..6].to_vec(), "not valid zstd"),
     ] {
@@ -167,7 +167,7 @@ async fn other_methods_are_405() {
 async fn other_paths_are_404() {
     let rig = Rig::start(LOOPBACK).await;
     for (path, says) in [
-        ("/v1experimental/profiles", "upgrade the sender"),
+        ("/v1/profiles", "profiles are sent to /v1development/profiles"),
         ("/v1/traces", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go"),
         ("/v1/metrics", "set OTEL_EXPORTER_OTLP_METRICS_ENDPOINT to where metrics go"),
         ("/v1/logs", "set OTEL_EXPORTER_OTLP_LOGS_ENDPOINT to where logs go"),

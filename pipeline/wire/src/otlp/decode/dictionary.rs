@@ -261,7 +261,7 @@ impl<'a> Decoder<'a> {
 
     /// Gives each empty table its element 0, and refuses a table whose element 0 is something else: whoever refers to
     /// index 0 says that nothing is set (opentelemetry-proto `profiles.proto`, `ProfilesDictionary`).
-    fn zero_elements(&mut self) -> Result<()> {
+    pub(super) fn zero_elements(&mut self) -> Result<()> {
         let tables = &mut self.tables;
         zero(&mut tables.strings, "string_table", |span: &ByteRange| span.is_empty())?;
         zero(&mut tables.mappings, "mapping_table", |&mapping| mapping == Mapping::default())?;
@@ -286,7 +286,7 @@ fn zero<T: Default>(table: &mut Vec<T>, name: &str, is_zero: impl FnOnce(&T) -> 
 }
 
 /// An id of fixed length; empty stands for zeros.
-fn id<const N: usize>(bytes: &[u8], field: &str) -> Result<[u8; N]> {
+pub(super) fn id<const N: usize>(bytes: &[u8], field: &str) -> Result<[u8; N]> {
     if bytes.is_empty() {
         return Ok([0; N]);
     }

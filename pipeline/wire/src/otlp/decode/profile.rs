@@ -1,7 +1,7 @@
 //! `Profile` and `Sample`, where the time goes.
 
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{LinkId, Profile, StackId, ValueType};
+use profbridge_model::{ByteRange, LinkId, Profile, StackId, ValueType};
 
 use super::super::error::{Fault, Result};
 use super::super::reader::Reader;
@@ -9,12 +9,23 @@ use super::Decoder;
 use super::run::Run;
 use super::sets::{Set, out_of_range};
 
-const SAMPLE_TYPE: [&str; 2] = ["sample_type.type_strindex", "sample_type.unit_strindex"];
-const PERIOD_TYPE: [&str; 2] = ["period_type.type_strindex", "period_type.unit_strindex"];
+pub(super) const SAMPLE_TYPE: [&str; 2] = ["sample_type.type_strindex", "sample_type.unit_strindex"];
+pub(super) const PERIOD_TYPE: [&str; 2] = ["period_type.type_strindex", "period_type.unit_strindex"];
 
 impl<'a> Decoder<'a> {
     /// Reads a profile and its samples. What the columns cannot say is noted in `fault`; the batch checks the rest.
-    pub(super) fn profile(&mut self, mut reader: Reader<'a>, fault: &mut Option<Invalid>) -> Result<Profile> {
+    pub(super) fn profile(&mut self, reader: Reader<'a>, fault: &mut Option<Invalid>) -> Result<Profile> {
+        self.profile_with(reader, fault, Self::sample)
+    }
+
+    /// Reads a profile whose samples `sample` reads, which is told the row of the profile's first sample.
+    #[inline(always)]
+    pub(super) fn profile_with(
+        &mut self,
+        mut reader: Reader<'a>,
+        fault: &mut Option<Invalid>,
+        sample: impl Fn(&mut Self, Reader<'a>, u32, &mut Option<Invalid>) -> Result<()>,
+    ) -> Result<Profile> {
         let mut profile = Profile::default();
         let mut attributes = Run::default();
         // Pieces of the profile's own list may stand between samples, which use the common scratch.
@@ -25,7 +36,7 @@ impl<'a> Decoder<'a> {
             match key {
                 0x12 => {
                     let message = reader.message()?;
-                    self.sample(message, first, fault).map_err(|fault| self.at_sample(fault, first))?;
+                    sample(self, message, first, fault).map_err(|fault| self.at_sample(fault, first))?;
                 }
                 0x0a => self
                     .value_type(reader.message()?, &mut profile.sample_type, SAMPLE_TYPE)
@@ -60,7 +71,7 @@ impl<'a> Decoder<'a> {
         Ok(profile)
     }
 
-    fn value_type(
+    pub(super) fn value_type(
         &mut self,
         mut reader: Reader<'a>,
         value_type: &mut ValueType,
@@ -76,7 +87,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn sample(&mut self, mut reader: Reader<'a>, first: u32, fault: &mut Option<Invalid>) -> Result<()> {
         let (mut stack, mut link) = (0, 0);
         let (mut attributes, mut values, mut timestamps) = (Run::default(), Run::default(), Run::default());
@@ -86,20 +97,25 @@ impl<'a> Decoder<'a> {
                 0x12 => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes)?,
                 0x18 => link = reader.varint()? as u32,
                 0x22 => values.add(reader.span()?, self.request, &mut self.scratch.values)?,
-                0x2a => {
-                    let packed = reader.span()?;
-                    if packed.len % 8 != 0 {
-                        return Err(Fault::wire(packed.start as usize, "is not a list of eight-byte numbers")
-                            .within("timestamps_unix_nano"));
-                    }
-                    timestamps.add_fixed(packed, self.request, &mut self.scratch.timestamps);
-                }
+                0x2a => timestamps.add_fixed(times(&mut reader)?, self.request, &mut self.scratch.timestamps),
                 0x10 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes)?,
                 0x20 => values.add(reader.varint_bytes()?, self.request, &mut self.scratch.values)?,
                 0x29 => timestamps.add_fixed(reader.fixed64_bytes()?, self.request, &mut self.scratch.timestamps),
                 _ => self.other(&mut reader, key, 5)?,
             }
         }
+        self.push_sample([stack, link], [attributes, timestamps, values], first, fault)
+    }
+
+    /// Appends a sample of a stack, a link, attributes, timestamps and values.
+    #[inline(always)]
+    pub(super) fn push_sample(
+        &mut self,
+        [stack, link]: [u32; 2],
+        [attributes, timestamps, values]: [Run; 3],
+        first: u32,
+        fault: &mut Option<Invalid>,
+    ) -> Result<()> {
         let timestamps = timestamps.finish(&mut self.scratch.timestamps, &mut self.spill);
         let values = values.finish(&mut self.scratch.values, &mut self.spill);
         let attributes = match self.attribute_set(attributes)? {
@@ -125,13 +141,24 @@ impl<'a> Decoder<'a> {
     }
 
     #[cold]
-    fn at_sample(&self, fault: Fault, first: u32) -> Fault {
+    pub(super) fn at_sample(&self, fault: Fault, first: u32) -> Fault {
         fault.within(format_args!("samples[{}]", self.samples.len() as u32 - first))
     }
 }
 
+/// The place of a packed list of timestamps.
+#[inline(always)]
+pub(super) fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
+    let packed = reader.span()?;
+    if packed.len % 8 != 0 {
+        let fault = Fault::wire(packed.start as usize, "is not a list of eight-byte numbers");
+        return Err(fault.within("timestamps_unix_nano"));
+    }
+    Ok(packed)
+}
+
 /// The id of a profile: sixteen bytes, where all zeros are as good as none (opentelemetry-proto `profiles.proto`).
-fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
+pub(super) fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
     match <[u8; 16]>::try_from(bytes) {
         Ok(id) => (id != [0; 16]).then_some(id),
         Err(_) if bytes.is_empty() => None,

@@ -5,9 +5,11 @@ use profbridge_model::profiles::RequestPart;
 use profbridge_model::{Attribute, ByteRange, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, varint};
 
 use super::super::error::Result;
+use super::super::layout::Layout;
 use super::super::reader::Reader;
 use super::Decoder;
 use super::census::count;
+use super::older;
 
 impl<'a> Decoder<'a> {
     /// Reads the `r`th `ResourceProfiles`.
@@ -32,6 +34,9 @@ impl<'a> Decoder<'a> {
                 0x1a => decoded.schema_url = self.inline_string(reader.span()?)?,
                 _ => self.other(&mut reader, key, 3)?,
             }
+        }
+        if self.layout == Layout::V1_3 {
+            self.give_executable(&mut decoded.resource)?;
         }
         decoded.resource.attributes.shrink_to_fit();
         decoded.resource.entity_refs.shrink_to_fit();
@@ -80,7 +85,17 @@ impl<'a> Decoder<'a> {
         decoded.profiles.reserve_exact(count(reader, 0x12)?);
         let first_fault = self.faults.len();
         let mut fault = None;
+        let release = older::release(self.layout);
+        let mut older = 0;
         while let Some(key) = reader.key()? {
+            if let (0x12, Some(release)) = (key, release) {
+                // One becomes several where it has several types.
+                let p = older;
+                older += 1;
+                self.profiles_of_types(release, reader.message()?, [r, s, p], &mut decoded.profiles)
+                    .map_err(|fault| fault.within(format_args!("profiles[{p}]")))?;
+                continue;
+            }
             match key {
                 0x0a => {
                     let message = reader.message()?;
@@ -144,7 +159,11 @@ impl<'a> Decoder<'a> {
     /// Reads a profile and notes what is wrong with it, if anything.
     fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
         let mut fault = None;
-        let profile = self.profile(reader, &mut fault)?;
+        let profile = match self.layout {
+            Layout::V1_9 => self.profile_1_9(reader, &mut fault)?,
+            Layout::V1_8 => self.profile_1_8(reader, &mut fault)?,
+            _ => self.profile(reader, &mut fault)?,
+        };
         if let Some(invalid) = fault {
             let place = format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}].{}", invalid.place);
             self.faults.push((RequestPart::Profile(r, s, p), Invalid { place, ..invalid }));

@@ -84,6 +84,25 @@ impl Sets {
         Ok(found)
     }
 
+    /// The id of the list of `base`, followed by `more`, all of which are there; none for the empty list.
+    pub(super) fn extended(
+        &mut self,
+        base: Option<AttributeSetId>,
+        more: &[Option<AttributeId>],
+        budget: &mut Budget,
+    ) -> Result<Option<AttributeSetId>> {
+        let start = self.items.len();
+        if let Some(base) = base {
+            let span = self.sets[base.index()];
+            self.items.extend_from_within(span.start as usize..span.start as usize + span.len as usize);
+        }
+        self.items.extend_from_slice(more);
+        if self.items.len() == start {
+            return Ok(None);
+        }
+        Ok(AttributeSetId::new(self.find_or_insert(start, budget)?))
+    }
+
     fn look_up(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
         // The items are appended as if the list were seen for the first time, and taken back if it was not.
         let start = self.items.len();

@@ -1,0 +1,333 @@
+//! What speaks for one layout or another.
+//!
+//! Each profile and each sample is looked at by itself: the wire types of its fields say which layouts it can have.
+//! Where profiles or samples of one request speak for different layouts, the request is none of them.
+//!
+//! What wire types leave open:
+//!
+//! * 1.9 against 1.10, where samples have values but neither attributes nor links: the values read as attributes. Such
+//!   a request is taken for 1.9 if every sample has as many of those as a 1.9 sample has values (one for each time, or
+//!   no times) and at least half of them cannot be attributes of a sample: an index is out of range, 0, there twice,
+//!   or that of an attribute which only locations or mappings have, or the sample is left without values and times. Where
+//!   it is fewer than half, nothing is known and the request is refused. A request where it is none is read as 1.10,
+//!   which it then is for all that can be known.
+//! * 1.8 against 1.9, where profiles have neither an id nor a dropped count: nothing in them differs, so it does not
+//!   matter. The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the
+//!   range of the string table.
+
+use profbridge_model::varint;
+
+use super::super::error::DecodeError;
+use super::super::reader::{FIXED64, LEN, Reader, VARINT};
+use super::{Layout, Verdict};
+
+/// What was seen in a request.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    has_dictionary: bool,
+    attributes: u64,
+    strings: u64,
+    /// The strings that are keys of attributes of locations and mappings, and those attributes, in rising order.
+    keys_of_places: Vec<u64>,
+    of_places: Vec<u64>,
+    /// Which of the fields 3 to 8 stand beside the resources, as bits.
+    top_level: u16,
+    /// Profiles that can only be of 1.3, and of 1.4 or 1.5.
+    containers: u64,
+    own_tables: u64,
+    /// Profiles and samples that can only be of 1.6 or 1.7.
+    ranges: u64,
+    /// Samples that can only be of 1.8 or 1.9, and of 1.10.
+    values_first: u64,
+    current: u64,
+    id_1_8: bool,
+    details: Details,
+    undecided: Undecided,
+    /// The list of the sample at hand.
+    list: Vec<u64>,
+}
+
+/// What tells 1.8 from 1.9, once a request is known to be of one of them.
+#[derive(Debug, Default)]
+struct Details {
+    as_1_8: bool,
+    as_1_9: bool,
+    /// There is something that is an id in 1.9 and could be comments in 1.8.
+    id_or_comments: bool,
+}
+
+/// Samples whose wire types fit both 1.9 and 1.10.
+#[derive(Debug, Default)]
+struct Undecided {
+    with_list: u64,
+    /// Lists that cannot be attributes.
+    impossible: u64,
+    /// Samples that 1.9 would not have.
+    not_1_9: u64,
+}
+
+/// The wire types with which the fields of a message were seen, as bits.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen([u8; 32]);
+
+impl Seen {
+    fn add(&mut self, key: u32) {
+        if let Some(types) = self.0.get_mut((key >> 3) as usize) {
+            *types |= 1 << (key & 7);
+        }
+    }
+
+    fn has(&self, field: usize, wire_type: u32) -> bool {
+        self.0[field] & (1 << wire_type) != 0
+    }
+
+    /// Whether a sample is of 1.4 to 1.7: its second field is the length of a range, its third has values, its sixth
+    /// has times.
+    fn is_range(&self) -> bool {
+        let range = self.has(2, VARINT) && (self.has(3, LEN) || self.has(6, LEN));
+        range || self.has(5, VARINT) || (self.has(3, LEN) && self.has(4, LEN))
+    }
+
+    /// Whether a sample is of 1.10: its third field is a link, its fourth has values.
+    fn is_current(&self) -> bool {
+        self.has(3, VARINT) || (self.has(4, LEN) && !self.has(2, VARINT) && !self.has(6, LEN))
+    }
+}
+
+/// The value of a field, as far as it matters here.
+enum Field<'a> {
+    Number(u64),
+    Bytes(Reader<'a>),
+    Other,
+}
+
+/// Calls `visit` with each field. Ends quietly where the message is malformed: what came before it counts.
+fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
+    while let Ok(Some(key)) = reader.key() {
+        let field = match key & 7 {
+            VARINT => reader.varint().map(Field::Number),
+            LEN => reader.message().map(Field::Bytes),
+            _ => reader.skip(key).map(|()| Field::Other),
+        };
+        match field {
+            Ok(field) => visit(key, field),
+            Err(_) => return,
+        }
+    }
+}
+
+impl Evidence {
+    /// Before the dictionary was read: a request of so many bytes has at most half as many attributes.
+    pub(super) fn before_reading(len: usize) -> Self {
+        Self { attributes: len as u64 / 2, ..Self::default() }
+    }
+
+    /// Whether all samples so far can be of 1.8 or 1.9.
+    pub(super) fn fits_values_first(&self) -> bool {
+        self.current == 0 && self.ranges == 0 && self.undecided.not_1_9 == 0
+    }
+
+    /// Whether a sample so far can only be of 1.8 or 1.9.
+    pub(super) fn is_values_first(&self) -> bool {
+        self.values_first > 0
+    }
+
+    /// Whether what would be attributes in 1.10 are none in at least half of the samples so far.
+    pub(super) fn is_impossible_as_1_10(&self) -> bool {
+        self.undecided.impossible > 0 && self.undecided.impossible * 2 >= self.undecided.with_list
+    }
+
+    pub(super) fn request(&mut self, reader: Reader<'_>) {
+        // The attributes have to be known before the samples are judged.
+        walk(reader, |key, inner| match (key >> 3, inner) {
+            (2, Field::Bytes(dictionary)) => {
+                self.has_dictionary = true;
+                walk(dictionary, |key, inner| {
+                    if let (0x2a, Field::Bytes(text)) = (key, inner) {
+                        if is_key_of_place(text.rest()) {
+                            self.keys_of_places.push(self.strings);
+                        }
+                        self.strings += 1;
+                    }
+                });
+            }
+            (field @ 3..=8, Field::Bytes(_)) => self.top_level |= 1 << field,
+            _ => {}
+        });
+        walk(reader, |key, inner| {
+            if let (0x12, Field::Bytes(dictionary)) = (key, inner) {
+                walk(dictionary, |key, inner| {
+                    if let (0x32, Field::Bytes(attribute)) = (key, inner) {
+                        walk(attribute, |key, inner| {
+                            if let (0x08, Field::Number(index)) = (key, inner)
+                                && self.keys_of_places.binary_search(&index).is_ok()
+                            {
+                                self.of_places.push(self.attributes);
+                            }
+                        });
+                        self.attributes += 1;
+                    }
+                });
+            }
+        });
+        walk(reader, |key, inner| {
+            if let (0x0a, Field::Bytes(resource)) = (key, inner) {
+                walk(resource, |key, inner| {
+                    if let (0x12, Field::Bytes(scope)) = (key, inner) {
+                        walk(scope, |key, inner| {
+                            if let (0x12, Field::Bytes(profile)) = (key, inner) {
+                                self.profile(profile, true);
+                            }
+                        });
+                    }
+                });
+            }
+        });
+    }
+
+    /// Looks at a profile, and at its samples where `samples` says so.
+    pub(super) fn profile(&mut self, reader: Reader<'_>, samples: bool) {
+        let mut seen = Seen::default();
+        let (mut temporality, ranges) = (false, self.ranges);
+        let (mut seventh, mut eighth): (&[u8], usize) = (&[], 0);
+        walk(reader, |key, inner| {
+            seen.add(key);
+            match (key >> 3, inner) {
+                (1, Field::Bytes(value_type)) => walk(value_type, |key, _| temporality |= key == 0x18),
+                (2, Field::Bytes(sample)) if samples => self.sample(sample),
+                (7, Field::Bytes(bytes)) => seventh = bytes.rest(),
+                (8, Field::Bytes(bytes)) => eighth = bytes.rest().len(),
+                _ => {}
+            }
+        });
+        // An id is no longer than this, a profile is not so short.
+        let holds_profile = eighth > 16 && !seen.has(2, LEN);
+        if seen.has(2, FIXED64) || holds_profile {
+            (self.containers, self.ranges) = (self.containers + 1, ranges);
+            return;
+        }
+        if seen.has(4, LEN) || seen.has(17, LEN) || seen.has(12, VARINT) {
+            // Its samples have ranges, too.
+            (self.own_tables, self.ranges) = (self.own_tables + 1, ranges);
+            return;
+        }
+        self.ranges += u64::from(seen.has(3, LEN));
+        if seen.has(3, LEN) {
+            return;
+        }
+        self.id_1_8 |= seen.has(8, LEN) || seen.has(9, VARINT);
+        let details = &mut self.details;
+        let other_id = !seventh.is_empty() && seventh.len() != 16;
+        let other_payload = seen.has(10, LEN) && !seen.has(9, LEN);
+        details.as_1_8 |= temporality || seen.has(12, LEN) || seen.has(7, VARINT) || other_id || other_payload;
+        details.as_1_9 |= seen.has(8, VARINT) || seen.has(9, LEN) || (seen.has(11, LEN) && !seen.has(10, LEN));
+        details.id_or_comments |= !seventh.is_empty()
+            && seventh.iter().all(|&byte| byte < 0x80 && u64::from(byte) < self.strings)
+            && !(seen.has(8, VARINT) || seen.has(9, LEN));
+    }
+
+    /// Looks at a sample.
+    pub(super) fn sample(&mut self, reader: Reader<'_>) {
+        let mut seen = Seen::default();
+        let mut list = std::mem::take(&mut self.list);
+        list.clear();
+        let mut times = 0;
+        walk(reader, |key, field| {
+            seen.add(key);
+            match (key, field) {
+                (0x10, Field::Number(index)) => list.push(index),
+                (0x12, Field::Bytes(packed)) => list.extend(varint::Packed::new(packed.rest())),
+                (0x2a, Field::Bytes(packed)) => times += packed.rest().len() / 8,
+                (0x29, _) => times += 1,
+                _ => {}
+            }
+        });
+        if seen.is_range() {
+            self.ranges += 1;
+        } else if seen.has(3, LEN) {
+            self.values_first += 1;
+        } else if seen.is_current() {
+            self.current += 1;
+        } else {
+            self.undecided(&mut list, times, seen);
+        }
+        self.list = list;
+    }
+
+    fn undecided(&mut self, list: &mut [u64], times: usize, seen: Seen) {
+        let count = list.len();
+        if count > 0 {
+            self.undecided.with_list += 1;
+            list.sort_unstable();
+            let twice = list.windows(2).any(|pair| pair[0] == pair[1]);
+            let outside = list.last().is_some_and(|&last| last >= self.attributes.max(1));
+            let nothing_left = times == 0 && !seen.has(4, VARINT) && !seen.has(4, LEN);
+            let of_place = list.iter().any(|&index| self.of_places.binary_search(&index).is_ok());
+            let impossible = twice || outside || of_place || list.first() == Some(&0) || nothing_left;
+            self.undecided.impossible += u64::from(impossible);
+        }
+        let fits_1_9 = if times == 0 { count > 0 } else { count == 0 || count == times };
+        self.undecided.not_1_9 += u64::from(!fits_1_9 || seen.has(4, LEN));
+    }
+
+    pub(super) fn verdict(&self, decoded: bool) -> Verdict {
+        let Undecided { with_list, impossible, not_1_9 } = self.undecided;
+        let mut layouts = Vec::new();
+        if self.containers > 0 {
+            layouts.push(Layout::V1_3);
+        }
+        if self.own_tables > 0 {
+            layouts.push(Layout::V1_4);
+        }
+        // A later version may add one field beside the dictionary; five tables it will not add.
+        let tables_beside = self.top_level.count_ones() >= 3 || (self.top_level > 0 && self.ranges > 0);
+        if self.ranges > 0 || (tables_beside && self.current == 0) {
+            match (tables_beside, self.has_dictionary) {
+                (true, _) => layouts.push(Layout::V1_6),
+                (false, true) => layouts.push(Layout::V1_7),
+                (false, false) => layouts.extend([Layout::V1_4, Layout::V1_6, Layout::V1_7]),
+            }
+        }
+        let earlier = !layouts.is_empty();
+        // What 1.10 has as attributes is not what those are.
+        let impossible_as_1_10 = decoded && not_1_9 == 0 && impossible > 0 && self.current == 0;
+        if self.values_first > 0 || (!earlier && self.current == 0 && (self.id_1_8 || impossible_as_1_10)) {
+            if self.values_first == 0 && !self.id_1_8 && impossible * 2 < with_list {
+                return unclear("values of 1.9 read as attributes of 1.10", &[Layout::V1_9, Layout::V1_10]);
+            }
+            let Details { as_1_8, as_1_9, id_or_comments } = self.details;
+            match (as_1_8 || self.id_1_8, as_1_9) {
+                (true, true) => layouts.extend([Layout::V1_8, Layout::V1_9]),
+                (true, false) => layouts.push(Layout::V1_8),
+                (false, false) if id_or_comments => {
+                    return unclear("ids of 1.9 read as comments of 1.8", &[Layout::V1_8, Layout::V1_9]);
+                }
+                (false, _) => layouts.push(Layout::V1_9),
+            }
+        }
+        if self.current > 0 {
+            if decoded || layouts.is_empty() {
+                return Verdict::Current;
+            }
+            layouts.push(Layout::V1_10);
+        }
+        match layouts[..] {
+            [] => Verdict::Current,
+            [one] => Verdict::Older(one),
+            _ => unclear("its parts have different ones", &layouts),
+        }
+    }
+}
+
+/// Whether a key is one that only locations and mappings have (semantic-conventions `model/profile`, `model/pprof`).
+pub(in super::super) fn is_key_of_place(key: &[u8]) -> bool {
+    key == b"profile.frame.type"
+        || [&b"process.executable.build_id."[..], b"pprof.location.", b"pprof.mapping."]
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+}
+
+fn unclear(why: &'static str, candidates: &[Layout]) -> Verdict {
+    let names: Vec<&str> = candidates.iter().map(|layout| layout.name()).collect();
+    Verdict::Unclear(DecodeError::UnclearLayout { candidates: names.join(", "), why })
+}

@@ -1,0 +1,286 @@
+//! Requests in earlier layouts say what the same data says in 1.10.
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::profiles::v1development as proto;
+use profbridge_bench::T0;
+use profbridge_bench::releases::messages::Profile1_8;
+use profbridge_bench::releases::transcode::{
+    Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_8_with, as_1_9, plain,
+};
+use profbridge_bench::workload::{self, Shape};
+use profbridge_model::content_hash::content_hashes;
+use profbridge_model::{Profile, Value};
+use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, decode, decode_as};
+use proptest::prelude::*;
+use prost::Message;
+
+use crate::arbitrary::requests;
+use crate::oracle::{canonical, to_prost};
+use crate::round_trip::with_lawful_payloads;
+
+/// Reads a request of this layout, which it is told.
+fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {
+    let decoded = decode_as(Bytes::from(bytes), layout, &Limits::default()).unwrap();
+    assert_eq!(decoded.refused, []);
+    assert_eq!(decoded.profiles.received.is_some(), layout == Layout::V1_10, "what came is not passed on");
+    decoded
+}
+
+/// Reads a request and finds this layout by itself.
+fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
+    let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+    assert_eq!(decoded.refused, []);
+    assert_eq!(decoded.layout, layout);
+    assert!(decoded.profiles.received.is_none(), "what came is not passed on");
+    decoded
+}
+
+/// All that a batch says, whatever its tables look like: the content of each profile, its id and its payload.
+type Said = Vec<([u8; 16], Option<[u8; 16]>, String, Vec<u8>)>;
+
+fn said(decoded: &Decoded) -> Said {
+    let batch = &decoded.profiles;
+    let dictionary = batch.dictionary();
+    let of = |(profile, hash): (&Profile, _)| {
+        let payload = dictionary.bytes(profile.original_payload).to_vec();
+        (hash, profile.profile_id, dictionary.string(profile.original_payload_format).to_owned(), payload)
+    };
+    batch.profiles().zip(content_hashes(batch)).map(of).collect()
+}
+
+/// The request with times of whole milliseconds in the range of their profiles.
+fn timely(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+    for resource in &mut request.resource_profiles {
+        for profile in resource.scope_profiles.iter_mut().flat_map(|scope| &mut scope.profiles) {
+            (profile.time_unix_nano, profile.duration_nano) = (T0, 5_000_000_000);
+            for time in profile.samples.iter_mut().flat_map(|sample| &mut sample.timestamps_unix_nano) {
+                *time = T0 + *time % 5_000 * 1_000_000;
+            }
+        }
+    }
+    request
+}
+
+/// What a batch says, without the attributes' new forms: earlier layouts have no references to strings.
+fn without_references(request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+    canonical(with_lawful_payloads(request))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: any data sent in 1.3 to 1.7 says what it says in 1.10, with and without zero elements in the tables,
+    /// with and without totals beside times, with locations in ranges and one by one, times in either unit.
+    #[test]
+    fn any_data_in_1_3_to_1_7(request in requests(), bare: bool, no_totals: bool) {
+        let way = Way { bare, no_totals };
+        let request = plain(without_references(request));
+        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        for (layout, bytes) in [
+            (Layout::V1_7, as_1_7(&request, way)),
+            (Layout::V1_6, as_1_6(&request, way)),
+            (Layout::V1_4, as_1_4(&request, way, true)),
+            (Layout::V1_4, as_1_4(&request, way, false)),
+        ] {
+            prop_assert_eq!(&said(&read_as(layout, bytes)), &expected, "{}", layout.name());
+        }
+        let request = timely(request);
+        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        for (locations, unit) in [(Locations::Ranges, 1), (Locations::Each, 1_000_000)] {
+            let bytes = as_1_3(&request, locations, unit, no_totals);
+            prop_assert_eq!(&said(&read_as(Layout::V1_3, bytes)), &expected, "1.3, {:?}", locations);
+        }
+    }
+
+    /// Guarantees: any data sent in 1.9 or 1.8 becomes the same batch as in 1.10, field by field.
+    #[test]
+    fn any_data_in_1_9_and_1_8(request in requests()) {
+        let request = without_references(request);
+        for (layout, bytes) in [(Layout::V1_9, as_1_9(&request)), (Layout::V1_8, as_1_8(&request))] {
+            prop_assert_eq!(&to_prost(&read_as(layout, bytes).profiles), &request);
+        }
+    }
+}
+
+/// Guarantees: data like real producers' is recognised as what it is, and becomes the same batch as in 1.10.
+#[test]
+fn workloads_are_recognised() {
+    for shape in [Shape::Tiny, Shape::Avg] {
+        let request = canonical(workload::request(shape));
+        for (layout, bytes) in [(Layout::V1_9, as_1_9(&request)), (Layout::V1_8, as_1_8(&request))] {
+            assert_eq!(to_prost(&found(layout, bytes).profiles), request, "{shape:?} in {}", layout.name());
+        }
+        let request = plain(request);
+        let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
+        let way = Way { bare: true, no_totals: false };
+        for (layout, bytes) in [
+            (Layout::V1_7, as_1_7(&request, way)),
+            (Layout::V1_6, as_1_6(&request, way)),
+            (Layout::V1_4, as_1_4(&request, way, true)),
+            (Layout::V1_3, as_1_3(&request, Locations::Ranges, 1, false)),
+        ] {
+            assert_eq!(said(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
+        }
+    }
+}
+
+/// A small request with a string table of this many strings beside the empty one, and a sample that has an attribute.
+fn small(strings: usize) -> ExportProfilesServiceRequest {
+    let sample =
+        proto::Sample { attribute_indices: vec![1], timestamps_unix_nano: vec![5], ..proto::Sample::default() };
+    let profile = proto::Profile { samples: vec![sample], time_unix_nano: 4, duration_nano: 9, ..Default::default() };
+    let scope = proto::ScopeProfiles { profiles: vec![profile], ..Default::default() };
+    let dictionary = proto::ProfilesDictionary {
+        string_table: (0..=strings).map(|i| if i == 0 { String::new() } else { format!("text {i}") }).collect(),
+        attribute_table: vec![proto::KeyValueAndUnit::default(); 3],
+        ..Default::default()
+    };
+    canonical(ExportProfilesServiceRequest {
+        resource_profiles: vec![proto::ResourceProfiles { scope_profiles: vec![scope], ..Default::default() }],
+        dictionary: Some(dictionary),
+    })
+}
+
+fn refused(bytes: Vec<u8>) -> String {
+    let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+    assert_eq!(decoded.profiles.profiles().count(), 0);
+    decoded.refused[0].invalid.to_string()
+}
+
+/// Guarantees: cumulative values are refused by name, an unset temporality is read as changes.
+#[test]
+fn temporality_of_1_8() {
+    let with = |temporality: i32| {
+        as_1_8_with(&small(3), &|profile: &mut Profile1_8| {
+            profile.sample_type.get_or_insert_default().aggregation_temporality = temporality;
+        })
+    };
+    for fine in [0, 1] {
+        found(Layout::V1_8, with(fine));
+    }
+    let why = refused(with(2));
+    assert!(why.contains("aggregation_temporality") && why.contains("CUMULATIVE"), "{why}");
+    assert!(refused(with(3)).contains("3 is no temporality"));
+}
+
+/// Guarantees: comments of 1.8 become the attribute that later releases have for them.
+#[test]
+fn comments_of_1_8() {
+    let bytes = as_1_8_with(&small(3), &|profile| {
+        profile.comment_strindices = vec![2, 3];
+        profile.attribute_indices = vec![2];
+    });
+    let batch = found(Layout::V1_8, bytes).profiles;
+    let profile = batch.profiles().next().unwrap();
+    let dictionary = batch.dictionary();
+    let Some(Value::Array(comments)) = dictionary.find(profile.attributes, "pprof.profile.comment") else { panic!() };
+    let texts = comments.iter().map(|comment| match comment {
+        Value::String(id) => dictionary.string(*id),
+        _ => panic!(),
+    });
+    assert_eq!(texts.collect::<Vec<_>>(), ["text 2", "text 3"]);
+    assert_eq!(dictionary.attribute_set(profile.attributes).len(), 2);
+    // One that is not there refuses its profile.
+    assert!(refused(as_1_8_with(&small(3), &|profile| profile.comment_strindices = vec![4])).contains("comment"));
+}
+
+fn unclear(bytes: Vec<u8>) -> String {
+    match decode(Bytes::from(bytes), &Limits::default()) {
+        Err(error @ DecodeError::UnclearLayout { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The request without its dictionary, to be put behind another one with the same.
+fn resources_only(request: &ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+    ExportProfilesServiceRequest { dictionary: None, ..request.clone() }
+}
+
+/// Guarantees: a request with profiles of several layouts is refused, and the layouts are named.
+#[test]
+fn mixed_layouts() {
+    let mut linked = small(3);
+    linked.dictionary.as_mut().unwrap().link_table.push(proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] });
+    linked.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
+    let current = resources_only(&linked).encode_to_vec();
+    let other = resources_only(&small(3));
+    for (bytes, candidates) in [
+        ([as_1_9(&linked), current.clone()].concat(), "1.9, 1.10"),
+        ([current, as_1_9(&linked)].concat(), "1.9, 1.10"),
+        (
+            [
+                as_1_8(&linked),
+                as_1_9(&{
+                    let mut other = other.clone();
+                    other.resource_profiles[0].scope_profiles[0].profiles[0].dropped_attributes_count = 1;
+                    other
+                }),
+            ]
+            .concat(),
+            "1.8, 1.9",
+        ),
+    ] {
+        let why = unclear(bytes);
+        assert!(why.contains(candidates), "{why}");
+    }
+}
+
+/// Guarantees: sixteen bytes that are an id in 1.9 and lawful comments in 1.8 are not guessed at; an id of random bytes
+/// is one.
+#[test]
+fn an_id_that_could_be_comments() {
+    let with_id = |id: u8| {
+        let mut request = small(9);
+        request.resource_profiles[0].scope_profiles[0].profiles[0].profile_id = vec![id; 16];
+        request
+    };
+    let why = unclear(as_1_9(&with_id(7)));
+    assert!(why.contains("1.8, 1.9") && why.contains("comments"), "{why}");
+    for id in [10, 0x87] {
+        assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&with_id(id))).profiles), with_id(id));
+    }
+}
+
+/// Guarantees: values of 1.9 that are lawful indices of attributes in 1.10 are known by what those attributes are.
+#[test]
+fn values_that_are_indices_of_attributes() {
+    let mut request = small(3);
+    let dictionary = request.dictionary.as_mut().unwrap();
+    dictionary.string_table[1] = "profile.frame.type".to_owned();
+    dictionary.attribute_table[1].key_strindex = 1;
+    let sample = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0];
+    sample.attribute_indices.clear();
+    sample.values = vec![1];
+    assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&request)).profiles), request);
+}
+
+/// Guarantees: where fewer than half of the samples have values that cannot be attributes, neither 1.9 nor 1.10 is
+/// guessed at.
+#[test]
+fn a_few_impossible_attributes() {
+    let mut request = small(3);
+    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    samples.extend(vec![samples[0].clone(); 2]);
+    samples[2].attribute_indices = vec![9];
+    let why = unclear(request.encode_to_vec());
+    assert!(why.contains("1.9, 1.10") && why.contains("attributes"), "{why}");
+}
+
+/// Guarantees: a request of 1.9 that has values and nothing else is found by its first samples, and one of 1.10 whose
+/// first samples are as odd is still read as what the rest of it is.
+#[test]
+fn odd_first_samples() {
+    let mut request = small(3);
+    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    samples[0].attribute_indices.clear();
+    samples[0].values = vec![30_000_000];
+    samples.extend(vec![samples[0].clone(); 40]);
+    assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&request)).profiles), request);
+    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    for sample in &mut samples[..20] {
+        (sample.attribute_indices, sample.values) = (vec![30_000_000], Vec::new());
+    }
+    let decoded = decode(request.encode_to_vec().into(), &Limits::default()).unwrap();
+    assert_eq!((decoded.layout, decoded.refused_profiles()), (Layout::V1_10, 1));
+}

@@ -1,0 +1,266 @@
+//! The readers of earlier layouts, abused: what is amplified, by how much at most, and what the safe outcome is.
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::profiles::v1development as proto;
+use profbridge_bench::T0;
+use profbridge_bench::releases::messages::{
+    AttributeUnit, Dictionary1_7, Label, Location1_3, Location1_4, Profile1_3, Profile1_4, Profile1_6,
+    ProfileContainer, Sample1_3, Sample1_4, ValueType1_3, ValueType1_8,
+};
+use profbridge_bench::releases::transcode::{
+    Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9, plain, request_1_3,
+};
+use profbridge_wire::otlp::{DecodeError, Decoded, EncodeOptions, Layout, Limits, decode, decode_as, encode};
+use proptest::prelude::*;
+use prost::Message;
+
+use crate::arbitrary::requests;
+use crate::oracle::canonical;
+use crate::scramble::Random;
+
+fn attack(layout: Layout, bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
+    let len = bytes.len();
+    let outcome = decode_as(Bytes::from(bytes), layout, &Limits::default());
+    if let Ok(decoded) = &outcome {
+        // Columns whose length is not known beforehand grow by doubling.
+        assert!(decoded.memory() <= 2 * (8 * len + (1 << 20)), "{} of {len}", decoded.memory());
+    }
+    outcome
+}
+
+fn limit(outcome: Result<Decoded, DecodeError>) -> &'static str {
+    match outcome {
+        Err(DecodeError::LimitExceeded { what, .. }) => what,
+        other => panic!("{:?}", other.map(|decoded| decoded.memory())),
+    }
+}
+
+const MEMORY: &str = "bytes of memory for the decoded request";
+
+fn nested(fields: &[u32], content: &[u8]) -> Vec<u8> {
+    let mut bytes = content.to_vec();
+    for &field in fields.iter().rev() {
+        let mut outer = Vec::new();
+        profbridge_model::varint::put(&mut outer, u64::from(field << 3 | 2));
+        profbridge_model::varint::put(&mut outer, bytes.len() as u64);
+        outer.extend(bytes);
+        bytes = outer;
+    }
+    bytes
+}
+
+fn request_1_7(dictionary: Dictionary1_7, profile: Profile1_6) -> Vec<u8> {
+    [nested(&[2], &dictionary.encode_to_vec()), nested(&[1, 2, 2], &profile.encode_to_vec())].concat()
+}
+
+/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the request and a
+/// megabyte. Outcome: the request is refused, or it is within that.
+#[test]
+fn a_million_empty_elements() {
+    for (layout, around, fields) in [
+        (Layout::V1_7, &[2][..], 1..=7_u8),
+        (Layout::V1_7, &[1, 2, 2], 1..=2),
+        (Layout::V1_7, &[1, 2], 2..=2),
+        (Layout::V1_7, &[1], 2..=2),
+        (Layout::V1_7, &[], 1..=2),
+        (Layout::V1_6, &[], 1..=8),
+        (Layout::V1_4, &[1, 2, 2], 1..=15),
+        (Layout::V1_4, &[1, 2], 2..=2),
+        (Layout::V1_3, &[1, 2, 2, 8], 1..=15),
+        (Layout::V1_3, &[1, 2, 2], 4..=4),
+        (Layout::V1_3, &[1, 2, 2], 8..=8),
+    ] {
+        for field in fields {
+            let million = [field << 3 | 2, 0].repeat(300_000);
+            match attack(layout, nested(around, &million)) {
+                Ok(_) | Err(DecodeError::Malformed { .. }) => {}
+                other => assert_eq!(limit(other), MEMORY, "{} {around:?} {field}", layout.name()),
+            }
+        }
+    }
+}
+
+/// Amplification: samples with overlapping ranges of one list are each a stack as long as the list. Ceiling: the memory
+/// of the request, and the depth of a stack. Outcome: the request is refused.
+#[test]
+fn overlapping_ranges() {
+    let locations = 20_000;
+    let dictionary = Dictionary1_7 { location_table: vec![Location1_4::default(); 3], ..Default::default() };
+    let sample = |start| Sample1_4 {
+        locations_start_index: start,
+        locations_length: locations - start,
+        value: vec![1],
+        ..Default::default()
+    };
+    let profile = |samples: i32| Profile1_6 {
+        sample: (0..samples).map(sample).collect(),
+        location_indices: (0..locations).map(|index| 1 + index % 2).collect(),
+        ..Default::default()
+    };
+    // The table's elements must not be zero, or all stacks were of zeros.
+    let mut dictionary = dictionary;
+    dictionary.location_table.iter_mut().enumerate().for_each(|(i, of)| of.address = i as u64);
+    let outcome = attack(Layout::V1_7, request_1_7(dictionary.clone(), profile(2_000)));
+    assert_eq!(limit(outcome), MEMORY);
+    // The same range again and again is one stack.
+    let mut same = profile(2_000);
+    same.sample.iter_mut().for_each(|of| (of.locations_start_index, of.locations_length) = (0, locations));
+    let decoded = attack(Layout::V1_7, request_1_7(dictionary.clone(), same)).unwrap();
+    assert_eq!(decoded.profiles.dictionary().tables().stacks.len(), 2);
+    let mut deep = profile(1);
+    deep.location_indices = vec![1; 70_000];
+    deep.sample[0].locations_length = 70_000;
+    assert_eq!(limit(attack(Layout::V1_7, request_1_7(dictionary, deep))), "locations of one stack");
+}
+
+/// Amplification: each of n types has each of m samples. Ceiling: the memory of the request, before the first of them is
+/// read. Outcome: the request is refused.
+#[test]
+fn types_times_samples() {
+    let sample = Sample1_4 { value: vec![1; 1_000], timestamps_unix_nano: vec![T0], ..Default::default() };
+    let profile = Profile1_6 {
+        sample_type: vec![ValueType1_8::default(); 1_000],
+        sample: vec![sample; 1_000],
+        ..Default::default()
+    };
+    assert_eq!(limit(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile))), MEMORY);
+}
+
+/// Amplification: a time of one byte becomes eight, and as many values as times are made of one. Ceiling: the memory of
+/// the request. Outcome: the request is refused where it is more.
+#[test]
+fn short_times() {
+    let sample = |total| Sample1_4 { value: vec![total], timestamps_unix_nano: vec![1; 400_000], ..Default::default() };
+    let profile = |total| Profile1_6 { sample: vec![sample(total)], ..Default::default() };
+    assert!(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile(400_000))).is_ok());
+    assert_eq!(limit(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile(i64::MIN)))), MEMORY);
+}
+
+/// Amplification: units are looked up for each attribute, and labels for each sample. Ceiling: linear time. Outcome: the
+/// request is read.
+#[test]
+fn units_and_labels() {
+    let count = 20_000;
+    let strings = (0..count).map(|i| if i == 0 { String::new() } else { format!("key {i}") });
+    let attribute = |i: i32| KeyValue { key: format!("key {i}"), ..Default::default() };
+    let unit = |i| AttributeUnit { attribute_key_strindex: i, unit_strindex: i };
+    let dictionary = Dictionary1_7 {
+        string_table: strings.clone().collect(),
+        attribute_table: (0..count).map(attribute).collect(),
+        attribute_units: (0..count).map(unit).collect(),
+        ..Default::default()
+    };
+    let decoded = attack(Layout::V1_7, request_1_7(dictionary, Profile1_6::default())).unwrap();
+    let tables = decoded.profiles.dictionary().tables();
+    assert!(tables.attributes.iter().skip(2).all(|attribute| attribute.unit.is_some()));
+    let label = |i: i32| Label { key: i.into(), num: i.into(), ..Default::default() };
+    let profile = Profile1_3 {
+        sample: vec![Sample1_3 { value: vec![1], label: (0..count).map(label).collect(), ..Default::default() }; 3],
+        string_table: strings.collect(),
+        sample_type: vec![ValueType1_3::default()],
+        ..Default::default()
+    };
+    let container = ProfileContainer { start_time_unix_nano: T0, profile: Some(profile), ..Default::default() };
+    let decoded = attack(Layout::V1_3, request_1_3(&[container])).unwrap();
+    assert_eq!(decoded.profiles.dictionary().tables().attributes.len(), 1 + count as usize);
+}
+
+/// Outcome: lines, and values in values, are bounded as in 1.10.
+#[test]
+fn depth_is_bounded() {
+    let deep = (0..20).fold(AnyValue::default(), |inner, _| AnyValue {
+        value: Some(any_value::Value::ArrayValue(ArrayValue { values: vec![inner] })),
+    });
+    let attribute = KeyValue { value: Some(deep), ..Default::default() };
+    let of = |dictionary| limit(attack(Layout::V1_7, request_1_7(dictionary, Profile1_6::default())));
+    let what = of(Dictionary1_7 { attribute_table: vec![attribute.clone()], ..Default::default() });
+    assert_eq!(what, "depth of attribute values");
+    let line = vec![proto::Line::default(); 5_000];
+    let what = of(Dictionary1_7 {
+        location_table: vec![Location1_4 { line: line.clone(), ..Default::default() }],
+        function_table: vec![proto::Function::default()],
+        ..Default::default()
+    });
+    assert_eq!(what, "lines of one location");
+    let profile = Profile1_4 { attributes: vec![attribute], ..Default::default() };
+    let outcome = attack(Layout::V1_4, nested(&[1, 2, 2], &profile.encode_to_vec()));
+    assert_eq!(limit(outcome), "depth of attribute values");
+    let location = Location1_3 { line, ..Default::default() };
+    let profile = Profile1_3 { location: vec![location], ..Default::default() };
+    let container = ProfileContainer { profile: Some(profile), ..Default::default() };
+    assert_eq!(limit(attack(Layout::V1_3, request_1_3(&[container]))), "lines of one location");
+}
+
+/// Outcome: an index that is out of range in tables that all share refuses the request, with its place; a field of a wrong
+/// type refuses it, too.
+#[test]
+fn what_all_share_refuses_all() {
+    let rule = |bytes| match attack(Layout::V1_7, bytes) {
+        Err(DecodeError::Malformed { place, rule, .. }) => format!("{place}: {rule}"),
+        other => panic!("{:?}", other.map(|decoded| decoded.memory())),
+    };
+    let of = |dictionary| rule(request_1_7(dictionary, Profile1_6::default()));
+    let location = Location1_4 { mapping_index: Some(-1), ..Default::default() };
+    assert_eq!(
+        of(Dictionary1_7 { location_table: vec![location], ..Default::default() }),
+        "dictionary.location_table[0].mapping_index: index -1 is out of range, mapping_table has 0 elements"
+    );
+    let line = proto::Line { function_index: 1, ..Default::default() };
+    let location = Location1_4 { line: vec![line], ..Default::default() };
+    assert!(of(Dictionary1_7 { location_table: vec![location], ..Default::default() }).contains("function_index"));
+    let strings = vec!["no zero element".to_owned()];
+    assert!(of(Dictionary1_7 { string_table: strings, ..Default::default() }).contains("string_table[0]"));
+    let link = proto::Link { trace_id: vec![1; 15], span_id: Vec::new() };
+    assert!(of(Dictionary1_7 { link_table: vec![link], ..Default::default() }).contains("has 15 bytes, not 16"));
+    assert!(rule(nested(&[1, 2, 2], &[4 << 3 | 2, 0])).contains("field 4 has wire type 2"));
+    assert!(rule(nested(&[1, 2, 2, 2], &[6 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0])).contains("field 6 has wire type 1"));
+}
+
+/// What must hold for any bytes, in each layout.
+fn holds(bytes: &[u8]) {
+    for layout in Layout::ALL {
+        let Ok(decoded) = attack(layout, bytes.to_vec()) else { continue };
+        let options = EncodeOptions { original_payload: true, ..EncodeOptions::default() };
+        let again = decode_as(encode(&decoded.profiles, &options).into(), Layout::V1_10, &Limits::default()).unwrap();
+        assert_eq!(again.refused, []);
+        assert_eq!(again.profiles.observations(), decoded.profiles.observations());
+    }
+    drop(decode(Bytes::copy_from_slice(bytes), &Limits::default()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: damaged requests of every layout are refused or read within their memory, in whichever layout they
+    /// are read, and what is read can be written.
+    #[test]
+    fn damaged(request in requests(), seed: u64, flips in 0..6usize) {
+        let request = plain(canonical(request));
+        let way = Way { bare: seed % 2 == 0, no_totals: seed % 3 == 0 };
+        let mut random = Random::new(seed);
+        for mut bytes in [
+            as_1_9(&request),
+            as_1_8(&request),
+            as_1_7(&request, way),
+            as_1_6(&request, way),
+            as_1_4(&request, way, true),
+            as_1_3(&request, Locations::Each, 1, false),
+        ] {
+            for _ in 0..flips.min(bytes.len()) {
+                let at = random.below(bytes.len());
+                bytes[at] = random.below(256) as u8;
+            }
+            if random.below(4) == 0 {
+                bytes.truncate(random.below(bytes.len() + 1));
+            }
+            holds(&bytes);
+        }
+    }
+
+    /// Guarantees: so it is for bytes of any origin.
+    #[test]
+    fn noise(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        holds(&bytes);
+    }
+}

@@ -1,0 +1,401 @@
+//! What earlier layouts say in another way than 1.10, rule by rule.
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::profiles::v1development as proto;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use profbridge_bench::T0;
+use profbridge_bench::releases::messages::{
+    Function1_3, Label, Location1_3, Mapping1_3, Profile1_3, Profile1_6, ProfileContainer, Sample1_3, ValueType1_3,
+    ValueType1_8,
+};
+use profbridge_bench::releases::transcode::{Way, as_1_7_with, request_1_3, request_1_3_of};
+use profbridge_model::{LocationId, Profiles, Value};
+use profbridge_wire::otlp::{Decoded, EncodeOptions, Layout, Limits, decode, encode};
+
+const BARE: Way = Way { bare: true, no_totals: false };
+
+fn read(layout: Layout, bytes: Vec<u8>) -> Decoded {
+    let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+    assert_eq!(decoded.layout, layout);
+    decoded
+}
+
+/// What is wrong with the only profile of a request.
+fn refused(layout: Layout, bytes: Vec<u8>) -> String {
+    let decoded = read(layout, bytes);
+    assert_eq!((decoded.profiles.profiles().count(), decoded.refused_profiles()), (0, 1));
+    decoded.refused[0].invalid.to_string()
+}
+
+/// The times and values of each sample, profile by profile.
+fn observed(batch: &Profiles) -> Vec<Vec<(Vec<u64>, Vec<i64>)>> {
+    let samples = |profile| batch.samples(profile).map(|of| (of.timestamps().collect(), of.values().collect()));
+    batch.profiles().map(|profile| samples(profile).collect()).collect()
+}
+
+/// A request of one profile with one location, and with these strings behind the empty one.
+fn request(strings: &[&str]) -> ExportProfilesServiceRequest {
+    let sample = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![T0], ..Default::default() };
+    let profile = proto::Profile {
+        samples: vec![sample],
+        time_unix_nano: T0,
+        duration_nano: 1_000,
+        profile_id: vec![7; 16],
+        ..Default::default()
+    };
+    let scope = proto::ScopeProfiles { profiles: vec![profile], ..Default::default() };
+    let dictionary = proto::ProfilesDictionary {
+        mapping_table: vec![proto::Mapping::default()],
+        location_table: vec![proto::Location::default(), proto::Location { address: 5, ..Default::default() }],
+        stack_table: vec![proto::Stack::default(), proto::Stack { location_indices: vec![1] }],
+        string_table: [""].iter().chain(strings).map(|&text| text.to_owned()).collect(),
+        attribute_table: vec![proto::KeyValueAndUnit::default()],
+        link_table: vec![proto::Link::default()],
+        ..Default::default()
+    };
+    ExportProfilesServiceRequest {
+        resource_profiles: vec![proto::ResourceProfiles { scope_profiles: vec![scope], ..Default::default() }],
+        dictionary: Some(dictionary),
+    }
+}
+
+const TYPES: [&str; 4] = ["samples", "count", "cpu", "nanoseconds"];
+
+fn value_type(kind: i32, unit: i32) -> ValueType1_8 {
+    ValueType1_8 { type_strindex: kind, unit_strindex: unit, aggregation_temporality: 1 }
+}
+
+/// A request of 1.7 with a sample of these values at these times, of these types.
+fn sample_1_7(types: &[(i32, i32)], values: &[i64], times: &[u64]) -> Vec<u8> {
+    as_1_7_with(&request(&TYPES), BARE, &|profile: &mut Profile1_6| {
+        profile.sample_type = types.iter().map(|&(kind, unit)| value_type(kind, unit)).collect();
+        profile.sample[0].value = values.to_vec();
+        profile.sample[0].timestamps_unix_nano = times.to_vec();
+    })
+}
+
+/// Guarantees: a total beside times is dropped where it is their number, and else divided among them with its sum kept;
+/// a count of 1 beside several times and a value for each of them are what the eBPF profiler wrote.
+#[test]
+fn totals_are_divided() {
+    let (count, cpu) = ((1, 2), (3, 4));
+    let three = [T0, T0 + 1, T0 + 2];
+    for (kind, values, times, expected) in [
+        (count, &[3][..], &three[..], &[][..]),
+        (cpu, &[3], &three, &[]),
+        (cpu, &[10], &three, &[4, 3, 3]),
+        (cpu, &[-10], &three, &[-3, -3, -4]),
+        (cpu, &[0], &three, &[0, 0, 0]),
+        (cpu, &[1], &three, &[1, 0, 0]),
+        (cpu, &[i64::MIN], &three[..1], &[i64::MIN]),
+        (count, &[2], &three, &[1, 1, 0]),
+        (count, &[1], &three, &[]),
+        (cpu, &[5, 6, 7], &three, &[5, 6, 7]),
+        (cpu, &[], &three, &[]),
+        (cpu, &[9], &[], &[9]),
+    ] {
+        let batch = read(Layout::V1_7, sample_1_7(&[kind], values, times)).profiles;
+        assert_eq!(observed(&batch), [[(times.to_vec(), expected.to_vec())]], "{values:?}");
+    }
+    for (types, values, times) in
+        [(&[count][..], &[1, 2][..], &three[..]), (&[count, cpu], &[1], &three), (&[count, cpu], &[], &three)]
+    {
+        let why = refused(Layout::V1_7, sample_1_7(types, values, times));
+        assert!(why.contains("profiles[0].sample[0].value") && why.contains("types"), "{why}");
+    }
+}
+
+/// Guarantees: each type becomes a profile with its values and all else alike; the first keeps the id and the payload,
+/// the others have ids of their own, which are the same each time.
+#[test]
+fn a_profile_for_each_type() {
+    let bytes = as_1_7_with(&request(&TYPES), BARE, &|profile| {
+        profile.sample_type = vec![value_type(1, 2), value_type(3, 4), value_type(3, 4)];
+        profile.sample[0].value = vec![2, 30, 31];
+        profile.sample[0].timestamps_unix_nano = vec![T0, T0 + 1];
+        profile.original_payload_format = "pprof".to_owned();
+        profile.original_payload = vec![1, 2, 3];
+        profile.default_sample_type_index = 2;
+    });
+    let decoded = read(Layout::V1_7, bytes.clone());
+    assert_eq!(decoded.left_out, [("default_sample_type", 1)]);
+    let batch = decoded.profiles;
+    let times = vec![T0, T0 + 1];
+    assert_eq!(observed(&batch), [[(times.clone(), vec![])], [(times.clone(), vec![15, 15])], [(times, vec![16, 15])]]);
+    let profiles: Vec<_> = batch.profiles().collect();
+    let kind = |of: usize| batch.dictionary().string(profiles[of].sample_type.kind);
+    assert_eq!([kind(0), kind(1), kind(2)], ["samples", "cpu", "cpu"]);
+    let ids: Vec<_> = profiles.iter().map(|profile| profile.profile_id.unwrap()).collect();
+    assert_eq!(ids[0], [7; 16]);
+    assert!(ids[1] != ids[0] && ids[1] != ids[2] && ids[2] != ids[0]);
+    assert!(profiles.iter().map(|profile| profile.original_payload.len).eq([3, 0, 0]));
+    let again = read(Layout::V1_7, bytes).profiles;
+    assert!(again.profiles().map(|profile| profile.profile_id.unwrap()).eq(ids));
+    // What is refused counts as the one that was sent.
+    let bytes = as_1_7_with(&request(&TYPES), BARE, &|profile| {
+        profile.sample_type = vec![value_type(1, 2), value_type(3, 99)];
+        profile.sample[0].value = vec![2, 30];
+    });
+    assert!(refused(Layout::V1_7, bytes).contains("sample_type.unit_strindex: index 99 is out of range"));
+}
+
+/// Guarantees: index 0 is the first element of a table where it stands, and none where it does not.
+#[test]
+fn index_0_has_presence() {
+    let mut request = request(&["libc.so"]);
+    let dictionary = request.dictionary.as_mut().unwrap();
+    dictionary.mapping_table.push(proto::Mapping { filename_strindex: 1, ..Default::default() });
+    dictionary.link_table.push(proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] });
+    dictionary.location_table[1].mapping_index = 1;
+    request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
+    // Both become index 0 where the tables have no zero element, and one location has no mapping.
+    let batch = read(Layout::V1_7, as_1_7_with(&request, BARE, &|_| {})).profiles;
+    let dictionary = batch.dictionary();
+    let sample = batch.sample(0);
+    assert_eq!(dictionary.link(sample.link.unwrap()).trace_id, [1; 16]);
+    let location = dictionary.stack(sample.stack).next().flatten().unwrap();
+    let mapping = dictionary.location(location).mapping.unwrap();
+    assert_eq!(dictionary.string(dictionary.mapping(mapping).filename), "libc.so");
+    let bytes = as_1_7_with(&request, BARE, &|profile| profile.sample[0].link_index = None);
+    assert_eq!(read(Layout::V1_7, bytes).profiles.sample(0).link, None);
+}
+
+/// Guarantees: flags of mappings and locations, and comments, become the attributes that later releases have for them.
+#[test]
+fn flags_and_comments_are_attributes() {
+    let bytes = request_1_3(&[container(Profile1_3 {
+        mapping: vec![
+            Mapping1_3::default(),
+            Mapping1_3 { has_functions: true, has_inline_frames: true, memory_limit: 9, ..Default::default() },
+        ],
+        location: vec![Location1_3 { is_folded: true, mapping_index: 1, ..Default::default() }],
+        comment: vec![1],
+        drop_frames: 2,
+        ..profile(&["a comment", "runtime.*"])
+    })]);
+    let batch = read(Layout::V1_3, bytes).profiles;
+    let dictionary = batch.dictionary();
+    let location = dictionary.location(LocationId::new(1).unwrap());
+    assert_eq!(dictionary.find(location.attributes, "pprof.location.is_folded"), Some(&Value::Bool(true)));
+    let mapping = dictionary.mapping(location.mapping.unwrap());
+    assert_eq!(dictionary.find(mapping.attributes, "pprof.mapping.has_functions"), Some(&Value::Bool(true)));
+    assert_eq!(dictionary.find(mapping.attributes, "pprof.mapping.has_filenames"), None);
+    let profile = batch.profiles().next().unwrap();
+    let Some(Value::Array(comments)) = dictionary.find(profile.attributes, "pprof.profile.comment") else { panic!() };
+    assert_eq!(texts(&batch, comments), ["a comment"]);
+    let drop = dictionary.find(profile.attributes, "pprof.profile.drop_frames").cloned().unwrap();
+    assert_eq!(texts(&batch, &[drop]), ["runtime.*"]);
+}
+
+fn texts<'a>(batch: &'a Profiles, values: &[Value]) -> Vec<&'a str> {
+    let text = |value: &Value| match value {
+        Value::String(id) => batch.dictionary().string(*id),
+        other => panic!("{other:?}"),
+    };
+    values.iter().map(text).collect()
+}
+
+fn text_of<'a>(batch: &'a Profiles, value: Option<&Value>) -> &'a str {
+    texts(batch, &[value.unwrap().clone()])[0]
+}
+
+/// A profile of 1.3 with one sample at one time, and with these strings behind the empty one.
+fn profile(strings: &[&str]) -> Profile1_3 {
+    Profile1_3 {
+        sample_type: vec![ValueType1_3 { aggregation_temporality: 1, ..Default::default() }],
+        sample: vec![Sample1_3 { timestamps_unix_nano: vec![T0], value: vec![1], ..Default::default() }],
+        string_table: [""].iter().chain(strings).map(|&text| text.to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+fn container(profile: Profile1_3) -> ProfileContainer {
+    ProfileContainer {
+        profile_id: vec![7; 16],
+        start_time_unix_nano: T0,
+        end_time_unix_nano: T0 + 1_000_000_000,
+        profile: Some(profile),
+        ..Default::default()
+    }
+}
+
+/// Guarantees: labels become attributes with their unit, each different one once; the stack's own id is left out and
+/// counted.
+#[test]
+fn labels_are_attributes() {
+    let mut profile = profile(&["thread.name", "main", "size", "By"]);
+    let labels = vec![
+        Label { key: 1, str: 2, ..Default::default() },
+        Label { key: 3, num: 12, num_unit: 4, ..Default::default() },
+    ];
+    let sample = Sample1_3 { label: labels, stacktrace_id_index: 2, ..profile.sample[0].clone() };
+    profile.sample = vec![sample.clone(), sample];
+    let decoded = read(Layout::V1_3, request_1_3(&[container(profile.clone())]));
+    assert_eq!(decoded.left_out, [("stacktrace_id_index", 2)]);
+    let batch = decoded.profiles;
+    let dictionary = batch.dictionary();
+    let set = batch.sample(0).attributes;
+    assert_eq!(batch.sample(1).attributes, set);
+    assert_eq!(text_of(&batch, dictionary.find(set, "thread.name")), "main");
+    let size = dictionary.attributes(set).find(|of| dictionary.string(of.key) == "size").unwrap();
+    assert_eq!((&size.value, dictionary.string(size.unit)), (&Value::Int(12), "By"));
+    assert_eq!(dictionary.tables().attributes.len(), 3);
+    profile.sample[0].label[0].str = 9;
+    assert!(refused(Layout::V1_3, request_1_3(&[container(profile)])).contains("sample[0].label.str"));
+}
+
+/// Guarantees: build ids and types of frames become attributes under the names that the conventions have; mapping and
+/// link 0 are none.
+#[test]
+fn fields_of_1_3_are_attributes() {
+    let bytes = request_1_3(&[container(Profile1_3 {
+        mapping: vec![
+            Mapping1_3 { filename: 1, ..Default::default() },
+            Mapping1_3 { build_id: 2, ..Default::default() },
+            Mapping1_3 { build_id: 3, build_id_kind: 1, ..Default::default() },
+        ],
+        location: vec![
+            Location1_3 { mapping_index: 0, type_index: 4, ..Default::default() },
+            Location1_3 { mapping_index: 1, type_index: 5, ..Default::default() },
+            Location1_3 { mapping_index: 2, type_index: 4, ..Default::default() },
+        ],
+        link_table: vec![proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] }],
+        ..profile(&["app", "aa11", "bb22", "hotspot", "native"])
+    })]);
+    let batch = read(Layout::V1_3, bytes).profiles;
+    let dictionary = batch.dictionary();
+    let location = |index| dictionary.location(LocationId::new(index).unwrap());
+    assert_eq!(location(1).mapping, None);
+    assert_eq!(batch.sample(0).link, None);
+    let id = |index, key| {
+        let mapping = dictionary.mapping(location(index).mapping.unwrap());
+        text_of(&batch, dictionary.find(mapping.attributes, key))
+    };
+    assert_eq!(id(2, "process.executable.build_id.gnu"), "aa11");
+    assert_eq!(id(3, "process.executable.build_id.profiling"), "bb22");
+    let kind = |index| text_of(&batch, dictionary.find(location(index).attributes, "profile.frame.type"));
+    assert_eq!([kind(1), kind(2), kind(3)], ["jvm", "native", "jvm"]);
+}
+
+/// Guarantees: locations come as a range of `location_indices`, one by one, or, where the profile has no such list, as a
+/// range of the table; what lies outside refuses the profile.
+#[test]
+fn locations_of_1_3() {
+    let table: Vec<Location1_3> = (1..=3).map(|address| Location1_3 { address, ..Default::default() }).collect();
+    let bytes = |indices: &[i64], range: [u64; 2], list: &[u64]| {
+        let mut profile = Profile1_3 { location: table.clone(), location_indices: indices.to_vec(), ..profile(&[]) };
+        let sample = &mut profile.sample[0];
+        (sample.locations_start_index, sample.locations_length) = (range[0], range[1]);
+        sample.location_index = list.to_vec();
+        request_1_3(&[container(profile)])
+    };
+    for (indices, range, list, expected) in [
+        (&[2, 0, 1][..], [1, 2], &[][..], &[1, 2][..]),
+        (&[], [1, 2], &[], &[2, 3]),
+        (&[], [0, 0], &[2, 2, 0], &[3, 3, 1]),
+        (&[2], [0, 1], &[0, 1], &[3]),
+        (&[], [0, 0], &[], &[]),
+    ] {
+        let batch = read(Layout::V1_3, bytes(indices, range, list)).profiles;
+        let dictionary = batch.dictionary();
+        let stack = dictionary.stack(batch.sample(0).stack).map(|id| dictionary.location(id.unwrap()).address);
+        assert!(stack.eq(expected.iter().copied()), "{indices:?} {range:?} {list:?}");
+    }
+    for (indices, range, list, place) in [
+        (&[2, 0][..], [1, 2], &[][..], "locations_start_index"),
+        (&[], [1, u64::MAX], &[], "locations_start_index"),
+        (&[3], [0, 1], &[], "location_indices[0]"),
+        (&[], [0, 0], &[3], "sample[0].location_index"),
+    ] {
+        let why = refused(Layout::V1_3, bytes(indices, range, list));
+        assert!(why.contains(place), "{why}");
+    }
+}
+
+/// Guarantees: times of 1.3 are nanoseconds or milliseconds, told by the range of their container; all of a profile are
+/// the same, and what is neither is refused with both named.
+#[test]
+fn times_of_1_3() {
+    let bytes = |times: &[u64], start: u64| {
+        let mut profile = profile(&[]);
+        profile.sample[0].timestamps_unix_nano = times.to_vec();
+        profile.sample[0].value = vec![times.len() as i64];
+        let end_time_unix_nano = if start == 0 { 0 } else { start + 60_000_000_000 };
+        request_1_3(&[ProfileContainer { start_time_unix_nano: start, end_time_unix_nano, ..container(profile) }])
+    };
+    let ms = T0 / 1_000_000;
+    for times in [[T0, T0 + 7], [ms * 1_000_000, (ms + 7) * 1_000_000]] {
+        let sent = if times[0] == T0 { times } else { times.map(|time| time / 1_000_000) };
+        let batch = read(Layout::V1_3, bytes(&sent, T0)).profiles;
+        assert_eq!(observed(&batch), [[(times.to_vec(), vec![])]]);
+    }
+    for (times, start) in [
+        (&[T0, ms][..], T0),
+        (&[T0 / 1_000], T0),
+        (&[T0 / 1_000_000_000], T0),
+        (&[0, T0], T0),
+        (&[u64::MAX], T0),
+        (&[T0], 0),
+    ] {
+        let why = refused(Layout::V1_3, bytes(times, start));
+        assert!(why.contains("nanoseconds") && why.contains("milliseconds"), "{why}");
+    }
+}
+
+/// Guarantees: the first mapping of 1.3 names the program where the resource does not, nothing else says which process
+/// it is, and all profiles of the resource agree.
+#[test]
+fn the_main_binary_of_1_3() {
+    let attribute = |key: &str| KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(any_value::Value::StringValue("x".to_owned())) }),
+        key_strindex: 0,
+    };
+    let of = |file: &str, attributes: &[&str]| {
+        container(Profile1_3 {
+            mapping: vec![Mapping1_3 { filename: 1, ..Default::default() }],
+            attribute_table: attributes.iter().map(|key| attribute(key)).collect(),
+            ..profile(&[file])
+        })
+    };
+    let read = |resource: &[&str], containers: &[ProfileContainer]| {
+        let attributes = resource.iter().map(|key| attribute(key)).collect();
+        let resource = Resource { attributes, ..Default::default() };
+        let batch = read(Layout::V1_3, request_1_3_of(resource, containers)).profiles;
+        let attributes = &batch.resources()[0].resource.attributes;
+        let text = |key| batch.find(attributes, key).map(|value| text_of(&batch, Some(value)).to_owned());
+        [text("process.executable.path"), text("process.executable.name")]
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(read(&[], &[of("/bin/app", &[])]), [some("/bin/app"), some("app")]);
+    assert_eq!(read(&["service.name"], &[of("app", &[]), of("app", &["size"])]), [None, some("app")]);
+    assert_eq!(read(&[], &[of("/bin/app", &[]), of("/bin/other", &[])]), [None, None]);
+    assert_eq!(read(&[], &[of("/lib/libc.so", &["process.pid"])]), [None, None]);
+    assert_eq!(read(&[], &[of("[vdso]", &[])]), [None, None]);
+    assert_eq!(read(&["process.executable.name"], &[of("/bin/app", &[])]), [None, some("x")]);
+}
+
+/// Guarantees: what is wrong in a profile's own tables refuses that profile and leaves the others, and no index reaches
+/// into the tables of another one.
+#[test]
+fn own_tables_are_own() {
+    let with =
+        |function: Function1_3| container(Profile1_3 { function: vec![function], ..profile(&["f", "g", "h"][..3]) });
+    let good = with(Function1_3 { name: 3, ..Default::default() });
+    let bad = with(Function1_3 { name: 4, ..Default::default() });
+    let decoded = read(Layout::V1_3, request_1_3(&[good.clone(), bad, good]));
+    assert_eq!((decoded.profiles.profiles().count(), decoded.refused_profiles()), (2, 1));
+    let why = decoded.refused[0].invalid.to_string();
+    assert!(why.contains("profiles[1].function_table[0].name_strindex: index 4 is out of range"), "{why}");
+}
+
+/// Guarantees: what was read of an older layout is written in the current one, and says the same there.
+#[test]
+fn it_leaves_as_1_10() {
+    let batch = read(Layout::V1_7, sample_1_7(&[(1, 2), (3, 4)], &[2, 30], &[T0, T0 + 1])).profiles;
+    let again = read(Layout::V1_10, encode(&batch, &EncodeOptions::default())).profiles;
+    assert_eq!(observed(&again), observed(&batch));
+    assert!(again.received.is_some() && batch.received.is_none());
+}

@@ -1,0 +1,94 @@
+//! Earlier layouts of OTLP profiles, as their producers send them.
+
+use profbridge_bench::releases::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9};
+use profbridge_model::content_hash::content_hashes;
+use tonic::Code;
+
+use super::grpc_raw::{call, framed, outcome};
+use super::*;
+use crate::{grpc, http as over_http, version};
+
+/// What a request says, as this receiver reads it.
+async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
+    let request = Request::post(path).header("host", "x").header("content-type", "application/x-protobuf");
+    let request = request.body(whole(bytes.to_vec())).unwrap();
+    let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
+    assert_eq!(answer.response(), ExportProfilesServiceResponse::default());
+    let profiles = profiles(taken);
+    (profiles.observations(), content_hashes(&profiles))
+}
+
+/// Guarantees: the same data arrives alike in every layout, and the metric says which came.
+#[tokio::test]
+async fn every_layout_is_taken() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let request = profbridge_bench::releases::transcode::plain(small());
+    let expected = said(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
+    assert_eq!(expected.0, 3);
+    let way = Way { bare: true, no_totals: false };
+    let v1_3 = as_1_3(&request, Locations::Ranges, 1, false);
+    for (layout, path, bytes) in [
+        ("1.9", over_http::PATH, as_1_9(&request)),
+        ("1.8", over_http::PATH, as_1_8(&request)),
+        ("1.7", over_http::PATH, as_1_7(&request, way)),
+        ("1.6", over_http::PATH, as_1_6(&request, way)),
+        ("1.4 or 1.5", over_http::PATH, as_1_4(&request, way, true)),
+        ("1.3 (v1experimental)", over_http::PATH, v1_3.clone()),
+        ("1.3 (v1experimental)", over_http::EXPERIMENTAL, v1_3),
+    ] {
+        assert_eq!(said(&mut rig, path, &bytes).await, expected, "{layout} on {path}");
+    }
+    let scope = &request.resource_profiles[0].scope_profiles[0].scope.clone().unwrap_or_default();
+    for (layout, count) in [("1.10", 1), ("1.9", 1), ("1.7", 1), ("1.3 (v1experimental)", 2)] {
+        let labels = format!("layout=\"{layout}\",producer=\"{}\",version=\"{}\"", scope.name, scope.version);
+        let name = format!("profbridge_receiver_producer_requests_total{{receiver=\"otlp\",{labels}}}");
+        assert_eq!(rig.metric(&name), count, "{layout}");
+    }
+}
+
+/// Guarantees: the gRPC service of opentelemetry-proto 1.3 is served, and what comes to it is read as 1.3 and nothing
+/// else.
+#[tokio::test]
+async fn the_experimental_service_is_served() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let request = profbridge_bench::releases::transcode::plain(small());
+    let bytes = as_1_3(&request, Locations::Each, 1, true);
+    let message = whole(framed(0, bytes.len(), &bytes));
+    let answer = outcome(rig.grpc(), call(grpc::EXPERIMENTAL, "application/grpc", None, message));
+    let ((_, status), taken) = tokio::join!(answer, rig.consumer.take());
+    assert_eq!(status.code(), Code::Ok, "{status}");
+    assert_eq!(profiles(taken).observations(), 3);
+    let bytes = request.encode_to_vec();
+    let message = whole(framed(0, bytes.len(), &bytes));
+    let (_, status) = outcome(rig.grpc(), call(grpc::EXPERIMENTAL, "application/grpc", None, message)).await;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+}
+
+/// Guarantees: the version in the metadata is honoured: 1 is the current layout, and not looked for another one;
+/// everything else is refused, over gRPC and HTTP.
+#[tokio::test]
+async fn the_announced_version_is_honoured() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let current = small().encode_to_vec();
+    let older = as_1_9(&small());
+    for (value, bytes, taken) in
+        [("1", &current, true), ("1", &older, false), ("2", &current, false), ("x", &current, false)]
+    {
+        let request = Request::post(over_http::PATH)
+            .header("host", "x")
+            .header("content-type", "application/x-protobuf")
+            .header(version::HEADER, value);
+        let request = request.body(whole(bytes.clone())).unwrap();
+        let mut grpc = call(grpc::PATH, "application/grpc", None, whole(framed(0, bytes.len(), bytes)));
+        grpc.headers_mut().insert(version::HEADER, value.parse().unwrap());
+        if taken {
+            let (answer, profiles) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
+            assert_eq!((answer.status, profiles.is_some()), (200, true));
+            let ((_, status), profiles) = tokio::join!(outcome(rig.grpc(), grpc), rig.consumer.take());
+            assert_eq!((status.code(), profiles.is_some()), (Code::Ok, true));
+        } else {
+            assert_eq!(http1(rig.http(), request).await.status, 400, "{value}");
+            assert_eq!(outcome(rig.grpc(), grpc).await.1.code(), Code::InvalidArgument, "{value}");
+        }
+    }
+}
