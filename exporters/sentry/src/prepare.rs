@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
 use profbridge_codec::sentry::{ContentEncoding, Encoder};
 use profbridge_engine::component::{Now, Prepared, Request};
@@ -32,6 +33,9 @@ pub struct Meta {
     pub(crate) billed: Duration,
     /// What the client said whose envelope is forwarded.
     pub(crate) headers: HeaderMap,
+    /// What the envelope's header says, and when it arrived here, in nanoseconds since the Unix epoch; where it goes out as
+    /// it came.
+    pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which the limits in the answer are handed back to that client.
     pub(crate) peer_key: Option<String>,
 }
@@ -83,6 +87,7 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
             report: report.take(),
             billed: Duration::from_nanos(chunk.billed_nanos),
             headers: HeaderMap::new(),
+            arrived: None,
             peer_key: None,
         }
     });
@@ -126,6 +131,7 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
         report: None,
         billed: billed(envelope),
         headers: headers.clone(),
+        arrived: envelope.meta.arrival_unix_nano.map(|arrival| (envelope.header.clone(), arrival)),
         peer_key: peer_key.clone(),
     });
     prepared.requests.splice(..0, report(&destination, now));
@@ -145,6 +151,7 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
         report: Some(report),
         billed: Duration::ZERO,
         headers: HeaderMap::new(),
+        arrived: None,
         peer_key: None,
     };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })

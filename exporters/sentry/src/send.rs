@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use profbridge_codec::compress;
+use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_model::envelope::Received;
 use profbridge_model::{Envelope, Reason};
 use profbridge_net::client::{Failure, Response};
 use profbridge_net::compression::{Coding, Compression, decompress};
@@ -23,6 +25,10 @@ use crate::message;
 use crate::prepare::{Body, Meta, seconds};
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
+
+/// From so long on an envelope's waiting here is taken out of what Sentry sees as the client's clock being wrong. Below it
+/// the envelope stays as it came: Sentry corrects nothing under 55 minutes.
+const LATE: Duration = Duration::from_secs(60);
 
 /// What a server answered, as far as it decides anything.
 struct Answered {
@@ -71,7 +77,11 @@ impl SentryExporter {
         let may_change = self.settings.compression == config::Compression::Auto
             && matches!(meta.body, Body::Ours(Compression::Zstd { .. }));
         if !may_change {
-            let answered = self.post(destination, Head::of(meta), request.body.clone()).await?;
+            let (head, body) = match self.late(request).await? {
+                Some(body) => (Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) }, body),
+                None => (Head::of(meta), request.body.clone()),
+            };
+            let answered = self.post(destination, head, body).await?;
             return self.conclude(meta, answered);
         }
         if destination.zstd() != Zstd::Refused {
@@ -105,6 +115,28 @@ impl SentryExporter {
             .post(destination, Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) }, body)
             .await?;
         self.conclude(meta, answered)
+    }
+
+    /// The body of an envelope that has waited here for long, with its time of sending moved by that; `None` where it can
+    /// go as it came.
+    async fn late(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
+        let (Body::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
+            (request.meta.body, &request.meta.arrived)
+        else {
+            return Ok(None);
+        };
+        let waited = Duration::from_nanos(self.clock.now().unix_nano.saturating_sub(*arrival));
+        if waited < LATE {
+            return Ok(None);
+        }
+        let received = Received { body: request.body.clone(), content_encoding: encoding, changed: false };
+        let header = header.clone();
+        let work = move || sent_later(&received, &header, waited, Compression::GZIP.with_level(1));
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(error)) => Err(internal(format!("an envelope could not be written anew: {error}"))),
+            Err(error) => Err(internal(format!("an envelope could not be written anew: {error}"))),
+        }
     }
 
     fn give_up_zstd(&self, destination: &Destination, status: u16) {

@@ -17,7 +17,7 @@ use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 
 pub use config::ChunkConfig;
-pub use forward::{ContentEncoding, Forwarded, unpacked};
+pub use forward::{ContentEncoding, Forwarded, sent_later, unpacked};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};

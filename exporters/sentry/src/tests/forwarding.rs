@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use profbridge_engine::component::Exporter;
-use profbridge_engine::testing::ManualClock;
-use profbridge_model::envelope::RequestMeta;
+use profbridge_engine::testing::{ManualClock, START_UNIX_NANO};
+use profbridge_model::envelope::{Received, RequestMeta};
 use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
 use profbridge_wire::sentry::{Dsn, envelope};
 use serde_json::json;
@@ -136,4 +138,25 @@ async fn views_and_limits() {
             {"reason": "ratelimit_backoff", "category": "profile", "quantity": 1},
         ])
     );
+}
+
+/// Guarantees: an envelope goes out as the bytes that it came as; one that had to wait goes out as if it had been sent so
+/// much later, since Sentry takes the time in between for a clock that is wrong.
+#[tokio::test]
+async fn after_an_outage() {
+    let server = Server::always(Reply::status(200)).await;
+    let clock = ManualClock::default();
+    let exporter = super::exporter(&format!("dsn: {}", server.dsn(42)), &clock).await;
+    let text = "{\"sent_at\":\"2026-01-01T00:00:00Z\",\"k\":1.50}\n{\"type\":\"event\"}\n{ }\n";
+    let mut envelope = envelope(text);
+    envelope.meta.arrival_unix_nano = Some(START_UNIX_NANO);
+    let body = Bytes::from_static(text.as_bytes());
+    envelope.received = Some(Received { body, content_encoding: None, changed: false });
+    let prepared = prepare(&exporter, envelope);
+    for wait in [Duration::from_secs(59), Duration::from_secs(2 * 3600 - 59)] {
+        clock.advance(wait);
+        exporter.send(&prepared.requests[0]).await.unwrap();
+    }
+    assert_eq!((server.received()[0].plain(), server.received()[0].header("content-encoding")), (text.into(), None));
+    assert_eq!(server.received()[1].plain(), text.replace("00:00:00Z", "02:00:00.000Z"));
 }

@@ -2,14 +2,19 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use bytes::Bytes;
+use profbridge_engine::calendar::Utc;
 use profbridge_model::Envelope;
 use profbridge_model::envelope::{Payload, Received};
-use profbridge_net::compression::{Coding, decompress, decompress_into};
+use profbridge_net::compression::{Coding, Compression, decompress, decompress_into};
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::envelope::{self, Ending, Header};
+use profbridge_wire::sentry::timestamp::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::compressor::Compressor;
 
 /// What is known of an envelope that is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +48,35 @@ pub(super) fn write_renamed(received: &Received, old: usize, header: &[u8], out:
     out.write_all(header)?;
     let coding = Coding::parse(received.content_encoding).map_err(io::Error::other)?;
     decompress_into(coding, &received.body, envelope::MAX_BYTES, &mut Behind { skipped: old, out })
+}
+
+/// A received body whose header says that it was sent so much later than its client said, compressed as ours. `None`
+/// where the header does not say when.
+///
+/// Sentry takes the time between sending and arrival for a clock that is wrong, and shifts the event by it, from 55
+/// minutes on (getsentry/relay `relay-event-normalization/src/clock_drift.rs`). Time that an envelope spent waiting
+/// here must not look like that.
+///
+/// # Errors
+///
+/// The body cannot be unpacked again, or there is no memory.
+pub fn sent_later(
+    received: &Received,
+    header: &[u8],
+    by: Duration,
+    compression: Compression,
+) -> io::Result<Option<Bytes>> {
+    let sent_at = Header::read(header).ok().and_then(|header| header.sent_at);
+    let Some(Timestamp(sent)) = sent_at.and_then(|sent_at| Timestamp::parse(&sent_at)) else { return Ok(None) };
+    let moved = Utc::from_unix_nano(sent.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)));
+    let Utc { year, month, day, hour, minute, second, nano } = moved;
+    let millis = nano / 1_000_000;
+    let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z");
+    let Some(moved) = Header::replace_sent_at(header, &text) else { return Ok(None) };
+    let mut compressor = Compressor::default();
+    let mut open = compressor.open(compression, received.body.len(), 1)?;
+    write_renamed(received, header.len(), &moved, &mut open)?;
+    compressor.close(open).map(Some)
 }
 
 /// Writes what comes behind so many bytes.

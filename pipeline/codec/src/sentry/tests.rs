@@ -182,3 +182,19 @@ fn readdressed_as_received() {
     let encoded = encoder.forward(&broken, &DSN.parse().unwrap(), Compression::GZIP);
     assert_eq!((encoded.messages.len(), encoded.report.losses.get(Reason::Internal)), (0, Quantities::items(1)));
 }
+
+/// Guarantees: the time that an envelope waited is added to when it was sent, and nothing else of it changes; one that does
+/// not say when it was sent, or not so that it can be read, stays.
+#[test]
+fn waiting_is_no_drift() {
+    let text = "{\"sent_at\":\"2026-02-28T23:30:00.25Z\", \"k\":1.50}\n{\"type\":\"event\"}\n{ }\n";
+    let hour = Duration::from_secs(3600);
+    let of = |text: &str| {
+        let envelope = packed(text);
+        sent_later(envelope.received.as_ref().unwrap(), &envelope.header, hour, Compression::GZIP).unwrap()
+    };
+    let moved = decompress(Coding::Gzip, of(text).unwrap(), 1 << 20).unwrap();
+    assert_eq!(moved, text.replace("2026-02-28T23:30:00.25Z", "2026-03-01T00:30:00.250Z"));
+    assert_eq!(of("{}\n{\"type\":\"event\"}\n{}\n"), None);
+    assert_eq!(of(&text.replace("2026-02-28T23:30:00.25Z", "yesterday")), None);
+}

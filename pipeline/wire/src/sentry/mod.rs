@@ -30,6 +30,7 @@ pub mod rate_limit;
 pub mod response;
 mod sampled;
 pub mod splice;
+pub mod timestamp;
 pub mod told;
 pub mod v1_reader;
 pub mod v1_upgrade;

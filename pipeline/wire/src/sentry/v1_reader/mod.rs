@@ -50,7 +50,6 @@ mod measurements;
 mod model;
 mod number;
 mod rules;
-mod timestamp;
 
 #[cfg(test)]
 mod tests;

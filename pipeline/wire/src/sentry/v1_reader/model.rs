@@ -5,11 +5,11 @@ use serde_json::value::RawValue;
 
 use super::companion::Contexts;
 use super::number::Whole;
-use super::timestamp::Timestamp;
 use crate::sentry::sampled::measurements::MAX_MEASUREMENTS;
 use crate::sentry::sampled::model::{Frame, Thread};
 use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
+use crate::sentry::timestamp::Timestamp;
 
 /// The most keys of a device.
 pub(super) const MAX_KEYS: usize = 256;

@@ -1,4 +1,4 @@
-//! When a profile began.
+//! Times as Sentry's clients write them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 /// A time, in nanoseconds since the Unix epoch: RFC 3339, with or without a zone (then UTC), or a number of seconds.
 /// Before 2262.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Timestamp(pub(super) u64);
+pub struct Timestamp(pub u64);
 
 impl Timestamp {
     fn of_seconds(seconds: f64) -> Option<Self> {
@@ -16,7 +16,7 @@ impl Timestamp {
     }
 
     /// Reads RFC 3339 section 5.6, with its note that a space may stand for the `T`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (date, rest) = (text.get(..10)?, text.get(11..)?);
         if !matches!(text.as_bytes()[10], b'T' | b't' | b' ') {
             return None;
