@@ -320,7 +320,8 @@ fn convert_says_what_it_replaced() {
     }
 }
 
-/// Guarantees: files in every layout of OTLP are read by their content and become the same, and earlier layouts are named.
+/// Guarantees: files in every layout of OTLP are read by their content and become the same, and earlier layouts are
+/// named.
 #[test]
 fn convert_reads_every_layout() {
     let folder = tempfile::tempdir().unwrap();

@@ -31,8 +31,8 @@ pub(crate) fn note(telemetry: &TransportTelemetry, profiles: &Profiles, layout: 
         match layout.advice() {
             None => tracing::info!("{sender} sends profiles of {name:?} {version:?} in the layout of {format}"),
             Some(advice) => tracing::warn!(
-                "{sender} sends profiles of {name:?} {version:?} in the layout of opentelemetry-proto {format}, which is read; \
-                 other receivers may not: {advice}"
+                "{sender} sends profiles of {name:?} {version:?} in the layout of opentelemetry-proto {format}, which is \
+                 read; other receivers may not: {advice}"
             ),
         }
     }

@@ -1,4 +1,5 @@
-//! What a request in an earlier layout of OTLP costs, beside the same data in today's: decoded, and to compressed chunks.
+//! What a request in an earlier layout of OTLP costs, beside the same data in today's: decoded, and to compressed
+//! chunks.
 
 use std::{env, path::PathBuf, process::Stdio};
 

@@ -1,5 +1,5 @@
-//! The messages, field by field as in each release's `profiles.proto`. What has not changed (resources, scopes, attribute
-//! values) is that of the crate. Messages around profiles hold those already encoded.
+//! The messages, field by field as in each release's `profiles.proto`. What has not changed (resources, scopes,
+//! attribute values) is that of the crate. Messages around profiles hold those already encoded.
 
 #![allow(missing_docs, reason = "the names are those of the releases' definitions, which say what they mean")]
 

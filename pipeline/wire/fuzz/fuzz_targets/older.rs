@@ -1,7 +1,7 @@
 //! Bytes that claim to be an OTLP request in an earlier layout, which the first of them names.
 //!
-//! Promises: no panic; memory in proportion; what is let through is encoded, read again as 1.10, and says the same; what
-//! the layout is found to be without its name is read, too.
+//! Promises: no panic; memory in proportion; what is let through is encoded, read again as 1.10, and says the same;
+//! what the layout is found to be without its name is read, too.
 #![no_main]
 
 use bytes::Bytes;

@@ -54,8 +54,8 @@ fn request_1_7(dictionary: Dictionary1_7, profile: Profile1_6) -> Vec<u8> {
     [nested(&[2], &dictionary.encode_to_vec()), nested(&[1, 2, 2], &profile.encode_to_vec())].concat()
 }
 
-/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the request and a
-/// megabyte. Outcome: the request is refused, or it is within that.
+/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the request and
+/// a megabyte. Outcome: the request is refused, or it is within that.
 #[test]
 fn a_million_empty_elements() {
     for (layout, around, fields) in [
@@ -114,8 +114,8 @@ fn overlapping_ranges() {
     assert_eq!(limit(attack(Layout::V1_7, request_1_7(dictionary, deep))), "locations of one stack");
 }
 
-/// Amplification: each of n types has each of m samples. Ceiling: the memory of the request, before the first of them is
-/// read. Outcome: the request is refused.
+/// Amplification: each of n types has each of m samples. Ceiling: the memory of the request, before the first of them
+/// is read. Outcome: the request is refused.
 #[test]
 fn types_times_samples() {
     let sample = Sample1_4 { value: vec![1; 1_000], timestamps_unix_nano: vec![T0], ..Default::default() };
@@ -137,8 +137,8 @@ fn short_times() {
     assert_eq!(limit(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile(i64::MIN)))), MEMORY);
 }
 
-/// Amplification: units are looked up for each attribute, and labels for each sample. Ceiling: linear time. Outcome: the
-/// request is read.
+/// Amplification: units are looked up for each attribute, and labels for each sample. Ceiling: linear time. Outcome:
+/// the request is read.
 #[test]
 fn units_and_labels() {
     let count = 20_000;
@@ -192,8 +192,8 @@ fn depth_is_bounded() {
     assert_eq!(limit(attack(Layout::V1_3, request_1_3(&[container]))), "lines of one location");
 }
 
-/// Outcome: an index that is out of range in tables that all share refuses the request, with its place; a field of a wrong
-/// type refuses it, too.
+/// Outcome: an index that is out of range in tables that all share refuses the request, with its place; a field of a
+/// wrong type refuses it, too.
 #[test]
 fn what_all_share_refuses_all() {
     let rule = |bytes| match attack(Layout::V1_7, bytes) {

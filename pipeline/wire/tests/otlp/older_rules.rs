@@ -279,8 +279,8 @@ fn fields_of_1_3_are_attributes() {
     assert_eq!([kind(1), kind(2), kind(3)], ["jvm", "native", "jvm"]);
 }
 
-/// Guarantees: locations come as a range of `location_indices`, one by one, or, where the profile has no such list, as a
-/// range of the table; what lies outside refuses the profile.
+/// Guarantees: locations come as a range of `location_indices`, one by one, or, where the profile has no such list, as
+/// a range of the table; what lies outside refuses the profile.
 #[test]
 fn locations_of_1_3() {
     let table: Vec<Location1_3> = (1..=3).map(|address| Location1_3 { address, ..Default::default() }).collect();

@@ -180,8 +180,8 @@ fn half_bad() -> ExportProfilesServiceRequest {
     request
 }
 
-/// A request in a layout that is both that of opentelemetry-proto 1.8, where field 8 of a profile is its id, and that of
-/// 1.9, where it is a number.
+/// A request in a layout that is both that of opentelemetry-proto 1.8, where field 8 of a profile is its id, and that
+/// of 1.9, where it is a number.
 fn unclear_layout() -> Vec<u8> {
     let nested = |field: u8, inner: &[u8]| [&[field << 3 | 2, inner.len() as u8], inner].concat();
     let profile = nested(2, &[&nested(8, &[7; 16])[..], &[8 << 3, 1]].concat());

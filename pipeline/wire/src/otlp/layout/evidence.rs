@@ -8,9 +8,9 @@
 //! * 1.9 against 1.10, where samples have values but neither attributes nor links: the values read as attributes. Such
 //!   a request is taken for 1.9 if every sample has as many of those as a 1.9 sample has values (one for each time, or
 //!   no times) and at least half of them cannot be attributes of a sample: an index is out of range, 0, there twice,
-//!   or that of an attribute which only locations or mappings have, or the sample is left without values and times. Where
-//!   it is fewer than half, nothing is known and the request is refused. A request where it is none is read as 1.10,
-//!   which it then is for all that can be known.
+//!   or that of an attribute which only locations or mappings have, or the sample is left without values and times.
+//!   Where it is fewer than half, nothing is known and the request is refused. A request where it is none is read as
+//!   1.10, which it then is for all that can be known.
 //! * 1.8 against 1.9, where profiles have neither an id nor a dropped count: nothing in them differs, so it does not
 //!   matter. The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the
 //!   range of the string table.

@@ -10,8 +10,8 @@ const PATH: &str = "process.executable.path";
 const NAME: &str = "process.executable.name";
 
 impl<'a> Decoder<'a> {
-    /// The file of a profile's first mapping. None where the profile has attributes of processes: then it is of several,
-    /// or says itself which (the eBPF profiler has what it meets first as its first mapping).
+    /// The file of a profile's first mapping. None where the profile has attributes of processes: then it is of
+    /// several, or says itself which (the eBPF profiler has what it meets first as its first mapping).
     pub(super) fn main_executable(&self, parts: &Parts) -> Option<StringId> {
         let first = parts.mappings.get(0)?;
         let of_process = |attribute: &Attribute| self.bytes_of(attribute.key).starts_with(b"process.");

@@ -1,10 +1,11 @@
 //! Samples of the releases up to 1.7: ranges of locations, one value for each type, times as plain integers.
 //!
 //! A value there is the sample's total, and times are beside it (`profiles.proto` up to 1.7: "All samples must have the
-//! same number of values, the same as the length of Profile.sample_type"). Since 1.8 each time has a value of its own or
-//! counts 1. So a total that is the number of times is dropped, and any other is divided among them, with its sum kept.
-//! Two habits of the eBPF profiler (`reporter/internal/pdata/generate.go` until 2025-09) are known: 1 as the value of a
-//! count beside several times, where each of them is one, and one value for each time in a profile of a single type.
+//! same number of values, the same as the length of Profile.sample_type"). Since 1.8 each time has a value of its own
+//! or counts 1. So a total that is the number of times is dropped, and any other is divided among them, with its sum
+//! kept. Two habits of the eBPF profiler (`reporter/internal/pdata/generate.go` until 2025-09) are known: 1 as the
+//! value of a count beside several times, where each of them is one, and one value for each time in a profile of a
+//! single type.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! 1.3, the package `v1experimental`: the messages of OTEP 0239. Profiles lie in containers, which have the times and the
-//! attributes; samples have labels; build ids and the types of frames are fields.
+//! 1.3, the package `v1experimental`: the messages of OTEP 0239. Profiles lie in containers, which have the times and
+//! the attributes; samples have labels; build ids and the types of frames are fields.
 
 use super::release::{
     Fields, FunctionField, Home, LocationField, MappingField, ProfileField, Release, SampleField, Table,
