@@ -146,7 +146,7 @@ fn convert_there_and_back() {
         assert!(finished.status.success(), "{name}: {}", finished.stderr);
         let back = format!("{samples}-back");
         let finished = run(folder.path(), &["convert", "there.otlp", "-o", &back]);
-        let made = format!("wrote 1 envelope with {samples} samples to {back}\n");
+        let made = format!("wrote 1 envelope with {samples} samples (0 of them synthesized) to {back}\n");
         assert_eq!(finished.stdout, made, "{}", finished.stderr);
         let [payload] = &payloads(&folder.path().join(&back))[..] else { panic!("{name}: one chunk") };
         let chunk: serde_json::Value = serde_json::from_slice(payload).unwrap();

@@ -100,8 +100,8 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
     let to = pairs::measure(
         options.pairs,
         calibrate,
-        || time(options.seconds, || each(&chunks, |json| to_otlp(json))).map(per_observation),
-        || time(options.seconds, || each(&chunks, |json| naive::otlp::to_otlp(json))).map(per_observation),
+        || time(options.seconds, || each(&chunks, to_otlp)).map(per_observation),
+        || time(options.seconds, || each(&chunks, naive::otlp::to_otlp)).map(per_observation),
     )?;
     let back = pairs::measure(
         options.pairs,
@@ -110,7 +110,7 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
             let run = || each(&there[0], |request| from_otlp(&mut converter, request.to_vec()));
             time(options.seconds, run).map(per_observation)
         },
-        || time(options.seconds, || each(&there[1], |request| naive::otlp::from_otlp(request))).map(per_observation),
+        || time(options.seconds, || each(&there[1], naive::otlp::from_otlp)).map(per_observation),
     )?;
     for (way, outcome) in [("chunk to OTLP", to), ("OTLP to chunk", back)] {
         report.ratio(

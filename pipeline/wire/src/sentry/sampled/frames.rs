@@ -32,7 +32,8 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
         platform: &'b str,
         images: &'b mut Images<'a>,
     ) -> Result<Self, ProfileError> {
-        for (i, indices) in stacks.iter().enumerate() {
+        let all_are_there = stacks.greatest().is_none_or(|index| (index as usize) < frames.len());
+        for (i, indices) in stacks.iter().enumerate().filter(|_| !all_are_there) {
             if let Some(j) = indices.iter().position(|&index| index as usize >= frames.len()) {
                 let rule = format!("index {} is out of range, there are {} frames", indices[j], frames.len());
                 return Err(ProfileError::rule(format!("profile.stacks[{i}][{j}]"), rule));

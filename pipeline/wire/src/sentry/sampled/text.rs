@@ -181,6 +181,11 @@ impl<const MAX: usize, const NULLS: bool> Stacks<MAX, NULLS> {
         self.ends.len()
     }
 
+    /// The greatest index in any stack.
+    pub(in crate::sentry) fn greatest(&self) -> Option<u32> {
+        self.frames.iter().copied().max()
+    }
+
     /// The stacks, in order.
     pub(in crate::sentry) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> + '_ {
         (0..self.ends.len()).map(|at| self.at(at))

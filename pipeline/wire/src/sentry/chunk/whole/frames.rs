@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use profbridge_model::{AttributeSetId, Dictionary, Line, Location, LocationId, MappingId, StackId, Value};
 
 use super::MAX_BYTES;
-use crate::sentry::chunk::json;
+use crate::sentry::chunk::json::{self, Index};
 
 /// The frames and stacks, as JSON without their brackets.
 #[derive(Default)]
@@ -15,8 +15,10 @@ pub(super) struct Frames {
     /// Which stacks are empty.
     idle: Vec<bool>,
     by_stack: HashMap<Option<StackId>, u32, RandomState>,
-    /// The first frame of a location, and how many it has.
-    by_location: HashMap<Option<LocationId>, (u32, u32), RandomState>,
+    /// The first frame of a location, and how many it has, where they are known; by the location's number on the wire.
+    by_location: Vec<(u32, u32)>,
+    /// The text of a location's only frame, where it is known and short enough.
+    texts: Vec<Index>,
     by_set: HashMap<Option<AttributeSetId>, Kept, RandomState>,
     mappings: Vec<MappingId>,
     known_mappings: HashMap<MappingId, (), RandomState>,
@@ -80,22 +82,35 @@ impl Frames {
         if let Some(&known) = self.by_stack.get(&id) {
             return Some(known);
         }
+        if self.by_location.is_empty() {
+            let locations = dictionary.tables().locations.len();
+            self.by_location.resize(locations + 1, (0, 0));
+            self.texts.resize(locations + 1, Index::default());
+        }
         let number = self.idle.len() as u32;
         self.stacks.extend_from_slice(if number > 0 { b",[" } else { b"[" });
-        let mut is_idle = true;
+        let start = self.stacks.len();
         for location in dictionary.stack(id) {
-            let (first, len) = self.location(dictionary, location)?;
-            for frame in first..first + len {
-                if !is_idle {
+            let text = self.texts[LocationId::wire(location) as usize];
+            if text.len() > 0 {
+                let at = self.stacks.len();
+                self.stacks.extend_from_slice(&[0; 8]);
+                text.write(&mut self.stacks, at);
+                self.stacks.truncate(at + text.len());
+            } else {
+                let (first, len) = self.location(dictionary, location)?;
+                for frame in first..first + len {
+                    json::number(&mut self.stacks, frame.into());
                     self.stacks.push(b',');
                 }
-                json::number(&mut self.stacks, frame.into());
-                is_idle = false;
             }
             if self.bytes() > MAX_BYTES {
                 return None;
             }
         }
+        let is_idle = self.stacks.len() == start;
+        // In place of the last comma.
+        self.stacks.truncate(self.stacks.len() - usize::from(!is_idle));
         self.stacks.push(b']');
         self.idle.push(is_idle);
         self.by_stack.insert(id, number);
@@ -103,7 +118,9 @@ impl Frames {
     }
 
     fn location(&mut self, dictionary: &Dictionary, id: Option<LocationId>) -> Option<(u32, u32)> {
-        if let Some(&known) = self.by_location.get(&id) {
+        let number = LocationId::wire(id) as usize;
+        let known = self.by_location[number];
+        if known.1 > 0 {
             return Some(known);
         }
         let location = id.map(|id| *dictionary.location(id)).unwrap_or_default();
@@ -123,7 +140,10 @@ impl Frames {
             self.mappings.push(mapping);
         }
         let frames = (first, self.frames - first);
-        self.by_location.insert(id, frames);
+        self.by_location[number] = frames;
+        if frames.1 == 1 && (first as usize) < Index::END {
+            self.texts[number] = Index::new(first);
+        }
         Some(frames)
     }
 
