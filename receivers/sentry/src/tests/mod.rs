@@ -19,10 +19,10 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use profbridge_engine::budget::Budget;
-use profbridge_engine::component::{Receiver as _, ReceiverContext};
 use profbridge_engine::config::Section;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Envelope, Telemetry};
@@ -76,6 +76,7 @@ impl Rig {
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
             id: "sentry".to_owned(),
+            identity: profbridge_identity::Rules::default(),
             next: intake.clone(),
             shutdown,
             telemetry: metrics.receiver("sentry"),
