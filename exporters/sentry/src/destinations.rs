@@ -116,7 +116,7 @@ impl fmt::Debug for Destinations {
     }
 }
 
-/// More than [`MAX_CLIENTS`] projects and keys have envelopes on their way.
+/// More than 1024 projects and keys have envelopes on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMany;
 

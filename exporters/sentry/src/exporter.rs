@@ -115,6 +115,10 @@ impl Exporter for SentryExporter {
         limited.then_some(Reason::RateLimited)
     }
 
+    fn meta_bytes(&self, request: &Request<Meta>) -> u64 {
+        request.meta.bytes()
+    }
+
     fn lost(&self, request: &Request<Meta>, reason: Reason) {
         self.report_loss(
             request,

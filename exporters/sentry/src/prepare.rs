@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
+use http::header::{HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
 use profbridge_codec::sentry::{ContentEncoding, Encoder};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
@@ -32,12 +32,25 @@ pub struct Meta {
     /// The time that Sentry bills for it.
     pub(crate) billed: Duration,
     /// What the client said whose envelope is forwarded.
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// What the envelope's header says, and when it arrived here, in nanoseconds since the Unix epoch; where it goes out as
     /// it came.
     pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which the limits in the answer are handed back to that client.
     pub(crate) peer_key: Option<String>,
+}
+
+impl Meta {
+    /// Its memory, in bytes: clients determine how many items there are, and how long their headers are.
+    pub(crate) fn bytes(&self) -> u64 {
+        /// What the allocator and the counting of references add to a block.
+        const BLOCK: usize = 48;
+        let headers = self.headers.iter().map(|(_, value)| value.len() + BLOCK).sum::<usize>();
+        let entries = self.headers.capacity() * size_of::<(HeaderName, HeaderValue)>();
+        let items = self.items.capacity() * size_of::<Contained>();
+        let key = self.peer_key.as_ref().map_or(0, |key| key.len() + BLOCK);
+        (size_of::<Self>() + headers + entries + items + key) as u64
+    }
 }
 
 /// How a body is compressed.
@@ -86,7 +99,7 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
             items: vec![Contained { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }],
             report: report.take(),
             billed: Duration::from_nanos(chunk.billed_nanos),
-            headers: HeaderMap::new(),
+            headers: Vec::new(),
             arrived: None,
             peer_key: None,
         }
@@ -120,7 +133,7 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
     });
     let mut headers = forwarded(envelope);
     if let Some(auth) = auth {
-        headers.insert(AUTH, auth);
+        headers.push((AUTH, auth));
     }
     let RequestMeta { project_id, public_key, .. } = &envelope.meta;
     let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
@@ -150,7 +163,7 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
         items: vec![Contained { limited_by: &[Category::Internal], counted: None }],
         report: Some(report),
         billed: Duration::ZERO,
-        headers: HeaderMap::new(),
+        headers: Vec::new(),
         arrived: None,
         peer_key: None,
     };
@@ -201,13 +214,14 @@ pub(crate) fn seconds(now: Now) -> f64 {
 }
 
 /// What the client said, so that Sentry takes it for the client's and not for ours.
-fn forwarded(envelope: &Envelope) -> HeaderMap {
+fn forwarded(envelope: &Envelope) -> Vec<(HeaderName, HeaderValue)> {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     let meta = &envelope.meta;
-    let mut headers = HeaderMap::new();
+    // Not a map: thousands wait in a queue, and a map of five takes a kilobyte.
+    let mut headers = Vec::with_capacity(5);
     let mut set = |name: HeaderName, value: Option<&str>| {
         if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
-            headers.insert(name, value);
+            headers.push((name, value));
         }
     };
     let address = meta.client_address.map(|address| address.to_string());

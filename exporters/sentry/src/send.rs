@@ -40,7 +40,7 @@ struct Answered {
 /// What a request's head says.
 #[derive(Clone, Copy, Default)]
 struct Head<'a> {
-    headers: Option<&'a HeaderMap>,
+    headers: &'a [(HeaderName, HeaderValue)],
     encoding: Option<&'static str>,
     /// Whom the limits in the answer are handed back to.
     peer_key: Option<&'a str>,
@@ -49,7 +49,7 @@ struct Head<'a> {
 impl<'a> Head<'a> {
     fn of(meta: &'a Meta) -> Self {
         let encoding = meta.body.content_encoding();
-        Self { headers: Some(&meta.headers), encoding, peer_key: meta.peer_key.as_deref() }
+        Self { headers: &meta.headers, encoding, peer_key: meta.peer_key.as_deref() }
     }
 }
 
@@ -156,7 +156,7 @@ impl SentryExporter {
         let Some(client) = self.client.get() else {
             return Err(internal("the exporter was not started".to_owned()));
         };
-        let mut headers = head.headers.cloned().unwrap_or_default();
+        let mut headers: HeaderMap = head.headers.iter().cloned().collect();
         headers.entry(AUTH).or_insert_with(|| destination.auth().clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
         if let Some(encoding) = head.encoding {

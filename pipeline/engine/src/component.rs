@@ -343,6 +343,12 @@ pub trait Exporter: Send + Sync + 'static {
     /// Not called after an error with [`Retry::Never`], of which the exporter knows.
     fn lost(&self, _request: &Request<Self::Meta>, _reason: Reason) {}
 
+    /// What a request takes in memory beside its body and some hundred bytes, in bytes: what others determine, such as
+    /// headers that are handed on. It counts in the memory budget, and in a queue that is bounded in bytes.
+    fn meta_bytes(&self, _request: &Request<Self::Meta>) -> u64 {
+        0
+    }
+
     /// The last call: everything was sent or lost. The exporter sends what it still has to say and closes.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))

@@ -86,6 +86,22 @@ async fn written_anew() {
     assert_eq!(server.received()[1].plain(), TEXT);
 }
 
+/// Attack: what a client determines beside the body, headers of any length and items of which hundreds are some bytes
+/// when they are compressed, counts in the memory budget.
+#[tokio::test]
+async fn what_clients_determine_is_counted() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let bytes = |envelope: Envelope| exporter.meta_bytes(&prepare(&exporter, envelope).requests[0]);
+    let small = bytes(envelope(TEXT));
+    assert!(small < 1500, "{small}");
+    let mut talkative = envelope(TEXT);
+    talkative.meta.user_agent = Some("x".repeat(8000).into());
+    assert!((8000..8000 + small).contains(&bytes(talkative)));
+    let many = format!("{{}}\n{}", "{\"type\":\"x\"}\n1\n".repeat(500));
+    assert!(bytes(envelope(&many)) > 500 * 32);
+}
+
 /// Guarantees: an event, a transaction, and a chunk become requests of one exporter, and so of its one queue, in the
 /// order in which they came, the first two as the envelopes they were.
 #[tokio::test]

@@ -28,7 +28,8 @@ pub(super) struct Ticket<E: Exporter> {
 impl<E: Exporter> Ticket<E> {
     /// Takes a request over and counts it as held.
     pub(super) fn new(core: &Arc<Core<E>>, request: Request<E::Meta>) -> Self {
-        let bytes = (request.body.len() as u64).saturating_add(ENTRY_BYTES);
+        let beside = ENTRY_BYTES.saturating_add(core.exporter().meta_bytes(&request));
+        let bytes = (request.body.len() as u64).saturating_add(beside);
         let units = match core.sizer() {
             Sizer::Bytes => bytes,
             Sizer::Requests => 1,

@@ -44,7 +44,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A plan that runs. Dropping it ends everything at once, uncounted; [`Running::stop`] ends it in order.
+/// A plan that runs. Dropping it ends everything at once, uncounted; [`RunningPlan::stop`] ends it in order.
 pub struct RunningPlan {
     addresses: Vec<Address>,
     shutdown_timeout: std::time::Duration,

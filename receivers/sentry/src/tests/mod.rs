@@ -76,11 +76,11 @@ impl Rig {
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
             id: "sentry".to_owned(),
+            identity: profbridge_identity::Rules::default(),
             next: intake.clone(),
             shutdown,
             telemetry: metrics.receiver("sentry"),
             peer_limits: limits.clone(),
-            identity: profbridge_identity::Rules::default(),
         };
         let running = Box::new(Sentry::new(settings)).start(context).await.unwrap();
         let address = running.addresses[0].1;
