@@ -91,7 +91,7 @@ fn a_process() {
     };
     let chunks =
         sentry.wait_for_chunks_until(|chunks| chunks.len() >= 4 && chunks.iter().map(computing).sum::<usize>() >= SEEN);
-    let pid = program.pid();
+    let pid: u32 = program.pid().parse().unwrap();
     let told = ask(folder.path(), &json!({ "command": "profiler", "pid": pid, "thread": pid }));
     let no_thread = ask(folder.path(), &json!({ "command": "profiler", "pid": pid, "thread": 1 }));
     let said = run(folder.path(), &["profiler", "status", "--socket", "control.sock"]).stdout;

@@ -1,6 +1,7 @@
 //! What is wrong with a configuration, in the form compilers use: rule, position, line, caret, hint.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::position::SourcePosition;
 use super::redact::REDACTED;
@@ -117,22 +118,18 @@ impl Problems {
     }
 }
 
-/// Leaves out a line where another problem shows it with more of it masked: only one that knows of an unknown key knows that
+/// Leaves out a line that a problem shows as it is and another one masked: only one that knows of an unknown key knows that
 /// what stands behind it may be a secret.
 fn hide_lines_that_others_mask(problems: &mut [Problem]) {
-    let masks = |problem: &Problem| {
-        problem.position.excerpt.as_ref().map_or(0, |excerpt| excerpt.text.matches(REDACTED).count())
-    };
-    let most: Vec<usize> = problems
+    let is_masked =
+        |problem: &Problem| problem.position.excerpt.as_ref().is_some_and(|excerpt| excerpt.text.contains(REDACTED));
+    let masked: Vec<(Arc<str>, u32)> = problems
         .iter()
-        .map(|problem| {
-            let here = &problem.position;
-            let same_line = |other: &&Problem| other.position.file == here.file && other.position.line == here.line;
-            problems.iter().filter(same_line).map(masks).max().unwrap_or(0)
-        })
+        .filter(|problem| is_masked(problem))
+        .map(|problem| (Arc::clone(&problem.position.file), problem.position.line))
         .collect();
-    for (problem, most) in problems.iter_mut().zip(most) {
-        if masks(problem) < most {
+    for problem in problems.iter_mut().filter(|problem| !is_masked(problem)) {
+        if masked.iter().any(|(file, line)| *file == problem.position.file && *line == problem.position.line) {
             problem.position.excerpt = None;
         }
     }
