@@ -7,6 +7,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use profbridge_wire::folded::{Folded, Threads};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
+use profbridge_wire::sentry::profile_items::read_items;
 use profbridge_wire::sentry::relay_rules::{Strictness, validate};
 use profbridge_wire::sentry::{chunk_reader, envelope};
 
@@ -15,11 +16,11 @@ fuzz_target!(|data: &[u8]| {
     let parsed = envelope::read(Bytes::copy_from_slice(data)).ok();
     let mut batches: Vec<_> = chunk.into_iter().collect();
     if let Some(parsed) = &parsed {
-        let written = envelope::write(&parsed.envelope, parsed.ending);
+        let written = envelope::write(&parsed.envelope, parsed.ending).expect("all payloads are here");
         let again = envelope::read(written.into()).expect("what was written is read");
         assert_eq!(again.envelope.header, parsed.envelope.header);
         assert_eq!(again.envelope.items, parsed.envelope.items);
-        batches.extend(chunk_reader::read_items(&parsed.envelope).flatten());
+        batches.extend(read_items(&parsed.envelope).filter_map(|(_, read)| read.ok()));
     }
     for batch in &batches {
         let mut folded = Folded::new(Threads::Apart);
