@@ -118,8 +118,8 @@ impl Problems {
     }
 }
 
-/// Leaves out a line that a problem shows as it is and another one masked: only one that knows of an unknown key knows that
-/// what stands behind it may be a secret.
+/// Leaves out a line that a warning shows as it is and another problem masked: only one that knows of an unknown key knows
+/// that what stands behind it may be a secret.
 fn hide_lines_that_others_mask(problems: &mut [Problem]) {
     let is_masked =
         |problem: &Problem| problem.position.excerpt.as_ref().is_some_and(|excerpt| excerpt.text.contains(REDACTED));
@@ -128,7 +128,7 @@ fn hide_lines_that_others_mask(problems: &mut [Problem]) {
         .filter(|problem| is_masked(problem))
         .map(|problem| (Arc::clone(&problem.position.file), problem.position.line))
         .collect();
-    for problem in problems.iter_mut().filter(|problem| !is_masked(problem)) {
+    for problem in problems.iter_mut().filter(|problem| !problem.is_error() && !is_masked(problem)) {
         if masked.iter().any(|(file, line)| *file == problem.position.file && *line == problem.position.line) {
             problem.position.excerpt = None;
         }
