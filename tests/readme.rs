@@ -66,7 +66,7 @@ fn functions(svg: &str) -> BTreeSet<String> {
 #[test]
 fn every_command_is_known() {
     let known = [
-        "cargo install --locked --path pipeline/cli",
+        "cargo install --locked --profile dist --path pipeline/cli",
         "profbridge sample --pid ",
         "profbridge sample -- ",
         "export SENTRY_DSN=https://KEY@",
