@@ -26,6 +26,9 @@ pub struct Config {
     /// The server that envelopes of SDKs go to under their own project and key, such as `https://o1.ingest.sentry.io`.
     /// Empty: to `dsn`, in whose name they are then sent.
     pub upstream: String,
+    /// Whether profiles of sample format V1 in envelopes become chunks, with their transaction linked to them. Otherwise
+    /// they are sent as they came.
+    pub upgrade_v1: bool,
     /// Which process's profiles go to which project.
     pub routing: Routing,
     /// How envelopes are compressed.
@@ -73,6 +76,7 @@ impl Default for Config {
         Self {
             dsn: Secret::default(),
             upstream: String::new(),
+            upgrade_v1: false,
             routing: Routing::default(),
             compression: Compression::Auto,
             timeout: Duration::from_secs(30),
@@ -91,6 +95,8 @@ pub struct Settings {
     pub id: String,
     /// Where it sends to; the others refer to the DSNs that are written by their position.
     pub destinations: Destinations,
+    /// Whether V1 profiles become chunks.
+    pub upgrade_v1: bool,
     /// Where everything goes that is not routed.
     pub default: Option<usize>,
     /// The resource attribute that decides.
@@ -187,6 +193,7 @@ impl Config {
         Ok(Settings {
             id: key_path.strip_prefix("exporters.").unwrap_or("sentry").trim_matches('"').to_owned(),
             destinations: Destinations::new(destinations, upstream),
+            upgrade_v1: self.upgrade_v1,
             default,
             from_attribute,
             routes,

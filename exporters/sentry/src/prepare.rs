@@ -10,6 +10,7 @@ use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Envelope, Profiles, Quantities, Reason};
 use profbridge_net::compression::Compression;
+use profbridge_wire::sentry::chunk::ChunkSummary;
 use profbridge_wire::sentry::chunk::limits::MAX_CHUNK_NANOS;
 use profbridge_wire::sentry::envelope::{self, Ending, ItemHeader};
 use profbridge_wire::sentry::{Category, ClientReport, Told, rate_limit};
@@ -81,6 +82,14 @@ pub(crate) struct Contained {
     pub(crate) counted: Option<(Category, u64)>,
 }
 
+impl Contained {
+    /// A chunk of a platform.
+    fn chunk(platform: &str) -> Self {
+        let limited_by = Category::of_chunks(platform);
+        Self { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }
+    }
+}
+
 /// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
 /// server was not told about losses yet.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
@@ -92,17 +101,8 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     let mut report = destination.take_report();
     let item = report.as_ref().and_then(|report| report.item(seconds(now)));
     let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| {
-        let limited_by = Category::of_chunks(&chunk.platform);
-        Meta {
-            destination: Arc::clone(destination),
-            body: Body::Ours(compression),
-            items: vec![Contained { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }],
-            report: report.take(),
-            billed: Duration::from_nanos(chunk.billed_nanos),
-            headers: Vec::new(),
-            arrived: None,
-            peer_key: None,
-        }
+        let way = Way { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None };
+        Meta { report: report.take(), ..way.chunk(&chunk) }
     });
     if let Some(report) = report {
         destination.report().merge(&report);
@@ -112,7 +112,7 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
 
 /// An envelope as a request, with the client's own headers, to the client's own project or to the one that is
 /// configured. What the server was not told about losses yet goes before it, in an envelope of its own: the client's
-/// stays as it is.
+/// stays as it is, but for a V1 profile where those are upgraded.
 pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
     let (destination, auth) = match settings.destinations.of_client(&envelope.meta) {
         Some(Ok(destination)) => {
@@ -126,29 +126,70 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
             None => return lost(Reason::Unroutable, envelope.quantities()),
         },
     };
-    let compression = compression(settings.compression, &destination);
-    let items = envelope.items.iter().map(|item| Contained {
-        limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
-        counted: Category::count_of(item),
-    });
     let mut headers = forwarded(envelope);
     if let Some(auth) = auth {
         headers.push((AUTH, auth));
     }
     let RequestMeta { project_id, public_key, .. } = &envelope.meta;
     let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
-    let mut prepared = encoder.forward(envelope, destination.dsn(), compression).prepared(|encoding| Meta {
-        destination: Arc::clone(&destination),
-        body: encoding.map_or(Body::Ours(compression), Body::AsReceived),
-        items: items.clone().collect(),
-        report: None,
-        billed: billed(envelope),
-        headers: headers.clone(),
-        arrived: envelope.meta.arrival_unix_nano.map(|arrival| (envelope.header.clone(), arrival)),
-        peer_key: peer_key.clone(),
-    });
-    prepared.requests.splice(..0, report(&destination, now));
+    let way = Way { compression: compression(settings.compression, &destination), destination, headers, peer_key };
+    let upgraded = settings.upgrade_v1.then(|| encoder.upgraded(envelope, way.compression)).flatten();
+    let mut prepared = match upgraded {
+        Some((chunks, rest)) => {
+            let mut prepared = chunks.prepared(|chunk| way.chunk(&chunk));
+            if let Some(rest) = rest {
+                let rest = way.forward(encoder, &rest);
+                prepared.requests.extend(rest.requests);
+                prepared.losses.merge(&rest.losses);
+            }
+            prepared
+        }
+        None => way.forward(encoder, envelope),
+    };
+    prepared.requests.splice(..0, report(&way.destination, now));
     prepared
+}
+
+/// How a client's envelope goes out.
+struct Way {
+    destination: Arc<Destination>,
+    compression: Compression,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    peer_key: Option<String>,
+}
+
+impl Way {
+    /// The envelope as it came, as far as it can go so.
+    fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
+        let items = envelope.items.iter().map(|item| Contained {
+            limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
+            counted: Category::count_of(item),
+        });
+        encoder.forward(envelope, self.destination.dsn(), self.compression).prepared(|encoding| Meta {
+            body: encoding.map_or(Body::Ours(self.compression), Body::AsReceived),
+            billed: billed(envelope),
+            arrived: envelope.meta.arrival_unix_nano.map(|arrival| (envelope.header.clone(), arrival)),
+            ..self.meta(items.clone().collect())
+        })
+    }
+
+    /// What is known of a chunk that a profile in the envelope became.
+    fn chunk(&self, chunk: &ChunkSummary) -> Meta {
+        Meta { billed: Duration::from_nanos(chunk.billed_nanos), ..self.meta(vec![Contained::chunk(&chunk.platform)]) }
+    }
+
+    fn meta(&self, items: Vec<Contained>) -> Meta {
+        Meta {
+            destination: Arc::clone(&self.destination),
+            body: Body::Ours(self.compression),
+            items,
+            report: None,
+            billed: Duration::ZERO,
+            headers: self.headers.clone(),
+            arrived: None,
+            peer_key: self.peer_key.clone(),
+        }
+    }
 }
 
 /// The losses that a server was not told about yet, as a request of their own.

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_model::envelope::Received;
-use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, TimelessTypes};
+use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, TimelessTypes, View, Viewed};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
+use profbridge_wire::sentry::envelope::ItemHeader;
+use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
 pub use forward::{ContentEncoding, Forwarded, sent_later, unpacked};
@@ -110,6 +112,34 @@ impl Encoder {
     ) -> io::Result<(Bytes, Forwarded)> {
         let (plain, meta) = forward::written(envelope, to)?;
         Ok((self.compressor.pack(compression, plain.into())?, meta))
+    }
+
+    /// An envelope with a profile of sample format V1 as what is sent instead today: its chunks, in envelopes of their own,
+    /// and the envelope without the profile, whose transaction names their profiler and its thread. `None` where there is
+    /// no such profile, or it cannot be upgraded: then it is better sent as it came.
+    pub fn upgraded(
+        &mut self,
+        envelope: &Envelope,
+        compression: Compression,
+    ) -> Option<(Encoded<ChunkSummary>, Option<Envelope>)> {
+        let is_v1 = |view: &&View| {
+            let header = envelope.items.get(view.item).map(|item| ItemHeader::read(&item.header));
+            header.is_some_and(|header| header.is_ok_and(|header| header.kind == "profile"))
+        };
+        let view = envelope.views.iter().find(is_v1)?;
+        let Viewed::Profiles(profiles) = &view.what;
+        let mut rest = unpacked(envelope).ok()?.into_owned();
+        let transaction = linked_transaction(&rest, profiles).ok()?;
+        let chunks = self.profiles(profiles, compression, None);
+        if chunks.messages.is_empty() {
+            return None;
+        }
+        if let Some((position, item)) = transaction {
+            rest.items[position] = item;
+        }
+        rest.items.remove(view.item);
+        (rest.views, rest.received) = (Vec::new(), None);
+        Some((chunks, Some(rest).filter(|rest| !rest.items.is_empty())))
     }
 
     /// An envelope as it came. Where it goes `to` another project than its header names, or by another key, the header

@@ -5,6 +5,7 @@ use profbridge_engine::component::Exporter;
 use profbridge_engine::testing::{ManualClock, START_UNIX_NANO};
 use profbridge_model::envelope::{Received, RequestMeta};
 use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
+use profbridge_wire::sentry::profile_items::read_items;
 use profbridge_wire::sentry::{Dsn, envelope};
 use serde_json::json;
 
@@ -175,4 +176,41 @@ async fn after_an_outage() {
     }
     assert_eq!((server.received()[0].plain(), server.received()[0].header("content-encoding")), (text.into(), None));
     assert_eq!(server.received()[1].plain(), text.replace("00:00:00Z", "02:00:00.000Z"));
+}
+
+/// What Node's SDK 10.75 sent: a transaction, and its profile of sample format V1.
+const V1: &[u8] =
+    include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
+
+/// Guarantees: where V1 profiles are upgraded, the profile goes out as a chunk, and its transaction names the chunk's
+/// profiler and one of its threads; everything else of the transaction stays. Otherwise the envelope goes out as it came.
+#[tokio::test]
+async fn v1_profiles() {
+    let server = Server::always(Reply::status(200)).await;
+    for (upgrade, more) in [(false, ""), (true, "upgrade_v1: true")] {
+        let exporter = exporter_to(&server, more).await;
+        let mut envelope = envelope::read(Bytes::from_static(V1)).unwrap().envelope;
+        let views = read_items(&envelope).map(|(item, read)| View::profiles(item, read.unwrap()));
+        envelope.views = views.collect();
+        envelope.received = Some(Received { body: Bytes::from_static(V1), content_encoding: None, changed: false });
+        let quantities = envelope.quantities();
+        let before = server.received().len();
+        let prepared = prepare(&exporter, envelope);
+        let out: Quantities = prepared.requests.iter().map(|request| request.quantities).sum();
+        assert_eq!(quantities + prepared.synthesized, out + prepared.losses.total());
+        for request in &prepared.requests {
+            exporter.send(request).await.unwrap();
+        }
+        let received = &server.received()[before..];
+        if !upgrade {
+            assert_eq!((received.len(), received[0].plain()), (1, Bytes::from_static(V1)));
+            continue;
+        }
+        assert_eq!(received.len(), 2);
+        let (chunk, transaction) = (received[0].item("profile_chunk"), received[1].item("transaction"));
+        assert_eq!(transaction["contexts"]["profile"]["profiler_id"], chunk["profiler_id"]);
+        let thread = transaction["contexts"]["trace"]["data"]["thread.id"].as_str().unwrap();
+        assert!(chunk["profile"]["thread_metadata"][thread].is_object(), "{thread}");
+        assert_eq!(received[1].envelope().items.len(), 1);
+    }
 }

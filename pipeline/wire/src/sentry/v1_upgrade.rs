@@ -58,12 +58,7 @@ pub enum UpgradeError {
 ///
 /// Nothing is changed then, and the envelope can be sent as it came.
 pub fn upgrade(envelope: &Envelope, profiles: &Profiles, converter: &mut Converter) -> Result<Upgraded, UpgradeError> {
-    let (profiler_id, thread) = link(profiles).ok_or(UpgradeError::NoProfile)?;
-    let transaction = find(envelope);
-    let transaction = match transaction {
-        Some((at, item)) => Some((at, linked(at, item, &profiler_id, thread.as_deref())?)),
-        None => None,
-    };
+    let transaction = linked_transaction(envelope, profiles)?;
     let mut collected = Collected::default();
     let report = converter.convert(profiles, &mut collected);
     if collected.chunks.is_empty() {
@@ -80,6 +75,18 @@ pub fn upgrade(envelope: &Envelope, profiles: &Profiles, converter: &mut Convert
     };
     let chunks = collected.chunks.into_iter().map(|(payload, summary)| item((payload, summary.platform))).collect();
     Ok(Upgraded { chunks, transaction, report })
+}
+
+/// The position of the transaction in the envelope of a V1 profile that was read as this batch, and what it becomes once
+/// it names the profiler and the thread of the chunks that the batch is converted to. `None` where it is not there.
+///
+/// # Errors
+///
+/// The batch is no V1 profile, or the transaction cannot be edited.
+pub fn linked_transaction(envelope: &Envelope, profiles: &Profiles) -> Result<Option<(usize, Item)>, UpgradeError> {
+    let (profiler_id, thread) = link(profiles).ok_or(UpgradeError::NoProfile)?;
+    let linked = find(envelope).map(|(at, item)| Ok((at, linked(at, item, &profiler_id, thread.as_deref())?)));
+    linked.transpose()
 }
 
 /// The profiler's id, and the id of the thread that the transaction ran on.
