@@ -110,8 +110,6 @@ pub struct RequestMeta {
     pub referer: Option<Arc<str>>,
     /// When the request arrived, in nanoseconds since the Unix epoch.
     pub arrival_unix_nano: Option<u64>,
-    /// The process id of the client, where it runs on this machine and is known.
-    pub client_pid: Option<u32>,
 }
 
 /// One item that something was read of.
