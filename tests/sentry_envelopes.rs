@@ -232,13 +232,14 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry, ot
     for (name, kinds) in CAPTURES {
         let sent = Sent::capture(name);
         assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
-        if kinds == ["profile_chunk"] {
+        if kinds.iter().any(|kind| matches!(*kind, "profile_chunk" | "profile")) {
             let body = std::fs::read(
                 PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../wire/testdata/sentry/{name}.envelope")),
             );
             let (_, items) = split_envelope(&body.unwrap());
-            let chunk: serde_json::Value = serde_json::from_slice(&items[0].1).unwrap();
-            observations += chunk["profile"]["samples"].as_array().unwrap().len();
+            let profile = items.iter().find(|(header, _)| header["type"].as_str().unwrap().starts_with("profile"));
+            let profile: serde_json::Value = serde_json::from_slice(&profile.unwrap().1).unwrap();
+            observations += profile["profile"]["samples"].as_array().unwrap().len();
         }
     }
     stop(profbridge);
