@@ -26,8 +26,8 @@ pub struct Config {
     /// The server that envelopes of SDKs go to under their own project and key, such as `https://o1.ingest.sentry.io`.
     /// Empty: to `dsn`, in whose name they are then sent.
     pub upstream: String,
-    /// Whether profiles of sample format V1 in envelopes become chunks, with their transaction linked to them. Otherwise
-    /// they are sent as they came.
+    /// Whether profiles of sample format V1 in envelopes become chunks, with their transaction linked to them.
+    /// Otherwise they are sent as they came.
     pub upgrade_v1: bool,
     /// Which process's profiles go to which project.
     pub routing: Routing,

@@ -75,8 +75,8 @@ impl Destinations {
         &self.configured[position]
     }
 
-    /// Where an envelope goes under its client's own project and key; `None` where nothing says so, or the client did not
-    /// say who it is.
+    /// Where an envelope goes under its client's own project and key; `None` where nothing says so, or the client did
+    /// not say who it is.
     ///
     /// # Errors
     ///
@@ -148,8 +148,8 @@ mod tests {
         assert!(destinations.is_encrypted() && !destinations.is_empty());
     }
 
-    /// Attack: a client that invents projects does not make the exporter remember all of them, and never one the less to
-    /// which something is on its way.
+    /// Attack: a client that invents projects does not make the exporter remember all of them, and never one the less
+    /// to which something is on its way.
     #[test]
     fn bounded() {
         let destinations = Destinations::new(Vec::new(), Some("http://h".parse().unwrap()));

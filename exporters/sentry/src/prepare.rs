@@ -34,8 +34,8 @@ pub struct Meta {
     pub(crate) billed: Duration,
     /// What the client said whose envelope is forwarded.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// What the envelope's header says, and when it arrived here, in nanoseconds since the Unix epoch; where it goes out as
-    /// it came.
+    /// What the envelope's header says, and when it arrived here, in nanoseconds since the Unix epoch; where it goes
+    /// out as it came.
     pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which the limits in the answer are handed back to that client.
     pub(crate) peer_key: Option<String>,
@@ -211,8 +211,8 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
 
-/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, at most what a
-/// chunk may last.
+/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, at most what
+/// a chunk may last.
 fn billed(envelope: &Envelope) -> Duration {
     let windows = envelope.profiles().filter_map(|profiles| profiles.window.as_ref());
     let nanos = windows.map(|window| window.end_unix_nano.saturating_sub(window.start_unix_nano));

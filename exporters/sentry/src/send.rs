@@ -26,8 +26,8 @@ use crate::prepare::{Body, Meta, seconds};
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
-/// From so long on an envelope's waiting here is taken out of what Sentry sees as the client's clock being wrong. Below it
-/// the envelope stays as it came: Sentry corrects nothing under 55 minutes.
+/// From so long on an envelope's waiting here is taken out of what Sentry sees as the client's clock being wrong. Below
+/// it the envelope stays as it came: Sentry corrects nothing under 55 minutes.
 const LATE: Duration = Duration::from_secs(60);
 
 /// What a server answered, as far as it decides anything.
@@ -117,8 +117,8 @@ impl SentryExporter {
         self.conclude(meta, answered)
     }
 
-    /// The body of an envelope that has waited here for long, with its time of sending moved by that; `None` where it can
-    /// go as it came.
+    /// The body of an envelope that has waited here for long, with its time of sending moved by that; `None` where it
+    /// can go as it came.
     async fn late(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
         let (Body::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
             (request.meta.body, &request.meta.arrived)

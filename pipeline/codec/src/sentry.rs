@@ -73,8 +73,8 @@ impl Encoder {
         Encoded { messages: messages.collect(), report }
     }
 
-    /// An envelope for the DSN that it is forwarded to: its body as it came, compressed as it came, where that says what
-    /// the envelope says; else, and then without a coding of the client's, as [`Encoder::envelope`] writes it.
+    /// An envelope for the DSN that it is forwarded to: its body as it came, compressed as it came, where that says
+    /// what the envelope says; else, and then without a coding of the client's, as [`Encoder::envelope`] writes it.
     pub fn forward(
         &mut self,
         envelope: &Envelope,
@@ -114,9 +114,9 @@ impl Encoder {
         Ok((self.compressor.pack(compression, plain.into())?, meta))
     }
 
-    /// An envelope with a profile of sample format V1 as what is sent instead today: its chunks, in envelopes of their own,
-    /// and the envelope without the profile, whose transaction names their profiler and its thread. `None` where there is
-    /// no such profile, or it cannot be upgraded: then it is better sent as it came.
+    /// An envelope with a profile of sample format V1 as what is sent instead today: its chunks, in envelopes of their
+    /// own, and the envelope without the profile, whose transaction names their profiler and its thread. `None` where
+    /// there is no such profile, or it cannot be upgraded: then it is better sent as it came.
     pub fn upgraded(
         &mut self,
         envelope: &Envelope,

@@ -35,8 +35,8 @@ pub fn check_endpoint(section: &Section, path: &str, endpoint: &str, hint: &str,
     }
 }
 
-/// Checks the keys `max_connections` and `max_connections_per_peer` of the section at `path`, which is empty or ends in a
-/// dot.
+/// Checks the keys `max_connections` and `max_connections_per_peer` of the section at `path`, which is empty or ends in
+/// a dot.
 pub fn check_connections(section: &Section, path: &str, connections: [usize; 2], problems: &mut Vec<Problem>) {
     for (name, count) in ["max_connections", "max_connections_per_peer"].into_iter().zip(connections) {
         if count == 0 {

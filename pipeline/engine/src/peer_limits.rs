@@ -1,8 +1,9 @@
 //! Limits that a destination has set to senders, for receivers of the same protocol to hand back to their clients.
 //!
 //! A server such as Sentry answers "nothing of this kind for 60 s" to whoever sends it too much. profbridge stands
-//! between: the exporter hears it, and the client that should stop talks to the receiver. So exporters publish what they
-//! hear under a key, and receivers ask by the same key. The engine knows neither what a key means nor what a text says.
+//! between: the exporter hears it, and the client that should stop talks to the receiver. So exporters publish what
+//! they hear under a key, and receivers ask by the same key. The engine knows neither what a key means nor what a text
+//! says.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +31,8 @@ struct Limit {
 }
 
 impl PeerLimits {
-    /// Says that a limit holds for senders with this key for so long, from now on. The text is the protocol's own, without
-    /// the time. Said again of the same text the later end holds.
+    /// Says that a limit holds for senders with this key for so long, from now on. The text is the protocol's own,
+    /// without the time. Said again of the same text the later end holds.
     pub fn publish(&self, key: &str, text: &str, time: Duration) {
         let until = Instant::now() + time;
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);

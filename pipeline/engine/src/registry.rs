@@ -56,8 +56,9 @@ pub struct Description {
     /// The types of processors that must come before this one where both are in a pipeline, or one would undo the
     /// other.
     pub behind: &'static [&'static str],
-    /// The types of processors without which it gets no profiles that it can send, given its section. Asked of exporters,
-    /// in pipelines into which a receiver emits profiles: those inside of envelopes are as their sender cut them.
+    /// The types of processors without which it gets no profiles that it can send, given its section. Asked of
+    /// exporters, in pipelines into which a receiver emits profiles: those inside of envelopes are as their sender cut
+    /// them.
     pub needs: fn(&Section) -> &'static [&'static str],
 }
 

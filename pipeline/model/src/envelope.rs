@@ -179,7 +179,8 @@ impl Envelope {
         })
     }
 
-    /// Puts another payload in the place of an item's; the others stay as they came. Nothing where there is no such item.
+    /// Puts another payload in the place of an item's; the others stay as they came. Nothing where there is no such
+    /// item.
     pub fn replace_payload(&mut self, item: usize, payload: Bytes) {
         let Some(item) = self.items.get_mut(item) else { return };
         item.payload = payload.into();
@@ -259,8 +260,8 @@ mod tests {
         assert!(!format!("{:?}", Envelope { meta, ..Envelope::default() }).contains("0123456789"));
     }
 
-    /// Guarantees: what is held is counted once: a body that is the envelope itself is its items, a compressed one stands
-    /// beside the headers.
+    /// Guarantees: what is held is counted once: a body that is the envelope itself is its items, a compressed one
+    /// stands beside the headers.
     #[test]
     fn memory() {
         let body = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");

@@ -16,6 +16,7 @@ use profbridge_net::compression::Coding;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
 use profbridge_wire::sentry::envelope::{Header, ItemHeader, read as read_envelope};
+use profbridge_wire::sentry::timestamp::Timestamp;
 use profbridge_wire::sentry::{item_limits, profile_items};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -26,8 +27,8 @@ use crate::fault::Fault;
 use crate::limits::{self, Limited};
 use crate::store;
 
-/// Up to so many bytes an uncompressed request is read where it arrived, which takes some tens of microseconds; others on
-/// a thread for blocking work.
+/// Up to so many bytes an uncompressed request is read where it arrived, which takes some tens of microseconds; others
+/// on a thread for blocking work.
 const SMALL: usize = 32 * 1024;
 
 /// How much more memory than its text a profile may take while it is read, in bytes for each opening brace: a frame
@@ -199,6 +200,9 @@ impl Work {
         is_allowed(&self.settings, &key)?;
         let event_id = header.event_id.map(|id| Uuid::try_parse(&id)).transpose();
         let event_id = event_id.map_err(|_| Fault::malformed("header.event_id: is no UUID"))?;
+        if header.sent_at.is_some_and(|sent_at| Timestamp::parse(&sent_at).is_none()) {
+            return Err(Fault::malformed("header.sent_at: is no time in RFC 3339"));
+        }
         item_limits::check(&envelope)?;
         self.read_profiles(&mut envelope)?;
         envelope.meta = RequestMeta {
@@ -228,7 +232,8 @@ impl Work {
         Ok((envelope, event_id))
     }
 
-    /// Makes views of the profiles in an envelope. One that cannot be read is forwarded unread: Sentry decides about it.
+    /// Makes views of the profiles in an envelope. One that cannot be read is forwarded unread: Sentry decides about
+    /// it.
     fn read_profiles(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
         let before = self.permit.bytes();
         self.intake.grow_blocking(&mut self.permit, memory_to_read(envelope) as u64)?;

@@ -53,8 +53,8 @@ fn without_secret(dsn: &str) -> String {
     dsn.parse::<Dsn>().unwrap().without_secret()
 }
 
-/// Guarantees: a DSN in the header that is not the destination's is replaced by that, since Relay refuses the difference;
-/// everything else of the header stays, byte for byte.
+/// Guarantees: a DSN in the header that is not the destination's is replaced by that, since Relay refuses the
+/// difference; everything else of the header stays, byte for byte.
 #[tokio::test]
 async fn foreign_dsn() {
     let server = Server::always(Reply::status(200)).await;
@@ -157,8 +157,8 @@ async fn views_and_limits() {
     );
 }
 
-/// Guarantees: an envelope goes out as the bytes that it came as; one that had to wait goes out as if it had been sent so
-/// much later, since Sentry takes the time in between for a clock that is wrong.
+/// Guarantees: an envelope goes out as the bytes that it came as; one that had to wait goes out as if it had been sent
+/// so much later, since Sentry takes the time in between for a clock that is wrong.
 #[tokio::test]
 async fn after_an_outage() {
     let server = Server::always(Reply::status(200)).await;
@@ -183,7 +183,8 @@ const V1: &[u8] =
     include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 
 /// Guarantees: where V1 profiles are upgraded, the profile goes out as a chunk, and its transaction names the chunk's
-/// profiler and one of its threads; everything else of the transaction stays. Otherwise the envelope goes out as it came.
+/// profiler and one of its threads; everything else of the transaction stays. Otherwise the envelope goes out as it
+/// came.
 #[tokio::test]
 async fn v1_profiles() {
     let server = Server::always(Reply::status(200)).await;

@@ -1,4 +1,5 @@
-//! What forwarding an envelope costs that nothing is read of: in process, and through the binary beside nginx as a proxy.
+//! What forwarding an envelope costs that nothing is read of: in process, and through the binary beside nginx as a
+//! proxy.
 
 use std::{
     fs,

@@ -121,8 +121,8 @@ fn forwarded_as_received() {
     assert!(encoded.report.losses.is_none());
 }
 
-/// Guarantees: where the header or an item has to change, everything else stays byte for byte, and is compressed as ours;
-/// whoever wants the envelope plain gets it so.
+/// Guarantees: where the header or an item has to change, everything else stays byte for byte, and is compressed as
+/// ours; whoever wants the envelope plain gets it so.
 #[test]
 fn changed_envelopes() {
     let text = "{\"dsn\":\"http://ffffffffffffffffffffffffffffffff@h/1\", \"k\":1.50}\n{\"type\":\"event\"}\n{ \"a\" :1.50}\n\
@@ -183,8 +183,8 @@ fn readdressed_as_received() {
     assert_eq!((encoded.messages.len(), encoded.report.losses.get(Reason::Internal)), (0, Quantities::items(1)));
 }
 
-/// Guarantees: the time that an envelope waited is added to when it was sent, and nothing else of it changes; one that does
-/// not say when it was sent, or not so that it can be read, stays.
+/// Guarantees: the time that an envelope waited is added to when it was sent, and nothing else of it changes; one that
+/// does not say when it was sent, or not so that it can be read, stays.
 #[test]
 fn waiting_is_no_drift() {
     let text = "{\"sent_at\":\"2026-02-28T23:30:00.25Z\", \"k\":1.50}\n{\"type\":\"event\"}\n{ }\n";

@@ -118,8 +118,8 @@ impl Problems {
     }
 }
 
-/// Leaves out a line that a warning shows as it is and another problem masked: only one that knows of an unknown key knows
-/// that what stands behind it may be a secret.
+/// Leaves out a line that a warning shows as it is and another problem masked: only one that knows of an unknown key
+/// knows that what stands behind it may be a secret.
 fn hide_lines_that_others_mask(problems: &mut [Problem]) {
     let is_masked =
         |problem: &Problem| problem.position.excerpt.as_ref().is_some_and(|excerpt| excerpt.text.contains(REDACTED));

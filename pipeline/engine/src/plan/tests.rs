@@ -256,8 +256,8 @@ fn a_line_is_masked_for_all() {
     assert!(!text.contains("hush0123"), "{text}");
 }
 
-/// Guarantees: profiles inside of envelopes are as their sender cut them, so nothing has to be cut before an exporter that
-/// gets no others; with one receiver of profiles it has to be.
+/// Guarantees: profiles inside of envelopes are as their sender cut them, so nothing has to be cut before an exporter
+/// that gets no others; with one receiver of profiles it has to be.
 #[test]
 fn envelopes_need_not_be_cut() {
     let with = |receivers: &str| {

@@ -1,8 +1,8 @@
 //! How large the items of an envelope may be, and how many of a kind there may be.
 //!
-//! Relay refuses the whole envelope with 413 where one item breaks a limit, before it answers; an envelope that it would
-//! refuse must not be acknowledged here. Source: getsentry/relay `relay-server/src/utils/sizes.rs` (what is compared)
-//! and `relay-config/src/config.rs` (the defaults). Kinds that it does not limit are bounded by the envelope.
+//! Relay refuses the whole envelope with 413 where one item breaks a limit, before it answers; an envelope that it
+//! would refuse must not be acknowledged here. Source: getsentry/relay `relay-server/src/utils/sizes.rs` (what is
+//! compared) and `relay-config/src/config.rs` (the defaults). Kinds that it does not limit are bounded by the envelope.
 
 use profbridge_model::Envelope;
 

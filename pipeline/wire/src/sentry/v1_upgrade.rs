@@ -77,8 +77,9 @@ pub fn upgrade(envelope: &Envelope, profiles: &Profiles, converter: &mut Convert
     Ok(Upgraded { chunks, transaction, report })
 }
 
-/// The position of the transaction in the envelope of a V1 profile that was read as this batch, and what it becomes once
-/// it names the profiler and the thread of the chunks that the batch is converted to. `None` where it is not there.
+/// The position of the transaction in the envelope of a V1 profile that was read as this batch, and what it becomes
+/// once it names the profiler and the thread of the chunks that the batch is converted to. `None` where it is not
+/// there.
 ///
 /// # Errors
 ///

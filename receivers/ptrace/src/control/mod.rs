@@ -12,7 +12,7 @@
 //! | `{"command":"status"}` | says what is going on, in the same way |
 //! | `{"command":"span_start","sentry-trace":"TRACE-SPAN-1"}` | a root span starts; `traceparent` instead is possible |
 //! | `{"command":"span_end","sentry-trace":"TRACE-SPAN"}` | it ends |
-//! | `{"command":"profiler","thread":7}` | says which `profiler_id` the chunks of the process carry, and what they call its thread |
+//! | `{"command":"profiler","thread":7}` | says the `profiler_id` of the process's chunks, and what they call its thread |
 //!
 //! A span is one of the process that is connected, unless `pid` or `target` says otherwise. `sentry-trace` without a
 //! decision defers it: such a span does not keep the profiler running until it is announced again with 1. Spans end

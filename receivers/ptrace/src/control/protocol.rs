@@ -81,8 +81,8 @@ pub struct Response {
     /// How many processes were switched on or off by the request.
     #[serde(default)]
     pub changed: u64,
-    /// For `profiler`: the `profiler_id` of the chunks in which the process is at the moment, 32 hexadecimal digits. The
-    /// value of a transaction's `contexts.profile.profiler_id`.
+    /// For `profiler`: the `profiler_id` of the chunks in which the process is at the moment, 32 hexadecimal digits.
+    /// The value of a transaction's `contexts.profile.profiler_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiler_id: Option<String>,
     /// For `profiler` with a thread: the thread's key in those chunks. The value of a transaction's

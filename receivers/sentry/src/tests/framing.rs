@@ -17,6 +17,7 @@ async fn no_envelopes() {
         ("{\"sent_at\":\"a\",\"sent_at\":\"b\"}", "header (byte 0): duplicate field `sent_at` at column 24"),
         ("{\"dsn\":7}", "header (byte 0): a key has a value of the wrong type at column 8"),
         ("{\"event_id\":\"secret\"}", "header.event_id: is no UUID"),
+        ("{\"sent_at\":\"yesterday\"}", "header.sent_at: is no time in RFC 3339"),
         ("{\"dsn\":\"secret\"}", "header.dsn: is no DSN"),
         ("{}\nevent", "items[0].header (byte 3): is not one JSON object on a line of its own"),
         ("{}\n{}\n1", "items[0].header (byte 3): missing field `type` at column 2"),
@@ -42,7 +43,7 @@ async fn no_envelopes() {
     let items = "{\"type\":\"x\"}\n1\n".repeat(501);
     let answer = rig.refused(post(format!("{{}}\n{items}"))).await;
     assert_eq!((answer.status, answer.detail().as_str()), (400, "the envelope has more than 500 items"));
-    assert_eq!(rig.requests("failure"), 18);
+    assert_eq!(rig.requests("failure"), 19);
 }
 
 /// Attack: a header without an end is not searched for keys, and what is no text is refused like anything else.

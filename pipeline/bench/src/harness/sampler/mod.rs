@@ -1,9 +1,9 @@
 //! Measures the sampler: what it costs, what it does to its targets, and how much of their stacks it finds.
 //!
-//! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`), compiled here. The sampler
-//! is the real one: its own process, this program being its owner. Every figure that depends on the machine stands
-//! beside a control that was measured in turns with it: an attached sampler that does not sample. Where perf can do the
-//! same, it stands beside `perf record` as well.
+//! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`), compiled here. The
+//! sampler is the real one: its own process, this program being its owner. Every figure that depends on the machine
+//! stands beside a control that was measured in turns with it: an attached sampler that does not sample. Where perf can
+//! do the same, it stands beside `perf record` as well.
 
 use std::path::PathBuf;
 
