@@ -6,9 +6,13 @@
 //!
 //! Where the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes};
 use http_body_util::BodyExt as _;
-use hyper::body::Body;
+use hyper::Request;
+use hyper::body::{Body, Incoming};
+use hyper::header::EXPECT;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 use profbridge_net::compression::{Coding, DecompressError, Decompressor};
@@ -151,13 +155,18 @@ where
     Ok(buffer.finish())
 }
 
-/// Reads what is left of a body and forgets it.
-pub async fn discard<B>(body: B, limits: BodyLimits)
-where
-    B: Body + Unpin,
-    B::Error: Into<BoxError>,
-{
-    let mut body = Guarded::new(body, limits);
+/// Reads what is left of a request for at most so long, and forgets it, where its sender would not see the answer
+/// otherwise.
+///
+/// Over HTTP/1 the kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end of
+/// the stream for a failure (curl 7.88). Clients repeat a request whose connection broke.
+pub async fn discard_rest(request: Request<Incoming>, time: Duration) {
+    // A sender that expects to be told whether to send has not begun.
+    if request.headers().contains_key(EXPECT) || request.body().is_end_stream() {
+        return;
+    }
+    let limits = BodyLimits { max_bytes: usize::MAX, timeout: time, progress_interval: time / 5, min_progress: 1 };
+    let mut body = Guarded::new(request.into_body(), limits);
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(mut data) = frame.into_data() {
             data.advance(data.remaining());

@@ -91,9 +91,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         servers.push(running);
     }
     if let Some(HttpSettings { endpoint, body, linger, server, tls }) = settings.http {
-        let rest =
-            BodyLimits { max_bytes: usize::MAX, timeout: linger, progress_interval: linger / 5, min_progress: 1 };
-        let service = http::Service { caller: caller("http", &body), body, rest };
+        let service = http::Service { caller: caller("http", &body), body, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let at = server_of("http", "protocols.http.", endpoint, tls, server);
         let (address, running) = at.listen(service, &context).await?;

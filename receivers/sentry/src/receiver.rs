@@ -10,7 +10,6 @@ use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
-use profbridge_net::body::BodyLimits;
 use tokio::sync::Semaphore;
 
 use crate::call::Caller;
@@ -59,7 +58,6 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         tls: settings.tls.clone(),
         limits: settings.server.clone(),
     };
-    let rest = BodyLimits { max_bytes: usize::MAX, timeout: LINGER, progress_interval: LINGER / 5, min_progress: 1 };
     let caller = Caller {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
@@ -67,7 +65,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         peer_limits: context.peer_limits.clone(),
         slots: Arc::new(Semaphore::new(cores)),
     };
-    let service = Service { caller, clock: Clock::system(), rest };
+    let service = Service { caller, clock: Clock::system(), linger: LINGER };
     let service = service_fn(move |request| service.clone().answer(request));
     let (address, stopped) = server.listen(service, &context).await?;
     Ok(RunningReceiver { addresses: vec![("http", address)], stopped })

@@ -1,22 +1,20 @@
 //! Sentry's HTTP endpoints.
 //!
-//! A client that is refused before it has sent all of a large body does not always see the answer, since the kernel
-//! resets a socket that is closed with bytes unread. SDKs would take that for a failure of the network and may repeat
-//! it, so the rest of such a body is read and forgotten first, for a few seconds and without memory.
+//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
+//! ([`body::discard_rest`]).
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, EXPECT, HeaderName, ORIGIN, REFERER, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderName, ORIGIN, REFERER, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode};
-use http_body::Body as _;
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::Retry;
 use profbridge_engine::telemetry::{Refusal, TransportTelemetry};
 use profbridge_model::envelope::RequestMeta;
-use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::sentry::auth;
@@ -35,8 +33,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) clock: Clock,
-    /// How the rest of a refused body is read.
-    pub(crate) rest: BodyLimits,
+    /// How long the rest of a refused body is read.
+    pub(crate) linger: Duration,
 }
 
 impl Service {
@@ -53,7 +51,7 @@ impl Service {
                 if request.method() == Method::POST {
                     self.caller.telemetry.not_taken(fault.refusal(address));
                 }
-                self.forget(request).await;
+                body::discard_rest(request, self.linger).await;
                 return Ok(answer::refused(&fault));
             }
         };
@@ -70,7 +68,7 @@ impl Service {
             Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
             Ok(Outcome::Limited { limits, .. }) => answer::limited(&limits),
             Err(fault) => {
-                self.forget(request).await;
+                body::discard_rest(request, self.linger).await;
                 answer::refused(&fault)
             }
         })
@@ -104,15 +102,6 @@ impl Service {
         // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
         Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta })
-    }
-
-    /// Reads what is left of a request, where its sender would not see the answer otherwise.
-    async fn forget(&self, request: Request<Incoming>) {
-        // A sender that expects to be told whether to send has not begun.
-        let waits = request.headers().contains_key(EXPECT);
-        if !waits && !request.body().is_end_stream() {
-            body::discard(request.into_body(), self.rest).await;
-        }
     }
 }
 

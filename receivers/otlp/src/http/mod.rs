@@ -1,18 +1,16 @@
 //! OTLP over HTTP with protobuf: one path, and that of opentelemetry-proto 1.3.
 //!
-//! A client that is refused before it has sent all of a large body does not always see the answer. Over HTTP/1 the
-//! kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end of the stream
-//! for a failure (curl 7.88). OTLP clients repeat a request whose connection broke, so the rest of such a body is read
-//! and forgotten first, for a few seconds and without memory.
+//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
+//! ([`body::discard_rest`]).
 
 mod media;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
@@ -39,8 +37,8 @@ pub(crate) const EXPERIMENTAL: &str = "/v1experimental/profiles";
 pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
-    /// How the rest of a refused body is read.
-    pub(crate) rest: BodyLimits,
+    /// How long the rest of a refused body is read.
+    pub(crate) linger: Duration,
 }
 
 impl Service {
@@ -53,7 +51,7 @@ impl Service {
             if request.method() == Method::POST {
                 self.caller.telemetry.not_taken(fault.refusal(peer));
             }
-            self.forget(request).await;
+            body::discard_rest(request, self.linger).await;
             return Ok(failure(&fault, media));
         }
         let tally = Tally::new(&self.caller.telemetry, peer);
@@ -62,7 +60,7 @@ impl Service {
         Ok(match outcome {
             Ok(taken) => success(&taken),
             Err(fault) => {
-                self.forget(request).await;
+                body::discard_rest(request, self.linger).await;
                 failure(&fault, media)
             }
         })
@@ -82,15 +80,6 @@ impl Service {
         self.caller.intake.room().await?;
         let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
         self.caller.call(received, coding, layout, peer).await
-    }
-
-    /// Reads what is left of a request, where its sender would not see the answer otherwise.
-    async fn forget(&self, request: Request<Incoming>) {
-        // A sender that expects to be told whether to send has not begun.
-        let waits = request.headers().contains_key(EXPECT);
-        if !waits && !request.body().is_end_stream() {
-            body::discard(request.into_body(), self.rest).await;
-        }
     }
 }
 

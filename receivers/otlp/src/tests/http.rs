@@ -143,9 +143,9 @@ async fn other_formats_are_415() {
 #[tokio::test]
 async fn unknown_encodings_are_415() {
     let rig = Rig::start(LOOPBACK).await;
-    for encoding in ["br", "gzip, gzip"] {
+    for encoding in ["compress", "gzip, gzip"] {
         let answer = http1(rig.http(), post(Some(encoding), "x")).await;
-        assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("zstd, gzip, deflate, identity")));
+        assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("zstd, gzip, deflate, br, identity")));
         assert_eq!(answer.rpc_status().code, Code::Unimplemented as i32);
     }
 }
