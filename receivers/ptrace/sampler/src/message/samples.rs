@@ -49,7 +49,7 @@ const KERNEL: u64 = 0xffff_8000_0000_0000;
 /// A place in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Location {
-    /// The mapping, by [`Mapping::index`]; `None` for code outside of any file (compiled at run time).
+    /// The mapping, by [`Mapping::index`](super::Mapping::index); `None` for code outside of any file (compiled at run time).
     pub mapping: Option<u32>,
     /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel.
     /// In callers it is already moved back from the return address into the call.

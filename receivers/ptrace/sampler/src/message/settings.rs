@@ -15,7 +15,7 @@ pub struct Target {
     pub settings: Settings,
     /// The names of environment variables of the target that the owner wants to know. No others leave the sampler.
     pub environment: Vec<String>,
-    /// Whether a process that appears is sampled from its first moment, without waiting for [`Command::Sample`].
+    /// Whether a process that appears is sampled from its first moment, without waiting for [`Command::Sample`](super::Command::Sample).
     pub sample_at_once: bool,
 }
 

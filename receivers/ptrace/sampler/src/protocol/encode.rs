@@ -73,7 +73,7 @@ fn encode_target(target: &Target) -> wire::Target {
     }
 }
 
-/// Encodes an event. A [`Batch`] has to be split before, see [`super::split()`].
+/// Encodes an event. A [`Batch`](crate::message::Batch) has to be split before, see [`super::split()`].
 pub fn encode_event(event: Event) -> Outgoing {
     let (told, file) = match event {
         Event::Ready(Rights { trace_others, raised_priority, hints }) => {
