@@ -123,7 +123,7 @@ pub struct Location {
     pub address: u64,
     /// The attributes, such as `profile.frame.type`.
     pub attributes: Option<AttributeSetId>,
-    /// Where its lines start in [`Tables::lines`].
+    /// Where its lines start in the table of lines.
     pub lines_start: u32,
     /// How many lines it has. More than one says that functions were inlined: the first is the innermost callee.
     pub lines_len: u32,

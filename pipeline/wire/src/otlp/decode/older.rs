@@ -10,7 +10,7 @@
 //! | [`v1_3`] | containers, labels, build ids, types of frames |
 //!
 //! 1.8 and 1.9 have today's dictionary and are read by today's decoder with other numbers. The earlier ones have a
-//! reader of their own, which is driven by tables of the releases' field numbers ([`release`]): [`tables`] and
+//! reader of their own, which is driven by tables of the releases' field numbers ([`mod@release`]): [`tables`] and
 //! [`elements`] read the tables, [`profile`] and [`sample`] what refers to them.
 
 mod attributes;
