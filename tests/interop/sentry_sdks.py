@@ -445,7 +445,12 @@ def main():
     binary, modules = sys.argv[1], os.path.abspath(sys.argv[2])
     with ThreadPoolExecutor(max_workers=2) as pool:
         work = [pool.submit(compare, binary, modules, *which) for which in WANTED]
-        for language in ("python", "node"):
+        languages = ["python"]
+        if os.path.isdir(os.path.join(modules, "node_modules", "@sentry", "profiling-node")):
+            languages.append("node")
+        else:
+            print(f"Node's SDK is not in {modules}: not run")
+        for language in languages:
             work += [pool.submit(limited, binary, modules, language, said) for said in LIMITS]
         for one in work:
             one.result()
