@@ -158,8 +158,8 @@ where
 /// Reads what is left of a request for at most so long, and forgets it, where its sender would not see the answer
 /// otherwise.
 ///
-/// Over HTTP/1 the kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end of
-/// the stream for a failure (curl 7.88). Clients repeat a request whose connection broke.
+/// Over HTTP/1 the kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end
+/// of the stream for a failure (curl 7.88). Clients repeat a request whose connection broke.
 pub async fn discard_rest(request: Request<Incoming>, time: Duration) {
     // A sender that expects to be told whether to send has not begun.
     if request.headers().contains_key(EXPECT) || request.body().is_end_stream() {

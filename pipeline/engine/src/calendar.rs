@@ -43,4 +43,13 @@ impl Utc {
             nano,
         }
     }
+
+    /// The moment in the form of RFC 3339, with so many digits of the second's fraction, at most nine; the rest is cut
+    /// off.
+    pub fn rfc3339(self, digits: usize) -> String {
+        let Self { year, month, day, hour, minute, second, nano } = self;
+        let fraction = format!("{nano:09}");
+        let fraction = &fraction[..digits.min(9)];
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction}Z")
+    }
 }

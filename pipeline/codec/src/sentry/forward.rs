@@ -69,10 +69,7 @@ pub fn sent_later(
     let sent_at = Header::read(header).ok().and_then(|header| header.sent_at);
     let Some(Timestamp(sent)) = sent_at.and_then(|sent_at| Timestamp::parse(&sent_at)) else { return Ok(None) };
     let moved = Utc::from_unix_nano(sent.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)));
-    let Utc { year, month, day, hour, minute, second, nano } = moved;
-    let millis = nano / 1_000_000;
-    let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z");
-    let Some(moved) = Header::replace_sent_at(header, &text) else { return Ok(None) };
+    let Some(moved) = Header::replace_sent_at(header, &moved.rfc3339(3)) else { return Ok(None) };
     let mut compressor = Compressor::default();
     let mut open = compressor.open(compression, received.body.len(), 1)?;
     write_renamed(received, header.len(), &moved, &mut open)?;

@@ -38,8 +38,8 @@ pub fn peer_key(project: u64, public_key: &str) -> String {
     format!("sentry:{project}:{}", public_key.to_ascii_lowercase())
 }
 
-/// The limits of an answer, each with the time for which it holds and its text without that time: what a server in
-/// between hands on to the client.
+/// The limits of an answer, each with the time for which it holds and its text without that time, which is what a
+/// server in between hands on to the client. `retry_after:rest`, of which the rest is optional.
 pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
     match answer.limits {
         Some(limits) => limits
@@ -58,20 +58,14 @@ impl RateLimits {
     /// Takes note of an answer that came at `now`. Limits may stand on an answer of any status; `Retry-After` and
     /// [`DEFAULT`] count only with a 429 that has none. Whichever limit of a category ends last holds.
     pub fn update(&mut self, answer: Answer<'_>, now: u64) {
-        if let Some(limits) = answer.limits {
-            for limit in limits.split(',') {
-                self.limit(limit, now);
-            }
-        } else if answer.status == 429 {
-            extend(&mut self.all, now, answer.retry_after.unwrap_or(DEFAULT));
+        for (time, limit) in limits_of(answer) {
+            self.limit(time, limit, now);
         }
     }
 
-    /// One limit: `retry_after:category;category:scope:reason:namespaces`, all but the first optional.
-    fn limit(&mut self, limit: &str, now: u64) {
-        let mut fields = limit.split(':');
-        let Some(time) = fields.next().and_then(seconds) else { return };
-        let categories = fields.next().unwrap_or_default().trim();
+    /// One limit without its time: `category;category:scope:reason:namespaces`, all of it optional.
+    fn limit(&mut self, time: Duration, limit: &str, now: u64) {
+        let categories = limit.split(':').next().unwrap_or_default().trim();
         if categories.is_empty() {
             return extend(&mut self.all, now, time);
         }

@@ -5,8 +5,7 @@ use profbridge_engine::calendar::Utc;
 /// A moment in nanoseconds since the Unix epoch, in the form of RFC 3339 with nanoseconds, UTC: ISO 8601, as
 /// `process.creation.time` wants it (opentelemetry semantic conventions, registry).
 pub(super) fn rfc3339(unix_nano: u64) -> String {
-    let Utc { year, month, day, hour, minute, second, nano } = Utc::from_unix_nano(unix_nano);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nano:09}Z")
+    Utc::from_unix_nano(unix_nano).rfc3339(9)
 }
 
 #[cfg(test)]
