@@ -1,16 +1,15 @@
 //! What a request in an earlier layout of OTLP costs, beside the same data in today's: decoded, and to compressed
 //! chunks.
 
-use std::{env, path::PathBuf, process::Stdio};
-
 use bytes::Bytes;
 use clap::Args;
 use prost::Message;
 
 use super::{
-    Error, TARGET_CORE, calibrator, children,
+    Error, calibrator,
     ours::{self, Ours},
     pairs, parts,
+    pinned::PinnedBlocks,
     report::{Goal, Report},
 };
 use crate::{
@@ -28,18 +27,9 @@ pub struct Options {
     /// Only these shapes
     #[arg(long, value_delimiter = ',', default_values = ["avg", "ruby-deep", "tiny"])]
     shapes: Vec<Shape>,
-    /// Pairs of blocks
-    #[arg(long, default_value_t = 12)]
-    pairs: usize,
-    /// The least length of a block
-    #[arg(long, default_value_t = 0.4)]
-    seconds: f64,
-    /// Write the figures as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Set in the process that measures, which has a core of its own
-    #[arg(long, hide = true)]
-    pinned: bool,
+    /// How it is measured
+    #[command(flatten)]
+    blocks: PinnedBlocks,
 }
 
 /// Measures, and reports.
@@ -47,10 +37,8 @@ pub struct Options {
 /// # Errors
 /// A request does not decode, or the CPU time cannot be read.
 pub fn run(options: &Options) -> Result<(), Error> {
-    if !options.pinned {
-        let mut command = children::pinned(TARGET_CORE, env::current_exe()?);
-        let status = command.args(env::args_os().skip(1)).arg("--pinned").stdout(Stdio::inherit()).status()?;
-        return if status.success() { Ok(()) } else { Err(format!("the measuring process failed: {status}").into()) };
+    if options.blocks.runs_elsewhere()? {
+        return Ok(());
     }
     let mut report = Report::new("layouts");
     for &shape in &options.shapes {
@@ -61,7 +49,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             measure(options, &format!("{shape}, {layout}"), [&current, &older.into()], observations, &mut report)?;
         }
     }
-    report.finish(options.json.as_deref())
+    report.finish(options.blocks.json.as_deref())
 }
 
 fn measure(
@@ -76,18 +64,18 @@ fn measure(
     let ours = Ours::new("zstd")?;
     let decode = |request: &Bytes| {
         let run = || ours.decode(request.clone()).map(|batch| drop(std::hint::black_box(batch)));
-        parts::time(options.seconds, run).map(per_observation)
+        parts::time(options.blocks.seconds, run).map(per_observation)
     };
-    let outcome = pairs::measure(options.pairs, calibrate, || decode(current), || decode(older))?;
+    let outcome = pairs::measure(options.blocks.pairs, calibrate, || decode(current), || decode(older))?;
     report.ratio(format!("{name}: CPU of decoding, by 1.10's"), &outcome, Some(Goal::AtMost(MOST)));
     report.figure(format!("{name}: decoding"), outcome.b, "ns/obs", None);
     let now = ours::now();
     let chunks = |request: &Bytes| {
         let mut ours = Ours::new("zstd")?;
         let run = || ours.run(request.clone(), now).map(|prepared| drop(std::hint::black_box(prepared)));
-        parts::time(options.seconds, run).map(per_observation)
+        parts::time(options.blocks.seconds, run).map(per_observation)
     };
-    let outcome = pairs::measure(options.pairs, calibrate, || chunks(current), || chunks(older))?;
+    let outcome = pairs::measure(options.blocks.pairs, calibrate, || chunks(current), || chunks(older))?;
     report.ratio(format!("{name}: CPU to compressed chunks, by 1.10's"), &outcome, Some(Goal::AtMost(MOST)));
     Ok(())
 }

@@ -23,6 +23,7 @@ pub mod ours;
 pub mod pairs;
 pub mod parts;
 pub mod patch;
+pub mod pinned;
 pub mod process;
 pub mod procfs;
 pub mod report;

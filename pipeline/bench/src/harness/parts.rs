@@ -1,6 +1,6 @@
 //! CPU per observation in one process: an encoded request to compressed chunks, profbridge against the control.
 
-use std::{env, path::PathBuf, process::Stdio, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
@@ -8,9 +8,11 @@ use prost::Message;
 use serde_json::json;
 
 use super::{
-    Error, TARGET_CORE, calibrator, children, count,
+    Error, calibrator, count,
     ours::{self, Ours},
-    pairs, procfs,
+    pairs,
+    pinned::PinnedBlocks,
+    procfs,
     report::{Goal, Report},
     statistics,
 };
@@ -29,18 +31,9 @@ pub struct Options {
     /// The codec of what leaves profbridge
     #[arg(long, default_value = "zstd")]
     compression: String,
-    /// Pairs of blocks
-    #[arg(long, default_value_t = 12)]
-    pairs: usize,
-    /// The least length of a block
-    #[arg(long, default_value_t = 0.4)]
-    seconds: f64,
-    /// Write the figures as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Set in the process that measures, which has a core of its own
-    #[arg(long, hide = true)]
-    pinned: bool,
+    /// How it is measured
+    #[command(flatten)]
+    blocks: PinnedBlocks,
 }
 
 fn goal(shape: Shape) -> Option<Goal> {
@@ -76,16 +69,14 @@ pub(super) fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) ->
 /// # Errors
 /// The paths do not agree, or the CPU time cannot be read.
 pub fn run(options: &Options) -> Result<(), Error> {
-    if !options.pinned {
-        let mut command = children::pinned(TARGET_CORE, env::current_exe()?);
-        let status = command.args(env::args_os().skip(1)).arg("--pinned").stdout(Stdio::inherit()).status()?;
-        return if status.success() { Ok(()) } else { Err(format!("the measuring process failed: {status}").into()) };
+    if options.blocks.runs_elsewhere()? {
+        return Ok(());
     }
     let mut report = Report::new("parts");
     for &shape in &options.shapes {
         measure(options, shape, &mut report)?;
     }
-    report.finish(options.json.as_deref())
+    report.finish(options.blocks.json.as_deref())
 }
 
 fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), Error> {
@@ -113,13 +104,13 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
     let outcome = {
         let a = || {
             let run = || ours.run(request.clone(), now).map(|prepared| drop(std::hint::black_box(prepared)));
-            time(options.seconds, run).map(per_observation)
+            time(options.blocks.seconds, run).map(per_observation)
         };
         let b = || {
             let run = || naive::run(&request).map(|bodies| drop(std::hint::black_box(bodies)));
-            time(options.seconds, run).map(per_observation)
+            time(options.blocks.seconds, run).map(per_observation)
         };
-        pairs::measure(options.pairs, calibrate, a, b)?
+        pairs::measure(options.blocks.pairs, calibrate, a, b)?
     };
     let name = format!("{shape}, {}", options.compression);
     report.ratio(format!("{name}: CPU per observation, control's by profbridge's"), &outcome, goal(shape));
@@ -150,18 +141,18 @@ fn stages(
     let now = ours::now();
     let plain = Ours::new("none")?;
     let mut rounds: [Vec<f64>; 4] = Default::default();
-    for _ in 0..options.pairs.div_ceil(2) {
-        let decode = time(options.seconds / 2.0, || {
+    for _ in 0..options.blocks.pairs.div_ceil(2) {
+        let decode = time(options.blocks.seconds / 2.0, || {
             ours.decode(request.clone()).map(|batch| drop(std::hint::black_box(batch)))
         })?;
         let batch = ours.decode(request.clone())?;
-        let cut = time(options.seconds / 2.0, || {
+        let cut = time(options.blocks.seconds / 2.0, || {
             drop(std::hint::black_box(ours.cut(batch.clone(), now)));
             Ok(())
         })?;
         let windows = ours.cut(batch, now).telemetry;
         let write = |path: &Ours| {
-            time(options.seconds / 2.0, || {
+            time(options.blocks.seconds / 2.0, || {
                 let mut prepared = ours::Prepared::default();
                 for telemetry in &windows {
                     path.prepare(telemetry, now, &mut prepared);

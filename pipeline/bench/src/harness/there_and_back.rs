@@ -1,8 +1,6 @@
 //! CPU per observation in one process: chunks as SDKs send them to encoded OTLP and back, profbridge against the
 //! control.
 
-use std::{env, path::PathBuf, process::Stdio};
-
 use clap::Args;
 use profbridge_wire::otlp::{self, EncodeOptions, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
@@ -10,7 +8,8 @@ use profbridge_wire::sentry::chunk_reader;
 
 use super::parts::time;
 use super::{
-    Error, TARGET_CORE, calibrator, children, pairs,
+    Error, calibrator, pairs,
+    pinned::PinnedBlocks,
     report::{Goal, Report},
 };
 use crate::{
@@ -24,18 +23,9 @@ pub struct Options {
     /// Only the chunks of these shapes
     #[arg(long, value_delimiter = ',', default_values = ["avg", "ruby-deep", "large"])]
     shapes: Vec<Shape>,
-    /// Pairs of blocks
-    #[arg(long, default_value_t = 12)]
-    pairs: usize,
-    /// The least length of a block
-    #[arg(long, default_value_t = 0.4)]
-    seconds: f64,
-    /// Write the figures as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Set in the process that measures, which has a core of its own
-    #[arg(long, hide = true)]
-    pinned: bool,
+    /// How it is measured
+    #[command(flatten)]
+    blocks: PinnedBlocks,
 }
 
 /// Measures, and reports.
@@ -43,16 +33,14 @@ pub struct Options {
 /// # Errors
 /// The paths do not agree, or the CPU time cannot be read.
 pub fn run(options: &Options) -> Result<(), Error> {
-    if !options.pinned {
-        let mut command = children::pinned(TARGET_CORE, env::current_exe()?);
-        let status = command.args(env::args_os().skip(1)).arg("--pinned").stdout(Stdio::inherit()).status()?;
-        return if status.success() { Ok(()) } else { Err(format!("the measuring process failed: {status}").into()) };
+    if options.blocks.runs_elsewhere()? {
+        return Ok(());
     }
     let mut report = Report::new("there-and-back");
     for &shape in &options.shapes {
         measure(options, shape, &mut report)?;
     }
-    report.finish(options.json.as_deref())
+    report.finish(options.blocks.json.as_deref())
 }
 
 /// profbridge's way to OTLP.
@@ -98,19 +86,19 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
     }
     let per_observation = |nanos: f64| nanos / observations;
     let to = pairs::measure(
-        options.pairs,
+        options.blocks.pairs,
         calibrate,
-        || time(options.seconds, || each(&chunks, to_otlp)).map(per_observation),
-        || time(options.seconds, || each(&chunks, naive::otlp::to_otlp)).map(per_observation),
+        || time(options.blocks.seconds, || each(&chunks, to_otlp)).map(per_observation),
+        || time(options.blocks.seconds, || each(&chunks, naive::otlp::to_otlp)).map(per_observation),
     )?;
     let back = pairs::measure(
-        options.pairs,
+        options.blocks.pairs,
         calibrate,
         || {
             let run = || each(&there[0], |request| from_otlp(&mut converter, request.to_vec()));
-            time(options.seconds, run).map(per_observation)
+            time(options.blocks.seconds, run).map(per_observation)
         },
-        || time(options.seconds, || each(&there[1], naive::otlp::from_otlp)).map(per_observation),
+        || time(options.blocks.seconds, || each(&there[1], naive::otlp::from_otlp)).map(per_observation),
     )?;
     for (way, outcome) in [("chunk to OTLP", to), ("OTLP to chunk", back)] {
         report.ratio(
