@@ -2,12 +2,12 @@
 
 use profbridge_model::builder::Any;
 use profbridge_model::whole_chunk::CHUNK_SAMPLES;
-use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId};
+use profbridge_model::{Builder, Profile};
 use uuid::Uuid;
 
 use super::model::{Chunk, Taken};
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Read, Stacks, check_version};
+use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Read, Stacks, check_version, finish};
 
 pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
     check_version(chunk.version.as_str(), super::VERSION)?;
@@ -42,26 +42,9 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
         ..Profile::default()
     });
     let unused = samples.write(&mut builder, &mut stacks, threads, &data.thread_metadata, None);
-    let mut attributes = vec![(CHUNK_SAMPLES, Any::Int(samples.len() as i64))];
-    if let Some(measurements) = chunk.measurements {
-        attributes.push(("sentry.measurements", measurements.get().into()));
-    }
-    let others = images.others();
-    if !others.is_empty() {
-        attributes.push(("sentry.images", Any::Array(&others)));
-    }
-    let attributes = builder.attributes(&attributes);
-    if let Some(profile) = builder.open_profile() {
-        profile.attributes = attributes;
-    }
-
-    let mut profiles = builder.finish()?;
-    profiles.window = Some(ProcessWindow {
-        profiler_id: ProfilerId::from_uuid(profiler_id),
-        strength: IdentityStrength::Strong,
-        start_unix_nano: first,
-        end_unix_nano: last,
-    });
+    let attributes = vec![(CHUNK_SAMPLES, Any::Int(samples.len() as i64))];
+    let measurements = chunk.measurements.map(|measurements| measurements.get());
+    let profiles = finish(builder, attributes, measurements, &images, profiler_id, (first, last))?;
     Ok(Read { profiles, left_out: 0, unused })
 }
 

@@ -3,6 +3,7 @@
 //! [`chunk_reader`](super::chunk_reader) and [`v1_reader`](super::v1_reader) read what differs: who sent it, and when
 //! each sample was taken. What becomes of the rest is said there.
 
+mod finish;
 mod frames;
 mod images;
 pub(in crate::sentry) mod measurements;
@@ -14,6 +15,7 @@ pub(in crate::sentry) mod text;
 use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
 
+pub(in crate::sentry) use finish::finish;
 pub(in crate::sentry) use frames::Stacks;
 pub(in crate::sentry) use images::Images;
 pub(in crate::sentry) use resource::Process;

@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_model::builder::Any;
 use profbridge_model::whole_chunk::CHUNK_SAMPLES;
-use profbridge_model::{Builder, IdentityStrength, LinkId, ProcessWindow, ProfilerId};
+use profbridge_model::{Builder, LinkId};
 use uuid::Uuid;
 
 use super::companion::{Companion, Contexts};
@@ -14,7 +14,7 @@ use super::number::Whole;
 use super::{Read, measurements, rules};
 use crate::sentry::sampled::model::Frame;
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Stacks, ThreadIds};
+use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Stacks, ThreadIds, finish};
 
 pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Result<Read, ProfileError> {
     let id = uuid("event_id", &profile.event_id)?;
@@ -93,24 +93,7 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
     if let Some(thread) = &thread {
         attributes.push(("sentry.active_thread_id", thread.parse().map_or(Any::Str(thread), Any::Int)));
     }
-    if let Some(measured) = &measured {
-        attributes.push(("sentry.measurements", measured.as_str().into()));
-    }
-    let others = images.others();
-    if !others.is_empty() {
-        attributes.push(("sentry.images", Any::Array(&others)));
-    }
-    let attributes = builder.attributes(&attributes);
-    if let Some(profile) = builder.open_profile() {
-        profile.attributes = attributes;
-    }
-    let mut profiles = builder.finish()?;
-    profiles.window = Some(ProcessWindow {
-        profiler_id: ProfilerId::from_uuid(id),
-        strength: IdentityStrength::Strong,
-        start_unix_nano: first,
-        end_unix_nano: last,
-    });
+    let profiles = finish(builder, attributes, measured.as_deref(), &images, id, (first, last))?;
     Ok(Read { profiles, left_out, unused })
 }
 
