@@ -1,5 +1,7 @@
 //! A batch in words.
 
+mod spans;
+
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
 
@@ -25,6 +27,7 @@ pub(crate) fn of(telemetry: &Telemetry, verbosity: Verbosity) -> String {
     let mut text = String::new();
     let written = match telemetry {
         Telemetry::Profiles(batch) => profiles(&mut text, batch, verbosity),
+        Telemetry::Spans(batch) => spans::summary(&mut text, batch, verbosity),
         Telemetry::Envelope(envelope) => self::envelope(&mut text, envelope, verbosity),
     };
     debug_assert!(written.is_ok(), "writing into a string does not fail");
@@ -47,6 +50,10 @@ fn envelope(text: &mut String, envelope: &Envelope, verbosity: Verbosity) -> fmt
     for batch in envelope.profiles() {
         text.push_str("; ");
         profiles(text, batch, verbosity)?;
+    }
+    for batch in envelope.spans() {
+        text.push_str("; ");
+        spans::summary(text, batch, verbosity)?;
     }
     Ok(())
 }

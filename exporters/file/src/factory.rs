@@ -13,7 +13,7 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "file",
         "writes Sentry envelopes into a folder, or OTLP requests into a file",
-        TelemetryKind::ALL,
+        &[TelemetryKind::Profiles, TelemetryKind::Envelopes],
     )
     .needs(needs),
     create,

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use profbridge_codec::{otlp, sentry};
 use profbridge_engine::component::{Now, Prepared};
-use profbridge_model::{Envelope, Profiles, Telemetry};
+use profbridge_model::{Envelope, Profiles, Reason, Telemetry};
 use profbridge_net::compression::Compression;
 
 use crate::config::{Kept, Settings};
@@ -65,6 +65,11 @@ impl Encoder {
             }
             (Self::Envelopes(encoder, compression), Telemetry::Envelope(envelope)) => {
                 forwarded(encoder, envelope, now, *compression)
+            }
+            (Self::Envelopes(..), Telemetry::Spans(spans)) => {
+                let mut prepared = Prepared::default();
+                prepared.losses.add(Reason::Unroutable, spans.quantities());
+                prepared
             }
             (Self::Frames(encoder), telemetry) => {
                 let mut prepared = encoder.encode(telemetry).prepared(|_| Meta::of(String::new()));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ::http::header::HeaderValue;
 use bytes::Bytes;
+use profbridge_codec::otlp::Batch;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::{Quantities, Reason};
 use profbridge_net::compression::{Coding, decompress};
@@ -18,18 +19,18 @@ use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 /// The most characters of a peer's text that are shown.
 const MAX_SHOWN: usize = 300;
 
-/// `ExportProfilesServiceResponse`, as far as it says something.
+/// `ExportProfilesServiceResponse`, as far as it says something; `ExportTraceServiceResponse` has the same fields.
 #[derive(Clone, PartialEq, Message)]
 struct Response {
     #[prost(message, optional, tag = "1")]
     partial_success: Option<PartialSuccess>,
 }
 
-/// `ExportProfilesPartialSuccess`.
+/// `ExportProfilesPartialSuccess` and `ExportTracePartialSuccess`.
 #[derive(Clone, PartialEq, Message)]
 struct PartialSuccess {
     #[prost(int64, tag = "1")]
-    rejected_profiles: i64,
+    rejected: i64,
     #[prost(string, tag = "2")]
     error_message: String,
 }
@@ -69,16 +70,17 @@ pub(crate) fn unpacked(encoding: Option<&HeaderValue>, body: Bytes) -> Result<By
 /// What a peer said that took a request, or most of it. Never a reason to send it again.
 pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
     let Ok(response) = Response::decode(body) else {
-        return unreadable(settings, "it is no ExportProfilesServiceResponse");
+        return unreadable(settings, "it is no response of the export service");
     };
     let Some(partial) = response.partial_success else { return Accepted::default() };
-    let rejected = Quantities::observations(observations(request, partial.rejected_profiles));
+    let rejected = rejected(request, partial.rejected);
     let text = shown(settings, &partial.error_message);
-    let message = match (partial.rejected_profiles, &*text) {
+    let what = request.meta.batch.signal.noun();
+    let message = match (partial.rejected, &*text) {
         (..=0, "") => return Accepted::default(),
         (..=0, text) => format!("{}: {text}", settings.host),
-        (count, "") => format!("{}: {count} profiles were rejected", settings.host),
-        (count, text) => format!("{}: {count} profiles were rejected: {text}", settings.host),
+        (count, "") => format!("{}: {count} {what} were rejected", settings.host),
+        (count, text) => format!("{}: {count} {what} were rejected: {text}", settings.host),
     };
     Accepted { rejected, message: Some(message), ..Accepted::default() }
 }
@@ -95,16 +97,16 @@ pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
     Accepted { message: Some(message), notes: vec![(UNREADABLE, 1)], ..Accepted::default() }
 }
 
-/// The observations in `rejected` of a request's profiles. The answer says how many profiles were rejected and not
-/// which, so each counts as many observations as the request has on average, rounded up.
-fn observations(request: &Request<Meta>, rejected: i64) -> u64 {
+/// What is in `rejected` of a request's profiles or spans. The answer says how many were rejected and not which, so each
+/// profile counts as many observations as one of the request has on average, rounded up.
+fn rejected(request: &Request<Meta>, rejected: i64) -> Quantities {
     let rejected = u64::try_from(rejected).unwrap_or(0);
-    let profiles = request.meta.profiles.max(1);
-    if rejected >= profiles {
-        return request.quantities.observations;
-    }
-    let share = u128::from(request.quantities.observations) * u128::from(rejected);
-    u64::try_from(share.div_ceil(u128::from(profiles))).unwrap_or(u64::MAX)
+    let Batch { signal: _, counted } = request.meta.batch;
+    let share = |of: u64| {
+        let share = u128::from(of) * u128::from(rejected.min(counted));
+        u64::try_from(share.div_ceil(u128::from(counted.max(1)))).unwrap_or(u64::MAX)
+    };
+    Quantities::of(|unit| share(request.quantities.get(unit)))
 }
 
 /// No verdict: nobody answered, or the connection broke. Another attempt is right; it may make a duplicate, which the

@@ -14,10 +14,12 @@ use serde::Deserialize;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// gRPC: `host:port`, with `http://` or `https://` in front or without. HTTP: the URL to which
-    /// `/v1development/profiles` is added.
+    /// `/v1development/profiles` or `/v1/traces` is added.
     pub endpoint: String,
-    /// HTTP only: the whole URL, taken as it is. Wins over `endpoint`.
+    /// HTTP only: the whole URL of profiles, taken as it is. Wins over `endpoint`.
     pub profiles_endpoint: String,
+    /// HTTP only: the whole URL of traces, taken as it is. Wins over `endpoint`.
+    pub traces_endpoint: String,
     /// What is spoken. The default follows from the exporter's type: gRPC for `otlp`, HTTP for `otlp_http`.
     pub protocol: Option<Protocol>,
     /// How bodies are compressed.
@@ -48,6 +50,7 @@ impl Default for Config {
         Self {
             endpoint: String::new(),
             profiles_endpoint: String::new(),
+            traces_endpoint: String::new(),
             protocol: None,
             compression: CompressionConfig::Gzip,
             tls: TlsClientConfig::default(),

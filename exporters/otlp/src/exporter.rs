@@ -75,8 +75,8 @@ impl OtlpExporter {
                     Err(answer::unanswered(&self.settings, &format!("no answer within {within}")).into())
                 })
             }
-            (Some(Client::Http(client)), Target::Http { url, .. }) => {
-                http::export(client, url, &self.settings, request).await
+            (Some(Client::Http(client)), target) => {
+                http::export(client, target.url(request.meta.batch.signal), &self.settings, request).await
             }
             _ => Err(SendError {
                 retry: Retry::Never,

@@ -1,4 +1,4 @@
-//! One call of `ProfilesService/Export`.
+//! One call of `ProfilesService/Export` or `TraceService/Export`.
 //!
 //! Not tonic's generated client: that compresses at each attempt, and its reading of an error's details ends the task
 //! on a header that is no base64. A unary call is one frame of a flag, a length and the message, which is compressed
@@ -14,6 +14,7 @@ use ::http::{Method, StatusCode, Uri, Version};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use profbridge_codec::otlp::Signal;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Reason;
 use profbridge_net::client::ConnectError;
@@ -28,7 +29,13 @@ use crate::answer::{self, Refused};
 use crate::prepare::Meta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
-const METHOD: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+/// The method that takes a signal.
+const fn method(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    }
+}
 
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -78,7 +85,7 @@ fn call(settings: &Settings, request: &Request<Meta>) -> http::Request<tonic::bo
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
     *call.version_mut() = Version::HTTP_2;
-    *call.uri_mut() = Uri::from_static(METHOD);
+    *call.uri_mut() = Uri::from_static(method(request.meta.batch.signal));
     *call.headers_mut() = settings.headers.clone();
     let headers = call.headers_mut();
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -228,11 +235,14 @@ fn verdict(
         && retry_info.is_none()
         && answer::says_too_large(status.message());
     if retry == Retry::Never {
-        error.message.push_str(match (status.code(), request.meta.compression.content_encoding()) {
-            (Code::Unimplemented, Some("zstd")) => "; it may not take profiles, or not with `compression: zstd`",
-            (Code::Unimplemented, _) => "; it may not take profiles",
-            _ => "",
-        });
+        let what = request.meta.batch.signal.name();
+        match (status.code(), request.meta.compression.content_encoding()) {
+            (Code::Unimplemented, Some("zstd")) => {
+                error.message.push_str(&format!("; it may not take {what}, or not with `compression: zstd`"));
+            }
+            (Code::Unimplemented, _) => error.message.push_str(&format!("; it may not take {what}")),
+            _ => {}
+        }
     }
     Err(Refused { error, too_large })
 }

@@ -1,9 +1,10 @@
-//! One POST of `ExportProfilesServiceRequest`.
+//! One POST of `ExportProfilesServiceRequest` or `ExportTraceServiceRequest`.
 
 use std::time::SystemTime;
 
 use ::http::header::{self, HeaderMap, HeaderValue};
 use ::http::{StatusCode, Uri};
+use profbridge_codec::otlp::Signal;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Reason;
 use profbridge_net::client::{Failure, HttpClient, Response};
@@ -20,10 +21,17 @@ const PROTOBUF: &str = "application/x-protobuf";
 /// Makes one attempt.
 pub(crate) async fn export(
     client: &HttpClient,
-    url: &Uri,
+    url: Option<&Uri>,
     settings: &Settings,
     request: &Request<Meta>,
 ) -> Result<Accepted, Refused> {
+    let signal = request.meta.batch.signal;
+    // What has nowhere to go was not made a request.
+    let url = url.ok_or_else(|| SendError {
+        retry: Retry::Never,
+        reason: Reason::Internal,
+        message: format!("{}: no URL takes {}", settings.host, signal.name()),
+    })?;
     let mut headers = settings.headers.clone();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     if let Some(name) = request.meta.compression.content_encoding() {
@@ -34,12 +42,13 @@ pub(crate) async fn export(
         Ok(response) if response.status.is_success() => Ok(success(settings, request, response)),
         Ok(response) => {
             let (status, text) = (response.status, text(&response));
-            let error = refused(settings, status, retry_after(&response.headers, SystemTime::now()), &text);
+            let pause = retry_after(&response.headers, SystemTime::now());
+            let error = refused(settings, signal, status, pause, &text);
             // 413 is the specification's; the Collector's receiver says 400.
             let too_large = status == 413 || (status == 400 && answer::says_too_large(&text));
             Err(Refused { error, too_large })
         }
-        Err(failure) => Ok(failed(settings, failure)?),
+        Err(failure) => Ok(failed(settings, signal, failure)?),
     }
 }
 
@@ -57,13 +66,13 @@ fn success(settings: &Settings, request: &Request<Meta>, response: Response) -> 
     }
 }
 
-fn failed(settings: &Settings, failure: Failure) -> Result<Accepted, SendError> {
+fn failed(settings: &Settings, signal: Signal, failure: Failure) -> Result<Accepted, SendError> {
     match failure {
         Failure::Response { status, cause, .. } if status.is_success() => {
             Ok(answer::unreadable(settings, &cause.to_string()))
         }
         Failure::Response { status, headers, .. } => {
-            Err(refused(settings, status, retry_after(&headers, SystemTime::now()), ""))
+            Err(refused(settings, signal, status, retry_after(&headers, SystemTime::now()), ""))
         }
         Failure::Unsendable(_) => {
             Err(SendError { retry: Retry::Never, reason: Reason::Internal, message: failure.to_string() })
@@ -79,18 +88,24 @@ fn failed(settings: &Settings, failure: Failure) -> Result<Accepted, SendError> 
 }
 
 /// The specification's table (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes").
-fn refused(settings: &Settings, status: StatusCode, retry_after: Option<Retry>, text: &str) -> SendError {
+fn refused(
+    settings: &Settings,
+    signal: Signal,
+    status: StatusCode,
+    retry_after: Option<Retry>,
+    text: &str,
+) -> SendError {
     let (retry, reason) = match status.as_u16() {
         429 => (retry_after.unwrap_or(Retry::Later), Reason::RateLimited),
         502..=504 => (retry_after.unwrap_or(Retry::Later), Reason::RetriesExhausted),
         _ => (Retry::Never, Reason::RejectedByPeer),
     };
     let mut error = answer::refused(settings, retry, reason, &status.to_string(), text);
-    error.message.push_str(match status.as_u16() {
-        415 => "; it may not understand the `compression`",
-        404 => "; it may not take profiles, or under another path",
-        _ => "",
-    });
+    match status.as_u16() {
+        415 => error.message.push_str("; it may not understand the `compression`"),
+        404 => error.message.push_str(&format!("; it may not take {}, or under another path", signal.name())),
+        _ => {}
+    }
     error
 }
 

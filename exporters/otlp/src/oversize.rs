@@ -31,8 +31,9 @@ impl PeerLimit {
     /// where it cannot be cut, or is so small that its size cannot be what is wrong with it.
     pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
         let (known, body, compression) = (self.get(), request.body.clone(), request.meta.compression);
+        let signal = request.meta.batch.signal;
         let Cut { messages, size, limit } =
-            tokio::task::spawn_blocking(move || cut(body, compression, known)).await.ok()??;
+            tokio::task::spawn_blocking(move || cut(body, signal, compression, known)).await.ok()??;
         if self.0.fetch_min(limit, Ordering::Relaxed) > limit {
             tracing::warn!(
                 "{host} takes no request of {size} bytes, so that requests are split below {limit} bytes from now on; \

@@ -2,7 +2,7 @@
 
 use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions};
 use profbridge_engine::component::Prepared;
-use profbridge_model::Telemetry;
+use profbridge_model::{Reason, Telemetry};
 use profbridge_net::compression::Compression;
 
 use crate::oversize::Parts;
@@ -11,8 +11,8 @@ use crate::settings::Settings;
 /// What is known of a request beside its body.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    /// The `Profile` messages in it, which is what a partial success counts.
-    pub(crate) profiles: u64,
+    /// Its signal, and how much is in it of what a partial success counts.
+    pub(crate) batch: Batch,
     /// How the body is compressed.
     pub(crate) compression: Compression,
     /// What is left of it, where the peer did not take it as a whole.
@@ -21,7 +21,7 @@ pub(crate) struct Meta {
 
 impl Meta {
     pub(crate) fn of(batch: Batch, compression: Compression) -> Self {
-        Self { profiles: batch.profiles, compression, parts: Parts::default() }
+        Self { batch, compression, parts: Parts::default() }
     }
 }
 
@@ -44,5 +44,14 @@ pub(crate) fn prepare(
     telemetry: &Telemetry,
 ) -> Prepared<Meta> {
     encoder.limit(limit);
-    encoder.encode(telemetry).prepared(|batch| Meta::of(batch, settings.compression))
+    let mut prepared = encoder.encode(telemetry).prepared(|batch| Meta::of(batch, settings.compression));
+    // A signal without a URL goes nowhere.
+    prepared.requests.retain(|request| {
+        let goes = settings.target.takes(request.meta.batch.signal);
+        if !goes {
+            prepared.losses.add(Reason::Unroutable, request.quantities);
+        }
+        goes
+    });
+    prepared
 }

@@ -5,15 +5,19 @@ use std::time::Duration;
 use ::http::header::{HeaderMap, HeaderName, HeaderValue};
 use ::http::uri::Scheme;
 use ::http::{Uri, header};
+use profbridge_codec::otlp::Signal;
 use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
 use profbridge_net::compression::Compression;
 
 use crate::config::{AttributeReferences, Config, Protocol};
 
-/// The path that the specification appends to an HTTP endpoint (opentelemetry-proto `docs/specification.md`; the
-/// signal is in development, and so is its path).
-const PATH: &str = "/v1development/profiles";
+/// The path of profiles that the specification appends to an HTTP endpoint (opentelemetry-proto `docs/specification.md`;
+/// the signal is in development, and so is its path).
+const PROFILES_PATH: &str = "/v1development/profiles";
+
+/// The path of traces.
+const TRACES_PATH: &str = "/v1/traces";
 
 /// Below this a request has no room for a resource and a stack.
 const MIN_REQUEST_BYTES: u64 = 1024;
@@ -64,15 +68,36 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) enum Target {
     Grpc(GrpcClientConfig),
-    Http { url: Uri, client: Box<HttpClientConfig> },
+    /// Each signal has a URL of its own; a signal without one is not sent.
+    Http {
+        profiles: Option<Uri>,
+        traces: Option<Uri>,
+        client: Box<HttpClientConfig>,
+    },
 }
 
 impl Target {
+    /// Whether a signal can be sent there.
+    pub(crate) fn takes(&self, signal: Signal) -> bool {
+        matches!(self, Target::Grpc(_)) || self.url(signal).is_some()
+    }
+
+    /// The URL of a signal, over HTTP.
+    pub(crate) fn url(&self, signal: Signal) -> Option<&Uri> {
+        match (self, signal) {
+            (Target::Http { profiles, .. }, Signal::Profiles) => profiles.as_ref(),
+            (Target::Http { traces, .. }, Signal::Traces) => traces.as_ref(),
+            (Target::Grpc(_), _) => None,
+        }
+    }
+
     fn is_encrypted(&self) -> bool {
         match self {
             Target::Grpc(client) => grpc_destination(&client.endpoint, client.tls.insecure)
                 .is_ok_and(|destination| destination.scheme() == Some(&Scheme::HTTPS)),
-            Target::Http { url, .. } => url.scheme() == Some(&Scheme::HTTPS),
+            Target::Http { profiles, traces, .. } => {
+                profiles.iter().chain(traces).any(|url| url.scheme() == Some(&Scheme::HTTPS))
+            }
         }
     }
 }
@@ -125,11 +150,13 @@ impl Settings {
 type Checked = Result<(Target, String), Problems>;
 
 fn grpc(config: &Config, section: &Section) -> Checked {
-    if !config.profiles_endpoint.is_empty() {
-        let hint = "write `endpoint: host:4317`, or `protocol: http/protobuf`";
-        return Err(section
-            .problem("profiles_endpoint", "gRPC has no paths, so there is no such key for it", hint)
-            .into());
+    for (key, written) in
+        [("profiles_endpoint", &config.profiles_endpoint), ("traces_endpoint", &config.traces_endpoint)]
+    {
+        if !written.is_empty() {
+            let hint = "write `endpoint: host:4317`, or `protocol: http/protobuf`";
+            return Err(section.problem(key, "gRPC has no paths, so there is no such key for it", hint).into());
+        }
     }
     let hint = "write `endpoint: host:4317`, with `tls: {insecure: true}` where the receiver has no TLS";
     if config.endpoint.is_empty() {
@@ -143,13 +170,42 @@ fn grpc(config: &Config, section: &Section) -> Checked {
 }
 
 fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
-    let (key, text) = match (&*config.profiles_endpoint, &*config.endpoint) {
-        ("", "") => {
-            let hint = "write `endpoint: http://host:4318`";
-            return Err(section.problem("endpoint", "the key `endpoint` is missing", hint).into());
-        }
-        ("", base) => ("endpoint", format!("{}{PATH}", base.strip_suffix('/').unwrap_or(base))),
-        (url, _) => ("profiles_endpoint", url.to_owned()),
+    let paths = [
+        ("profiles_endpoint", &config.profiles_endpoint, PROFILES_PATH),
+        ("traces_endpoint", &config.traces_endpoint, TRACES_PATH),
+    ];
+    let urls = paths.map(|(key, whole, path)| url(config, section, key, whole, path));
+    let [profiles, traces] = urls;
+    let (profiles, traces) = (profiles?, traces?);
+    let Some(first) = profiles.as_ref().or(traces.as_ref()) else {
+        let hint = "write `endpoint: http://host:4318`";
+        return Err(section.problem("endpoint", "the key `endpoint` is missing", hint).into());
+    };
+    let encrypted = first.scheme_str() == Some("https");
+    if traces.as_ref().is_some_and(|traces| traces.scheme() != first.scheme()) {
+        let hint = "write two exporters, one for each";
+        let message = "profiles and traces cannot go over TLS and without it by one exporter";
+        return Err(section.problem("traces_endpoint", message, hint).into());
+    }
+    let host = first.authority().map(ToString::to_string).unwrap_or_default();
+    let client = HttpClientConfig {
+        tls: encrypted.then(|| config.tls.clone()),
+        proxies: Proxies::from_env(),
+        timeout,
+        max_idle_connections: config.sending_queue.num_consumers(),
+        max_response_bytes: MAX_RESPONSE_BYTES,
+        ..HttpClientConfig::default()
+    };
+    Ok((Target::Http { profiles, traces, client: Box::new(client) }, host))
+}
+
+/// Where one signal goes: the URL that is written for it, or its path behind the endpoint; `None` where neither is
+/// written.
+fn url(config: &Config, section: &Section, key: &str, whole: &str, path: &str) -> Result<Option<Uri>, Problems> {
+    let (key, written, text) = match (whole, &*config.endpoint) {
+        ("", "") => return Ok(None),
+        ("", base) => ("endpoint", base, format!("{}{path}", base.strip_suffix('/').unwrap_or(base))),
+        (whole, _) => (key, whole, whole.to_owned()),
     };
     let refused = |rule: &str| -> Problems {
         section
@@ -159,11 +215,10 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
     if !text.starts_with("http://") && !text.starts_with("https://") {
         return Err(refused("the URL does not begin with http:// or https://"));
     }
-    let written = if key == "endpoint" { &config.endpoint } else { &config.profiles_endpoint };
     if written.split_once("://").is_none_or(|(_, rest)| rest.is_empty() || rest.starts_with('/')) {
         return Err(refused("the host is missing"));
     }
-    if key == "endpoint" && config.endpoint.contains(['?', '#']) {
+    if key == "endpoint" && written.contains(['?', '#']) {
         return Err(refused("a query belongs into `profiles_endpoint`, which takes the whole URL"));
     }
     let url: Uri = text.parse().map_err(|_| refused("it is not a URL"))?;
@@ -178,17 +233,7 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
     if authority.port_u16().is_none() && after_host.contains(':') {
         return Err(refused("the port is not a number from 0 to 65535"));
     }
-    let host = authority.to_string();
-    let encrypted = url.scheme_str() == Some("https");
-    let client = HttpClientConfig {
-        tls: encrypted.then(|| config.tls.clone()),
-        proxies: Proxies::from_env(),
-        timeout,
-        max_idle_connections: config.sending_queue.num_consumers(),
-        max_response_bytes: MAX_RESPONSE_BYTES,
-        ..HttpClientConfig::default()
-    };
-    Ok((Target::Http { url, client: Box::new(client) }, host))
+    Ok(Some(url))
 }
 
 fn headers(config: &Config, section: &Section, problems: &mut Vec<Problem>) -> HeaderMap {

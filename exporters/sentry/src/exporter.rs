@@ -85,6 +85,7 @@ impl Exporter for SentryExporter {
         let encoder = &mut self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         match telemetry {
             Telemetry::Profiles(profiles) => prepare::profiles(encoder, &self.settings, profiles, now),
+            Telemetry::Spans(spans) => prepare::spans(spans),
             Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
         }
     }

@@ -8,7 +8,7 @@ use http::header::{HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
 use profbridge_codec::sentry::{ContentEncoding, Encoder};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
-use profbridge_model::{Envelope, Profiles, Quantities, Reason};
+use profbridge_model::{Envelope, Profiles, Quantities, Reason, Spans};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::ChunkSummary;
 use profbridge_wire::sentry::chunk::limits::MAX_CHUNK_NANOS;
@@ -217,6 +217,11 @@ fn billed(envelope: &Envelope) -> Duration {
     let windows = envelope.profiles().filter_map(|profiles| profiles.window.as_ref());
     let nanos = windows.map(|window| window.end_unix_nano.saturating_sub(window.start_unix_nano));
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
+}
+
+/// Spans that were not put together to transactions, which is all that Sentry takes.
+pub(crate) fn spans(spans: &Spans) -> Prepared<Meta> {
+    lost(Reason::Unroutable, spans.quantities())
 }
 
 /// Telemetry that goes nowhere.

@@ -1,6 +1,8 @@
-//! OTLP: batches become `ExportProfilesServiceRequest`s, as the bytes that they came as wherever these may leave.
+//! OTLP: batches become `ExportProfilesServiceRequest`s and `ExportTraceServiceRequest`s, as the bytes that they came as
+//! wherever these may leave.
 
 mod cut;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -63,11 +65,40 @@ impl EncoderOptions {
     }
 }
 
+/// The signal of a message: each goes to a service of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// `ExportProfilesServiceRequest`.
+    Profiles,
+    /// `ExportTraceServiceRequest`.
+    Traces,
+}
+
+impl Signal {
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Profiles => "profiles",
+            Self::Traces => "traces",
+        }
+    }
+
+    /// What a partial success counts of it, in the plural.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Profiles => "profiles",
+            Self::Traces => "spans",
+        }
+    }
+}
+
 /// What is known of a message beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// The `Profile` messages in it, which is what a partial success counts.
-    pub profiles: u64,
+    /// Of which signal it is.
+    pub signal: Signal,
+    /// The `Profile` messages in it, or the spans, which is what a partial success counts.
+    pub counted: u64,
 }
 
 /// Makes messages, one batch at a time; keeps the compressor's memory from one to the next.
@@ -89,13 +120,15 @@ impl Encoder {
         self.options.part_bytes = self.options.part_bytes.min(bytes);
     }
 
-    /// Telemetry as messages: of an envelope, the profiles that were read of it.
+    /// Telemetry as messages: of an envelope, what was read of it.
     pub fn encode(&mut self, telemetry: &Telemetry) -> Encoded<Batch> {
         let mut out = Encoded::default();
         match telemetry {
             Telemetry::Profiles(profiles) => self.batch(profiles, &mut out),
+            Telemetry::Spans(spans) => self.spans(spans, &mut out),
             Telemetry::Envelope(envelope) => {
                 envelope.profiles().for_each(|view| self.batch(view, &mut out));
+                envelope.spans().for_each(|view| self.spans(view, &mut out));
                 // OTLP has no place for an item of Sentry's that nothing was read of.
                 out.report.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
             }
@@ -167,12 +200,22 @@ impl Encoder {
     }
 
     fn message(&mut self, bytes: Cow<'_, [u8]>, profiles: &Profiles, out: &mut Encoded<Batch>) {
+        self.finish(bytes, Quantities::observations(profiles.observations()), out, |body| message(body, profiles));
+    }
+
+    fn finish(
+        &mut self,
+        bytes: Cow<'_, [u8]>,
+        quantities: Quantities,
+        out: &mut Encoded<Batch>,
+        message: impl FnOnce(Bytes) -> Message<Batch>,
+    ) {
         match self.body(bytes) {
-            Ok(body) => out.messages.push(message(body, profiles)),
+            Ok(body) => out.messages.push(message(body)),
             Err(error) => {
                 let lost = Report { error: Some(error), ..Report::default() };
                 out.report.merge(lost);
-                out.report.losses.add_observations(Reason::Internal, profiles.observations());
+                out.report.losses.add(Reason::Internal, quantities);
             }
         }
     }
@@ -203,6 +246,6 @@ fn message(body: Bytes, profiles: &Profiles) -> Message<Batch> {
         body,
         quantities: Quantities::observations(profiles.observations()),
         samples: samples(profiles),
-        meta: Batch { profiles: profiles.profiles().count() as u64 },
+        meta: Batch { signal: Signal::Profiles, counted: profiles.profiles().count() as u64 },
     }
 }

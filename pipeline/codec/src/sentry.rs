@@ -127,7 +127,7 @@ impl Encoder {
             header.is_some_and(|header| header.is_ok_and(|header| header.kind == "profile"))
         };
         let view = envelope.views.iter().find(is_v1)?;
-        let Viewed::Profiles(profiles) = &view.what;
+        let Viewed::Profiles(profiles) = &view.what else { return None };
         let mut rest = unpacked(envelope).ok()?.into_owned();
         let transaction = linked_transaction(&rest, profiles).ok()?;
         let chunks = self.profiles(profiles, compression, None);

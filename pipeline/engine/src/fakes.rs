@@ -269,8 +269,8 @@ impl Processor for Splitter {
                 self.left = profiles.observations();
                 self.send_held(out);
             }
-            // An envelope is one unit of delivery.
-            Telemetry::Envelope(_) => out.send(telemetry),
+            // Spans are no observations, and an envelope is one unit of delivery.
+            Telemetry::Spans(_) | Telemetry::Envelope(_) => out.send(telemetry),
         }
     }
 

@@ -38,6 +38,9 @@ use crate::receiver::Receiver;
 /// Profiles only, for [`Description::takes`] and [`Description::emits`].
 pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];
 
+/// Spans only, for [`Description::takes`] and [`Description::emits`].
+pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
+
 /// Envelopes only, for [`Description::takes`] and [`Description::emits`].
 pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
 

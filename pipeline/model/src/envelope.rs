@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Profiles, Quantities};
+use crate::{Profiles, Quantities, Spans};
 
 /// One item of an envelope, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +126,8 @@ pub struct View {
 pub enum Viewed {
     /// A profile.
     Profiles(Profiles),
+    /// A transaction, or a container of spans.
+    Spans(Spans),
 }
 
 impl View {
@@ -134,10 +136,16 @@ impl View {
         Self { item, what: Viewed::Profiles(profiles) }
     }
 
+    /// Spans that were read of the item at a position.
+    pub fn spans(item: usize, spans: Spans) -> Self {
+        Self { item, what: Viewed::Spans(spans) }
+    }
+
     /// What was read, in each unit.
     pub fn quantities(&self) -> Quantities {
         match &self.what {
             Viewed::Profiles(profiles) => Quantities::observations(profiles.observations()),
+            Viewed::Spans(spans) => spans.quantities(),
         }
     }
 
@@ -145,6 +153,7 @@ impl View {
     pub fn size_bytes(&self) -> u64 {
         match &self.what {
             Viewed::Profiles(profiles) => profiles.size_bytes(),
+            Viewed::Spans(spans) => spans.size_bytes(),
         }
     }
 }
@@ -167,15 +176,25 @@ pub struct Envelope {
 impl Envelope {
     /// The profiles among the views.
     pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
-        self.views.iter().map(|view| match &view.what {
-            Viewed::Profiles(profiles) => profiles,
+        self.views.iter().filter_map(|view| match &view.what {
+            Viewed::Profiles(profiles) => Some(profiles),
+            Viewed::Spans(_) => None,
+        })
+    }
+
+    /// The batches of spans among the views.
+    pub fn spans(&self) -> impl Iterator<Item = &Spans> {
+        self.views.iter().filter_map(|view| match &view.what {
+            Viewed::Profiles(_) => None,
+            Viewed::Spans(spans) => Some(spans),
         })
     }
 
     /// The profiles among the views, by value.
     pub fn into_profiles(self) -> impl Iterator<Item = Profiles> {
-        self.views.into_iter().map(|view| match view.what {
-            Viewed::Profiles(profiles) => profiles,
+        self.views.into_iter().filter_map(|view| match view.what {
+            Viewed::Profiles(profiles) => Some(profiles),
+            Viewed::Spans(_) => None,
         })
     }
 

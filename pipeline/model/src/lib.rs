@@ -1,10 +1,11 @@
-//! What flows through profbridge: profiles, Sentry envelopes, and the vocabulary of their loss.
+//! What flows through profbridge: profiles, spans, Sentry envelopes, and the vocabulary of their loss.
 //!
 //! This crate knows nobody: no I/O, no clock, no async, no protobuf, no JSON. Everything that crosses a component
 //! boundary is one of its types, so two components never need to know each other.
 //!
 //! * [`Profiles`]: one immutable batch of OTLP profiles in columns, see [`profiles`].
 //! * [`Dictionary`]: the tables a batch refers to, see [`dictionary`].
+//! * [`Spans`]: one batch of spans in the form in which it came, see [`spans`].
 //! * [`Envelope`]: one Sentry envelope as one unit of delivery, see [`envelope`].
 //! * [`Quantities`]: how much of each kind something holds, see [`quantities`].
 //! * [`Reason`]: why something was lost, see [`loss`].
@@ -30,6 +31,7 @@ pub mod process;
 pub mod profiles;
 pub mod quantities;
 pub mod sample_log;
+pub mod spans;
 pub mod symbol_overlay;
 pub mod telemetry;
 pub mod varint;
@@ -51,5 +53,6 @@ pub use profiles::{
 };
 pub use quantities::{Quantities, Unit};
 pub use sample_log::SampleLog;
+pub use spans::{Span, SpanForm, SpanId, SpanKind, Spans, TraceId};
 pub use symbol_overlay::{Name, SymbolOverlay};
 pub use telemetry::{Telemetry, TelemetryKind};

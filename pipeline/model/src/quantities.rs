@@ -63,6 +63,11 @@ impl Quantities {
         Self { observations, ..Self::NONE }
     }
 
+    /// So many spans.
+    pub const fn spans(spans: u64) -> Self {
+        Self { spans, ..Self::NONE }
+    }
+
     /// So many items that nothing was read of.
     pub const fn items(items: u64) -> Self {
         Self { items, ..Self::NONE }

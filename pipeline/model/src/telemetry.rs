@@ -1,12 +1,14 @@
 //! The one type that crosses every edge of a pipeline.
 
-use crate::{Envelope, Profiles, Quantities};
+use crate::{Envelope, Profiles, Quantities, Spans};
 
 /// What flows along an edge of a pipeline.
 #[derive(Debug, Clone)]
 pub enum Telemetry {
     /// A batch of profiles.
     Profiles(Profiles),
+    /// A batch of spans.
+    Spans(Spans),
     /// A Sentry envelope, delivered as one unit.
     Envelope(Envelope),
 }
@@ -16,18 +18,22 @@ pub enum Telemetry {
 pub enum TelemetryKind {
     /// [`Telemetry::Profiles`].
     Profiles,
+    /// [`Telemetry::Spans`].
+    Spans,
     /// [`Telemetry::Envelope`].
     Envelopes,
 }
 
 impl TelemetryKind {
     /// Every kind there is.
-    pub const ALL: &'static [TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Envelopes];
+    pub const ALL: &'static [TelemetryKind] =
+        &[TelemetryKind::Profiles, TelemetryKind::Spans, TelemetryKind::Envelopes];
 
     /// What it is called in a sentence.
     pub const fn noun(self) -> &'static str {
         match self {
             TelemetryKind::Profiles => "profiles",
+            TelemetryKind::Spans => "spans",
             TelemetryKind::Envelopes => "Sentry envelopes",
         }
     }
@@ -37,6 +43,7 @@ impl TelemetryKind {
     pub const fn signal(self) -> Option<&'static str> {
         match self {
             TelemetryKind::Profiles => Some("profiles"),
+            TelemetryKind::Spans => Some("traces"),
             TelemetryKind::Envelopes => None,
         }
     }
@@ -47,6 +54,7 @@ impl Telemetry {
     pub fn kind(&self) -> TelemetryKind {
         match self {
             Telemetry::Profiles(_) => TelemetryKind::Profiles,
+            Telemetry::Spans(_) => TelemetryKind::Spans,
             Telemetry::Envelope(_) => TelemetryKind::Envelopes,
         }
     }
@@ -55,6 +63,7 @@ impl Telemetry {
     pub fn quantities(&self) -> Quantities {
         match self {
             Telemetry::Profiles(profiles) => Quantities::observations(profiles.observations()),
+            Telemetry::Spans(spans) => spans.quantities(),
             Telemetry::Envelope(envelope) => envelope.quantities(),
         }
     }
@@ -63,6 +72,7 @@ impl Telemetry {
     pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
         let (batch, envelope) = match self {
             Telemetry::Profiles(profiles) => (Some(profiles), None),
+            Telemetry::Spans(_) => (None, None),
             Telemetry::Envelope(envelope) => (None, Some(envelope)),
         };
         batch.into_iter().chain(envelope.into_iter().flat_map(Envelope::profiles))
@@ -72,6 +82,7 @@ impl Telemetry {
     pub fn into_profiles(self) -> Vec<Profiles> {
         match self {
             Telemetry::Profiles(profiles) => vec![profiles],
+            Telemetry::Spans(_) => Vec::new(),
             Telemetry::Envelope(envelope) => envelope.into_profiles().collect(),
         }
     }
@@ -87,6 +98,7 @@ impl Telemetry {
     pub fn size_bytes(&self) -> u64 {
         match self {
             Telemetry::Profiles(profiles) => profiles.size_bytes(),
+            Telemetry::Spans(spans) => spans.size_bytes(),
             Telemetry::Envelope(envelope) => envelope.size_bytes(),
         }
     }
@@ -95,6 +107,12 @@ impl Telemetry {
 impl From<Profiles> for Telemetry {
     fn from(profiles: Profiles) -> Self {
         Self::Profiles(profiles)
+    }
+}
+
+impl From<Spans> for Telemetry {
+    fn from(spans: Spans) -> Self {
+        Self::Spans(spans)
     }
 }
 

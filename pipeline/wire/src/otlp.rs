@@ -16,6 +16,7 @@ pub mod encode;
 pub mod environment;
 pub mod sniff;
 pub mod split;
+pub mod traces;
 
 mod error;
 mod layout;

@@ -116,7 +116,7 @@ impl Processor for Chunk {
                 Some(profiles) => self.take(profiles, now, out),
                 None => self.go_on(now, out),
             },
-            // An envelope is one unit of delivery, and its profiles are chunks already.
+            // Spans are not cut. An envelope is one unit of delivery, and its profiles are chunks already.
             other => out.send(other),
         }
     }

@@ -1,3 +1,4 @@
+use profbridge_codec::otlp::Signal;
 use profbridge_engine::config::{Problems, Section};
 use profbridge_net::compression::Compression;
 
@@ -14,7 +15,7 @@ fn problems(kind: &str, yaml: &str) -> String {
 fn target(settings: &Settings) -> String {
     match &settings.target {
         Target::Grpc(config) => format!("grpc {}", config.endpoint),
-        Target::Http { url, .. } => url.to_string(),
+        target => target.url(Signal::Profiles).unwrap().to_string(),
     }
 }
 

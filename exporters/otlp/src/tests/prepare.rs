@@ -33,7 +33,7 @@ fn every_key() {
     let message = decompress(Coding::Zstd, filled.requests[0].body.clone(), 1 << 20).unwrap();
     let message = ExportProfilesServiceRequest::decode(message).unwrap();
     assert_eq!(message.resource_profiles[0].scope_profiles[0].profiles[0].profile_id.len(), 16);
-    assert_eq!((filled.requests[0].meta.profiles, filled.notes.len()), (1, 0));
+    assert_eq!((filled.requests[0].meta.batch.counted, filled.notes.len()), (1, 0));
     let split = prepared("compression: none, max_request_bytes: 4KiB");
     assert!(split.requests.len() > 1 && split.requests.iter().all(|request| request.body.len() <= 4096));
     assert_eq!(split.notes, [("otlp_batches_split", 1)]);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
-use profbridge_model::Telemetry;
+use profbridge_model::{Reason, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
 
 use super::Tally;
@@ -48,6 +48,8 @@ impl Output {
         match (self, telemetry) {
             (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, report)?,
             (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope, report)?,
+            // Nothing that is read here has spans of its own.
+            (Self::Sentry(_), Telemetry::Spans(spans)) => report.losses.add(Reason::Unroutable, spans.quantities()),
             (Self::Otlp(output), telemetry) => {
                 telemetry.into_profiles().into_iter().for_each(|profiles| output.take(profiles, report));
             }

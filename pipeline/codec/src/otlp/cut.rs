@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use profbridge_net::compression::{Coding, Compression, decompress};
-use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, split};
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, split, traces};
 
-use super::{Batch, message};
+use super::spans::span_message;
+use super::{Batch, Signal, message};
 use crate::compressor::Compressor;
 use crate::message::Message;
 
@@ -24,7 +25,7 @@ pub struct Cut {
 
 /// Cuts a message that a reader found too large, to `limit` or, where it is within that, to about half its size. `None`
 /// where it cannot be cut, or is so small that its size cannot be what is wrong with it. The message is not framed.
-pub fn cut(body: Bytes, compression: Compression, limit: usize) -> Option<Cut> {
+pub fn cut(body: Bytes, signal: Signal, compression: Compression, limit: usize) -> Option<Cut> {
     let coding = Coding::parse(compression.content_encoding()).ok()?;
     // Our own body: it is as large as it was when it was compressed.
     let plain = decompress(coding, body, i32::MAX as usize).ok()?;
@@ -35,13 +36,20 @@ pub fn cut(body: Bytes, compression: Compression, limit: usize) -> Option<Cut> {
         return None;
     }
     let limits = Limits { max_request: size, ..Limits::default() };
+    let mut compressor = Compressor::default();
+    let mut messages = Vec::new();
+    if signal == Signal::Traces {
+        let decoded = traces::decode(plain, &limits).ok().filter(|decoded| decoded.refused_spans == 0)?;
+        for (message, spans) in traces::split(&decoded.spans, limit) {
+            messages.push(span_message(compressor.pack(compression, message.into()).ok()?, spans as u64));
+        }
+        return (messages.len() > 1).then_some(Cut { messages, size, limit });
+    }
     let decoded = decode(plain, &limits).ok().filter(|decoded| decoded.refused.is_empty())?;
     // The parts must not carry a payload, which says what the whole said; the ids are there. References are in it for a
     // reader that knows them only.
     let references = decoded.profiles.dictionary().tables().references;
     let options = EncodeOptions { references, ..EncodeOptions::default() };
-    let mut compressor = Compressor::default();
-    let mut messages = Vec::new();
     for part in split(&decoded.profiles, limit, &options) {
         let body = compressor.pack(compression, encode(&part, &options).into()).ok()?;
         messages.push(message(body, &part));

@@ -93,7 +93,7 @@ fn unchanged_batches_are_forwarded() {
     let Encoded { messages, report } = encoded(DEFAULTS, profiles.clone());
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].body, profiles.received.unwrap());
-    assert_eq!(messages[0].meta.profiles, 2);
+    assert_eq!(messages[0].meta.counted, 2);
     assert_eq!(report.notes, [(FORWARDED, 1)]);
 }
 
@@ -274,7 +274,7 @@ fn finished_messages_are_cut() {
     let message = messages(EncoderOptions { compression, ..DEFAULTS }, batch(&[30_000, 20_000])).remove(0);
     let whole = messages(DEFAULTS, batch(&[30_000, 20_000])).remove(0);
     for (limit, most) in [(100_000, 100_000), (64 << 20, whole.body.len() / 8 * 5)] {
-        let Cut { messages, size, limit } = cut(message.body.clone(), compression, limit).unwrap();
+        let Cut { messages, size, limit } = cut(message.body.clone(), Signal::Profiles, compression, limit).unwrap();
         assert_eq!((size, limit), (whole.body.len(), most));
         assert_eq!(messages.iter().map(|part| part.quantities.observations).sum::<u64>(), 50_000);
         let plain = messages.iter().map(|part| decompress(Coding::Zstd, part.body.clone(), most).unwrap());
@@ -282,7 +282,7 @@ fn finished_messages_are_cut() {
         assert_eq!(said(&parts), said(&[request(&whole)]));
     }
     let small = messages(DEFAULTS, batch(&[2000])).remove(0);
-    assert!(cut(small.body, Compression::None, 64 << 20).is_none());
+    assert!(cut(small.body, Signal::Profiles, Compression::None, 64 << 20).is_none());
 }
 
 proptest! {

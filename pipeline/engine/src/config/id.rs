@@ -101,7 +101,7 @@ pub enum Carries {
 }
 
 /// The signals of the Collector's (`pipeline/signal.go`) of which there is no kind of telemetry here.
-const UNSUPPORTED: [&str; 3] = ["traces", "metrics", "logs"];
+const UNSUPPORTED: [&str; 2] = ["metrics", "logs"];
 
 impl Carries {
     /// Whether telemetry of a kind belongs into the pipeline.

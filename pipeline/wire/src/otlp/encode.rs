@@ -4,7 +4,7 @@
 //! copied as they are; every index stays what it is.
 
 mod dictionary;
-mod put;
+pub(super) mod put;
 mod resource;
 mod value;
 

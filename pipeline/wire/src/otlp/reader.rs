@@ -109,6 +109,18 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A four-byte integer.
+    #[inline]
+    pub(super) fn fixed32(&mut self) -> Result<u32> {
+        match self.rest.split_first_chunk() {
+            Some((bytes, rest)) => {
+                self.rest = rest;
+                Ok(u32::from_le_bytes(*bytes))
+            }
+            None => Err(Fault::wire(self.position(), "a four-byte number is cut off")),
+        }
+    }
+
     /// The place of what has a length in front: bytes, a string, a packed list, or a message.
     #[inline]
     pub(super) fn span(&mut self) -> Result<ByteRange> {
@@ -157,13 +169,7 @@ impl<'a> Reader<'a> {
             VARINT => self.varint().map(drop),
             FIXED64 => self.fixed64().map(drop),
             LEN => self.message().map(drop),
-            FIXED32 => match self.rest.split_at_checked(4) {
-                Some((_, rest)) => {
-                    self.rest = rest;
-                    Ok(())
-                }
-                None => Err(Fault::wire(position, "a four-byte number is cut off")),
-            },
+            FIXED32 => self.fixed32().map(drop),
             GROUP if depth >= MAX_GROUP_DEPTH => Err(Fault::limit("nested groups", u64::from(MAX_GROUP_DEPTH))),
             GROUP => loop {
                 match self.key()? {

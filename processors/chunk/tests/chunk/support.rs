@@ -99,7 +99,7 @@ pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
 pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     let profiles = |telemetry: &Telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles.clone()),
-        Telemetry::Envelope(_) => None,
+        Telemetry::Spans(_) | Telemetry::Envelope(_) => None,
     };
     out.telemetry.iter().filter_map(profiles).collect()
 }

@@ -50,7 +50,7 @@ pub(crate) fn process(dedup: &mut Dedup, batch: impl Into<Telemetry>, now: Now) 
 pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     let profiles = |telemetry: &Telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles.clone()),
-        Telemetry::Envelope(_) => None,
+        Telemetry::Spans(_) | Telemetry::Envelope(_) => None,
     };
     out.telemetry.iter().filter_map(profiles).collect()
 }

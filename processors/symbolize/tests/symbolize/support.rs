@@ -150,7 +150,7 @@ pub(crate) fn advance(processor: &mut Symbolize, now: Now) -> Outbox {
 pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     let profiles = |telemetry: &Telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles.clone()),
-        Telemetry::Envelope(_) => None,
+        Telemetry::Spans(_) | Telemetry::Envelope(_) => None,
     };
     out.telemetry.iter().filter_map(profiles).collect()
 }

@@ -36,7 +36,7 @@ fn pipelines_carry_what_their_name_says() {
     for (name, carries) in [
         ("profiles", Carries::Only(TelemetryKind::Profiles)),
         ("profiles/eu", Carries::Only(TelemetryKind::Profiles)),
-        ("traces/x", Carries::Unsupported),
+        ("traces/x", Carries::Only(TelemetryKind::Spans)),
         ("metrics", Carries::Unsupported),
         ("logs/x", Carries::Unsupported),
         ("default", Carries::Everything),

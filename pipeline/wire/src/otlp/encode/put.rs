@@ -54,7 +54,7 @@ pub(super) fn message_size(len: usize) -> usize {
 
 /// Writes what stands before a message's contents.
 #[inline]
-pub(super) fn head(out: &mut Vec<u8>, key: u8, len: usize) {
+pub(in crate::otlp) fn head(out: &mut Vec<u8>, key: u8, len: usize) {
     out.push(key);
     varint::put(out, len as u64);
 }

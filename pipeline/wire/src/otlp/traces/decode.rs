@@ -1,0 +1,403 @@
+//! A request becomes a batch of spans that points into it.
+//!
+//! Checked here, once: the wire format of every message, that strings are UTF-8, how deep values nest and how many there
+//! are, the lengths of ids, and that a span does not end before it begins. A span that breaks a rule is left out and
+//! said; the others stay. What breaks the wire format outside of a span is refused with the request, since nobody knows
+//! then where the next span begins.
+
+use bytes::Bytes;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::spans::{SpanResource, SpanScope};
+use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, TraceId};
+
+use super::super::error::{DecodeError, Fault, Result};
+use super::super::limits::{Budget, Limits};
+use super::super::reader::Reader;
+
+/// Bit 8 of `Span.flags`: it is known whether the parent is remote. Bit 9: it is.
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+/// Bit 0 of `Span.flags`: W3C's flag `sampled`.
+const SAMPLED: u32 = 1;
+
+/// So many refused spans are said one by one; the others are counted.
+const MOST_SAID: usize = 8;
+
+/// What was read of a request.
+#[derive(Debug, Clone)]
+pub struct DecodedSpans {
+    /// The spans that break no rule.
+    pub spans: Spans,
+    /// The first of those that do.
+    pub refused: Vec<RefusedSpan>,
+    /// How many do.
+    pub refused_spans: u64,
+}
+
+impl DecodedSpans {
+    /// The memory of it, in bytes.
+    pub fn memory(&self) -> usize {
+        self.spans.size_bytes() as usize
+    }
+}
+
+/// A span that was left out.
+pub type RefusedSpan = Invalid;
+
+/// Reads an `ExportTraceServiceRequest`, which is the same as `TracesData`.
+///
+/// # Errors
+///
+/// It is no such message, or it exceeds a limit.
+pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<DecodedSpans, DecodeError> {
+    if request.len() > limits.max_request.min(i32::MAX as usize) {
+        return Err(DecodeError::LimitExceeded { what: "bytes", limit: limits.max_request as u64 });
+    }
+    let mut decoder = Decoder {
+        budget: Budget::new(limits, request.len()),
+        resources: Vec::new(),
+        scopes: Vec::new(),
+        spans: Vec::new(),
+        refused: Vec::new(),
+        refused_spans: 0,
+        whole: true,
+    };
+    decoder.request(Reader::new(&request))?;
+    let Decoder { budget: _, resources, scopes, spans, refused, refused_spans, whole } = decoder;
+    let spans = Spans::new(SpanForm::Otlp, request, resources, scopes, spans, whole && refused_spans == 0)
+        .map_err(|error| DecodeError::from(Fault::value("request", error.0)))?;
+    Ok(DecodedSpans { spans, refused, refused_spans })
+}
+
+struct Decoder {
+    budget: Budget,
+    resources: Vec<SpanResource>,
+    scopes: Vec<SpanScope>,
+    spans: Vec<Span>,
+    refused: Vec<RefusedSpan>,
+    refused_spans: u64,
+    /// Whether everything of the request is in the batch.
+    whole: bool,
+}
+
+impl Decoder {
+    fn request(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => {
+                    let at = self.resources.len();
+                    let inner = reader.message()?;
+                    self.resource_spans(inner).map_err(|fault| fault.within(format_args!("resource_spans[{at}]")))?;
+                }
+                // What a later version adds leaves with the bytes; a message that is written anew cannot have it.
+                _ => reader.other(key, 1)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn resource_spans(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        self.budget.charge::<SpanResource>(1)?;
+        let at = self.resources.len() as u32;
+        self.resources.push(SpanResource::default());
+        let mut parts = Parts::default();
+        let mut scopes = 0;
+        loop {
+            let start = reader.position();
+            let Some(key) = reader.key()? else { break };
+            match key {
+                0x0a => {
+                    let inner = reader.message()?;
+                    self.resource(inner).map_err(|fault| fault.within("resource"))?;
+                    parts.add(start, &reader, &mut self.budget)?;
+                }
+                0x12 => {
+                    let inner = reader.message()?;
+                    let named = |fault: Fault| fault.within(format_args!("scope_spans[{scopes}]"));
+                    self.scope_spans(inner, at).map_err(named)?;
+                    scopes += 1;
+                }
+                0x1a => {
+                    let text = reader.bytes()?;
+                    utf8(text, start).map_err(|fault| fault.within("schema_url"))?;
+                    parts.add(start, &reader, &mut self.budget)?;
+                }
+                _ => {
+                    reader.other(key, 3)?;
+                    parts.add(start, &reader, &mut self.budget)?;
+                }
+            }
+        }
+        self.resources[at as usize].parts = parts.0;
+        Ok(())
+    }
+
+    fn resource(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
+                0x10 => drop(reader.varint()?),
+                _ => reader.other(key, 2)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn scope_spans(&mut self, mut reader: Reader<'_>, resource: u32) -> Result<()> {
+        self.budget.charge::<SpanScope>(1)?;
+        let at = self.scopes.len() as u32;
+        self.scopes.push(SpanScope { resource, parts: Vec::new() });
+        let mut parts = Parts::default();
+        let mut spans = 0_u64;
+        loop {
+            let start = reader.position();
+            let Some(key) = reader.key()? else { break };
+            match key {
+                0x0a => {
+                    let inner = reader.message()?;
+                    self.scope(inner).map_err(|fault| fault.within("scope"))?;
+                    parts.add(start, &reader, &mut self.budget)?;
+                }
+                0x12 => {
+                    let inner = reader.message()?;
+                    self.take(inner, at, spans)?;
+                    spans += 1;
+                }
+                0x1a => {
+                    let text = reader.bytes()?;
+                    utf8(text, start).map_err(|fault| fault.within("schema_url"))?;
+                    parts.add(start, &reader, &mut self.budget)?;
+                }
+                _ => {
+                    reader.other(key, 3)?;
+                    parts.add(start, &reader, &mut self.budget)?;
+                }
+            }
+        }
+        self.scopes[at as usize].parts = parts.0;
+        Ok(())
+    }
+
+    fn scope(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a | 0x12 => {
+                    let at = reader.position();
+                    utf8(reader.bytes()?, at)?;
+                }
+                0x1a => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
+                0x20 => drop(reader.varint()?),
+                _ => reader.other(key, 4)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one span, or says why it is left out. Only a limit of the request ends the reading.
+    fn take(&mut self, reader: Reader<'_>, scope: u32, number: u64) -> Result<()> {
+        self.budget.charge::<Span>(1)?;
+        match self.span(reader, scope) {
+            Ok(span) => self.spans.push(span),
+            Err(fault) => match DecodeError::from(fault.within(format_args!("spans[{number}]"))) {
+                DecodeError::LimitExceeded { what, limit } => return Err(Fault::limit(what, limit)),
+                DecodeError::Malformed { place, rule, .. } => self.refuse(&place, rule),
+                // No span has a layout of its own.
+                DecodeError::UnclearLayout { why, .. } => self.refuse("spans", why.to_owned()),
+            },
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, place: &str, rule: String) {
+        self.refused_spans += 1;
+        if self.refused.len() < MOST_SAID {
+            let resource = self.resources.len().saturating_sub(1);
+            let scope = self.scopes.iter().filter(|of| of.resource as usize == resource).count().saturating_sub(1);
+            let place = format!("resource_spans[{resource}].scope_spans[{scope}].{place}");
+            self.refused.push(Invalid { place, rule });
+        }
+    }
+
+    fn span(&mut self, mut reader: Reader<'_>, scope: u32) -> Result<Span> {
+        let at = reader.place();
+        let (mut trace_id, mut span_id, mut parent): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
+        let (mut start, mut end, mut kind, mut flags) = (0, 0, 0, 0);
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => trace_id = reader.bytes()?,
+                0x12 => span_id = reader.bytes()?,
+                0x1a => self.text(&mut reader, "trace_state")?,
+                0x22 => parent = reader.bytes()?,
+                0x2a => self.text(&mut reader, "name")?,
+                0x30 => kind = reader.varint()?,
+                0x39 => start = reader.fixed64()?,
+                0x41 => end = reader.fixed64()?,
+                0x4a => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
+                // The counts of what the sender left out.
+                0x50 | 0x60 | 0x70 => drop(reader.varint()?),
+                0x5a => self.event(reader.message()?).map_err(|fault| fault.within("events"))?,
+                0x6a => self.link(reader.message()?).map_err(|fault| fault.within("links"))?,
+                0x7a => self.status(reader.message()?).map_err(|fault| fault.within("status"))?,
+                FLAGS => flags = reader.fixed32()?,
+                _ => reader.other(key, 16)?,
+            }
+        }
+        let trace_id = TraceId::new(trace_id).ok_or_else(|| wrong_id("trace_id", 16, trace_id))?;
+        let span_id = SpanId::new(span_id).ok_or_else(|| wrong_id("span_id", 8, span_id))?;
+        // "If this is a root span, then this field must be empty"; some write zeros.
+        let parent_span_id = match parent {
+            [] => None,
+            parent if parent.iter().all(|byte| *byte == 0) => None,
+            parent => Some(SpanId::new(parent).ok_or_else(|| wrong_id("parent_span_id", 8, parent))?),
+        };
+        if end < start {
+            return Err(Fault::value("end_time_unix_nano", format!("{end} is before the start at {start}")));
+        }
+        if parent_span_id == Some(span_id) {
+            return Err(Fault::value("parent_span_id", "is the span itself"));
+        }
+        Ok(Span {
+            trace_id,
+            span_id,
+            parent_span_id,
+            start_unix_nano: start,
+            end_unix_nano: end,
+            kind: SpanKind::from_number(kind),
+            parent_is_remote: (flags & HAS_IS_REMOTE != 0).then_some(flags & IS_REMOTE != 0),
+            sampled: (flags & SAMPLED != 0).then_some(true),
+            scope,
+            at,
+            segment: None,
+            changes: None,
+        })
+    }
+
+    fn text(&mut self, reader: &mut Reader<'_>, field: &'static str) -> Result<()> {
+        let at = reader.position();
+        utf8(reader.bytes()?, at).map_err(|fault| fault.within(field))
+    }
+
+    fn event(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x09 => drop(reader.fixed64()?),
+                0x12 => self.text(&mut reader, "name")?,
+                0x1a => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
+                0x20 => drop(reader.varint()?),
+                _ => reader.other(key, 4)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a | 0x12 => drop(reader.bytes()?),
+                0x1a => self.text(&mut reader, "trace_state")?,
+                0x22 => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
+                0x28 => drop(reader.varint()?),
+                0x35 => drop(reader.fixed32()?),
+                _ => reader.other(key, 6)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x12 => self.text(&mut reader, "message")?,
+                0x18 => drop(reader.varint()?),
+                // Field 1 was a code in early releases, and is ignored (opentelemetry-proto `trace.proto`, `Status`).
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn key_value(&mut self, mut reader: Reader<'_>, depth: u32) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => self.text(&mut reader, "key")?,
+                0x12 => self.value(reader.message()?, depth)?,
+                // A reference to a table that only profiles have.
+                0x18 => drop(reader.varint()?),
+                _ => reader.other(key, 3)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, mut reader: Reader<'_>, depth: u32) -> Result<()> {
+        self.budget.value(depth)?;
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => self.text(&mut reader, "value")?,
+                0x10 | 0x18 | 0x40 => drop(reader.varint()?),
+                0x21 => drop(reader.fixed64()?),
+                0x2a => {
+                    let mut inner = reader.message()?;
+                    while let Some(key) = inner.key()? {
+                        match key {
+                            0x0a => self.value(inner.message()?, depth + 1)?,
+                            _ => inner.other(key, 1)?,
+                        }
+                    }
+                }
+                0x32 => {
+                    let mut inner = reader.message()?;
+                    while let Some(key) = inner.key()? {
+                        match key {
+                            0x0a => self.key_value(inner.message()?, depth + 1)?,
+                            _ => inner.other(key, 1)?,
+                        }
+                    }
+                }
+                0x3a => drop(reader.bytes()?),
+                _ => reader.other(key, 8)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key of `Span.flags`: field 16, four bytes.
+const FLAGS: u32 = 16 << 3 | 5;
+
+/// The places of the fields of a message that are kept as they came, neighbours as one.
+#[derive(Default)]
+struct Parts(Vec<ByteRange>);
+
+impl Parts {
+    /// Adds the field that begins at `start` and ends where the reader stands.
+    fn add(&mut self, start: usize, reader: &Reader<'_>, budget: &mut Budget) -> Result<()> {
+        let (start, len) = (start as u32, (reader.position() - start) as u32);
+        match self.0.last_mut() {
+            Some(last) if last.start + last.len == start => last.len += len,
+            _ => {
+                budget.charge::<ByteRange>(1)?;
+                self.0.push(ByteRange { start, len });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn utf8(text: &[u8], at: usize) -> Result<()> {
+    match std::str::from_utf8(text) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Fault::wire(at, "is not UTF-8")),
+    }
+}
+
+#[cold]
+fn wrong_id(field: &'static str, length: usize, id: &[u8]) -> Fault {
+    let rule = match id.len() {
+        0 => "is missing".to_owned(),
+        len if len == length => "is all zero".to_owned(),
+        len => format!("has {len} bytes where an id has {length}"),
+    };
+    Fault::value(field, rule)
+}

@@ -1,0 +1,316 @@
+//! What a span, a resource or a scope says, read where it stands in the batch.
+//!
+//! Everything here was checked by [`decode`](super::decode::decode). Places of another batch, or of another form, read as nothing.
+
+use profbridge_model::spans::{SpanResource, SpanScope};
+use profbridge_model::{Span, Spans};
+
+use super::super::reader::Reader;
+
+/// An attribute's value, as it stands in the message.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum AnyValue<'a> {
+    /// Nothing.
+    Empty,
+    /// Text.
+    Text(&'a str),
+    /// Yes or no.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Double(f64),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// A list.
+    Array(Array<'a>),
+    /// A list of keys and values.
+    KeyValueList(Attributes<'a>),
+}
+
+impl<'a> AnyValue<'a> {
+    /// The text, where it is text.
+    pub fn text(self) -> Option<&'a str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The whole number, where it is one; numbers in text are read as well, since producers write codes either way.
+    pub fn int(self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(number),
+            Self::Text(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn read(mut reader: Reader<'a>) -> Self {
+        let mut value = Self::Empty;
+        while let Ok(Some(key)) = reader.key() {
+            // The last of its kinds wins, as protobuf has it.
+            let read = match key {
+                0x0a => reader.bytes().map(|text| Self::Text(text_of(text))),
+                0x10 => reader.varint().map(|number| Self::Bool(number != 0)),
+                0x18 => reader.varint().map(|number| Self::Int(number as i64)),
+                0x21 => reader.fixed64().map(|bits| Self::Double(f64::from_bits(bits))),
+                0x2a => reader.message().map(|list| Self::Array(Array(list))),
+                0x32 => reader.message().map(|list| Self::KeyValueList(Attributes { reader: list, key: 0x0a })),
+                0x3a => reader.bytes().map(Self::Bytes),
+                _ => reader.skip(key).map(|()| value),
+            };
+            match read {
+                Ok(read) => value = read,
+                Err(_) => break,
+            }
+        }
+        value
+    }
+}
+
+/// A list of values.
+#[derive(Debug, Clone, Copy)]
+pub struct Array<'a>(Reader<'a>);
+
+impl PartialEq for Array<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.rest() == other.0.rest()
+    }
+}
+
+impl<'a> Iterator for Array<'a> {
+    type Item = AnyValue<'a>;
+
+    fn next(&mut self) -> Option<AnyValue<'a>> {
+        next_message(&mut self.0, 0x0a).map(AnyValue::read)
+    }
+}
+
+/// Keys and values, in order. A key may stand twice; OTLP says that it must not, and the first one counts here.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes<'a> {
+    reader: Reader<'a>,
+    /// The field of the message in which they stand.
+    key: u32,
+}
+
+impl PartialEq for Attributes<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.reader.rest() == other.reader.rest() && self.key == other.key
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// The key of one `KeyValue`.
+    pub(super) fn key_of(mut message: Reader<'a>) -> &'a str {
+        let mut found = "";
+        while let Ok(Some(key)) = message.key() {
+            let read = match key {
+                0x0a => message.bytes().map(|text| found = text_of(text)),
+                _ => message.skip(key),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The value of a key.
+    pub fn find(mut self, key: &str) -> Option<AnyValue<'a>> {
+        self.find_map(|(found, value)| (found == key).then_some(value))
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (&'a str, AnyValue<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut reader = next_message(&mut self.reader, self.key)?;
+        let (mut key, mut value) = ("", AnyValue::Empty);
+        while let Ok(Some(field)) = reader.key() {
+            let read = match field {
+                0x0a => reader.bytes().map(|text| key = text_of(text)),
+                0x12 => reader.message().map(|inner| value = AnyValue::read(inner)),
+                _ => reader.skip(field),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        Some((key, value))
+    }
+}
+
+/// What a span says beside what the model knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    message: Reader<'a>,
+    /// Its name.
+    pub name: &'a str,
+    /// W3C's `tracestate`.
+    pub trace_state: &'a str,
+    /// `Status.code`: 0 unset, 1 ok, 2 error.
+    pub status_code: u64,
+    /// `Status.message`.
+    pub status_message: &'a str,
+    /// How many attributes its producer left out.
+    pub dropped_attributes: u64,
+}
+
+impl<'a> Fields<'a> {
+    /// Those of a span of this batch.
+    pub fn of(spans: &'a Spans, span: &Span) -> Self {
+        let message = Reader::at(spans.bytes(), span.at);
+        let mut fields =
+            Self { message, name: "", trace_state: "", status_code: 0, status_message: "", dropped_attributes: 0 };
+        let mut reader = message;
+        while let Ok(Some(key)) = reader.key() {
+            let read = match key {
+                0x1a => reader.bytes().map(|text| fields.trace_state = text_of(text)),
+                0x2a => reader.bytes().map(|text| fields.name = text_of(text)),
+                0x50 => reader.varint().map(|number| fields.dropped_attributes = number),
+                0x7a => reader.message().map(|inner| fields.status(inner)),
+                _ => reader.skip(key),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        fields
+    }
+
+    fn status(&mut self, mut reader: Reader<'a>) {
+        while let Ok(Some(key)) = reader.key() {
+            let read = match key {
+                0x12 => reader.bytes().map(|text| self.status_message = text_of(text)),
+                0x18 => reader.varint().map(|code| self.status_code = code),
+                _ => reader.skip(key),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Its attributes, without what was found out on the way.
+    pub fn attributes(&self) -> Attributes<'a> {
+        Attributes { reader: self.message, key: 0x4a }
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
+        let mut reader = self.message;
+        std::iter::from_fn(move || next_message(&mut reader, 0x5a)).map(Event::read)
+    }
+
+    /// The spans that it is linked with, by trace and span, and the attributes of each link.
+    pub fn links(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Attributes<'a>)> + use<'a> {
+        let mut reader = self.message;
+        std::iter::from_fn(move || next_message(&mut reader, 0x6a)).map(|link| {
+            let (mut trace, mut span): (&[u8], &[u8]) = (&[], &[]);
+            let mut reader = link;
+            while let Ok(Some(key)) = reader.key() {
+                let read = match key {
+                    0x0a => reader.bytes().map(|id| trace = id),
+                    0x12 => reader.bytes().map(|id| span = id),
+                    _ => reader.skip(key),
+                };
+                if read.is_err() {
+                    break;
+                }
+            }
+            (trace, span, Attributes { reader: link, key: 0x22 })
+        })
+    }
+}
+
+/// Something that happened during a span.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    message: Reader<'a>,
+    /// When, in nanoseconds since the Unix epoch.
+    pub time_unix_nano: u64,
+    /// What it is called.
+    pub name: &'a str,
+}
+
+impl<'a> Event<'a> {
+    fn read(message: Reader<'a>) -> Self {
+        let mut event = Self { message, time_unix_nano: 0, name: "" };
+        let mut reader = message;
+        while let Ok(Some(key)) = reader.key() {
+            let read = match key {
+                0x09 => reader.fixed64().map(|time| event.time_unix_nano = time),
+                0x12 => reader.bytes().map(|text| event.name = text_of(text)),
+                _ => reader.skip(key),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        event
+    }
+
+    /// Its attributes.
+    pub fn attributes(&self) -> Attributes<'a> {
+        Attributes { reader: self.message, key: 0x1a }
+    }
+}
+
+/// The attributes with which a resource came, without those that it was given on the way ([`SpanResource::added`]).
+pub fn resource_attributes<'a>(
+    spans: &'a Spans,
+    resource: &'a SpanResource,
+) -> impl Iterator<Item = (&'a str, AnyValue<'a>)> {
+    messages(spans, &resource.parts).flat_map(|resource| Attributes { reader: resource, key: 0x0a })
+}
+
+/// The name and the version of a scope.
+pub fn scope_name<'a>(spans: &'a Spans, scope: &'a SpanScope) -> (&'a str, &'a str) {
+    let (mut name, mut version) = ("", "");
+    for mut reader in messages(spans, &scope.parts) {
+        while let Ok(Some(key)) = reader.key() {
+            let read = match key {
+                0x0a => reader.bytes().map(|text| name = text_of(text)),
+                0x12 => reader.bytes().map(|text| version = text_of(text)),
+                _ => reader.skip(key),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+    }
+    (name, version)
+}
+
+/// The attributes of a scope.
+pub fn scope_attributes<'a>(spans: &'a Spans, scope: &'a SpanScope) -> impl Iterator<Item = (&'a str, AnyValue<'a>)> {
+    messages(spans, &scope.parts).flat_map(|scope| Attributes { reader: scope, key: 0x1a })
+}
+
+/// The `Resource` among the fields of `ResourceSpans`, the `InstrumentationScope` among those of `ScopeSpans`: field 1 of
+/// both. Protobuf merges one that stands twice, so both are read.
+fn messages<'a>(spans: &'a Spans, parts: &'a [profbridge_model::ByteRange]) -> impl Iterator<Item = Reader<'a>> {
+    parts.iter().flat_map(|part| {
+        let mut reader = Reader::at(spans.bytes(), *part);
+        std::iter::from_fn(move || next_message(&mut reader, 0x0a))
+    })
+}
+
+/// The next message of a field, with those of the others skipped.
+fn next_message<'a>(reader: &mut Reader<'a>, field: u32) -> Option<Reader<'a>> {
+    while let Ok(Some(key)) = reader.key() {
+        if key == field {
+            return reader.message().ok();
+        }
+        reader.skip(key).ok()?;
+    }
+    None
+}
+
+/// Text that was checked to be UTF-8.
+fn text_of(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
