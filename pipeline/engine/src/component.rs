@@ -18,6 +18,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use profbridge_model::{Losses, Quantities, Reason, Telemetry};
 
+use crate::telemetry::ItemCounts;
+
 /// A future that a trait object returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -243,6 +245,13 @@ pub struct Request<M> {
     pub samples: u64,
     /// What the exporter needs to know when it sends the body.
     pub meta: M,
+}
+
+impl<M> Request<M> {
+    /// How much is in it as the Collector counts it.
+    pub(crate) fn items(&self) -> ItemCounts {
+        ItemCounts { samples: self.samples, spans: self.quantities.spans }
+    }
 }
 
 /// What an exporter made of telemetry.

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason, Telemetry};
+use profbridge_model::{Quantities, Reason, Telemetry, TelemetryKind};
 use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -131,6 +131,20 @@ impl Intake {
     /// The queue of an exporter is full, or the receiver shall stop. The sender keeps the request and may come back.
     pub async fn room(&self) -> Result<(), Rejected> {
         self.room_behind(|_| true).await
+    }
+
+    /// As [`Intake::room`], of the pipelines that carry one kind of telemetry.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::room`].
+    pub async fn room_for(&self, kind: TelemetryKind) -> Result<(), Rejected> {
+        self.room_behind(|carries| carries.includes(kind)).await
+    }
+
+    /// Whether any pipeline of this receiver carries telemetry of a kind.
+    pub fn takes(&self, kind: TelemetryKind) -> bool {
+        self.shared.entrances.iter().any(|entrance| entrance.carries.includes(kind))
     }
 
     /// Refuses a request that has waited as long as it may, where the queue of an exporter is full.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use http::Uri;
 use profbridge_engine::config::{
     ByteSize, Duration as Written, InsertedAttributes, Optional, Problem, Problems, Section,
 };
@@ -57,6 +58,7 @@ struct Grpc {
     max_connections_per_peer: usize,
     keepalive: Keepalive,
     tls: Option<TlsServerConfig>,
+    forward_unsupported: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -82,6 +84,7 @@ struct Http {
     max_connections_per_peer: usize,
     idle_timeout: Written,
     tls: Option<TlsServerConfig>,
+    forward_unsupported: String,
 }
 
 impl Default for Grpc {
@@ -95,6 +98,7 @@ impl Default for Grpc {
             max_connections_per_peer: ServerLimits::default().max_connections_per_peer,
             keepalive: Keepalive::default(),
             tls: None,
+            forward_unsupported: String::new(),
         }
     }
 }
@@ -119,6 +123,7 @@ impl Default for Http {
             max_connections_per_peer: ServerLimits::default().max_connections_per_peer,
             idle_timeout: ServerLimits::default().idle_timeout.into(),
             tls: None,
+            forward_unsupported: String::new(),
         }
     }
 }
@@ -154,6 +159,9 @@ pub struct GrpcSettings {
     pub server: ServerLimits,
     /// Encryption, and with it the authority of client certificates.
     pub tls: Option<TlsServerConfig>,
+    /// Where requests of signals go that are not taken: scheme, host and port, and over HTTP what stands before a
+    /// signal's path.
+    pub forward_unsupported: Option<Uri>,
 }
 
 /// How OTLP over HTTP is served.
@@ -169,6 +177,9 @@ pub struct HttpSettings {
     pub server: ServerLimits,
     /// Encryption, and with it the authority of client certificates.
     pub tls: Option<TlsServerConfig>,
+    /// Where requests of signals go that are not taken: scheme, host and port, and over HTTP what stands before a
+    /// signal's path.
+    pub forward_unsupported: Option<Uri>,
 }
 
 impl Settings {
@@ -225,6 +236,8 @@ impl Grpc {
             let path = format!("protocols.grpc.keepalive.server_parameters.{name}");
             check_positive(section, &path, value, problems);
         }
+        let path = "protocols.grpc.forward_unsupported";
+        let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
         GrpcSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(ByteSize::from_mib(self.max_recv_msg_size_mib).as_usize()),
@@ -239,6 +252,7 @@ impl Grpc {
                 ..ServerLimits::default()
             },
             tls: self.tls,
+            forward_unsupported,
         }
     }
 }
@@ -253,6 +267,8 @@ impl Http {
         check_positive(section, "protocols.http.idle_timeout", self.idle_timeout, problems);
         let connections = [self.max_connections, self.max_connections_per_peer];
         check_connections(section, "protocols.http.", connections, problems);
+        let path = "protocols.http.forward_unsupported";
+        let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
         HttpSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
@@ -264,8 +280,27 @@ impl Http {
                 ..ServerLimits::default()
             },
             tls: self.tls,
+            forward_unsupported,
         }
     }
+}
+
+/// Where other signals go, where anything is written.
+fn elsewhere(section: &Section, path: &str, written: &str, problems: &mut Vec<Problem>) -> Option<Uri> {
+    if written.is_empty() {
+        return None;
+    }
+    let url = written.parse::<Uri>().ok().filter(|url| {
+        let known = matches!(url.scheme_str(), Some("http" | "https"));
+        let host = url.host().is_some_and(|host| !host.is_empty());
+        let user = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        known && host && !user && url.query().is_none()
+    });
+    if url.is_none() {
+        let hint = "write `http://HOST:PORT`, or `https://HOST:PORT`";
+        problems.push(section.problem(path, "this is no URL of a server", hint));
+    }
+    url
 }
 
 fn endpoint(section: &Section, path: &str, endpoint: &str, problems: &mut Vec<Problem>) {

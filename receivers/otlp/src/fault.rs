@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::http::StatusCode;
 use profbridge_engine::body::{ReadError, UnpackError};
 use profbridge_engine::component::{Rejected, Retry};
-use profbridge_engine::telemetry::Refusal;
+use profbridge_engine::telemetry::{ItemCounts, Refusal};
 use profbridge_model::Reason;
 use profbridge_model::dictionary::Invalid;
 use profbridge_net::body::BodyError;
@@ -104,14 +104,14 @@ pub(crate) struct Fault {
     pub(crate) retry_after: Option<Duration>,
     /// The reason of what refused it behind the receiver: the memory budget, a pipeline, a full queue.
     pub(crate) refused: Option<Reason>,
-    /// How many samples (`Sample` messages) were lost with it, if they could be counted.
-    pub(crate) samples: u64,
+    /// How much was lost with it, if that could be counted.
+    pub(crate) items: ItemCounts,
 }
 
 impl Fault {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let message = shortened(message.into());
-        Self { kind, message, violation: None, retry_after: None, refused: None, samples: 0 }
+        Self { kind, message, violation: None, retry_after: None, refused: None, items: ItemCounts::NONE }
     }
 
     /// The request breaks a rule at a place.
@@ -121,18 +121,28 @@ impl Fault {
         Self { violation: Some(Invalid { place, rule }), ..Self::new(Kind::Invalid, message) }
     }
 
+    /// It cannot be taken at the moment; the sender may come back.
+    pub(crate) fn later(message: String) -> Self {
+        Self { retry_after: Some(LATER), ..Self::new(Kind::Busy, message) }
+    }
+
     pub(crate) fn too_large(limit: usize) -> Self {
         Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
-    /// The request belongs to another signal. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sent all of
-    /// them here, and would lose the others.
-    pub(crate) fn another_signal(signal: Signal, what: &str) -> Self {
+    /// The request belongs to a signal that is not taken here. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver
+    /// sent all of them here, and would lose the others.
+    pub(crate) fn another_signal(signal: Signal, what: &str, takes_traces: bool) -> Self {
         let Signal { name, variable } = signal;
+        let takes = if takes_traces { "profiles and traces" } else { "profiles" };
+        let pipeline = match name {
+            "traces" => ", or name this receiver in a pipeline called `traces`",
+            _ => "",
+        };
         let message = format!(
-            "{what}: this receiver takes profiles and no other signal; set {variable} to where {name} go, or \
+            "{what}: this receiver takes {takes} and no other signal; set {variable} to where {name} go, or \
              OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT to this receiver instead of OTEL_EXPORTER_OTLP_ENDPOINT, which means every \
-             signal"
+             signal; or let profbridge hand {name} on with `forward_unsupported`{pipeline}"
         );
         Self::new(Kind::Signal, message)
     }

@@ -1,4 +1,4 @@
-//! The receiver `otlp`: OTLP profiles over gRPC and HTTP/protobuf.
+//! The receiver `otlp`: OTLP profiles and traces over gRPC and HTTP/protobuf.
 //!
 //! ```text
 //! socket --net--> request --body--> bytes --call--> unpacked, decoded --Intake--> pipelines
@@ -16,6 +16,7 @@
 
 mod call;
 mod config;
+mod elsewhere;
 mod fault;
 mod grpc;
 mod host;

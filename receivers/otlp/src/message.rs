@@ -1,7 +1,8 @@
-//! The two messages that the receiver writes.
+//! The messages that the receiver writes.
 //!
 //! `ExportProfilesServiceResponse` is opentelemetry-proto
-//! `opentelemetry/proto/collector/profiles/v1development/profiles_service.proto`; `google.rpc.Status` and its details
+//! `opentelemetry/proto/collector/profiles/v1development/profiles_service.proto`, and `ExportTraceServiceResponse` of
+//! `collector/trace/v1/trace_service.proto` has the same fields by other names; `google.rpc.Status` and its details
 //! come from tonic-types.
 
 use bytes::Bytes;
@@ -12,15 +13,15 @@ use crate::call::Taken;
 use crate::fault::Fault;
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct ExportProfilesServiceResponse {
+struct ExportResponse {
     #[prost(message, optional, tag = "1")]
-    partial_success: Option<ExportProfilesPartialSuccess>,
+    partial_success: Option<PartialSuccess>,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct ExportProfilesPartialSuccess {
+struct PartialSuccess {
     #[prost(int64, tag = "1")]
-    rejected_profiles: i64,
+    rejected: i64,
     #[prost(string, tag = "2")]
     error_message: String,
 }
@@ -28,11 +29,11 @@ struct ExportProfilesPartialSuccess {
 /// The answer to a call that succeeded, perhaps in part. `partial_success` stays unset in full success, as
 /// opentelemetry-proto `docs/specification.md` demands ("Full Success").
 pub(crate) fn response(taken: &Taken) -> Bytes {
-    let partial_success = taken.complaint.as_ref().map(|complaint| ExportProfilesPartialSuccess {
-        rejected_profiles: i64::try_from(taken.refused_profiles).unwrap_or(i64::MAX),
+    let partial_success = taken.complaint.as_ref().map(|complaint| PartialSuccess {
+        rejected: i64::try_from(taken.refused).unwrap_or(i64::MAX),
         error_message: complaint.clone(),
     });
-    ExportProfilesServiceResponse { partial_success }.encode_to_vec().into()
+    ExportResponse { partial_success }.encode_to_vec().into()
 }
 
 /// A fault as gRPC tells it.

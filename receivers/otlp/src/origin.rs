@@ -11,11 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Attribute, Dictionary, Insertion, Profiles, ResourceProfiles, Value};
+use profbridge_model::{Attribute, Dictionary, Insertion, Profiles, ResourceProfiles, Spans, Value};
+use profbridge_wire::otlp::traces::read::resource_attributes;
 
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
 use crate::senders::{Host, Senders, Sighting, Told, Trait};
+
+/// What an attribute takes that a resource was given, beside its texts, in bytes.
+const ADDED: usize = 64;
 
 /// How often the log says that profiles are not put together.
 const WARNING: Duration = Duration::from_secs(60);
@@ -216,20 +220,68 @@ impl Origin {
     ///
     /// The batch would be larger than 4 GiB.
     pub(crate) fn settle(&self, profiles: Profiles, findings: &Findings) -> Result<Profiles, Invalid> {
-        let host = self.host.as_ref();
+        let inserted = self.insert.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let attributes: Vec<(&str, &str)> = inserted.chain(Self::host_names(self.host.as_ref())).collect();
+        let mut profiles = profiles.insert(&attributes, &findings.insertions)?;
+        profiles.relayed = findings.relayed;
+        Ok(profiles)
+    }
+
+    /// Gives the resources of spans what they came without, as those of profiles. The memory that it took, in bytes.
+    ///
+    /// Spans are not put together by what their resources say, so nothing is decided about the peer that is not known of
+    /// it already or said by the hosts that it names.
+    pub(crate) fn complete_spans(&self, spans: &mut Spans, peer: IpAddr, now: Instant) -> usize {
+        let local = self.local(peer);
+        if self.insert.is_empty() && local.is_none() {
+            return 0;
+        }
+        let (mut told, mut missing) = (Told::default(), Vec::new());
+        for (at, resource) in spans.resources().iter().enumerate() {
+            let mut host = Host::default();
+            let mut has = vec![false; self.insert.len()];
+            for (key, value) in resource_attributes(spans, resource) {
+                let text = value.text().filter(|text| !text.is_empty());
+                match key {
+                    "host.id" => host.id = host.id.or(text),
+                    "host.name" => host.name = host.name.or(text),
+                    "k8s.node.name" => host.node = host.node.or(text),
+                    _ => {}
+                }
+                for (has, _) in has.iter_mut().zip(&self.insert).filter(|(_, (inserted, _))| inserted == key) {
+                    *has = true;
+                }
+            }
+            let lacks: Vec<usize> = (0..has.len()).filter(|of| !has[*of]).collect();
+            let named = host.is_named() || self.inserted().host.is_named();
+            if host.is_named() {
+                told.hosts.push(host);
+            }
+            missing.push((at, lacks, !named));
+        }
+        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let relayed = state.senders.see(peer, this, &told, now).is_some();
+        drop(state);
+        let names = Self::host_names(local.filter(|_| !relayed));
+        let mut memory = 0;
+        for (at, lacks, nameless) in missing {
+            let inserted = lacks.into_iter().map(|of| (self.insert[of].0.as_str(), self.insert[of].1.as_str()));
+            for (key, value) in inserted.chain(names.iter().copied().filter(|_| nameless)) {
+                memory += key.len() + value.len() + ADDED;
+                spans.add_to_resource(at, key.into(), value.into());
+            }
+        }
+        memory
+    }
+
+    /// What a machine is called, as attributes.
+    fn host_names(host: Option<&ThisHost>) -> Vec<(&'static str, &str)> {
         let names = [
             ("host.id", host.and_then(|host| host.id.as_deref())),
             ("host.name", host.and_then(|host| host.name.as_deref())),
         ];
-        let attributes: Vec<(&str, &str)> = self
-            .insert
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .chain(names.into_iter().filter_map(|(key, name)| Some((key, name?))))
-            .collect();
-        let mut profiles = profiles.insert(&attributes, &findings.insertions)?;
-        profiles.relayed = findings.relayed;
-        Ok(profiles)
+        names.into_iter().filter_map(|(key, name)| Some((key, name?))).collect()
     }
 
     /// What `resource.insert` says of every process.

@@ -9,7 +9,8 @@ use profbridge_engine::component::StartError;
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
-use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
+use profbridge_engine::registry::{Description, ReceiverFactory};
+use profbridge_model::TelemetryKind;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::server::ServerLimits;
 use profbridge_net::tls::TlsServerConfig;
@@ -18,15 +19,19 @@ use tokio::task::JoinSet;
 
 use crate::call::Caller;
 use crate::config::{GrpcSettings, HttpSettings, Settings};
+use crate::elsewhere::{GrpcElsewhere, HttpElsewhere};
 use crate::host::ThisHost;
 use crate::origin::Origin;
 use crate::{grpc, http};
 
 /// Makes receivers of type `otlp`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
-    description: Description::receiver("otlp", "takes OTLP profiles over gRPC and HTTP/protobuf", PROFILES),
+    description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP/protobuf", EMITS),
     create,
 };
+
+/// What it emits.
+const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
 
 fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
     Ok(Box::new(Otlp::new(Settings::read(section)?)))
@@ -82,16 +87,18 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     };
     let mut addresses = Vec::new();
     let mut servers = Vec::new();
-    if let Some(GrpcSettings { endpoint, body, server, tls }) = settings.grpc {
-        let service = grpc::Service { caller: caller("grpc", &body), body };
+    if let Some(GrpcSettings { endpoint, body, server, tls, forward_unsupported }) = settings.grpc {
+        let elsewhere = forward_unsupported.as_ref().map(GrpcElsewhere::new).transpose()?;
+        let service = grpc::Service { caller: caller("grpc", &body), body, elsewhere };
         let service = service_fn(move |request| service.clone().answer(request));
         let at = server_of("grpc", "protocols.grpc.", endpoint, tls, server);
         let (address, running) = at.listen(service, &context).await?;
         addresses.push(("grpc", address));
         servers.push(running);
     }
-    if let Some(HttpSettings { endpoint, body, linger, server, tls }) = settings.http {
-        let service = http::Service { caller: caller("http", &body), body, linger };
+    if let Some(HttpSettings { endpoint, body, linger, server, tls, forward_unsupported }) = settings.http {
+        let elsewhere = forward_unsupported.map(HttpElsewhere::new).transpose()?;
+        let service = http::Service { caller: caller("http", &body), body, elsewhere, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let at = server_of("http", "protocols.http.", endpoint, tls, server);
         let (address, running) = at.listen(service, &context).await?;
@@ -119,5 +126,5 @@ fn server_of(
     tls: Option<TlsServerConfig>,
     limits: ServerLimits,
 ) -> HttpServer {
-    HttpServer { transport, keys, takes: "profiles", endpoint, tls, limits }
+    HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 
 use crate::call::Taken;
 use crate::fault::{Fault, Kind};
@@ -23,14 +23,14 @@ impl<'a> Tally<'a> {
         let Some(telemetry) = self.telemetry.take() else { return };
         let fault = match outcome {
             Ok(taken) => {
-                telemetry.accepted(taken.samples);
-                return telemetry.failed_partly(taken.refused_samples);
+                telemetry.accepted(taken.items);
+                return telemetry.failed_partly(taken.refused_items);
             }
             Err(fault) => fault,
         };
         match fault.refused {
-            Some(_) => telemetry.refused(fault.samples),
-            None => telemetry.failed(fault.samples),
+            Some(_) => telemetry.refused(fault.items),
+            None => telemetry.failed(fault.items),
         }
         telemetry.not_taken(fault.refusal(self.peer));
     }
@@ -39,7 +39,7 @@ impl<'a> Tally<'a> {
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         if let Some(telemetry) = self.telemetry {
-            telemetry.failed(0);
+            telemetry.failed(ItemCounts::NONE);
             telemetry.not_taken(Fault::new(Kind::Aborted, "the sender went away").refusal(self.peer));
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::intake::Intake;
-use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::{Profiles, Quantities, Reason};
 use profbridge_net::Shutdown;
 use tokio::sync::mpsc;
@@ -98,7 +98,7 @@ impl Courier {
         loop {
             let Err(rejected) = self.offer(profiles.clone(), bytes).await else {
                 self.losing = false;
-                return self.telemetry.accepted(samples);
+                return self.telemetry.accepted(ItemCounts::samples(samples));
             };
             let patience = match rejected.reason {
                 _ if self.shutdown.is_triggered() => RETRY_FOR_AT_THE_END,
@@ -116,7 +116,7 @@ impl Courier {
                         tracing::warn!("samples are lost until a pipeline takes them again: {rejected}");
                     }
                     self.intake.refused(rejected.reason, Quantities::observations(observations));
-                    return self.telemetry.refused(samples);
+                    return self.telemetry.refused(ItemCounts::samples(samples));
                 }
                 Some(wanted) => tokio::time::sleep(wanted).await,
             }

@@ -9,7 +9,7 @@ use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::envelope::{self, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, View};
 use profbridge_net::compression::Coding;
@@ -81,8 +81,8 @@ pub(crate) enum Outcome {
     Taken {
         /// The id of its event.
         event_id: Option<String>,
-        /// How many samples (`Sample` messages) were read of it.
-        samples: u64,
+        /// How much was read of it.
+        items: ItemCounts,
         /// The limits that hold for its client.
         limits: Option<Limited>,
     },
@@ -90,8 +90,8 @@ pub(crate) enum Outcome {
     /// other exporters may take its profiles, and the one that is limited reports to Sentry what it drops, as the
     /// client, which leaves that to the server, does not.
     Limited {
-        /// How many samples (`Sample` messages) were read of it.
-        samples: u64,
+        /// How much was read of it.
+        items: ItemCounts,
         /// The limits that hold for its client.
         limits: Limited,
     },
@@ -111,12 +111,15 @@ impl Caller {
             (Some(project), Some(key)) => limits::of(&self.peer_limits, project, &key.0, &envelope),
             _ => None,
         };
-        let samples =
-            envelope.profiles().flat_map(Profiles::profiles).map(|profile| profile.samples.len() as u64).sum();
+        let profiles = envelope.profiles().flat_map(Profiles::profiles);
+        let items = ItemCounts {
+            samples: profiles.map(|profile| profile.samples.len() as u64).sum(),
+            spans: envelope.spans().map(|spans| spans.spans().len() as u64).sum(),
+        };
         intake.consume(envelope, permit).await?;
         Ok(match limits {
-            Some(limits) if limits.everything => Outcome::Limited { samples, limits },
-            limits => Outcome::Taken { event_id, samples, limits },
+            Some(limits) if limits.everything => Outcome::Limited { items, limits },
+            limits => Outcome::Taken { event_id, items, limits },
         })
     }
 

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::Retry;
-use profbridge_engine::telemetry::{Refusal, TransportTelemetry};
+use profbridge_engine::telemetry::{ItemCounts, Refusal, TransportTelemetry};
 use profbridge_model::envelope::RequestMeta;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
@@ -144,11 +144,11 @@ impl Tally<'_> {
     fn finish(mut self, outcome: &Result<Outcome, Fault>) {
         let Some(telemetry) = self.telemetry.take() else { return };
         match outcome {
-            Ok(Outcome::Taken { samples, .. } | Outcome::Limited { samples, .. }) => telemetry.accepted(*samples),
+            Ok(Outcome::Taken { items, .. } | Outcome::Limited { items, .. }) => telemetry.accepted(*items),
             Err(fault) => {
                 match fault.refused {
-                    Some(_) => telemetry.refused(0),
-                    None => telemetry.failed(0),
+                    Some(_) => telemetry.refused(ItemCounts::NONE),
+                    None => telemetry.failed(ItemCounts::NONE),
                 }
                 telemetry.not_taken(fault.refusal(self.peer));
             }
@@ -159,7 +159,7 @@ impl Tally<'_> {
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         if let Some(telemetry) = self.telemetry {
-            telemetry.failed(0);
+            telemetry.failed(ItemCounts::NONE);
             let message = "the sender went away".to_owned();
             telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
         }

@@ -81,7 +81,7 @@ async fn sends() {
     let telemetry = delivery.telemetry.clone();
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!((totals.inbound.total(), totals.outbound.total()), (12, 12));
-    assert_eq!((telemetry.sent_samples(), telemetry.sent_requests(), telemetry.sent_bytes()), (2, 2, 976));
+    assert_eq!((telemetry.sent_items().samples, telemetry.sent_requests(), telemetry.sent_bytes()), (2, 2, 976));
     assert_eq!(telemetry.billed(), seconds(4));
 }
 
@@ -130,7 +130,7 @@ async fn retries_are_used_up() {
     let telemetry = delivery.telemetry.clone();
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.dropped.get(Reason::RetriesExhausted).total(), 6);
-    assert_eq!(telemetry.send_failed_samples(), 1);
+    assert_eq!(telemetry.send_failed_items().samples, 1);
 }
 
 /// Guarantees: a failure for good is not repeated, and the exporter, which said so, is not told.
@@ -170,7 +170,7 @@ async fn full_queue_drops_the_newest() {
     assert_eq!(delivery.telemetry.queue().size, 3 * ENTRY);
     assert_eq!(delivery.telemetry.queue().capacity, 3 * ENTRY);
     assert_eq!(delivery.budget.used(), 3 * ENTRY);
-    assert_eq!(delivery.telemetry.enqueue_failed_samples(), 2);
+    assert_eq!(delivery.telemetry.enqueue_failed_items().samples, 2);
     assert_eq!(fake.lost(), [(4, Reason::QueueFull), (5, Reason::QueueFull)]);
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!((totals.dropped.get(Reason::QueueFull).total(), totals.dropped.get(Reason::Shutdown).total()), (9, 6));

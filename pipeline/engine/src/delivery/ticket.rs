@@ -65,7 +65,7 @@ impl<E: Exporter> Ticket<E> {
         let rejected = accepted.rejected.min(self.request.quantities);
         telemetry.edge().add_out(self.request.quantities.saturating_sub(rejected));
         telemetry.edge().drop(Reason::RejectedByPeer, rejected);
-        telemetry.sent(self.request.samples, self.request.body.len() as u64, accepted.billed);
+        telemetry.sent(self.request.items(), self.request.body.len() as u64, accepted.billed);
         self.settle();
     }
 
@@ -86,8 +86,8 @@ impl<E: Exporter> Ticket<E> {
         let telemetry = self.core.telemetry();
         telemetry.edge().drop(reason, self.request.quantities);
         match reason {
-            Reason::QueueFull => telemetry.enqueue_failed(self.request.samples),
-            _ => telemetry.send_failed(self.request.samples),
+            Reason::QueueFull => telemetry.enqueue_failed(self.request.items()),
+            _ => telemetry.send_failed(self.request.items()),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use profbridge_model::{Quantities, Unit};
 use profbridge_net::server::StatsSnapshot;
 
+use super::item_counts::ItemCounts;
 use super::page::Page;
 use super::process::Usage;
 use super::receiver::Outcome;
@@ -140,6 +141,12 @@ fn described(unit: Unit) -> &'static str {
     }
 }
 
+/// What the Collector counts: the end of its metrics' names, what it is called, and its number.
+type Item = (&'static str, &'static str, fn(ItemCounts) -> u64);
+
+const ITEMS: [Item; 2] =
+    [("profile_samples", "Samples", |items| items.samples), ("spans", "Spans", |items| items.spans)];
+
 impl Collector {
     /// The page with all of them.
     pub(super) fn page(&self) -> String {
@@ -154,16 +161,19 @@ impl Collector {
     fn receivers(&self, out: &mut Page) {
         let receivers = self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let metrics = [
-            ("otelcol_receiver_accepted_profile_samples", "Samples the pipelines took", Outcome::Success),
-            ("otelcol_receiver_refused_profile_samples", "Samples the pipelines refused", Outcome::Refused),
-            ("otelcol_receiver_failed_profile_samples", "Samples that failed in the receiver", Outcome::Failure),
+            ("accepted", "the pipelines took", Outcome::Success),
+            ("refused", "the pipelines refused", Outcome::Refused),
+            ("failed", "that failed in the receiver", Outcome::Failure),
         ];
-        for (name, help, outcome) in metrics {
-            let mut family = out.counter(name, help);
-            for receiver in &receivers {
-                for transport in receiver.transports() {
-                    let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
-                    family.put(&labels, transport.samples(outcome));
+        for (signal, noun, read) in ITEMS {
+            for (what, help, outcome) in metrics {
+                let name = format!("otelcol_receiver_{what}_{signal}");
+                let mut family = out.counter(&name, &format!("{noun} {help}"));
+                for receiver in &receivers {
+                    for transport in receiver.transports() {
+                        let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
+                        family.put(&labels, read(transport.items(outcome)));
+                    }
                 }
             }
         }
@@ -225,18 +235,22 @@ impl Collector {
     fn exporters(&self, out: &mut Page) {
         type Read = fn(&ExporterTelemetry) -> u64;
         let exporters = self.0.exporters.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let counters: [(&str, &str, Read); 6] = [
-            ("otelcol_exporter_sent_profile_samples", "Samples sent", ExporterTelemetry::sent_samples),
-            (
-                "otelcol_exporter_send_failed_profile_samples",
-                "Samples that could not be sent for good",
-                ExporterTelemetry::send_failed_samples,
-            ),
-            (
-                "otelcol_exporter_enqueue_failed_profile_samples",
-                "Samples for which there was no room in the queue",
-                ExporterTelemetry::enqueue_failed_samples,
-            ),
+        type Items = fn(&ExporterTelemetry) -> ItemCounts;
+        let items: [(&str, &str, Items); 3] = [
+            ("sent", "sent", ExporterTelemetry::sent_items),
+            ("send_failed", "that could not be sent for good", ExporterTelemetry::send_failed_items),
+            ("enqueue_failed", "for which there was no room in the queue", ExporterTelemetry::enqueue_failed_items),
+        ];
+        for (signal, noun, of) in ITEMS {
+            for (what, help, read) in items {
+                let name = format!("otelcol_exporter_{what}_{signal}");
+                let mut family = out.counter(&name, &format!("{noun} {help}"));
+                for exporter in &exporters {
+                    family.put(&[("exporter", exporter.id())], of(read(exporter)));
+                }
+            }
+        }
+        let counters: [(&str, &str, Read); 3] = [
             ("profbridge_exporter_sent_requests_total", "Requests sent", ExporterTelemetry::sent_requests),
             ("profbridge_exporter_sent_bytes_total", "Bytes of the bodies sent", ExporterTelemetry::sent_bytes),
             ("profbridge_exporter_retries_total", "Attempts beside the first", ExporterTelemetry::retries),

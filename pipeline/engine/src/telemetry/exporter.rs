@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Edge;
+use super::item_counts::{ItemCounters, ItemCounts};
 
 /// The counters of an exporter. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
@@ -16,9 +17,9 @@ pub struct ExporterTelemetry {
 
 #[derive(Debug, Default)]
 struct Counters {
-    sent: AtomicU64,
-    send_failed: AtomicU64,
-    enqueue_failed: AtomicU64,
+    sent: ItemCounters,
+    send_failed: ItemCounters,
+    enqueue_failed: ItemCounters,
     sent_requests: AtomicU64,
     sent_bytes: AtomicU64,
     retries: AtomicU64,
@@ -55,22 +56,22 @@ impl ExporterTelemetry {
     }
 
     /// Counts a request that was sent.
-    pub(crate) fn sent(&self, samples: u64, bytes: u64, billed: Duration) {
+    pub(crate) fn sent(&self, items: ItemCounts, bytes: u64, billed: Duration) {
         let counters = &self.counters;
-        counters.sent.fetch_add(samples, Ordering::Relaxed);
+        counters.sent.add(items);
         counters.sent_requests.fetch_add(1, Ordering::Relaxed);
         counters.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
         counters.billed_nano.fetch_add(crate::clock::nanos(billed), Ordering::Relaxed);
     }
 
     /// Counts a request that could not be sent for good.
-    pub(crate) fn send_failed(&self, samples: u64) {
-        self.counters.send_failed.fetch_add(samples, Ordering::Relaxed);
+    pub(crate) fn send_failed(&self, items: ItemCounts) {
+        self.counters.send_failed.add(items);
     }
 
     /// Counts a request for which there was no room in the queue.
-    pub(crate) fn enqueue_failed(&self, samples: u64) {
-        self.counters.enqueue_failed.fetch_add(samples, Ordering::Relaxed);
+    pub(crate) fn enqueue_failed(&self, items: ItemCounts) {
+        self.counters.enqueue_failed.add(items);
     }
 
     /// Counts an attempt that was not the first of its request.
@@ -93,19 +94,19 @@ impl ExporterTelemetry {
         }
     }
 
-    /// Samples (`Sample` messages) that were sent.
-    pub fn sent_samples(&self) -> u64 {
-        self.counters.sent.load(Ordering::Relaxed)
+    /// Items that were sent.
+    pub fn sent_items(&self) -> ItemCounts {
+        self.counters.sent.get()
     }
 
-    /// Samples (`Sample` messages) that could not be sent for good.
-    pub fn send_failed_samples(&self) -> u64 {
-        self.counters.send_failed.load(Ordering::Relaxed)
+    /// Items that could not be sent for good.
+    pub fn send_failed_items(&self) -> ItemCounts {
+        self.counters.send_failed.get()
     }
 
-    /// Samples (`Sample` messages) for which there was no room in the queue.
-    pub fn enqueue_failed_samples(&self) -> u64 {
-        self.counters.enqueue_failed.load(Ordering::Relaxed)
+    /// Items for which there was no room in the queue.
+    pub fn enqueue_failed_items(&self) -> ItemCounts {
+        self.counters.enqueue_failed.get()
     }
 
     /// Requests that were sent.

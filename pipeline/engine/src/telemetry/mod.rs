@@ -1,14 +1,15 @@
 //! What profbridge counts about itself.
 //!
 //! Counters are handed to components as plain handles; nothing is global. Names of the Collector are used where the
-//! meaning is equal, letter by letter as its page has them: `otelcol_*_profile_samples` count `Sample` messages, as the
-//! Collector does (opentelemetry-collector `receiverhelper/documentation.md`, `exporterhelper/documentation.md`), and
+//! meaning is equal, letter by letter as its page has them: `otelcol_*_profile_samples` count `Sample` messages and
+//! `otelcol_*_spans` spans, as the Collector does (opentelemetry-collector `receiverhelper/documentation.md`, `exporterhelper/documentation.md`), and
 //! do not end in `_total` (`internal/e2e/metric_stability_test.go`). Everything that is called observations is ours,
 //! and so are the metrics of the same names for the other units, such as `items`.
 
 mod collect;
 mod edge;
 mod exporter;
+mod item_counts;
 mod page;
 mod process;
 mod producers;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use edge::{Edge, EdgeTotals};
 pub use exporter::{ExporterTelemetry, QueueGauges};
+pub use item_counts::ItemCounts;
 pub use producers::Producer;
 pub use receiver::{ReceiverTelemetry, TransportTelemetry};
 pub use refusals::Refusal;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_net::server::ServerStats;
 
+use super::item_counts::{ItemCounters, ItemCounts};
 use super::producers::{Producer, Producers};
 use super::refusals::{Line, Refusal, Refusals};
 
@@ -26,8 +27,8 @@ pub struct TransportTelemetry {
 struct Counters {
     receiver: Arc<str>,
     transport: &'static str,
-    /// By [`Outcome`]: samples, then requests.
-    samples: [AtomicU64; 3],
+    /// By [`Outcome`]: what was in the requests, then requests.
+    items: [ItemCounters; 3],
     requests: [AtomicU64; 3],
     connections: Arc<ServerStats>,
     refusals: Refusals,
@@ -74,7 +75,7 @@ impl ReceiverTelemetry {
         let counters = Counters {
             receiver: Arc::clone(&self.id),
             transport,
-            samples: Default::default(),
+            items: Default::default(),
             requests: Default::default(),
             connections: Arc::default(),
             refusals: Refusals::default(),
@@ -116,26 +117,26 @@ impl ReceiverTelemetry {
 }
 
 impl TransportTelemetry {
-    /// A request whose samples (`Sample` messages) the pipelines took.
-    pub fn accepted(&self, samples: u64) {
-        self.count(Outcome::Success, samples);
+    /// A request whose items the pipelines took.
+    pub fn accepted(&self, items: ItemCounts) {
+        self.count(Outcome::Success, items);
     }
 
-    /// A request whose samples were refused by something behind the receiver: a pipeline or the memory budget.
-    /// `samples` is 0 where it was refused before it was decoded.
-    pub fn refused(&self, samples: u64) {
-        self.count(Outcome::Refused, samples);
+    /// A request whose items were refused by something behind the receiver: a pipeline or the memory budget. There are
+    /// none where it was refused before it was decoded.
+    pub fn refused(&self, items: ItemCounts) {
+        self.count(Outcome::Refused, items);
     }
 
-    /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. `samples` is 0 where
+    /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. There are no items where
     /// they could not be counted.
-    pub fn failed(&self, samples: u64) {
-        self.count(Outcome::Failure, samples);
+    pub fn failed(&self, items: ItemCounts) {
+        self.count(Outcome::Failure, items);
     }
 
-    /// Samples that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
-    pub fn failed_partly(&self, samples: u64) {
-        self.counters.samples[Outcome::Failure as usize].fetch_add(samples, Ordering::Relaxed);
+    /// Items that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
+    pub fn failed_partly(&self, items: ItemCounts) {
+        self.counters.items[Outcome::Failure as usize].add(items);
     }
 
     /// Says in the log that a request was not taken: the first of its reason at once, the others once a minute. Beside
@@ -162,8 +163,8 @@ impl TransportTelemetry {
         Arc::clone(&self.counters.connections)
     }
 
-    fn count(&self, outcome: Outcome, samples: u64) {
-        self.counters.samples[outcome as usize].fetch_add(samples, Ordering::Relaxed);
+    fn count(&self, outcome: Outcome, items: ItemCounts) {
+        self.counters.items[outcome as usize].add(items);
         self.counters.requests[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -171,8 +172,8 @@ impl TransportTelemetry {
         self.counters.transport
     }
 
-    pub(super) fn samples(&self, outcome: Outcome) -> u64 {
-        self.counters.samples[outcome as usize].load(Ordering::Relaxed)
+    pub(super) fn items(&self, outcome: Outcome) -> ItemCounts {
+        self.counters.items[outcome as usize].get()
     }
 
     pub(super) fn requests(&self, outcome: Outcome) -> u64 {

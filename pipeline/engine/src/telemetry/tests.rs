@@ -22,10 +22,10 @@ fn receivers() {
     let metrics = Metrics::new(Budget::new(1));
     let receiver = metrics.receiver("otlp");
     let grpc = receiver.transport("grpc");
-    grpc.accepted(5);
-    receiver.transport("grpc").accepted(2);
-    grpc.refused(3);
-    receiver.transport("http").failed(0);
+    grpc.accepted(ItemCounts::samples(5));
+    receiver.transport("grpc").accepted(ItemCounts::samples(2));
+    grpc.refused(ItemCounts::samples(3));
+    receiver.transport("http").failed(ItemCounts::samples(0));
     let text = metrics.encode();
     assert_eq!(
         lines(&text, "otelcol_receiver_accepted_profile_samples"),
@@ -132,7 +132,7 @@ fn units() {
 #[test]
 fn names_of_counters() {
     let metrics = Metrics::new(Budget::new(1));
-    metrics.receiver("otlp").transport("grpc").accepted(1);
+    metrics.receiver("otlp").transport("grpc").accepted(ItemCounts::samples(1));
     metrics.edge(ComponentKind::Processor, "chunk", "profiles").drop(Reason::Resent, Quantities::observations(2));
     metrics.exporter("sentry");
     let text = metrics.encode();
@@ -212,8 +212,8 @@ async fn idle_connections_starve_nobody() {
 fn billed_seconds() {
     let metrics = Metrics::new(Budget::new(1));
     let exporter = metrics.exporter("sentry");
-    exporter.sent(1, 100, Duration::from_millis(1500));
-    exporter.sent(1, 100, Duration::from_millis(1000));
+    exporter.sent(ItemCounts::samples(1), 100, Duration::from_millis(1500));
+    exporter.sent(ItemCounts::samples(1), 100, Duration::from_millis(1000));
     assert_eq!(
         lines(&metrics.encode(), "profbridge_billed_seconds_total"),
         ["profbridge_billed_seconds_total{exporter=\"sentry\"} 2.5"]

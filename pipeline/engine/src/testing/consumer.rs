@@ -60,6 +60,11 @@ impl Sink for Gate {
 ///
 /// Nothing is taken until [`Consumer::take`] or [`Consumer::reject`] is awaited, and four requests may wait until then.
 pub fn intake(memory: u64) -> (Intake, Consumer) {
+    intake_of(Carries::Everything, memory)
+}
+
+/// The same with a pipeline that carries only this.
+pub fn intake_of(carries: Carries, memory: u64) -> (Intake, Consumer) {
     let budget = Budget::new(memory);
     let metrics = Metrics::new(budget.clone());
     let (sender, arrivals) = channel(4);
@@ -67,8 +72,7 @@ pub fn intake(memory: u64) -> (Intake, Consumer) {
     let pipeline = metrics.edge(ComponentKind::Pipeline, "test", "");
     let gate = Arc::new(Gate { full: watch::Sender::new(None) });
     let sinks = Sinks([Arc::clone(&gate) as Arc<dyn Sink>].into());
-    let entrance =
-        Entrance { pipeline: Arc::from("test"), carries: Carries::Everything, sender, edge: pipeline, sinks };
+    let entrance = Entrance { pipeline: Arc::from("test"), carries, sender, edge: pipeline, sinks };
     let (stop, shutdown) = Shutdown::pair();
     let (last_call, soon) = Shutdown::pair();
     let end = End { shutdown, last_call: soon };

@@ -10,7 +10,7 @@ mod processor;
 mod random;
 
 pub use batch::batch;
-pub use consumer::{Consumer, intake};
+pub use consumer::{Consumer, intake, intake_of};
 pub use exporter::check_prepare;
 pub use processor::check_processor;
 pub use random::{profiles, telemetry};

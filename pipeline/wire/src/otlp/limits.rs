@@ -38,6 +38,9 @@ impl Default for Limits {
     }
 }
 
+/// What [`Limits::max_value_depth`] limits, in errors.
+pub(super) const VALUE_DEPTH: &str = "depth of attribute values";
+
 /// What is left of a request's [`Limits`].
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -71,7 +74,7 @@ impl Budget {
     /// Counts an attribute value at this depth, 0 being outermost.
     pub(super) fn value(&mut self, depth: u32) -> Result<()> {
         if depth >= self.max_depth {
-            return Err(Fault::limit("depth of attribute values", u64::from(self.max_depth)));
+            return Err(Fault::limit(VALUE_DEPTH, u64::from(self.max_depth)));
         }
         match self.values_left.checked_sub(1) {
             Some(left) => {

@@ -11,6 +11,8 @@ use super::*;
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
 
+const PROFILES: Content = Content::Profiles(None);
+
 const PEER: &str = "[::ffff:10.0.0.7]:4711";
 
 fn caller(intake: &Intake, slots: usize) -> Caller {
@@ -27,7 +29,7 @@ fn origin() -> Arc<Origin> {
 
 fn work(intake: &Intake, permit: Permit) -> Work {
     let (intake, origin) = (intake.clone(), origin());
-    Work { intake, max_bytes: 64 << 20, layout: None, permit, origin, sender: sender(peer()) }
+    Work { intake, max_bytes: 64 << 20, content: PROFILES, permit, origin, sender: sender(peer()) }
 }
 
 fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
@@ -68,21 +70,21 @@ async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 0);
     let small = received(&intake, heavy(0));
-    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, None, peer()), consumer.take());
-    assert_eq!(taken.unwrap().samples, 1);
+    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, PROFILES, peer()), consumer.take());
+    assert_eq!(taken.unwrap().items.samples, 1);
 
     let large = received(&intake, heavy(SMALL));
-    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, None, peer()));
+    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     // Requests are taken at the same time: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
-    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, None, peer()), consumer.take());
-    assert_eq!(taken.unwrap().samples, 1);
+    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, PROFILES, peer()), consumer.take());
+    assert_eq!(taken.unwrap().items.samples, 1);
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     caller.slots.add_permits(1);
     let (taken, _) = tokio::join!(call, consumer.take());
-    assert_eq!(taken.unwrap().samples, 1);
+    assert_eq!(taken.unwrap().items.samples, 1);
     assert_eq!((caller.slots.available_permits(), consumer.memory_used()), (1, 0));
 }
 
@@ -92,7 +94,7 @@ async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 1);
     let request = received(&intake, heavy(0));
-    let (_, taken) = tokio::join!(caller.call(request, Coding::Identity, None, peer()), consumer.take());
+    let (_, taken) = tokio::join!(caller.call(request, Coding::Identity, PROFILES, peer()), consumer.take());
     let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
@@ -108,6 +110,7 @@ fn dense_requests_get_their_memory() {
     let Received { bytes, permit } = received(&intake, bytes);
     let work = work(&intake, permit);
     let (decoded, permit) = work.run(bytes, Coding::Identity).unwrap();
+    let Decoded::Profiles(decoded) = decoded else { panic!("no profiles") };
     assert_eq!(decoded.profiles.observations(), 400_000);
     assert_eq!(permit.bytes(), 2 * wire + decoded.memory() as u64);
     assert!(permit.bytes() > 4 * wire, "{} for {wire}", permit.bytes());
@@ -122,7 +125,7 @@ fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
     let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
     let work = work(&intake, permit);
-    let fault = work.run(bytes, Coding::Identity).unwrap_err();
+    let fault = work.run(bytes, Coding::Identity).err().unwrap();
     assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, None), "{fault:?}");
     assert_eq!(consumer.memory_used(), 0);
 }

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 pub(super) const PLACE: &str = "gRPC message";
 
 /// The flag and the length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// Reads the message; also says whether it is compressed. `limits` is about the message without its prefix.
 pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), Fault>

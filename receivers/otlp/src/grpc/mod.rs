@@ -1,4 +1,4 @@
-//! OTLP over gRPC: one unary method.
+//! OTLP over gRPC: unary methods, one for each signal.
 //!
 //! tonic's statuses, metadata and details are used, and its server is not: `tonic::server::Grpc` reserves memory for
 //! the length that a message claims, unpacks on the thread that serves the socket, and answers a message that is too
@@ -20,7 +20,8 @@ use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
 use self::reply::Reply;
-use crate::call::{Caller, Taken};
+use crate::call::{Caller, Content, Taken};
+use crate::elsewhere::GrpcElsewhere;
 use crate::fault::{Fault, Kind, Signal};
 use crate::tally::Tally;
 use crate::version;
@@ -31,6 +32,9 @@ pub(crate) const PATH: &str = "/opentelemetry.proto.collector.profiles.v1develop
 /// The method of opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export";
 
+/// The method of traces (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
+pub(crate) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
 /// The encodings that a message may have, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
@@ -39,6 +43,8 @@ const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
+    /// Where signals go that are not taken here.
+    pub(crate) elsewhere: Option<GrpcElsewhere>,
 }
 
 impl Service {
@@ -53,8 +59,19 @@ impl Service {
             return Ok(response);
         }
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        if ![PATH, EXPERIMENTAL].contains(&request.uri().path()) {
-            let fault = unknown(request.uri().path());
+        if !self.takes(request.uri().path()) {
+            let path = request.uri().path();
+            if let (Some(elsewhere), Some(_)) = (&self.elsewhere, signal_of(path)) {
+                let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
+                return Ok(match elsewhere.pass(request, limits, &self.caller.intake).await {
+                    Ok(answer) => reply::passed_on(answer),
+                    Err(fault) => {
+                        self.caller.telemetry.not_taken(fault.refusal(peer));
+                        reply::failure(&fault)
+                    }
+                });
+            }
+            let fault = unknown(path, self.caller.takes_traces());
             self.caller.telemetry.not_taken(fault.refusal(peer));
             return Ok(reply::failure(&fault));
         }
@@ -73,11 +90,12 @@ impl Service {
             .get::<Peer>()
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         let coding = Coding::parse(encoding(request.headers())?)?;
-        let layout = match request.uri().path() {
-            EXPERIMENTAL => Some(Layout::V1_3),
-            _ => version::announced(request.headers())?,
+        let content = match request.uri().path() {
+            TRACES => Content::Traces,
+            EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
+            _ => Content::Profiles(version::announced(request.headers())?),
         };
-        self.caller.intake.room().await?;
+        self.caller.intake.room_for(content.kind()).await?;
         let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
         let coding = match (packed, coding) {
             (false, _) => Coding::Identity,
@@ -87,7 +105,16 @@ impl Service {
             }
             (true, coding) => coding,
         };
-        self.caller.call(received, coding, layout, peer).await
+        self.caller.call(received, coding, content, peer).await
+    }
+
+    /// Whether calls of a method are taken.
+    fn takes(&self, path: &str) -> bool {
+        match path {
+            PATH | EXPERIMENTAL => true,
+            TRACES => self.caller.takes_traces(),
+            _ => false,
+        }
     }
 }
 
@@ -120,14 +147,25 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
     response
 }
 
+/// The service and the method of a path.
+fn parts(path: &str) -> (&str, &str) {
+    path.trim_start_matches('/').split_once('/').unwrap_or((path, ""))
+}
+
+/// The signal beside profiles that a path belongs to.
+fn signal_of(path: &str) -> Option<Signal> {
+    Signal::of(parts(path).0)
+}
+
 /// Says what is served instead of a path that is not.
-fn unknown(path: &str) -> Fault {
-    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
-    let (known, _) = PATH.trim_start_matches('/').split_once('/').unwrap_or((PATH, ""));
-    if let Some(signal) = Signal::of(service) {
-        return Fault::another_signal(signal, &format!("unknown service {service}"));
+fn unknown(path: &str, takes_traces: bool) -> Fault {
+    let (service, method) = parts(path);
+    let (known, _) = parts(PATH);
+    let is_taken = service == known || (takes_traces && service == parts(TRACES).0);
+    if let Some(signal) = signal_of(path).filter(|_| !is_taken) {
+        return Fault::another_signal(signal, &format!("unknown service {service}"), takes_traces);
     }
-    let text = if service == known {
+    let text = if is_taken {
         format!("unknown method {method} of service {service}, its only method is Export")
     } else if service.starts_with("opentelemetry.proto.collector.profiles.") {
         format!("unknown service {service}: this receiver takes the profiles of {known}, and those of v1experimental")

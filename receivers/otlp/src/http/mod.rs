@@ -1,4 +1,4 @@
-//! OTLP over HTTP with protobuf: one path, and that of opentelemetry-proto 1.3.
+//! OTLP over HTTP with protobuf: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of traces.
 //!
 //! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
 //! ([`body::discard_rest`]).
@@ -20,7 +20,8 @@ use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
 use self::media::Media;
-use crate::call::{Caller, Taken};
+use crate::call::{Caller, Content, Taken};
+use crate::elsewhere::HttpElsewhere;
 use crate::fault::{Fault, Kind, Signal};
 use crate::message;
 use crate::tally::Tally;
@@ -32,11 +33,16 @@ pub(crate) const PATH: &str = "/v1development/profiles";
 /// Where they went in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/v1experimental/profiles";
 
+/// Where traces go (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
+pub(crate) const TRACES: &str = "/v1/traces";
+
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
+    /// Where signals go that are not taken here.
+    pub(crate) elsewhere: Option<HttpElsewhere>,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
@@ -46,7 +52,14 @@ impl Service {
     pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
         let media = Media::of(request.headers());
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        if let Some(fault) = misdirected(&request) {
+        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.is_unsupported(request.uri().path())) {
+            let passed = elsewhere.pass(&mut request, self.body, &self.caller.intake).await;
+            return Ok(passed.unwrap_or_else(|fault| {
+                self.caller.telemetry.not_taken(fault.refusal(peer));
+                failure(&fault, media)
+            }));
+        }
+        if let Some(fault) = self.misdirected(&request) {
             // Whoever only looks (a browser, a probe) loses nothing.
             if request.method() == Method::POST {
                 self.caller.telemetry.not_taken(fault.refusal(peer));
@@ -73,29 +86,46 @@ impl Service {
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         media.check()?;
         let coding = Coding::parse(encoding(request.headers())?)?;
-        let layout = match request.uri().path() {
-            EXPERIMENTAL => Some(Layout::V1_3),
-            _ => version::announced(request.headers())?,
+        let content = match request.uri().path() {
+            TRACES => Content::Traces,
+            EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
+            _ => Content::Profiles(version::announced(request.headers())?),
         };
-        self.caller.intake.room().await?;
+        self.caller.intake.room_for(content.kind()).await?;
         let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
-        self.caller.call(received, coding, layout, peer).await
+        self.caller.call(received, coding, content, peer).await
     }
-}
 
-/// Why a request is not for this service.
-fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
-    let path = request.uri().path();
-    if [PATH, EXPERIMENTAL].contains(&path) {
-        let method = request.method();
-        let text = || format!("{method} is not allowed on {path}, profiles are sent with POST");
-        return (method != Method::POST).then(|| Fault::new(Kind::Method, text()));
+    /// Whether a path is that of a signal which is not taken here.
+    fn is_unsupported(&self, path: &str) -> bool {
+        Signal::of(path).is_some() && !self.takes(path)
     }
-    if let Some(signal) = Signal::of(path) {
-        return Some(Fault::another_signal(signal, &format!("nothing is served on {path}")));
+
+    /// Whether requests on a path are taken.
+    fn takes(&self, path: &str) -> bool {
+        match path {
+            PATH | EXPERIMENTAL => true,
+            TRACES => self.caller.takes_traces(),
+            _ => false,
+        }
     }
-    let text = format!("nothing is served on {path}, profiles are sent to {PATH}");
-    Some(Fault::new(Kind::Unknown, text))
+
+    /// Why a request is not for this service.
+    fn misdirected(&self, request: &Request<Incoming>) -> Option<Fault> {
+        let path = request.uri().path();
+        if self.takes(path) {
+            let method = request.method();
+            let noun = if path == TRACES { "traces" } else { "profiles" };
+            let text = || format!("{method} is not allowed on {path}, {noun} are sent with POST");
+            return (method != Method::POST).then(|| Fault::new(Kind::Method, text()));
+        }
+        if let Some(signal) = Signal::of(path) {
+            let what = format!("nothing is served on {path}");
+            return Some(Fault::another_signal(signal, &what, self.caller.takes_traces()));
+        }
+        let text = format!("nothing is served on {path}, profiles are sent to {PATH} and traces to {TRACES}");
+        Some(Fault::new(Kind::Unknown, text))
+    }
 }
 
 fn encoding(headers: &HeaderMap) -> Result<Option<&str>, Fault> {

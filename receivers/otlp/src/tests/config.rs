@@ -56,7 +56,7 @@ resource: {local_host: false, insert: {host.id: node-3}}
 ";
     let Settings { grpc, http, resource } = settings(yaml);
     assert_eq!((resource.local_host, resource.insert), (false, vec![("host.id".to_owned(), "node-3".to_owned())]));
-    let GrpcSettings { endpoint, body, server, tls } = grpc.unwrap();
+    let GrpcSettings { endpoint, body, server, tls, .. } = grpc.unwrap();
     assert_eq!((endpoint.as_str(), body.max_bytes, server.max_concurrent_streams), ("0.0.0.0:14317", 8 << 20, 5));
     assert_eq!((server.max_connections, server.max_connections_per_peer), (6, 7));
     let times = [server.idle_timeout, server.keepalive_interval.unwrap(), server.keepalive_timeout];

@@ -173,7 +173,7 @@ async fn an_unknown_encoding_is_unimplemented() {
 /// Guarantees: a service or method that is not served is UNIMPLEMENTED, with what is served instead.
 #[tokio::test]
 async fn unknown_services_are_unimplemented() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = Rig::start_for_profiles(LOOPBACK).await;
     let package = "opentelemetry.proto.collector";
     for (path, says) in [
         (

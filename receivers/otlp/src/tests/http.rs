@@ -165,7 +165,7 @@ async fn other_methods_are_405() {
 /// Guarantees: a path that is not served is 404, names itself, and says where profiles go.
 #[tokio::test]
 async fn other_paths_are_404() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = Rig::start_for_profiles(LOOPBACK).await;
     for (path, says) in [
         ("/v1/profiles", "profiles are sent to /v1development/profiles"),
         ("/v1/traces", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go"),

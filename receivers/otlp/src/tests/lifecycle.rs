@@ -1,6 +1,6 @@
 //! Start and end.
 
-use profbridge_engine::registry::{PROFILES, ReceiverFactory};
+use profbridge_engine::registry::ReceiverFactory;
 
 use super::*;
 use crate::FACTORY;
@@ -54,7 +54,7 @@ async fn a_port_in_use_fails_the_start() {
 #[tokio::test]
 async fn the_factory_checks() {
     let ReceiverFactory { description, create } = FACTORY;
-    assert_eq!((description.kind, description.emits), ("otlp", PROFILES));
+    assert_eq!((description.kind, description.emits), ("otlp", &[TelemetryKind::Profiles, TelemetryKind::Spans][..]));
     assert!(create(&Section::defaults()).is_ok());
     let missing = "{protocols: {grpc: {tls: {cert_file: /missing.pem, key_file: /missing.key}}}}";
     assert!(create(&Section::from_yaml(missing).unwrap()).is_ok());

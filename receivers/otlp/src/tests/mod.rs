@@ -9,6 +9,7 @@ mod layouts;
 mod lifecycle;
 mod memory;
 mod tls;
+mod traces;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,13 +30,13 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 use profbridge_bench::{RequestBuilder, ms};
 use profbridge_engine::budget::Budget;
 use profbridge_engine::component::StartError;
-use profbridge_engine::config::Section;
+use profbridge_engine::config::{Carries, Section};
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
-use profbridge_engine::testing::{Consumer, intake};
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_engine::testing::{Consumer, intake, intake_of};
+use profbridge_model::{Profiles, Telemetry, TelemetryKind};
 use profbridge_net::{Shutdown, Trigger};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -79,7 +80,20 @@ impl Rig {
     }
 
     async fn start_with(settings: Settings, memory: u64) -> Result<Self, StartError> {
-        let (intake, consumer) = intake(memory);
+        Self::start_before(intake(memory), settings, memory).await
+    }
+
+    /// In front of a pipeline that takes profiles only.
+    async fn start_for_profiles(yaml: &str) -> Self {
+        let pipeline = intake_of(Carries::Only(TelemetryKind::Profiles), PLENTY);
+        Self::start_before(pipeline, settings(yaml), PLENTY).await.unwrap()
+    }
+
+    async fn start_before(
+        (intake, consumer): (Intake, Consumer),
+        settings: Settings,
+        memory: u64,
+    ) -> Result<Self, StartError> {
         let metrics = Metrics::new(Budget::new(memory));
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
@@ -123,6 +137,11 @@ impl Rig {
     /// A counter of the receiver: `accepted`, `refused` or `failed` samples.
     fn samples(&self, which: &str, transport: &str) -> u64 {
         self.metric(&format!("otelcol_receiver_{which}_profile_samples{{receiver=\"otlp\",transport=\"{transport}\"}}"))
+    }
+
+    /// A counter of the receiver: `accepted`, `refused` or `failed` spans.
+    fn spans(&self, which: &str, transport: &str) -> u64 {
+        self.metric(&format!("otelcol_receiver_{which}_spans{{receiver=\"otlp\",transport=\"{transport}\"}}"))
     }
 
     /// How many requests ended as `success`, `refused` or `failure`.

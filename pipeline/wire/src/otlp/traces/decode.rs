@@ -11,7 +11,7 @@ use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, TraceId};
 
 use super::super::error::{DecodeError, Fault, Result};
-use super::super::limits::{Budget, Limits};
+use super::super::limits::{Budget, Limits, VALUE_DEPTH};
 use super::super::reader::Reader;
 
 /// Bit 8 of `Span.flags`: it is known whether the parent is remote. Bit 9: it is.
@@ -194,12 +194,16 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes one span, or says why it is left out. Only a limit of the request ends the reading.
+    /// Takes one span, or says why it is left out. Only a limit of the whole request ends the reading.
     fn take(&mut self, reader: Reader<'_>, scope: u32, number: u64) -> Result<()> {
         self.budget.charge::<Span>(1)?;
         match self.span(reader, scope) {
             Ok(span) => self.spans.push(span),
             Err(fault) => match DecodeError::from(fault.within(format_args!("spans[{number}]"))) {
+                // One span's values; the others may be as they should.
+                DecodeError::LimitExceeded { what: VALUE_DEPTH, limit } => {
+                    self.refuse(&format!("spans[{number}]"), format!("values nest deeper than {limit}"));
+                }
                 DecodeError::LimitExceeded { what, limit } => return Err(Fault::limit(what, limit)),
                 DecodeError::Malformed { place, rule, .. } => self.refuse(&place, rule),
                 // No span has a layout of its own.

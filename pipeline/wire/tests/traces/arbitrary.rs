@@ -1,0 +1,137 @@
+//! Arbitrary requests of spans that keep the rules.
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList, any_value,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::{Event, Link};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+/// Requests whose spans all have ids and do not end before they begin.
+pub(crate) fn requests() -> impl Strategy<Value = ExportTraceServiceRequest> {
+    vec(resource_spans(), 0..4).prop_map(|resource_spans| ExportTraceServiceRequest { resource_spans })
+}
+
+fn resource_spans() -> impl Strategy<Value = ResourceSpans> {
+    let resource = (attributes(), any::<u32>()).prop_map(|(attributes, dropped_attributes_count)| Resource {
+        attributes,
+        dropped_attributes_count,
+        entity_refs: Vec::new(),
+    });
+    (option::of(resource), vec(scope_spans(), 0..4), text())
+        .prop_map(|(resource, scope_spans, schema_url)| ResourceSpans { resource, scope_spans, schema_url })
+}
+
+fn scope_spans() -> impl Strategy<Value = ScopeSpans> {
+    let scope = (text(), text(), attributes(), any::<u32>()).prop_map(
+        |(name, version, attributes, dropped_attributes_count)| InstrumentationScope {
+            name,
+            version,
+            attributes,
+            dropped_attributes_count,
+        },
+    );
+    (option::of(scope), vec(span(), 0..5), text()).prop_map(|(scope, spans, schema_url)| ScopeSpans {
+        scope,
+        spans,
+        schema_url,
+    })
+}
+
+/// One span that keeps the rules.
+pub(crate) fn span() -> impl Strategy<Value = Span> {
+    let ids = (vec(1u8..=255, 16), vec(1u8..=127, 8), option::of(vec(128u8..=255, 8)), text(), any::<u32>());
+    let times = (any::<u64>(), any::<u64>()).prop_map(|(one, other)| (one.min(other), one.max(other)));
+    let parts = (attributes(), vec(event(), 0..3), vec(link(), 0..3), option::of(status()));
+    (ids, text(), -1..7i32, times, parts, any::<[u32; 3]>()).prop_map(
+        |((trace_id, span_id, parent, trace_state, flags), name, kind, (start, end), parts, dropped)| {
+            let (attributes, events, links, status) = parts;
+            Span {
+                trace_id,
+                span_id,
+                trace_state,
+                parent_span_id: parent.unwrap_or_default(),
+                flags,
+                name,
+                kind,
+                start_time_unix_nano: start,
+                end_time_unix_nano: end,
+                attributes,
+                dropped_attributes_count: dropped[0],
+                events,
+                dropped_events_count: dropped[1],
+                links,
+                dropped_links_count: dropped[2],
+                status,
+            }
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    (any::<u64>(), text(), attributes(), any::<u32>()).prop_map(
+        |(time_unix_nano, name, attributes, dropped_attributes_count)| Event {
+            time_unix_nano,
+            name,
+            attributes,
+            dropped_attributes_count,
+        },
+    )
+}
+
+fn link() -> impl Strategy<Value = Link> {
+    (vec(any::<u8>(), 0..20), vec(any::<u8>(), 0..9), text(), attributes(), any::<[u32; 2]>()).prop_map(
+        |(trace_id, span_id, trace_state, attributes, [dropped_attributes_count, flags])| Link {
+            trace_id,
+            span_id,
+            trace_state,
+            attributes,
+            dropped_attributes_count,
+            flags,
+        },
+    )
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    (text(), 0..3i32).prop_map(|(message, code)| Status { message, code })
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), "[a-z]{1,6}", "\\PC{1,5}"]
+}
+
+fn attributes() -> impl Strategy<Value = Vec<KeyValue>> {
+    let known = prop_oneof![
+        Just("thread.id".to_owned()),
+        Just("sentry.profiler_id".to_owned()),
+        Just("host.name".to_owned()),
+        text()
+    ];
+    vec((known, option::of(any_values())), 0..5)
+        .prop_map(|pairs| pairs.into_iter().map(|(key, value)| KeyValue { key, value, key_strindex: 0 }).collect())
+}
+
+fn any_values() -> impl Strategy<Value = AnyValue> {
+    use any_value::Value as Any;
+    let leaf = prop_oneof![
+        Just(None),
+        text().prop_map(|text| Some(Any::StringValue(text))),
+        any::<bool>().prop_map(|flag| Some(Any::BoolValue(flag))),
+        any::<i64>().prop_map(|number| Some(Any::IntValue(number))),
+        (-1e9..1e9f64).prop_map(|number| Some(Any::DoubleValue(number))),
+        vec(any::<u8>(), 0..4).prop_map(|bytes| Some(Any::BytesValue(bytes))),
+    ];
+    leaf.prop_map(|value| AnyValue { value }).prop_recursive(4, 12, 3, |inner| {
+        let pair =
+            (text(), option::of(inner.clone())).prop_map(|(key, value)| KeyValue { key, value, key_strindex: 0 });
+        prop_oneof![
+            vec(inner, 0..3).prop_map(|values| Some(Any::ArrayValue(ArrayValue { values }))),
+            vec(pair, 0..3).prop_map(|values| Some(Any::KvlistValue(KeyValueList { values }))),
+        ]
+        .prop_map(|value| AnyValue { value })
+    })
+}

@@ -1,0 +1,31 @@
+//! What a request of spans amounts to.
+
+use profbridge_engine::telemetry::ItemCounts;
+use profbridge_model::{Quantities, Reason};
+use profbridge_wire::otlp::traces::DecodedSpans;
+
+use super::{Caller, Taken, Understood, complaint};
+use crate::fault::Fault;
+
+/// Counts what was refused, and says what goes to the pipelines.
+///
+/// # Errors
+///
+/// Nothing of it can be taken.
+pub(super) fn understood(caller: &Caller, decoded: DecodedSpans) -> Result<Understood, Fault> {
+    let DecodedSpans { spans, refused, refused_spans } = decoded;
+    let mut taken = Taken {
+        items: ItemCounts::spans(spans.spans().len() as u64),
+        refused_items: ItemCounts::spans(refused_spans),
+        refused: refused_spans,
+        complaint: None,
+    };
+    if let Some(first) = refused.first() {
+        caller.intake.refused(Reason::Malformed, Quantities::spans(refused_spans));
+        if spans.is_empty() {
+            return Err(Fault { items: taken.refused_items, ..Fault::invalid(&*first.place, &*first.rule) });
+        }
+        taken.complaint = Some(complaint(first, refused_spans - 1));
+    }
+    Ok((taken, (!spans.is_empty()).then(|| spans.into())))
+}

@@ -1,0 +1,124 @@
+//! The part of a call that is computing: it takes no more memory than the budget grants.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use profbridge_engine::body;
+use profbridge_engine::budget::Permit;
+use profbridge_engine::intake::Intake;
+use profbridge_model::Profiles;
+use profbridge_net::compression::Coding;
+use profbridge_wire::otlp::traces::{self, DecodedSpans};
+use profbridge_wire::otlp::{self, DecodeError, Limits, decode, decode_as};
+
+use super::Content;
+use crate::fault::Fault;
+use crate::origin::Origin;
+
+/// How many bytes of memory a byte of a request may turn into, in the attempts to decode it. Real requests take 0.7 and
+/// small ones up to 3; the decoder notices that it is too little before it takes it, mostly after it has counted.
+const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
+
+/// The part of a call that is computing.
+pub(super) struct Work {
+    pub(super) intake: Intake,
+    pub(super) max_bytes: usize,
+    pub(super) content: Content,
+    pub(super) permit: Permit,
+    pub(super) origin: Arc<Origin>,
+    pub(super) sender: IpAddr,
+}
+
+/// A request that was decoded.
+pub(super) enum Decoded {
+    Profiles(Box<otlp::Decoded>),
+    Traces(DecodedSpans),
+}
+
+impl Decoded {
+    fn of(profiles: otlp::Decoded) -> Self {
+        Self::Profiles(Box::new(profiles))
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Profiles(decoded) => decoded.memory(),
+            Self::Traces(decoded) => decoded.memory(),
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), Fault> {
+        let request = self.unpack(bytes, coding)?;
+        let decoded = match self.decode(request)? {
+            Decoded::Profiles(mut decoded) => {
+                decoded.profiles = self.complete(decoded.profiles)?;
+                Decoded::Profiles(decoded)
+            }
+            Decoded::Traces(mut decoded) => {
+                let more = self.origin.complete_spans(&mut decoded.spans, self.sender, Instant::now());
+                self.intake.grow(&mut self.permit, more as u64)?;
+                decoded.spans.peer = Some(self.sender.to_string().into());
+                Decoded::Traces(decoded)
+            }
+        };
+        Ok((decoded, self.permit))
+    }
+
+    /// Gives the resources of profiles what they came without.
+    fn complete(&mut self, profiles: Profiles) -> Result<Profiles, Fault> {
+        let findings = self.origin.look_at(&profiles, self.sender, Instant::now());
+        if let Some(warning) = &findings.warning {
+            tracing::warn!("{warning}");
+        }
+        self.intake.grow(&mut self.permit, findings.memory(&profiles) as u64)?;
+        let settled = self.origin.settle(profiles, &findings);
+        let mut profiles = settled.map_err(|invalid| Fault::invalid(invalid.place, invalid.rule))?;
+        profiles.peer = Some(self.sender.to_string().into());
+        Ok(profiles)
+    }
+
+    pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<Bytes, Fault> {
+        if coding == Coding::Identity {
+            return Ok(bytes);
+        }
+        let came = self.permit.bytes();
+        let request = body::unpack(bytes, coding, self.max_bytes, &self.intake, &mut self.permit)?;
+        // The compressed body is freed; charge what it was unpacked to.
+        self.permit.set(self.permit.bytes() - came);
+        Ok(request)
+    }
+
+    fn decode(&mut self, request: Bytes) -> Result<Decoded, Fault> {
+        let held = self.permit.bytes();
+        let mut limits = Limits { max_request: self.max_bytes, ..Limits::default() };
+        let mut factors = MEMORY_FACTORS.into_iter().peekable();
+        loop {
+            limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
+            let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
+            let more = (held + memory).saturating_sub(self.permit.bytes());
+            self.intake.grow(&mut self.permit, more)?;
+            let decoded = match self.content {
+                Content::Profiles(Some(layout)) => decode_as(request.clone(), layout, &limits).map(Decoded::of),
+                Content::Profiles(None) => decode(request.clone(), &limits).map(Decoded::of),
+                Content::Traces => traces::decode(request.clone(), &limits).map(Decoded::Traces),
+            };
+            match decoded {
+                Ok(decoded) => {
+                    // Once more as much as it came as, for what it is written as on its way out while it is still here.
+                    let all = held + decoded.memory() as u64 + request.len() as u64;
+                    let more = all.saturating_sub(self.permit.bytes());
+                    self.intake.grow(&mut self.permit, more)?;
+                    self.permit.set(all);
+                    return Ok(decoded);
+                }
+                // The limit that was met is the memory of this attempt.
+                Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
