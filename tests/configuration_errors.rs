@@ -231,6 +231,7 @@ service:
         "profiles: {receivers: [jaeger], processors: [latenes], exporters: [debug]}",
         "profiles: {receivers: [otlp], processors: [chunk], exporters: [sentry/off]}",
         "traces: {receivers: [otlp], exporters: [debug]}",
+        "metrics: {receivers: [otlp], exporters: [debug]}",
     ]
     .into_iter()
     .enumerate()

@@ -55,7 +55,7 @@ async fn an_outage_is_waited_out() {
     server.until(4).await;
     running.stop(soon()).await;
     assert_eq!((telemetry.sent_requests(), telemetry.retries()), (1, 3));
-    assert_eq!(telemetry.sent_samples(), 1);
+    assert_eq!(telemetry.sent_items().samples, 1);
     assert_eq!(telemetry.billed(), Duration::from_millis(200));
     let bodies: Vec<_> = server.received().iter().map(|request| request.body.clone()).collect();
     assert!(bodies.iter().all(|body| *body == bodies[0]), "a retry overwrites itself");
