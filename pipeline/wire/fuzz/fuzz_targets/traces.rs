@@ -1,0 +1,38 @@
+//! Bytes that claim to be an OTLP request of spans.
+//!
+//! Promises: no panic; memory in proportion; what is let through can be read, is written in at most the announced size
+//! and read again with as many spans; a batch and its parts hold the same spans.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use profbridge_wire::otlp::Limits;
+use profbridge_wire::otlp::traces::{DecodedSpans, Fields, decode, encode, encoded_len, read, split};
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(decoded) = decode(Bytes::copy_from_slice(data), &Limits::default()) else { return };
+    // Columns whose length is not known beforehand grow by doubling.
+    assert!(decoded.memory() <= 2 * (8 * data.len() + (1 << 20)));
+    let DecodedSpans { mut spans, .. } = decoded;
+    let all = spans.spans().len();
+    for span in spans.spans() {
+        let fields = Fields::of(&spans, span);
+        fields.attributes().for_each(drop);
+        fields.events().for_each(|event| event.attributes().for_each(drop));
+        fields.links().for_each(|(_, _, attributes)| attributes.for_each(drop));
+        read::resource_attributes(&spans, spans.resource_of(span)).for_each(drop);
+    }
+    // Not the bytes that came.
+    for position in 0..all {
+        spans.change(position, |changes| changes.sample_rate = Some(0.25));
+    }
+    (0..spans.resources().len()).for_each(|at| spans.add_to_resource(at, "host.id".into(), "1".into()));
+    let bytes = encode(&spans);
+    assert!(bytes.len() <= encoded_len(&spans));
+    let again = decode(bytes.into(), &Limits::default());
+    // What was added may be more than a limit allows.
+    if let Ok(again) = again {
+        assert_eq!((again.spans.spans().len(), again.refused_spans), (all, 0));
+    }
+    assert_eq!(split(&spans, data.len() / 3).map(|(_, spans)| spans).sum::<usize>(), all);
+});
