@@ -38,6 +38,15 @@ impl Reason {
             Self::TooShort => {
                 "the process was active for less time in its window than `min_active_time` asks for; lower that"
             }
+            Self::SampleRate => {
+                "the processor `sample` decided against it, by `traces_rules`, `traces_sample_rate` or \
+                 `profile_session_sample_rate`, or by a decision that its program had made; raise the rate to keep more"
+            }
+            Self::NoSampledSpan => {
+                "`profile_lifecycle: trace` keeps profiles while a sampled root span of their process is open, and none \
+                 was known; see whether the spans come to the same pipeline and name the same container or host and \
+                 process id, or set `manual` on the processor `sample`"
+            }
             Self::NoFrames => {
                 "it had no stack, so it would be shown as idle time; see the profiler's own log for why it could \
                  not read the stack"
