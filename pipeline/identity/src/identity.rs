@@ -140,11 +140,10 @@ pub(crate) fn identify<'a>(
     };
     let text = |key: &str| find(key).and_then(|value| text(dictionary, value));
     let pid = find("process.pid").and_then(|value| pid(dictionary, value));
-    let mut encoding = Encoding(IDENTITY.to_vec());
     if let Some(profiler) = whole_chunk::profiler_id(dictionary, attributes.clone()) {
-        encoding.put(14, profiler.as_bytes());
-        return Identity { profiler: Some(profiler), ..encoding.identity(IdentityStrength::Strong) };
+        return of_profiler(profiler);
     }
+    let mut encoding = Encoding(IDENTITY.to_vec());
     let complete = kinds.iter().find(|kind| match kind {
         Kind::Container => encoding.put_all(&[(1, text("container.id"))], pid),
         Kind::Host => {
@@ -177,6 +176,13 @@ pub(crate) fn identify<'a>(
         encoding.put(9, &value.0);
     }
     encoding.identity(IdentityStrength::Weak)
+}
+
+/// The identity of a profiler that names itself.
+pub(crate) fn of_profiler(profiler: ProfilerId) -> Identity {
+    let mut encoding = Encoding(IDENTITY.to_vec());
+    encoding.put(14, profiler.as_bytes());
+    Identity { profiler: Some(profiler), ..encoding.identity(IdentityStrength::Strong) }
 }
 
 /// What identifies has to be there: an empty text is missing, and a number is taken as its decimal text.

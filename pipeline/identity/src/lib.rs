@@ -25,6 +25,8 @@
 //! * [`Identity`]: the hash of what tells a process apart, and how good that is. `identity.rs` says what enters it.
 //! * [`Processes`]: the processes of one request. What samples say about their process counts as its resource's.
 //! * [`Cell`]: the stretches of event time that windows are made of.
+//! * [`Rules::names`]: by what those who see a process from different sides find each other.
+//! * [`sampling`]: decisions that all replicas make alike.
 //! * [`skew`]: observations whose time is far from their arrival.
 //!
 //! Pure: neither clock nor network nor disk; what arrives when is handed in.
@@ -32,11 +34,14 @@
 mod cell;
 mod identity;
 mod moves;
+mod names;
 mod processes;
 mod rules;
+pub mod sampling;
 pub mod skew;
 
 pub use self::cell::{Cell, leading, timestamp};
 pub use self::identity::{Identity, Kind, RequestId};
+pub use self::names::profiler_name;
 pub use self::processes::{Process, Processes};
 pub use self::rules::{MAX_WINDOW, Rules};

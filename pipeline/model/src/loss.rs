@@ -37,7 +37,7 @@ reasons! {
     Malformed = "malformed";
     /// It was larger or deeper than a limit of ours allows.
     LimitExceeded = "limit_exceeded";
-    /// An equal profile with an equal non-zero time had come before it.
+    /// An equal profile with an equal non-zero time, or an equal span with the same id, had come before it.
     Resent = "resent";
     /// Another profile of the same process and time already says where the time went.
     RedundantType = "redundant_type";
@@ -49,6 +49,10 @@ reasons! {
     LoneSample = "lone_sample";
     /// The process was active for less time in its window than the configuration asks for.
     TooShort = "min_active_time";
+    /// The sampling rates and rules of the configuration decided against it, or a decision that came with it.
+    SampleRate = "sample_rate";
+    /// No sampled root span of its process was open at its time, and profiles are kept only then.
+    NoSampledSpan = "no_sampled_span";
     /// An observation without a single frame, which Sentry would take for idle time.
     NoFrames = "no_frames";
     /// The finished chunk broke a rule of Sentry's, which answers 200 and then drops it: it was not sent.

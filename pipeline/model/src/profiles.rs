@@ -6,6 +6,7 @@
 
 mod check;
 mod position;
+mod retain;
 mod samples;
 mod size;
 

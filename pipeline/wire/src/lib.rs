@@ -2,6 +2,7 @@
 //!
 //! * [`otlp`]: requests become batches that point into them, and batches requests; layouts are told apart.
 //! * [`sentry`]: batches become chunks, the conversion; envelopes, DSNs and rate limits are read and written.
+//! * [`spans`]: one reading of a span, whether OTLP or Sentry wrote it.
 //! * [`folded`]: stacks as the lines that flame graphs are made of.
 //!
 //! It knows the formats and their rules, and nothing of where bytes come from or go to: no I/O, no clock, no runtime,
@@ -11,3 +12,4 @@
 pub mod folded;
 pub mod otlp;
 pub mod sentry;
+pub mod spans;

@@ -38,6 +38,15 @@ impl Reason {
             Self::TooShort => {
                 "the process was active for less time in its window than `min_active_time` asks for; lower that"
             }
+            Self::SampleRate => {
+                "the processor `sample` decided against it, by `traces_rules`, `traces_sample_rate` or \
+                 `profile_session_sample_rate`, or by a decision that its program had made; raise the rate to keep more"
+            }
+            Self::NoSampledSpan => {
+                "`profile_lifecycle: trace` keeps profiles while a sampled root span of their process is open, and none \
+                 was known; see whether the spans come to the same pipeline and name the same container or host and \
+                 process id, or set `manual` on the processor `sample`"
+            }
             Self::NoFrames => {
                 "it had no stack, so it would be shown as idle time; see the profiler's own log for why it could \
                  not read the stack"
@@ -89,6 +98,10 @@ impl Loss {
                 "no destination is configured for it, or nothing was read of it that the exporter could send; name a \
                  destination for its attribute, a default `dsn`, or an exporter that forwards envelopes"
             }
+            // Profiles are compared by `dedup`, spans by `transactions`.
+            Reason::Resent if self.quantities.observations == 0 => {
+                "an equal span with the same id had come before, as after a retry; nothing is missing"
+            }
             reason => reason.explanation(),
         }
     }
@@ -105,6 +118,14 @@ mod tests {
         let loss = |quantities| Loss { reason: Reason::Unroutable, quantities };
         assert!(loss(Quantities::items(1)).explanation().contains("forwards envelopes"));
         assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Unroutable.explanation());
+    }
+
+    /// Guarantees: whoever reads that spans were resent is not told of a key that is for profiles.
+    #[test]
+    fn resent_spans() {
+        let loss = |quantities| Loss { reason: Reason::Resent, quantities };
+        assert!(loss(Quantities::spans(1)).explanation().contains("equal span"));
+        assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Resent.explanation());
     }
 
     /// Guarantees: each reason has words of its own, which do more than repeat its name.

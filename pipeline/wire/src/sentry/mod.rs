@@ -12,6 +12,7 @@
 //!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
+//! * [`trace_header`]: what an envelope says of the trace that is in it.
 //! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
@@ -32,6 +33,7 @@ mod sampled;
 pub mod splice;
 pub mod timestamp;
 pub mod told;
+pub mod trace_header;
 pub mod v1_reader;
 pub mod v1_upgrade;
 
@@ -40,4 +42,5 @@ pub use category::Category;
 pub use client_report::ClientReport;
 pub use dsn::Dsn;
 pub use rate_limit::RateLimits;
+pub(crate) use sampled::text;
 pub use told::Told;

@@ -10,7 +10,7 @@ pub(in crate::sentry) mod measurements;
 pub(in crate::sentry) mod model;
 mod resource;
 mod samples;
-pub(in crate::sentry) mod text;
+pub(crate) mod text;
 
 use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 
 /// A string: a slice of the JSON, or a copy where it holds escapes. `Option<Cow<str>>` would always copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(in crate::sentry) struct Text<'a>(Cow<'a, str>);
+pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl<'a> From<&'a str> for Text<'a> {
     fn from(text: &'a str) -> Self {
@@ -16,8 +16,14 @@ impl<'a> From<&'a str> for Text<'a> {
     }
 }
 
+impl<'a> From<Text<'a>> for Cow<'a, str> {
+    fn from(text: Text<'a>) -> Self {
+        text.0
+    }
+}
+
 impl Text<'_> {
-    pub(in crate::sentry) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
@@ -134,7 +140,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MA
 
 /// A map of at most `MAX` entries, in the order in which they stand there.
 #[derive(Debug)]
-pub(in crate::sentry) struct Entries<'a, T, const MAX: usize>(pub(in crate::sentry) Vec<(Text<'a>, T)>);
+pub(crate) struct Entries<'a, T, const MAX: usize>(pub(crate) Vec<(Text<'a>, T)>);
 
 impl<T, const MAX: usize> Default for Entries<'_, T, MAX> {
     fn default() -> Self {

@@ -1,0 +1,68 @@
+//! Decisions that every replica makes in the same way: drawn from what a trace or a profiler is called, not by chance.
+
+use profbridge_model::{ProfilerId, TraceId};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Where an id stands between 0, inclusive, and 1, exclusive. Evenly spread over all ids.
+#[must_use]
+pub fn position(draw: u64) -> f64 {
+    // A float represents integers of 53 bits exactly.
+    (draw >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Where a trace stands. A hash of its own, so that it is independent of what others draw from the same id: OpenTelemetry's
+/// SDKs take the last bytes of it as they are, and of what they have kept these are not evenly spread.
+#[must_use]
+pub fn trace(trace_id: TraceId) -> f64 {
+    position(drawn(b"profbridge trace 1\0", trace_id.bytes()))
+}
+
+/// Where a profiling session stands, by the id that its profiler has in it.
+#[must_use]
+pub fn session(profiler_id: ProfilerId) -> f64 {
+    position(drawn(b"profbridge session 1\0", profiler_id.as_bytes()))
+}
+
+fn drawn(purpose: &[u8], id: &[u8; 16]) -> u64 {
+    xxh3_64(&[purpose, id].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: positions lie in [0, 1), in the order of the draws; so the rate 0 keeps nothing and 1 everything.
+    #[test]
+    fn ends_of_the_scale() {
+        assert_eq!((position(0), position(1 << 63)), (0.0, 0.5));
+        assert!(position(u64::MAX) < 1.0 && position(u64::MAX) > 0.999_999);
+    }
+
+    /// Guarantees: ids that differ in one bit are spread evenly, each tenth with a tenth of them within four standard
+    /// deviations, and a trace stands elsewhere than a profiler of the same id.
+    #[test]
+    fn ids_are_spread_evenly() {
+        let mut tenths = [[0_u32; 10]; 2];
+        for n in 1_u128..=20_000 {
+            let id = n.to_be_bytes();
+            let traced = trace(TraceId::new(&id).unwrap());
+            let profiled = session(ProfilerId::from_hash(n));
+            tenths[0][(traced * 10.0) as usize] += 1;
+            tenths[1][(profiled * 10.0) as usize] += 1;
+        }
+        let deviation = (20_000.0_f64 * 0.1 * 0.9).sqrt();
+        for count in tenths.concat() {
+            assert!((f64::from(count) - 2000.0).abs() < 4.0 * deviation, "{tenths:?}");
+        }
+        let id = 7_u128.to_be_bytes();
+        assert_ne!(trace(TraceId::new(&id).unwrap()), session(ProfilerId::from_hash(7)));
+    }
+
+    /// Guarantees: decisions do not change with a release of profbridge: replicas of two releases agree.
+    #[test]
+    fn positions_are_pinned() {
+        let id = TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736").unwrap();
+        assert_eq!(format!("{:.6}", trace(id)), "0.426009");
+        assert_eq!(format!("{:.6}", session(ProfilerId::from_hash(7))), "0.411524");
+    }
+}

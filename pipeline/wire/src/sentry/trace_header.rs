@@ -1,0 +1,75 @@
+//! What the header of an envelope says of the trace in it: the dynamic sampling context, which the program that began the
+//! trace made and every other one hands on (Sentry developer documentation, "Dynamic Sampling Context").
+//!
+//! SDKs write its values as text, some as numbers and booleans; both are read. A value that is neither, or that no rate
+//! or position can be, is not there.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// As much of it as says how the trace was sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TraceHeader {
+    /// Whether the trace was decided to be kept.
+    pub sampled: Option<bool>,
+    /// The rate by which that was decided: above 0 and at most 1.
+    pub sample_rate: Option<f64>,
+    /// The number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace whose number is below the
+    /// rate is kept.
+    pub sample_rand: Option<f64>,
+}
+
+#[derive(Deserialize, Default)]
+struct Line {
+    #[serde(default)]
+    trace: Option<Trace>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Trace {
+    sampled: Value,
+    sample_rate: Value,
+    sample_rand: Value,
+}
+
+impl TraceHeader {
+    /// Reads the line of an envelope's header. Nothing where it is no JSON object or has no `trace`.
+    pub fn read(line: &[u8]) -> Self {
+        let Trace { sampled, sample_rate, sample_rand } =
+            serde_json::from_slice::<Line>(line).unwrap_or_default().trace.unwrap_or_default();
+        let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok());
+        Self {
+            sampled: sampled.as_bool().or_else(|| sampled.as_str()?.parse().ok()),
+            sample_rate: number(&sample_rate).filter(|rate| *rate > 0.0 && *rate <= 1.0),
+            sample_rand: number(&sample_rand).filter(|number| (0.0..1.0).contains(number)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: values are read as SDKs write them, as text or not; what is out of range, of another type or not there
+    /// is nothing, and says nothing about the others.
+    #[test]
+    fn values() {
+        let read = |trace: &str| {
+            let header = TraceHeader::read(format!(r#"{{"event_id":"1","trace":{trace}}}"#).as_bytes());
+            (header.sampled, header.sample_rate, header.sample_rand)
+        };
+        assert_eq!(
+            read(r#"{"sampled":"true","sample_rate":"0.25","sample_rand":"0.1999"}"#),
+            (Some(true), Some(0.25), Some(0.1999))
+        );
+        assert_eq!(read(r#"{"sampled":false,"sample_rate":1,"sample_rand":0}"#), (Some(false), Some(1.0), Some(0.0)));
+        assert_eq!(read(r#"{"sampled":"yes","sample_rate":"1.5","sample_rand":1}"#), (None, None, None));
+        assert_eq!(read(r#"{"sampled":[true],"sample_rate":0,"sample_rand":"0.5"}"#), (None, None, Some(0.5)));
+        assert_eq!(read(r#"{"sample_rate":"nan","sample_rand":-1,"sampled":null}"#), (None, None, None));
+        assert_eq!(read("null"), (None, None, None));
+        for nothing in ["", "{}", "[]", r#"{"trace":7}"#, r#"{"trace":"#] {
+            assert_eq!(TraceHeader::read(nothing.as_bytes()), TraceHeader::default(), "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Who made a span, in the words in which profiles say it, so that `profbridge_identity` can compare the two.
+
+use std::sync::Arc;
+
+use profbridge_model::profiles::{Resource, ResourceProfiles};
+use profbridge_model::{Attribute, Builder, Dictionary, SpanForm, Value, whole_chunk};
+
+use super::SpanView;
+use crate::otlp::traces::AnyValue;
+use crate::otlp::traces::read::resource_attributes;
+
+/// The attributes of a process, as those of a profile's resource.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// What the attributes refer to.
+    pub dictionary: Arc<Dictionary>,
+    /// The attributes.
+    pub attributes: Vec<Attribute>,
+}
+
+/// Who made a span. Of an OTLP span that is its resource, with what was added to it on the way; a transaction or span of
+/// Sentry's says the profiler, and the name of the host. `None` where that would not be addressable.
+pub fn process(view: &SpanView<'_>) -> Option<Process> {
+    let mut builder = Builder::new();
+    let mut attributes = Vec::new();
+    if let Some(profiler) = view.profiler_id() {
+        attributes.push(builder.key_value(whole_chunk::PROFILER_ID, (&profiler.to_string()).into()));
+    }
+    let resource = view.spans.resource_of(view.span);
+    if view.spans.form() == SpanForm::Otlp {
+        for (key, value) in resource_attributes(view.spans, resource) {
+            attributes.push(Attribute {
+                key: builder.string(key),
+                value: self::value(&mut builder, value),
+                unit: None,
+            });
+        }
+    } else if let Some(host) = view.host_name() {
+        attributes.push(builder.key_value("host.name", (&host).into()));
+    }
+    for (key, value) in &resource.added {
+        attributes.push(builder.key_value(key, (&**value).into()));
+    }
+    let resource = Resource { attributes, ..Resource::default() };
+    builder.resource_profiles(ResourceProfiles { resource, ..ResourceProfiles::default() });
+    let batch = builder.finish().ok()?;
+    let attributes = batch.resources().first()?.resource.attributes.clone();
+    Some(Process { dictionary: Arc::clone(batch.dictionary()), attributes })
+}
+
+/// A value with its strings in the tables. How deep it nests was limited when it was decoded.
+fn value(builder: &mut Builder, value: AnyValue<'_>) -> Value {
+    match value {
+        AnyValue::Empty => Value::Empty,
+        AnyValue::Text(text) => Value::String(builder.string(text)),
+        AnyValue::Bool(value) => Value::Bool(value),
+        AnyValue::Int(value) => Value::Int(value),
+        AnyValue::Double(value) => Value::Double(value),
+        AnyValue::Bytes(bytes) => Value::Bytes(builder.bytes(bytes)),
+        AnyValue::Array(values) => Value::Array(values.map(|value| self::value(builder, value)).collect()),
+        AnyValue::KeyValueList(list) => Value::KeyValueList(
+            list.map(|(key, value)| Attribute {
+                key: builder.string(key),
+                value: self::value(builder, value),
+                unit: None,
+            })
+            .collect(),
+        ),
+    }
+}

@@ -1,0 +1,73 @@
+//! The value of a span's attribute, as far as something can be decided by it.
+
+use std::borrow::Cow;
+
+use crate::otlp::traces::AnyValue;
+
+/// A scalar.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SpanValue<'a> {
+    /// Text.
+    Text(Cow<'a, str>),
+    /// Yes or no.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Double(f64),
+}
+
+impl<'a> From<&'a str> for SpanValue<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl<'a> SpanValue<'a> {
+    pub(super) fn of_otlp(value: AnyValue<'a>) -> Option<Self> {
+        match value {
+            AnyValue::Text(text) => Some(Self::from(text)),
+            AnyValue::Bool(value) => Some(Self::Bool(value)),
+            AnyValue::Int(value) => Some(Self::Int(value)),
+            AnyValue::Double(value) => Some(Self::Double(value)),
+            AnyValue::Empty | AnyValue::Bytes(_) | AnyValue::Array(_) | AnyValue::KeyValueList(_) => None,
+        }
+    }
+
+    /// The text, where it is text.
+    pub fn into_text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.into_owned()),
+            _ => None,
+        }
+    }
+
+    /// It as text: numbers in decimal digits, `true` and `false`.
+    pub fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
+            Self::Int(value) => Cow::Owned(value.to_string()),
+            Self::Double(value) => Cow::Owned(value.to_string()),
+        }
+    }
+
+    /// The number, where it is one or text that says one. It may be no finite one.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Text(text) => text.parse().ok(),
+            Self::Bool(_) => None,
+            Self::Int(value) => Some(*value as f64),
+            Self::Double(value) => Some(*value),
+        }
+    }
+
+    /// Yes or no, where it says that, in text as well.
+    pub fn bool(&self) -> Option<bool> {
+        match self {
+            Self::Bool(value) => Some(*value),
+            Self::Text(text) => text.parse().ok(),
+            Self::Int(_) | Self::Double(_) => None,
+        }
+    }
+}
