@@ -228,14 +228,28 @@ impl Envelope {
         // Where the body is the envelope itself, the items are slices of it.
         let packed = self.received.as_ref().filter(|received| received.content_encoding.is_some());
         let body = packed.map_or(0, |received| received.body.len());
-        (self.header.len() + items + body) as u64 + self.views.iter().map(View::size_bytes).sum::<u64>()
+        (self.header.len() + items + body) as u64 + self.views_bytes()
+    }
+
+    /// The memory of the views in bytes, without what they share with the items.
+    pub fn views_bytes(&self) -> u64 {
+        self.views.iter().map(|view| view.size_bytes().saturating_sub(self.shared_bytes(view))).sum()
+    }
+
+    /// How many bytes of a view are a part of its item's payload, which is held whether somebody looks at it or not.
+    fn shared_bytes(&self, view: &View) -> u64 {
+        let payload = self.items.get(view.item).and_then(|item| item.payload.plain());
+        let (Some(payload), Viewed::Spans(spans)) = (payload, &view.what) else { return 0 };
+        let (payload, bytes) = (payload.as_ptr_range(), spans.bytes().as_ptr_range());
+        let is_shared = payload.start <= bytes.start && bytes.end <= payload.end;
+        if is_shared { spans.bytes().len() as u64 } else { 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Builder;
+    use crate::{Builder, SpanForm};
 
     fn item() -> Item {
         Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new().into() }
@@ -294,5 +308,27 @@ mod tests {
         envelope.items[0].payload = Payload::Packed(1 << 20);
         envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip"), changed: false });
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
+    }
+
+    /// Guarantees: spans that point into an item's payload cost what stands beside the bytes; those that have bytes of
+    /// their own cost these as well.
+    #[test]
+    fn memory_of_spans() {
+        let payload = Bytes::from_static(b"{\"spans\":[]}");
+        let spans =
+            |bytes: Bytes| Spans::new(SpanForm::SentryTransaction, bytes, vec![], vec![], vec![], true).unwrap();
+        let of = |payload: Payload, spans: Spans| {
+            let item = Item { header: Bytes::new(), payload };
+            Envelope { items: vec![item], views: vec![View::spans(0, spans)], ..Envelope::default() }
+        };
+        let plain = of(payload.clone().into(), spans(payload.clone()));
+        assert_eq!((plain.size_bytes(), plain.views_bytes()), (12, 0));
+        let mut copied = spans(payload.clone());
+        copied.copy_bytes();
+        assert_eq!(of(payload.clone().into(), copied.clone()).size_bytes(), 24);
+        assert_eq!(of(Payload::Packed(12), copied).size_bytes(), 12);
+        // Of an item that is not there nothing is shared.
+        let elsewhere = Envelope { views: vec![View::spans(7, spans(payload))], ..Envelope::default() };
+        assert_eq!(elsewhere.size_bytes(), 12);
     }
 }
