@@ -208,6 +208,22 @@ impl Envelope {
         }
     }
 
+    /// Takes out an item with what was read of it. Only where every payload is here: one that is packed is found by its
+    /// item's position. Nothing where there is no such item.
+    pub fn remove_item(&mut self, item: usize) {
+        if item >= self.items.len() {
+            return;
+        }
+        self.items.remove(item);
+        self.views.retain(|view| view.item != item);
+        for view in self.views.iter_mut().filter(|view| view.item > item) {
+            view.item -= 1;
+        }
+        if let Some(received) = &mut self.received {
+            received.changed = true;
+        }
+    }
+
     /// The number of items that nothing was read of: those without a view. An envelope without views is at least one,
     /// even where it has no items: it is delivered, or lost.
     pub fn unread_items(&self) -> u64 {
@@ -283,6 +299,24 @@ mod tests {
         assert_eq!(mixed, Quantities { observations: 3, ..Quantities::items(1) });
         // Views without their items are counted all the same.
         assert_eq!(with(0, vec![view(&[1])]).quantities(), Quantities::observations(1));
+    }
+
+    /// Guarantees: with an item goes what was read of it, and the other views stay with their items.
+    #[test]
+    fn items_are_removed() {
+        let received = Received { body: Bytes::new(), content_encoding: None, changed: false };
+        let mut envelope = Envelope {
+            items: vec![item(); 3],
+            views: views(vec![view(&[1]), view(&[1, 2]), view(&[1, 2, 3])]),
+            received: Some(received),
+            ..Envelope::default()
+        };
+        envelope.remove_item(3);
+        assert!(envelope.items.len() == 3 && !envelope.received.as_ref().unwrap().changed);
+        envelope.remove_item(1);
+        assert_eq!((envelope.quantities(), envelope.items.len()), (Quantities::observations(4), 2));
+        assert_eq!(envelope.views.iter().map(|view| view.item).collect::<Vec<_>>(), [0, 1]);
+        assert!(envelope.received.unwrap().changed);
     }
 
     /// Guarantees: a key is not printed, whatever prints a request or an envelope.

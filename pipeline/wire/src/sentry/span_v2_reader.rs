@@ -57,6 +57,19 @@ struct Element<'a> {
 /// It is no JSON, too large, of another version, or has another number of spans: Relay refuses such a container
 /// (getsentry/relay `relay-server/src/envelope/container.rs`).
 pub fn read(payload: &Bytes, item_count: Option<u64>, header: &TraceHeader) -> Result<ReadSpans, SpansError> {
+    let (read, listed) = read_any(payload, header)?;
+    if item_count != Some(listed) {
+        return Err(SpansError::rule("item_count", format!("the item's header does not say that there are {listed}")));
+    }
+    Ok(read)
+}
+
+/// Reads a container, and says how many spans it lists.
+///
+/// # Errors
+///
+/// As [`read`], but for the number of spans.
+pub(super) fn read_any(payload: &Bytes, header: &TraceHeader) -> Result<(ReadSpans, u64), SpansError> {
     let text = text_of(payload, MAX_BYTES)?;
     let container: Container<'_> = serde_json::from_str(text).map_err(|error| SpansError::json(&error))?;
     if container.version.is_some_and(|version| version != VERSION) {
@@ -89,11 +102,5 @@ pub fn read(payload: &Bytes, item_count: Option<u64>, header: &TraceHeader) -> R
         collected.add(span)
     })
     .map_err(|error| SpansError::json(&error))??;
-    if item_count != Some(position) {
-        return Err(SpansError::rule(
-            "item_count",
-            format!("the item's header does not say that there are {position}"),
-        ));
-    }
-    collected.finish(SpanForm::SentrySpans, payload.clone())
+    collected.finish(SpanForm::SentrySpans, payload.clone()).map(|read| (read, position))
 }
