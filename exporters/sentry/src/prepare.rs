@@ -1,11 +1,13 @@
 //! Telemetry to finished requests.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
-use profbridge_codec::sentry::{ContentEncoding, Encoder};
+use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, settled};
+use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Envelope, Profiles, Quantities, Reason, Spans};
@@ -114,6 +116,16 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
 /// configured. What the server was not told about losses yet goes before it, in an envelope of its own: the client's
 /// stays as it is, but for a V1 profile where those are upgraded.
 pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
+    let Settled { envelope, report } = settled(envelope);
+    let settled = Encoded { messages: Vec::<Message<Infallible>>::new(), report }.prepared(|never| match never {});
+    let Some(envelope) = envelope else { return settled };
+    let mut prepared = forward(encoder, settings, &envelope, now);
+    prepared.losses.merge(&settled.losses);
+    prepared.notes.extend(settled.notes);
+    prepared
+}
+
+fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
     let (destination, auth) = match settings.destinations.of_client(&envelope.meta) {
         Some(Ok(destination)) => {
             let client = envelope.meta.sentry_client.as_deref().unwrap_or(profbridge_net::USER_AGENT);

@@ -16,10 +16,12 @@ use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 use profbridge_wire::sentry::envelope::ItemHeader;
+use profbridge_wire::sentry::span_reader::TraceHeader;
+use profbridge_wire::sentry::span_writer;
 use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
-pub use forward::{ContentEncoding, Forwarded, sent_later, unpacked};
+pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled, unpacked};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};
@@ -81,6 +83,8 @@ impl Encoder {
         to: &Dsn,
         compression: Compression,
     ) -> Encoded<Option<ContentEncoding>> {
+        let Settled { envelope, report } = settled(envelope);
+        let Some(envelope) = &envelope else { return Encoded { messages: Vec::new(), report } };
         let (body, meta) = if let Some(received) = forward::as_received(envelope, to) {
             (Ok(received.body.clone()), Some(ContentEncoding(received.content_encoding)))
         } else if let Some((received, header)) = forward::renamed(envelope, to) {
@@ -88,7 +92,7 @@ impl Encoder {
         } else {
             (self.write(envelope, Some(to), compression).map(|(body, _)| body), None)
         };
-        of_envelope(envelope, body.map(|body| (body, meta)))
+        of_envelope(envelope, body.map(|body| (body, meta)), report)
     }
 
     fn rename(
@@ -116,7 +120,8 @@ impl Encoder {
 
     /// An envelope with a profile of sample format V1 as what is sent instead today: its chunks, in envelopes of their
     /// own, and the envelope without the profile, whose transaction names their profiler and its thread. `None` where
-    /// there is no such profile, or it cannot be upgraded: then it is better sent as it came.
+    /// there is no such profile, or it cannot be upgraded: then it is better sent as it came. The envelope must be
+    /// [`settled`].
     pub fn upgraded(
         &mut self,
         envelope: &Envelope,
@@ -136,23 +141,27 @@ impl Encoder {
         }
         if let Some((position, item)) = transaction {
             rest.items[position] = item;
+            let header = TraceHeader::read(&rest.header);
+            span_writer::renew(&mut rest, position, &header);
         }
-        rest.items.remove(view.item);
-        (rest.views, rest.received) = (Vec::new(), None);
+        rest.remove_item(view.item);
+        rest.received = None;
         Some((chunks, Some(rest).filter(|rest| !rest.items.is_empty())))
     }
 
     /// An envelope as it came. Where it goes `to` another project than its header names, or by another key, the header
     /// names those instead.
     pub fn envelope(&mut self, envelope: &Envelope, to: Option<&Dsn>, compression: Compression) -> Encoded<Forwarded> {
+        let Settled { envelope, report } = settled(envelope);
+        let Some(envelope) = &envelope else { return Encoded { messages: Vec::new(), report } };
         let body = self.write(envelope, to, compression);
-        of_envelope(envelope, body)
+        of_envelope(envelope, body, report)
     }
 }
 
-/// The one message that an envelope becomes, or its loss.
-fn of_envelope<M>(envelope: &Envelope, body: io::Result<(Bytes, M)>) -> Encoded<M> {
-    let mut encoded = Encoded::default();
+/// The one message that an envelope becomes, or its loss, beside what is known of it already.
+fn of_envelope<M>(envelope: &Envelope, body: io::Result<(Bytes, M)>, report: Report) -> Encoded<M> {
+    let mut encoded = Encoded { messages: Vec::new(), report };
     let quantities = envelope.quantities();
     match body {
         Ok((body, meta)) => {

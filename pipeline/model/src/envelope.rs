@@ -208,6 +208,22 @@ impl Envelope {
         }
     }
 
+    /// Takes out an item with what was read of it. Only where every payload is here: one that is packed is found by its
+    /// item's position. Nothing where there is no such item.
+    pub fn remove_item(&mut self, item: usize) {
+        if item >= self.items.len() {
+            return;
+        }
+        self.items.remove(item);
+        self.views.retain(|view| view.item != item);
+        for view in self.views.iter_mut().filter(|view| view.item > item) {
+            view.item -= 1;
+        }
+        if let Some(received) = &mut self.received {
+            received.changed = true;
+        }
+    }
+
     /// The number of items that nothing was read of: those without a view. An envelope without views is at least one,
     /// even where it has no items: it is delivered, or lost.
     pub fn unread_items(&self) -> u64 {
@@ -228,14 +244,28 @@ impl Envelope {
         // Where the body is the envelope itself, the items are slices of it.
         let packed = self.received.as_ref().filter(|received| received.content_encoding.is_some());
         let body = packed.map_or(0, |received| received.body.len());
-        (self.header.len() + items + body) as u64 + self.views.iter().map(View::size_bytes).sum::<u64>()
+        (self.header.len() + items + body) as u64 + self.views_bytes()
+    }
+
+    /// The memory of the views in bytes, without what they share with the items.
+    pub fn views_bytes(&self) -> u64 {
+        self.views.iter().map(|view| view.size_bytes().saturating_sub(self.shared_bytes(view))).sum()
+    }
+
+    /// How many bytes of a view are a part of its item's payload, which is held whether somebody looks at it or not.
+    fn shared_bytes(&self, view: &View) -> u64 {
+        let payload = self.items.get(view.item).and_then(|item| item.payload.plain());
+        let (Some(payload), Viewed::Spans(spans)) = (payload, &view.what) else { return 0 };
+        let (payload, bytes) = (payload.as_ptr_range(), spans.bytes().as_ptr_range());
+        let is_shared = payload.start <= bytes.start && bytes.end <= payload.end;
+        if is_shared { spans.bytes().len() as u64 } else { 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Builder;
+    use crate::{Builder, SpanForm};
 
     fn item() -> Item {
         Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new().into() }
@@ -271,6 +301,24 @@ mod tests {
         assert_eq!(with(0, vec![view(&[1])]).quantities(), Quantities::observations(1));
     }
 
+    /// Guarantees: with an item goes what was read of it, and the other views stay with their items.
+    #[test]
+    fn items_are_removed() {
+        let received = Received { body: Bytes::new(), content_encoding: None, changed: false };
+        let mut envelope = Envelope {
+            items: vec![item(); 3],
+            views: views(vec![view(&[1]), view(&[1, 2]), view(&[1, 2, 3])]),
+            received: Some(received),
+            ..Envelope::default()
+        };
+        envelope.remove_item(3);
+        assert!(envelope.items.len() == 3 && !envelope.received.as_ref().unwrap().changed);
+        envelope.remove_item(1);
+        assert_eq!((envelope.quantities(), envelope.items.len()), (Quantities::observations(4), 2));
+        assert_eq!(envelope.views.iter().map(|view| view.item).collect::<Vec<_>>(), [0, 1]);
+        assert!(envelope.received.unwrap().changed);
+    }
+
     /// Guarantees: a key is not printed, whatever prints a request or an envelope.
     #[test]
     fn keys_are_not_printed() {
@@ -294,5 +342,27 @@ mod tests {
         envelope.items[0].payload = Payload::Packed(1 << 20);
         envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip"), changed: false });
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
+    }
+
+    /// Guarantees: spans that point into an item's payload cost what stands beside the bytes; those that have bytes of
+    /// their own cost these as well.
+    #[test]
+    fn memory_of_spans() {
+        let payload = Bytes::from_static(b"{\"spans\":[]}");
+        let spans =
+            |bytes: Bytes| Spans::new(SpanForm::SentryTransaction, bytes, vec![], vec![], vec![], true).unwrap();
+        let of = |payload: Payload, spans: Spans| {
+            let item = Item { header: Bytes::new(), payload };
+            Envelope { items: vec![item], views: vec![View::spans(0, spans)], ..Envelope::default() }
+        };
+        let plain = of(payload.clone().into(), spans(payload.clone()));
+        assert_eq!((plain.size_bytes(), plain.views_bytes()), (12, 0));
+        let mut copied = spans(payload.clone());
+        copied.copy_bytes();
+        assert_eq!(of(payload.clone().into(), copied.clone()).size_bytes(), 24);
+        assert_eq!(of(Payload::Packed(12), copied).size_bytes(), 12);
+        // Of an item that is not there nothing is shared.
+        let elsewhere = Envelope { views: vec![View::spans(7, spans(payload))], ..Envelope::default() };
+        assert_eq!(elsewhere.size_bytes(), 12);
     }
 }

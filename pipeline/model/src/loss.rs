@@ -61,6 +61,8 @@ reasons! {
     TooLarge = "too_large";
     /// No destination is configured for it.
     Unroutable = "unroutable";
+    /// A V1 profile, or the spans, of a transaction that was left out: Sentry takes neither alone.
+    NoTransaction = "no_transaction";
     /// The queue in front of an exporter was full.
     QueueFull = "queue_full";
     /// The memory budget was used up.

@@ -47,8 +47,11 @@ pub struct SpanResource {
     /// what made a span stands in the same object.
     pub parts: Vec<ByteRange>,
     /// Attributes that it came without and was given on the way: keys and values.
-    pub added: Vec<(Arc<str>, Arc<str>)>,
+    pub added: Vec<AddedAttribute>,
 }
+
+/// An attribute that was added on the way: its key and its value.
+pub type AddedAttribute = (Arc<str>, Arc<str>);
 
 /// A scope: what in a program made the spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,7 +89,8 @@ impl std::error::Error for BadSpans {}
 
 impl Spans {
     /// A batch of spans that were read of `bytes`. `whole` says that the bytes are a message of this form which says
-    /// nothing but these spans, so that they may leave as they are.
+    /// nothing but these spans, so that they may leave as they are. The payload of an item of Sentry's may leave as it is
+    /// even where a span of it could not be read: Sentry decides about that one.
     ///
     /// # Errors
     ///
@@ -127,6 +131,11 @@ impl Spans {
     /// The bytes as a message, where the batch still says what they say.
     pub fn received(&self) -> Option<&Bytes> {
         self.unchanged.then_some(&self.bytes)
+    }
+
+    /// Copies the bytes. They are usually a slice of a larger buffer, which can be freed then.
+    pub fn copy_bytes(&mut self) {
+        self.bytes = Bytes::copy_from_slice(&self.bytes);
     }
 
     /// The bytes at a place of this batch; nothing for a place of another one.

@@ -11,13 +11,15 @@ use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::envelope::{self, Payload, PublicKey, RequestMeta};
-use profbridge_model::{Envelope, Profiles, View};
+use profbridge_model::{Envelope, Profiles, Span, View};
 use profbridge_net::compression::Coding;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
 use profbridge_wire::sentry::envelope::{Header, ItemHeader, read as read_envelope};
+use profbridge_wire::sentry::span_items::SpanItem;
+use profbridge_wire::sentry::span_reader::{MAX_SPANS, ReadSpans};
 use profbridge_wire::sentry::timestamp::Timestamp;
-use profbridge_wire::sentry::{item_limits, profile_items};
+use profbridge_wire::sentry::{item_limits, profile_items, span_items};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -35,6 +37,10 @@ const SMALL: usize = 32 * 1024;
 /// without keys is three bytes of text and 200 in memory.
 const MEMORY_PER_OBJECT: usize = 200;
 
+/// How much more memory than its text a payload of spans may take while it is read, in bytes for each opening brace:
+/// spans grow in a list that doubles, and is copied when it does.
+const MEMORY_PER_SPAN: usize = 3 * size_of::<Span>();
+
 /// Profiles in envelopes that break a rule, and are forwarded unread.
 const UNREADABLE: &str = "sentry_profiles_unreadable";
 
@@ -43,6 +49,9 @@ const PASSED_OVER: &str = "sentry_profiles_passed_over";
 
 /// Samples of V1 profiles that V1's own rules leave out.
 const LEFT_OUT: &str = "sentry_v1_samples_left_out";
+
+/// Spans, transactions and containers of spans in envelopes that break a rule, and are forwarded unread.
+const UNREADABLE_SPANS: &str = "sentry_spans_unreadable";
 
 /// What the requests of a receiver share. Cheap to clone.
 #[derive(Clone)]
@@ -207,7 +216,7 @@ impl Work {
             return Err(Fault::malformed("header.sent_at: is no time in RFC 3339"));
         }
         item_limits::check(&envelope)?;
-        self.read_profiles(&mut envelope)?;
+        self.read_items(&mut envelope)?;
         envelope.meta = RequestMeta {
             project_id: Some(project),
             public_key: Some(key),
@@ -216,13 +225,16 @@ impl Work {
         };
         if coding != Coding::Identity {
             envelope.header = Bytes::copy_from_slice(&envelope.header);
+            // An event is one item, of which its spans have a copy already.
+            let copied = envelope.spans().next().map(|spans| spans.bytes().clone());
             for item in &mut envelope.items {
                 item.header = Bytes::copy_from_slice(&item.header);
-                item.payload = match form {
+                item.payload = match (form, &copied) {
                     // What is forwarded as it came need not be held unpacked as well.
-                    Form::Envelope => Payload::Packed(item.payload.len()),
+                    (Form::Envelope, _) => Payload::Packed(item.payload.len()),
+                    (Form::Event, Some(copied)) => copied.clone().into(),
                     // Without the slack of what it was unpacked into.
-                    Form::Event => {
+                    (Form::Event, None) => {
                         item.payload.plain().map_or_else(Bytes::new, |plain| Bytes::copy_from_slice(plain)).into()
                     }
                 };
@@ -235,11 +247,20 @@ impl Work {
         Ok((envelope, event_id))
     }
 
-    /// Makes views of the profiles in an envelope. One that cannot be read is forwarded unread: Sentry decides about
-    /// it.
-    fn read_profiles(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
+    /// Makes views of the profiles and the spans in an envelope. What cannot be read is forwarded unread: Sentry decides
+    /// about it.
+    fn read_items(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
         let before = self.permit.bytes();
         self.intake.grow_blocking(&mut self.permit, memory_to_read(envelope) as u64)?;
+        let mut views = self.profiles(envelope);
+        views.extend(self.spans(envelope));
+        views.sort_by_key(|view| view.item);
+        envelope.views = views;
+        self.permit.set(before + envelope.views_bytes());
+        Ok(())
+    }
+
+    fn profiles(&self, envelope: &Envelope) -> Vec<View> {
         let mut views = Vec::new();
         let mut items = profile_items::read_items(envelope);
         for (item, read) in items.by_ref() {
@@ -253,22 +274,52 @@ impl Work {
         }
         self.intake.note(PASSED_OVER, items.passed_over());
         self.intake.note(LEFT_OUT, items.left_out());
-        envelope.views = views;
-        self.permit.set(before + envelope.views.iter().map(View::size_bytes).sum::<u64>());
-        Ok(())
+        views
+    }
+
+    fn spans(&self, envelope: &Envelope) -> Vec<View> {
+        let mut views = Vec::new();
+        let mut unreadable = 0;
+        for (item, read) in span_items::read_items(envelope) {
+            let ReadSpans { mut spans, unread, first_unread } = match read {
+                Ok(read) => read,
+                Err(error) => {
+                    tracing::warn!("items[{item}] of an envelope is forwarded without its spans: {error}");
+                    unreadable += 1;
+                    continue;
+                }
+            };
+            if let Some(error) = first_unread {
+                tracing::warn!("items[{item}] of an envelope is forwarded with spans that were not read: {error}");
+                unreadable += unread;
+            }
+            if spans.is_empty() {
+                continue;
+            }
+            spans.peer = self.head.meta.client_address.map(|address| address.to_string().into());
+            if self.head.coding != Coding::Identity {
+                // What the body was unpacked to is not held.
+                spans.copy_bytes();
+            }
+            views.push(View::spans(item, spans));
+        }
+        self.intake.note(UNREADABLE_SPANS, unreadable);
+        views
     }
 }
 
-/// The memory that reading the profiles in an envelope may take, in bytes.
+/// The memory that reading the profiles and the spans in an envelope may take, in bytes.
 fn memory_to_read(envelope: &Envelope) -> usize {
-    let profiles = envelope.items.iter().filter_map(|item| {
+    let memory = envelope.items.iter().filter_map(|item| {
         let header = ItemHeader::read(&item.header).ok()?;
-        let is_profile = header.is_profile_chunk() || header.kind == "profile";
-        item.payload.plain().filter(|_| is_profile)
-    });
-    let memory = profiles.map(|payload| {
+        let (bytes, most) = match SpanItem::of(&header) {
+            Some(_) => (MEMORY_PER_SPAN, MAX_SPANS),
+            None if header.is_profile_chunk() || header.kind == "profile" => (MEMORY_PER_OBJECT, MAX_FRAMES),
+            None => return None,
+        };
+        let payload = item.payload.plain()?;
         let objects = payload.iter().filter(|&&byte| byte == b'{').count();
-        payload.len() + MEMORY_PER_OBJECT * objects.min(MAX_FRAMES)
+        Some(payload.len() + bytes * objects.min(most))
     });
     memory.sum()
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_engine::calendar::Utc;
-use profbridge_model::Envelope;
 use profbridge_model::envelope::{Payload, Received};
+use profbridge_model::{Envelope, Reason};
 use profbridge_net::compression::{Coding, Compression, decompress, decompress_into};
-use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::envelope::{self, Ending, Header};
 use profbridge_wire::sentry::timestamp::Timestamp;
+use profbridge_wire::sentry::{Dsn, span_writer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::compressor::Compressor;
+use crate::message::Report;
 
 /// What is known of an envelope that is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,42 @@ pub struct Forwarded {
 /// How a body is compressed, as HTTP's `Content-Encoding` says it; `None` for no header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentEncoding(pub Option<&'static str>);
+
+/// Changes of spans that could not be written into their item.
+pub const SPAN_CHANGES_UNWRITTEN: &str = "sentry_span_changes_unwritten";
+
+/// An envelope that says what was found out about its spans on the way.
+#[derive(Debug, Default)]
+pub struct Settled<'a> {
+    /// The envelope, as it was where nothing was found out. `None` where nothing of it is left.
+    pub envelope: Option<Cow<'a, Envelope>>,
+    /// What went with a transaction that was left out, and what could not be written.
+    pub report: Report,
+}
+
+/// Writes what was found out about an envelope's spans into its items ([`span_writer`]). One that was settled stays as
+/// it is. Payloads that are packed are unpacked for it, and stay so.
+pub fn settled(envelope: &Envelope) -> Settled<'_> {
+    if !span_writer::is_changed(envelope) {
+        return Settled { envelope: Some(Cow::Borrowed(envelope)), report: Report::default() };
+    }
+    let mut report = Report::default();
+    match unpacked(envelope) {
+        Ok(whole) => {
+            let written = span_writer::write(whole.into_owned());
+            report.losses = written.losses;
+            if written.unwritten > 0 {
+                report.note(SPAN_CHANGES_UNWRITTEN, written.unwritten);
+            }
+            Settled { envelope: written.envelope.map(Cow::Owned), report }
+        }
+        Err(error) => {
+            report.losses.add(Reason::Internal, envelope.quantities());
+            report.error = Some(error);
+            Settled { envelope: None, report }
+        }
+    }
+}
 
 /// The body that an envelope came as, where it can go to a DSN as it is.
 pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a Received> {

@@ -1,8 +1,10 @@
 use bytes::Bytes;
 use profbridge_model::envelope::{Payload, Received};
-use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
+use profbridge_model::spans::{ProfilerLink, SpanChanges};
+use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, Spans};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::sentry::envelope::{self, item};
+use profbridge_wire::sentry::{profile_items, span_items};
 
 use super::*;
 use crate::compress;
@@ -197,4 +199,85 @@ fn waiting_is_no_drift() {
     assert_eq!(moved, text.replace("2026-02-28T23:30:00.25Z", "2026-03-01T00:30:00.250Z"));
     assert_eq!(of("{}\n{\"type\":\"event\"}\n{}\n"), None);
     assert_eq!(of(&text.replace("2026-02-28T23:30:00.25Z", "yesterday")), None);
+}
+
+const TRANSACTION: &str = include_str!("../../../wire/testdata/sentry/python-2.75-transaction.envelope");
+const V1: &str = include_str!("../../../wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
+
+/// An envelope with the views that a receiver makes, of a client that compressed it.
+fn viewed(text: &'static str) -> Envelope {
+    let plain = envelope::read(Bytes::from_static(text.as_bytes())).unwrap().envelope;
+    let profiles = profile_items::read_items(&plain).map(|(item, read)| View::profiles(item, read.unwrap()));
+    let spans = span_items::read_items(&plain).map(|(item, read)| View::spans(item, read.unwrap().spans));
+    Envelope { views: spans.chain(profiles).collect(), ..packed(text) }
+}
+
+fn spans(envelope: &mut Envelope) -> &mut Spans {
+    let Viewed::Spans(spans) = &mut envelope.views[0].what else { panic!("the first view is of spans") };
+    spans
+}
+
+/// Guarantees: what was found out about the spans of an envelope leaves with it, packed or not, however it leaves; where
+/// nothing was found out the body leaves as it came.
+#[test]
+fn found_out_about_spans() {
+    let mut envelope = viewed(TRANSACTION);
+    let dsn: Dsn = DSN.parse().unwrap();
+    let mut encoder = Encoder::new(Settings::default());
+    assert!(encoder.forward(&envelope, &dsn, Compression::None).messages[0].meta.is_some());
+    let profiler = ProfilerLink { profiler_id: ProfilerId::from_hash(7), thread_id: None, thread_name: None };
+    spans(&mut envelope).change(0, |changes| {
+        *changes = SpanChanges { profiler: Some(profiler), sample_rate: Some(0.5) };
+    });
+    let expected = TRANSACTION
+        .replace(
+            "\"profile\":{\"profiler_id\":\"b6b5ee129b7a4ed98f28c712e4dcccd7\"}",
+            "\"profile\":{\"profiler_id\":\"00000000000040008000000000000007\"}",
+        )
+        .replace("\"sample_rate\":\"1.0\"", "\"sample_rate\":\"0.5\"");
+    assert_ne!(expected, TRANSACTION);
+    let forwarded = encoder.forward(&envelope, &dsn, Compression::None);
+    assert_eq!((forwarded.messages[0].meta, forwarded.messages[0].quantities), (None, Quantities::spans(2)));
+    let written = encoder.envelope(&envelope, None, Compression::None);
+    assert_eq!(written.messages[0].quantities, Quantities::spans(2));
+    for body in [&forwarded.messages[0].body, &written.messages[0].body] {
+        assert_eq!(std::str::from_utf8(body).unwrap(), expected);
+    }
+    envelope.received = None;
+    let lost = encoder.forward(&envelope, &dsn, Compression::None).report;
+    assert_eq!((lost.losses.total(), lost.error.is_some()), (Quantities::spans(2), true));
+}
+
+/// Guarantees: an envelope whose transaction was left out is sent no more, and its V1 profile is counted as lost; one
+/// whose profile is upgraded keeps the changes of its spans and the count of them.
+#[test]
+fn transactions_and_their_profiles() {
+    let mut encoder = Encoder::new(Settings::default());
+    let mut left_out = viewed(V1);
+    spans(&mut left_out).retain(|_, _| false);
+    let before = left_out.quantities();
+    for Encoded { messages, report } in [encoder.envelope(&left_out, None, Compression::None), {
+        let forwarded = encoder.forward(&left_out, &DSN.parse().unwrap(), Compression::None);
+        assert!(forwarded.messages.is_empty());
+        Encoded { messages: Vec::new(), report: forwarded.report }
+    }] {
+        assert_eq!((messages.len(), report.losses.get(Reason::NoTransaction)), (0, before));
+    }
+
+    let mut envelope = viewed(V1);
+    spans(&mut envelope).change(1, |changes| {
+        let thread_id = Some("77".into());
+        let profiler = ProfilerLink { profiler_id: ProfilerId::from_hash(7), thread_id, thread_name: None };
+        changes.profiler = Some(profiler);
+    });
+    let settled = settled(&envelope).envelope.unwrap();
+    let (chunks, rest) = encoder.upgraded(&settled, Compression::None).unwrap();
+    assert_eq!(chunks.messages.len(), 1);
+    let rest = rest.unwrap();
+    assert_eq!((rest.quantities(), rest.items.len()), (Quantities::spans(2), 1));
+    let body = &encoder.forward(&rest, &DSN.parse().unwrap(), Compression::None).messages[0].body;
+    let transaction: serde_json::Value =
+        serde_json::from_slice(body.split(|byte| *byte == b'\n').nth(2).unwrap()).unwrap();
+    assert_eq!(transaction["contexts"]["trace"]["data"]["thread.id"], "0");
+    assert_eq!(transaction["spans"][0]["data"]["thread.id"], "77");
 }

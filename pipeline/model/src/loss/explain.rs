@@ -60,6 +60,10 @@ impl Reason {
                  stacks at the profiler"
             }
             Self::Unroutable => "no destination is configured for it; name one for its attribute, or a default `dsn`",
+            Self::NoTransaction => {
+                "a processor left out the transaction that it belongs to, and Sentry takes neither a V1 profile nor the \
+                 spans of a transaction without it; nothing is wrong"
+            }
             Self::QueueFull => {
                 "the queue in front of the exporter was full, since the destination took less than what arrived; \
                  enlarge `sending_queue`, or see the log for why sending is slow"

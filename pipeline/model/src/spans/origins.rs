@@ -8,13 +8,12 @@
 //! them into one bucket.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::{SpanResource, SpanScope, Spans};
+use super::{AddedAttribute, SpanResource, SpanScope, Spans};
 use crate::ByteRange;
 
 /// A scope that is held, and with it its resource. It is [`Span::scope`](super::Span::scope) of spans that are held.
@@ -35,7 +34,7 @@ pub struct Origins {
 struct HeldResource {
     /// The fields of its `ResourceSpans`, one after the other.
     bytes: Box<[u8]>,
-    added: Vec<(Arc<str>, Arc<str>)>,
+    added: Vec<AddedAttribute>,
 }
 
 #[derive(Debug)]
@@ -146,7 +145,7 @@ impl Origins {
     }
 
     /// What a resource says and was given. Nothing for one that is not held.
-    pub(super) fn resource_parts(&self, resource: u32) -> (&[u8], &[(Arc<str>, Arc<str>)]) {
+    pub(super) fn resource_parts(&self, resource: u32) -> (&[u8], &[AddedAttribute]) {
         self.resources.get(resource).map_or((&[], &[]), |held| (&held.bytes, &held.added))
     }
 
@@ -188,9 +187,7 @@ impl Origins {
     }
 
     fn hash(&self, value: impl Hash) -> u64 {
-        let mut hasher = self.state.build_hasher();
-        value.hash(&mut hasher);
-        hasher.finish()
+        self.state.hash_one(value)
     }
 }
 

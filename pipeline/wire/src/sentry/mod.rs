@@ -8,6 +8,9 @@
 //! * [`chunk`]: profiles become `profile_chunk` items.
 //! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of
 //!   profiles; [`profile_items`] finds them in an envelope.
+//! * [`transaction_reader`], [`span_v2_reader`]: a transaction, and a container of spans, become a batch of spans that
+//!   points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`]
+//!   writes what was found out about them into the items.
 //! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`]
 //!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
@@ -30,10 +33,15 @@ pub mod profile_items;
 pub mod rate_limit;
 pub mod response;
 mod sampled;
+pub mod span_items;
+pub mod span_reader;
+pub mod span_v2_reader;
+pub mod span_writer;
 pub mod splice;
 pub mod timestamp;
 pub mod told;
 pub mod trace_header;
+pub mod transaction_reader;
 pub mod v1_reader;
 pub mod v1_upgrade;
 

@@ -1,5 +1,7 @@
-//! Sets a value in JSON by editing its text: everything else stays byte for byte, numbers and the order of keys
-//! included.
+//! Sets a value in JSON, or changes a list in it, by editing its text: everything else stays byte for byte, numbers and the
+//! order of keys included.
+
+use std::ops::Range;
 
 use serde_json::value::RawValue;
 
@@ -56,6 +58,50 @@ pub fn set(json: &[u8], path: &[&str], value: &str) -> Result<Vec<u8>, SpliceErr
     Ok(value.as_bytes().to_vec())
 }
 
+/// What becomes of an element of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Element {
+    /// It stays as it is.
+    Stays,
+    /// It becomes this JSON.
+    Becomes(Vec<u8>),
+    /// It goes, and a comma beside it.
+    Goes,
+}
+
+/// JSON in which a list is changed, whose elements stand at these places, in order.
+pub(super) fn change_list(json: &[u8], elements: &[(Range<usize>, Element)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    // What stands in front of this was written, or is left out.
+    let mut at = 0;
+    let mut position = 0;
+    while let Some((place, element)) = elements.get(position) {
+        position += 1;
+        match element {
+            Element::Stays => {}
+            Element::Becomes(new) => {
+                out.extend_from_slice(&json[at..place.start]);
+                out.extend_from_slice(new);
+                at = place.end;
+            }
+            Element::Goes => {
+                let first = position - 1;
+                position += elements[position..].iter().take_while(|(_, next)| *next == Element::Goes).count();
+                let (from, to) = match (elements.get(position), first.checked_sub(1)) {
+                    (Some((next, _)), _) => (place.start, next.start),
+                    // The comma in front goes with the last.
+                    (None, Some(before)) => (elements[before].0.end, elements[position - 1].0.end),
+                    (None, None) => (place.start, elements[position - 1].0.end),
+                };
+                out.extend_from_slice(&json[at..from.max(at)]);
+                at = to;
+            }
+        }
+    }
+    out.extend_from_slice(&json[at..]);
+    out
+}
+
 /// A value in objects under the keys of a path.
 fn nested(path: &[&str], value: &str) -> String {
     let open = |key: &&str| format!("{{{}:", serde_json::Value::from(*key));
@@ -68,7 +114,7 @@ fn place_in(json: &[u8], slice: &str) -> usize {
     (slice.as_ptr() as usize).saturating_sub(json.as_ptr() as usize)
 }
 
-fn edited(json: &[u8], range: std::ops::Range<usize>, new: &str) -> Vec<u8> {
+fn edited(json: &[u8], range: Range<usize>, new: &str) -> Vec<u8> {
     [&json[..range.start], new.as_bytes(), &json[range.end..]].concat()
 }
 
@@ -119,6 +165,31 @@ mod tests {
         leaf.prop_recursive(3, 16, 4, |inner| {
             prop::collection::btree_map("[abc]", inner, 0..4).prop_map(|object| json!(object))
         })
+    }
+
+    /// Guarantees: what goes takes one comma along, what becomes something else stands in its place, and what stands
+    /// around it stays.
+    #[test]
+    fn lists() {
+        let json = " [ 10 ,11, 12 ] ";
+        let places = [3..5, 7..9, 11..13];
+        let change = |what: [Element; 3]| {
+            let elements: Vec<_> = places.clone().into_iter().zip(what).collect();
+            String::from_utf8(change_list(json.as_bytes(), &elements)).unwrap()
+        };
+        let (stays, goes, becomes) = (Element::Stays, Element::Goes, Element::Becomes(b"{}".to_vec()));
+        for (what, expected) in [
+            ([stays.clone(), stays.clone(), stays.clone()], json),
+            ([goes.clone(), stays.clone(), becomes.clone()], " [ 11, {} ] "),
+            ([becomes.clone(), goes.clone(), stays.clone()], " [ {} ,12 ] "),
+            ([stays.clone(), becomes.clone(), goes.clone()], " [ 10 ,{} ] "),
+            ([stays.clone(), goes.clone(), goes.clone()], " [ 10 ] "),
+            ([becomes.clone(), goes.clone(), goes.clone()], " [ {} ] "),
+            ([goes.clone(), goes.clone(), stays], " [ 12 ] "),
+            ([goes.clone(), goes.clone(), goes.clone()], " [  ] "),
+        ] {
+            assert_eq!(change(what), expected);
+        }
     }
 
     proptest! {

@@ -1,10 +1,16 @@
 //! What is read of profiles, and what is held.
 
 use profbridge_model::envelope::Payload;
+use profbridge_model::{Quantities, SpanForm};
 
 use super::*;
 
 const NODE: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-profile_chunk.envelope");
+
+const TRANSACTION: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/python-2.75-transaction.envelope");
+const V1: &[u8] =
+    include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
+const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-11.1-span.envelope");
 
 /// Guarantees: a chunk is read into a view of its item, compressed or not, of Python's SDK or Node's; the envelope
 /// stays as it came, and while the pipelines have it the memory of both is counted.
@@ -83,4 +89,98 @@ async fn many_frames() {
     let body = format!("{{}}\n{{\"type\":\"profile_chunk\",\"platform\":\"python\"}}\n{chunk}\n");
     let (answer, _) = rig.taken(post(gzip(body.as_bytes())).header("content-encoding", "gzip")).await;
     assert_eq!(answer.status, 200);
+}
+
+/// Guarantees: transactions and containers of spans are read into views of their items, beside a profile too; such an
+/// item counts as its spans; the envelope stays as it came, and the memory of both is counted, once where the one is a
+/// part of the other.
+#[tokio::test]
+async fn spans() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let transaction = SpanForm::SentryTransaction;
+    for (body, form, counted) in [
+        (TRANSACTION, transaction, Quantities::spans(2)),
+        (V1, transaction, Quantities { observations: 89, ..Quantities::spans(2) }),
+        (SPANS, SpanForm::SentrySpans, Quantities::spans(2)),
+    ] {
+        for coding in ["identity", "gzip"] {
+            let came = if coding == "gzip" { gzip(body) } else { body.to_vec() };
+            let request = post(came.clone()).header("content-encoding", coding);
+            let (answer, taken) = rig.taken(request.clone()).await;
+            assert_eq!((answer.status, taken.quantities()), (200, counted));
+            let spans = taken.spans().next().unwrap();
+            assert_eq!((spans.form(), spans.peer.as_deref()), (form, Some("127.0.0.1")));
+            assert!(taken.views.is_sorted_by_key(|view| view.item) && spans.received().is_some());
+            assert_eq!(taken.received.as_ref().unwrap().body, came);
+            let payload = taken.items[0].payload.len() as u64;
+            let around = spans.size_bytes() - payload;
+            let profiles: u64 = taken.profiles().map(|profiles| profiles.size_bytes()).sum();
+            let expected = if coding == "gzip" { around + payload } else { around };
+            assert_eq!(taken.views_bytes(), expected + profiles, "{coding}");
+
+            let bytes = taken.size_bytes();
+            let waiting = tokio::spawn(request.send(rig.address));
+            until(|| rig.consumer.memory_used() == bytes).await;
+            rig.consumer.take().await.unwrap();
+            waiting.await.unwrap();
+            assert_eq!(rig.consumer.memory_used(), 0);
+        }
+    }
+}
+
+/// Guarantees: of a transaction as an event of its own spans are read as well.
+#[tokio::test]
+async fn spans_of_an_event() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let event = TRANSACTION.split(|byte| *byte == b'\n').nth(2).unwrap();
+    for coding in ["identity", "gzip"] {
+        let came = if coding == "gzip" { gzip(event) } else { event.to_vec() };
+        let (_, taken) = rig.taken(post(came).header("content-encoding", coding).to("/api/42/store/")).await;
+        assert_eq!(taken.quantities(), Quantities::spans(2));
+        assert_eq!(taken.items[0].payload.plain().unwrap(), event);
+        assert!(taken.views_bytes() < event.len() as u64, "{coding}");
+    }
+}
+
+/// Guarantees: spans that break a rule, transactions and containers that do, single spans of the older protocol and
+/// containers without spans go on unread, and each such item is counted as one.
+#[tokio::test]
+async fn unreadable_spans() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let deep = "[".repeat(100_000);
+    let container =
+        "{\"type\":\"span\",\"item_count\":1,\"content_type\":\"application/vnd.sentry.items.span.v2+json\"";
+    for (header, payload) in [
+        ("{\"type\":\"transaction\"", "{}"),
+        ("{\"type\":\"transaction\"", "not JSON"),
+        ("{\"type\":\"transaction\"", &*deep),
+        (container, "{\"version\":2,\"items\":[]}"),
+        (container, "{\"version\":2,\"items\":[{}]}"),
+        (container, "{\"version\":3,\"items\":[{}]}"),
+        ("{\"type\":\"span\"", "{\"span_id\":\"00000000000000aa\"}"),
+    ] {
+        let length = payload.len();
+        let body = format!("{{}}\n{header},\"length\":{length}}}\n{payload}\n{{\"type\":\"x\",\"length\":2}}\nok\n");
+        let (answer, taken) = rig.taken(post(body.clone())).await;
+        assert_eq!((answer.status, taken.quantities()), (200, Quantities::items(2)), "{payload}");
+        assert_eq!(taken.received.unwrap().body, body);
+    }
+    let broken = String::from_utf8(TRANSACTION.to_vec()).unwrap().replace("82461913a4c244a5", "82461913a4c244a?");
+    let (_, taken) = rig.taken(post(broken)).await;
+    assert_eq!(taken.quantities(), Quantities::spans(1));
+}
+
+/// Attack: a container of as many spans as fit is read within the memory that it was given.
+#[tokio::test]
+async fn many_spans() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let span = "{\"trace_id\":\"745e5a279d06439a81f3ebd9c4fdee8c\",\"span_id\":\"9aa541f6c13dbf68\",\
+                \"start_timestamp\":1,\"end_timestamp\":2}";
+    let spans = vec![span; 90_000].join(",");
+    let body = format!(
+        "{{}}\n{{\"type\":\"span\",\"item_count\":90000,\
+         \"content_type\":\"application/vnd.sentry.items.span.v2+json\"}}\n{{\"items\":[{spans}]}}\n"
+    );
+    let (answer, taken) = rig.taken(post(gzip(body.as_bytes())).header("content-encoding", "gzip")).await;
+    assert_eq!((answer.status, taken.quantities()), (200, Quantities::spans(90_000)));
 }

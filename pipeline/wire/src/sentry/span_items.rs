@@ -1,0 +1,72 @@
+//! The spans among an envelope's items.
+
+use std::iter::Enumerate;
+use std::slice;
+
+use profbridge_model::{Envelope, Item};
+
+use super::envelope::ItemHeader;
+use super::span_reader::{ReadSpans, SpansError, TraceHeader};
+use super::{span_v2_reader, transaction_reader};
+
+/// Reads the spans among an envelope's items, in order, each with its item's position: transactions, and containers of
+/// spans of version 2. Items of other types are passed over, as are single spans of the older protocol and payloads that
+/// are still packed.
+///
+/// Each batch points into the payload of its item. One without spans, of a container in which none can be read, is no
+/// view of it: nothing would be counted of the item then.
+pub fn read_items(envelope: &Envelope) -> SpanItems<'_> {
+    SpanItems { header: TraceHeader::read(&envelope.header), rest: envelope.items.iter().enumerate() }
+}
+
+/// The spans of an envelope, each item read when it is asked for.
+#[derive(Debug, Clone)]
+pub struct SpanItems<'a> {
+    header: TraceHeader,
+    rest: Enumerate<slice::Iter<'a, Item>>,
+}
+
+/// Which items spans are read of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanItem {
+    /// A transaction.
+    Transaction,
+    /// A container of spans.
+    Container,
+}
+
+impl SpanItem {
+    /// What an item with this header is, where spans are read of it.
+    pub fn of(header: &ItemHeader<'_>) -> Option<Self> {
+        match &*header.kind {
+            "transaction" => Some(Self::Transaction),
+            "span" if header.content_type.as_deref() == Some(span_v2_reader::CONTENT_TYPE) => Some(Self::Container),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the spans of one item, beside what the envelope's header says of their trace. `None` where there are none to
+/// read.
+pub(super) fn read_item(item: &Item, header: &TraceHeader) -> Option<Result<ReadSpans, SpansError>> {
+    let item_header = ItemHeader::read(&item.header).ok()?;
+    let kind = SpanItem::of(&item_header)?;
+    let payload = item.payload.plain()?;
+    Some(match kind {
+        SpanItem::Transaction => transaction_reader::read(payload, header),
+        SpanItem::Container => span_v2_reader::read(payload, item_header.item_count, header),
+    })
+}
+
+impl Iterator for SpanItems<'_> {
+    type Item = (usize, Result<ReadSpans, SpansError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        for (position, item) in self.rest.by_ref() {
+            if let Some(read) = read_item(item, &self.header) {
+                return Some((position, read));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,106 @@
+//! A container of spans, version 2, becomes a batch of spans, which point into its JSON.
+//!
+//! The container is `{"version": 2, "items": [...]}` and says in its item's header how many there are (Sentry developer
+//! documentation, "Span Protocol"; what Node's SDK 11 sends). The place of a span is its element of `items`. A span
+//! that breaks a rule is left unread.
+
+use bytes::Bytes;
+use profbridge_model::SpanForm;
+use profbridge_model::dictionary::Invalid;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::sampled::text::Text;
+use super::span_reader::{Collected, Named, ReadSpans, SpansError, TraceHeader, elements, place_in, text_of, truth};
+use super::timestamp::Timestamp;
+
+/// The media type of a container (getsentry/relay `relay-server/src/envelope/content_type.rs`).
+pub const CONTENT_TYPE: &str = "application/vnd.sentry.items.span.v2+json";
+
+/// The largest container that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
+/// `max_container_size`).
+pub const MAX_BYTES: usize = 12 << 20;
+
+/// The version of the container.
+const VERSION: u64 = 2;
+
+#[derive(Deserialize)]
+pub(super) struct Container<'a> {
+    #[serde(default)]
+    version: Option<u64>,
+    /// The list, as text.
+    #[serde(borrow)]
+    pub(super) items: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Element<'a> {
+    #[serde(borrow, default)]
+    trace_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    span_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    parent_span_id: Option<Text<'a>>,
+    #[serde(default)]
+    start_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    end_timestamp: Option<Timestamp>,
+    #[serde(borrow, default)]
+    is_segment: Option<&'a RawValue>,
+}
+
+/// Reads a container: the payload of an item, whose header says that there are so many spans in it, beside what the
+/// envelope's header says of their trace.
+///
+/// # Errors
+///
+/// It is no JSON, too large, of another version, or has another number of spans: Relay refuses such a container
+/// (getsentry/relay `relay-server/src/envelope/container.rs`).
+pub fn read(payload: &Bytes, item_count: Option<u64>, header: &TraceHeader) -> Result<ReadSpans, SpansError> {
+    let (read, listed) = read_any(payload, header)?;
+    if item_count != Some(listed) {
+        return Err(SpansError::rule("item_count", format!("the item's header does not say that there are {listed}")));
+    }
+    Ok(read)
+}
+
+/// Reads a container, and says how many spans it lists.
+///
+/// # Errors
+///
+/// As [`read`], but for the number of spans.
+pub(super) fn read_any(payload: &Bytes, header: &TraceHeader) -> Result<(ReadSpans, u64), SpansError> {
+    let text = text_of(payload, MAX_BYTES)?;
+    let container: Container<'_> = serde_json::from_str(text).map_err(|error| SpansError::json(&error))?;
+    if container.version.is_some_and(|version| version != VERSION) {
+        return Err(SpansError::rule("version", "is not 2"));
+    }
+    let mut collected = Collected::default();
+    let mut position = 0;
+    elements(container.items, |element| {
+        position += 1;
+        let place = || format!("items[{}]", position - 1);
+        let span = match serde_json::from_str::<Element<'_>>(element) {
+            Ok(span) => {
+                let span = Named {
+                    trace_id: span.trace_id,
+                    span_id: span.span_id,
+                    parent_span_id: span.parent_span_id,
+                    start: span.start_timestamp,
+                    end: span.end_timestamp,
+                    is_root: truth(span.is_segment) == Some(true),
+                    sampled: None,
+                };
+                let named = |invalid: Invalid| Invalid { place: format!("{}.{}", place(), invalid.place), ..invalid };
+                span.span(place_in(text, element), header).map_err(named)
+            }
+            Err(error) => {
+                let SpansError::Json(rule) = SpansError::json(&error) else { return Ok(()) };
+                Err(Invalid { place: place(), rule })
+            }
+        };
+        collected.add(span)
+    })
+    .map_err(|error| SpansError::json(&error))??;
+    collected.finish(SpanForm::SentrySpans, payload.clone()).map(|read| (read, position))
+}

@@ -1,0 +1,286 @@
+//! What became of an envelope's spans on the way is written into its items, by editing their text: everything else
+//! stays byte for byte.
+//!
+//! Who may do what with a view of spans:
+//!
+//! * A processor may leave out spans ([`Spans::retain`]). A transaction whose own span was left out goes as an item, with
+//!   the V1 profile beside it, which Sentry takes only with its transaction, and with the spans in it that were not left
+//!   out. Both are losses that are counted here ([`Reason::NoTransaction`]); what a processor leaves out it counts
+//!   itself. So whoever drops a transaction leaves out all of its spans. Of a container in which no span is left nothing
+//!   is sent.
+//! * A processor may say what it found out about a span ([`Spans::change`]):
+//!
+//!   | change | a transaction's own span | another span of it | a span of a container |
+//!   | --- | --- | --- | --- |
+//!   | profiler | `contexts.profile.profiler_id` | `data.profiler_id` | attribute `sentry.profiler_id` |
+//!   | thread | `contexts.trace.data`: `thread.id`, `thread.name` | `data`: the same | attributes of the same names |
+//!   | sample rate | `trace.sample_rate` of the envelope's header | - | the same, of the first in the header's trace |
+//!
+//!   What stands there already is replaced. A thread's id is text, since that is the key of the thread in a chunk
+//!   (Sentry developer documentation, "Sample Format V2", "Profile Context"; `sentry.profiler_id` is the name in
+//!   getsentry/sentry-conventions). A rate is written where the envelope's header says anything of its trace: without that
+//!   Sentry has nothing to put it to.
+//! * Nobody else changes a payload that has a view.
+//!
+//! What a span that could not be read says stays.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+use profbridge_model::spans::{ProfilerLink, SpanChanges};
+use profbridge_model::{Envelope, Item, Losses, Quantities, Reason, Span, SpanForm, Spans, Viewed};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::envelope::ItemHeader;
+use super::span_items::{SpanItem, read_item};
+use super::span_reader::{TraceHeader, elements, place_in};
+use super::splice::{self, Element};
+use super::{span_v2_reader, transaction_reader};
+
+/// An envelope that says what was found out about its spans.
+#[derive(Debug)]
+pub struct Written {
+    /// The envelope, whose views are those of what it says now. `None` where nothing of it is left.
+    pub envelope: Option<Envelope>,
+    /// What went with a transaction that was left out.
+    pub losses: Losses,
+    /// How many changes could not be written, because something else stands in their place or the item would become
+    /// larger than Sentry takes.
+    pub unwritten: u64,
+}
+
+/// Whether something was found out about the spans of an envelope that its items do not say.
+pub fn is_changed(envelope: &Envelope) -> bool {
+    envelope.spans().any(|spans| spans.received().is_none())
+}
+
+/// Writes what was found out about an envelope's spans into its items. Every payload must be here.
+pub fn write(mut envelope: Envelope) -> Written {
+    let mut losses = Losses::default();
+    let mut unwritten = 0;
+    let header = TraceHeader::read(&envelope.header);
+    let mut gone = vec![false; envelope.items.len()];
+    let mut rate = None;
+    for at in 0..envelope.views.len() {
+        let view = &envelope.views[at];
+        let (position, Viewed::Spans(spans)) = (view.item, &view.what) else { continue };
+        if spans.received().is_some() {
+            continue;
+        }
+        let Some(item) = envelope.items.get_mut(position) else { continue };
+        rate = rate.or_else(|| rate_of(spans, &header));
+        let Rewritten { payload, unwritten: more } = rewrite(spans);
+        unwritten += more;
+        match payload {
+            Some((payload, count)) => {
+                item.header = header_of(item, payload.len(), count);
+                item.payload = payload.into();
+                renew(&mut envelope, position, &header);
+            }
+            None => {
+                losses.add(Reason::NoTransaction, spans.quantities());
+                gone[position] = true;
+                if spans.form() == SpanForm::SentryTransaction {
+                    lose_v1_profiles(&envelope, &mut gone, &mut losses);
+                }
+            }
+        }
+    }
+    if let Some(rate) = rate {
+        match with_rate(&envelope.header, rate) {
+            Some(line) => envelope.header = line,
+            None => unwritten += 1,
+        }
+    }
+    for position in (0..gone.len()).rev().filter(|position| gone[*position]) {
+        envelope.remove_item(position);
+    }
+    envelope.received = None;
+    let is_left = !envelope.items.is_empty();
+    Written { envelope: is_left.then_some(envelope), losses, unwritten }
+}
+
+/// Reads the spans of an item anew, after its payload has become another one. Where they cannot be read the view stays.
+pub fn renew(envelope: &mut Envelope, position: usize, header: &TraceHeader) {
+    let Some(Some(Ok(read))) = envelope.items.get(position).map(|item| read_item(item, header)) else { return };
+    if let Some(view) = envelope.views.iter_mut().find(|view| view.item == position) {
+        view.what = Viewed::Spans(read.spans);
+    }
+}
+
+/// Marks the V1 profiles of an envelope as gone.
+fn lose_v1_profiles(envelope: &Envelope, gone: &mut [bool], losses: &mut Losses) {
+    for (position, item) in envelope.items.iter().enumerate() {
+        if gone[position] || !ItemHeader::read(&item.header).is_ok_and(|header| header.kind == "profile") {
+            continue;
+        }
+        gone[position] = true;
+        let view = envelope.views.iter().find(|view| view.item == position);
+        losses.add(Reason::NoTransaction, view.map_or(Quantities::items(1), |view| view.quantities()));
+    }
+}
+
+/// The rate with which the spans were kept that the envelope's header speaks of.
+fn rate_of(spans: &Spans, header: &TraceHeader) -> Option<f64> {
+    let of_trace = spans.spans().iter().filter(|span| header.is_of(span.trace_id));
+    of_trace.filter_map(|span| span.changes.as_ref()?.sample_rate).next()
+}
+
+/// An envelope's header with the rate of its trace, as text as SDKs have it. `None` where it says nothing of a trace.
+fn with_rate(line: &[u8], rate: f64) -> Option<Bytes> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow, default)]
+        trace: Option<&'a RawValue>,
+    }
+    let trace = serde_json::from_slice::<Line<'_>>(line).ok()?.trace?;
+    if !trace.get().starts_with('{') {
+        return None;
+    }
+    splice::set(line, &["trace", "sample_rate"], &format!("\"{rate}\"")).ok().map(Bytes::from)
+}
+
+/// An item's header that tells the length and the number of spans of its payload, where it told them.
+fn header_of(item: &Item, length: usize, count: u64) -> Bytes {
+    let Ok(header) = ItemHeader::read(&item.header) else { return item.header.clone() };
+    let told = [
+        ("length", header.length.map(|_| length as u64)),
+        ("item_count", header.item_count.filter(|_| SpanItem::of(&header) == Some(SpanItem::Container)).map(|_| count)),
+    ];
+    told.into_iter().filter_map(|(key, value)| Some((key, value?))).fold(item.header.clone(), |line, (key, value)| {
+        splice::set(&line, &[key], &value.to_string()).map_or(line, Bytes::from)
+    })
+}
+
+/// What a payload becomes.
+struct Rewritten {
+    /// The payload and how many spans are in its list; `None` where it goes.
+    payload: Option<(Vec<u8>, u64)>,
+    /// How many changes are not in it.
+    unwritten: u64,
+}
+
+fn rewrite(spans: &Spans) -> Rewritten {
+    let limit = match spans.form() {
+        SpanForm::SentryTransaction => transaction_reader::MAX_BYTES,
+        SpanForm::SentrySpans => span_v2_reader::MAX_BYTES,
+        // No item of an envelope.
+        SpanForm::Otlp => return Rewritten { payload: Some((spans.bytes().to_vec(), 0)), unwritten: 0 },
+    };
+    let rewritten = Writer { spans, with_changes: true, unwritten: 0 }.write();
+    match &rewritten.payload {
+        Some((payload, _)) if payload.len() > limit.max(spans.bytes().len()) => {
+            let changed = spans.spans().iter().filter(|span| span.changes.is_some()).count() as u64;
+            Rewritten { unwritten: changed, ..Writer { spans, with_changes: false, unwritten: 0 }.write() }
+        }
+        _ => rewritten,
+    }
+}
+
+struct Writer<'a> {
+    spans: &'a Spans,
+    with_changes: bool,
+    unwritten: u64,
+}
+
+impl Writer<'_> {
+    fn write(mut self) -> Rewritten {
+        let (spans, bytes) = (self.spans, self.spans.bytes());
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let is_transaction = spans.form() == SpanForm::SentryTransaction;
+        let list = match is_transaction {
+            true => serde_json::from_str::<transaction_reader::Transaction<'_>>(text).ok().and_then(|of| of.spans),
+            false => serde_json::from_str::<span_v2_reader::Container<'_>>(text).ok().map(|of| of.items),
+        };
+        // The object of a transaction holds those of its spans, so no two spans begin at one place.
+        let left: HashMap<u32, &Span> = spans.spans().iter().map(|span| (span.at.start, span)).collect();
+        let start = (text.len() - text.trim_start().len()) as u32;
+        let root = left.get(&start).filter(|_| is_transaction);
+        if is_transaction && root.is_none() {
+            return Rewritten { payload: None, unwritten: 0 };
+        }
+        let mut listed: Vec<(Range<usize>, Element)> = Vec::new();
+        let mut places = self.places_that_were_read();
+        if let Some(list) = list {
+            let read = elements(list, |element| {
+                let place = place_in(text, element);
+                let was_read = places.next_if_eq(&place.start).is_some();
+                let becomes = match left.get(&place.start) {
+                    Some(span) => self.element(element, span),
+                    None if was_read => Element::Goes,
+                    None => Element::Stays,
+                };
+                let start = place.start as usize;
+                listed.push((start..start + place.len as usize, becomes));
+                Ok::<(), std::convert::Infallible>(())
+            });
+            debug_assert!(read.is_ok(), "the list was read before");
+        }
+        let count = listed.iter().filter(|(_, element)| *element != Element::Goes).count() as u64;
+        if !is_transaction && count == 0 {
+            return Rewritten { payload: None, unwritten: 0 };
+        }
+        let mut payload = splice::change_list(bytes, &listed);
+        if let Some(changes) = root.and_then(|root| root.changes.as_deref()).filter(|_| self.with_changes) {
+            self.set_all(
+                &mut payload,
+                changes,
+                &["contexts", "profile", "profiler_id"],
+                &["contexts", "trace", "data"],
+            );
+        }
+        Rewritten { payload: Some((payload, count)), unwritten: self.unwritten }
+    }
+
+    /// Where the spans stand in the list that could be read, in order.
+    fn places_that_were_read(&self) -> std::iter::Peekable<std::vec::IntoIter<u32>> {
+        let (spans, bytes) = (self.spans, self.spans.bytes());
+        let header = TraceHeader::default();
+        let read = match spans.form() {
+            SpanForm::SentryTransaction => transaction_reader::read(bytes, &header),
+            _ => span_v2_reader::read_any(bytes, &header).map(|(read, _)| read),
+        };
+        let skipped = usize::from(spans.form() == SpanForm::SentryTransaction);
+        let places: Vec<u32> =
+            read.iter().flat_map(|read| read.spans.spans()).skip(skipped).map(|span| span.at.start).collect();
+        places.into_iter().peekable()
+    }
+
+    /// A span of the list with its changes.
+    fn element(&mut self, element: &str, span: &Span) -> Element {
+        let Some(changes) = span.changes.as_deref().filter(|_| self.with_changes) else { return Element::Stays };
+        let mut json = element.as_bytes().to_vec();
+        match self.spans.form() {
+            SpanForm::SentryTransaction => self.set_all(&mut json, changes, &["data", "profiler_id"], &["data"]),
+            _ => self.set_all(&mut json, changes, &["attributes", "sentry.profiler_id"], &["attributes"]),
+        }
+        if json == element.as_bytes() { Element::Stays } else { Element::Becomes(json) }
+    }
+
+    /// Sets the profiler's id under one path, and the thread under another.
+    fn set_all(&mut self, json: &mut Vec<u8>, changes: &SpanChanges, profiler: &[&str], thread: &[&str]) {
+        let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return };
+        let is_attribute = self.spans.form() == SpanForm::SentrySpans;
+        let mut set = |path: &[&str], text: &str| {
+            let text = Value::from(text);
+            let value =
+                if is_attribute { format!("{{\"value\":{text},\"type\":\"string\"}}") } else { text.to_string() };
+            match splice::set(json, path, &value) {
+                Ok(changed) => *json = changed,
+                Err(_) => self.unwritten += 1,
+            }
+        };
+        set(profiler, &profiler_id.to_string());
+        for (key, text) in [("thread.id", thread_id), ("thread.name", thread_name)] {
+            if let Some(text) = text {
+                set(&[thread, &[key]].concat(), text);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A transaction becomes a batch of spans, which point into its JSON.
+//!
+//! The first span is the transaction itself (`contexts.trace`, `start_timestamp`, `timestamp`), its place the whole
+//! object; the others are the elements of `spans` (Sentry developer documentation, "Event Payloads", "Transaction
+//! Payloads", "Span Interface"). A span that breaks a rule is left unread; where the transaction itself does, nothing is
+//! read. What nobody asks for is not looked at.
+
+use bytes::Bytes;
+use profbridge_model::SpanForm;
+use profbridge_model::dictionary::Invalid;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::sampled::text::Text;
+use super::span_reader::{Collected, Named, ReadSpans, SpansError, TraceHeader, elements, place_in, text_of, truth};
+use super::timestamp::Timestamp;
+
+/// The largest transaction that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
+/// `max_event_size`).
+pub const MAX_BYTES: usize = 1 << 20;
+
+#[derive(Deserialize)]
+pub(super) struct Transaction<'a> {
+    #[serde(borrow, default)]
+    contexts: Option<Contexts<'a>>,
+    #[serde(default)]
+    start_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    timestamp: Option<Timestamp>,
+    /// The list, as text.
+    #[serde(borrow, default)]
+    pub(super) spans: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Contexts<'a> {
+    #[serde(borrow, default)]
+    trace: Option<Trace<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Trace<'a> {
+    #[serde(borrow, default)]
+    trace_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    span_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    parent_span_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    sampled: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Child<'a> {
+    #[serde(borrow, default)]
+    trace_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    span_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    parent_span_id: Option<Text<'a>>,
+    #[serde(default)]
+    start_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    timestamp: Option<Timestamp>,
+}
+
+/// Reads a transaction: the payload of an item, beside what the envelope's header says of its trace.
+///
+/// # Errors
+///
+/// It is no JSON, too large, or the transaction itself breaks a rule.
+pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansError> {
+    let text = text_of(payload, MAX_BYTES)?;
+    let whole: &RawValue = serde_json::from_str(text).map_err(|error| SpansError::json(&error))?;
+    let transaction: Transaction<'_> = serde_json::from_str(whole.get()).map_err(|error| SpansError::json(&error))?;
+    let trace = transaction.contexts.and_then(|contexts| contexts.trace);
+    let trace = trace.ok_or_else(|| SpansError::rule("contexts.trace", "is missing"))?;
+    let root = Named {
+        trace_id: trace.trace_id,
+        span_id: trace.span_id,
+        parent_span_id: trace.parent_span_id,
+        start: transaction.start_timestamp,
+        end: transaction.timestamp,
+        is_root: true,
+        sampled: truth(trace.sampled),
+    };
+    let root = root.span(place_in(text, whole.get()), header)?;
+    let sampled = root.sampled;
+    let mut collected = Collected::default();
+    collected.add(Ok(root))?;
+    if let Some(list) = transaction.spans {
+        let mut position = 0;
+        elements(list, |element| {
+            position += 1;
+            let named =
+                |invalid: Invalid| Invalid { place: format!("spans[{}].{}", position - 1, invalid.place), ..invalid };
+            let child = match serde_json::from_str::<Child<'_>>(element) {
+                Ok(child) => {
+                    let child = Named {
+                        trace_id: child.trace_id,
+                        span_id: child.span_id,
+                        parent_span_id: child.parent_span_id,
+                        start: child.start_timestamp,
+                        end: child.timestamp,
+                        is_root: false,
+                        sampled,
+                    };
+                    child.span(place_in(text, element), header).map_err(named)
+                }
+                Err(error) => {
+                    let SpansError::Json(rule) = SpansError::json(&error) else { return Ok(()) };
+                    Err(Invalid { place: format!("spans[{}]", position - 1), rule })
+                }
+            };
+            collected.add(child)
+        })
+        .map_err(|error| SpansError::json(&error))??;
+    }
+    collected.finish(SpanForm::SentryTransaction, payload.clone())
+}
