@@ -15,6 +15,7 @@
 //! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
+mod about;
 pub mod auth;
 pub mod category;
 pub mod chunk;
@@ -25,6 +26,7 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
+mod json;
 pub mod profile_items;
 pub mod rate_limit;
 pub mod response;
