@@ -12,6 +12,7 @@
 //!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
+//! * [`transaction`]: OTLP spans become `transaction` items.
 //! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
@@ -34,6 +35,8 @@ mod sampled;
 pub mod splice;
 pub mod timestamp;
 pub mod told;
+pub mod transaction;
+pub mod transaction_envelope;
 pub mod v1_reader;
 pub mod v1_upgrade;
 
