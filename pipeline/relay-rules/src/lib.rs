@@ -1,4 +1,5 @@
-//! The strict check of a finished `profile_chunk` payload: what Relay would do to it.
+//! The strict check of a finished `profile_chunk` payload: what Relay would do to it; and of a `transaction`
+//! ([`validate_transaction`]).
 //!
 //! Relay answers 200 and looks later; a chunk that breaks a rule disappears without a word. This module reads a
 //! payload as a stranger would, shares no code with whoever wrote it, and names every rule that it breaks. It is for
@@ -10,10 +11,15 @@
 //! payloads of ours only: a stack that no sample uses and a thread that Relay would drop are violations, since they are
 //! data that nobody would see, and ids are UUIDs v4 in the form that Sentry documents.
 
+mod json;
+mod transaction;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value};
+
+pub use transaction::validate_transaction;
 
 /// The largest payload, in bytes.
 const MAX_BYTES: usize = 50 << 20;

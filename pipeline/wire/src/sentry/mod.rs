@@ -16,9 +16,11 @@
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
 //! * [`trace_header`]: what an envelope says of the trace that is in it.
+//! * [`transaction`]: OTLP spans become `transaction` items.
 //! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
+mod about;
 pub mod auth;
 pub mod category;
 pub mod chunk;
@@ -29,6 +31,7 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
+mod json;
 pub mod profile_items;
 pub mod rate_limit;
 pub mod response;
@@ -41,6 +44,8 @@ pub mod splice;
 pub mod timestamp;
 pub mod told;
 pub mod trace_header;
+pub mod transaction;
+pub mod transaction_envelope;
 pub mod transaction_reader;
 pub mod v1_reader;
 pub mod v1_upgrade;

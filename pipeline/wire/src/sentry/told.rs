@@ -1,5 +1,5 @@
-//! What a batch says of its process: by attributes, by what they hold of the process's environment, and by its
-//! executable.
+//! What a batch of profiles or a resource of spans says of its process: by attributes, by what they hold of the process's
+//! environment, and by its executable.
 //!
 //! The OpenTelemetry eBPF profiler does not read what an SDK is told by the environment, but sends variables as they
 //! are, as `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of them
@@ -8,33 +8,58 @@
 
 use std::cell::OnceCell;
 
-use profbridge_model::{Attribute, Dictionary, Profiles, Value};
+use profbridge_model::spans::SpanResource;
+use profbridge_model::{Attribute, Dictionary, Profiles, Spans, Value};
 
 use crate::otlp::environment::resource_attributes;
+use crate::otlp::traces::{AnyValue, read};
 
 /// The beginning of what SDKs call a service that nobody named (semantic conventions, `service.name`).
 const UNKNOWN: &str = "unknown_service";
 
-/// What is said of the process of a batch.
+/// What is said of a process.
 pub struct Told<'a> {
-    batch: &'a Profiles,
+    by: By<'a>,
     environment: OnceCell<Vec<(String, String)>>,
+}
+
+/// Who says it.
+enum By<'a> {
+    Profiles(&'a Profiles),
+    Resource(&'a Spans, &'a SpanResource),
 }
 
 impl<'a> Told<'a> {
     /// What is said of the process of this batch.
     pub fn of(batch: &'a Profiles) -> Self {
-        Self { batch, environment: OnceCell::new() }
+        Self { by: By::Profiles(batch), environment: OnceCell::new() }
     }
 
-    /// An attribute as text: the first that is not empty of the batch's resources, of its profiles and of their first
-    /// samples, in this order.
+    /// What is said of the process that is a resource of a batch of spans.
+    pub fn of_resource(spans: &'a Spans, resource: &'a SpanResource) -> Self {
+        Self { by: By::Resource(spans, resource), environment: OnceCell::new() }
+    }
+
+    /// An attribute as text: the first that is not empty. Of profiles that is one of the batch's resources, of its
+    /// profiles and of their first samples, in this order; of a resource of spans one that it came with, then one that it
+    /// was given.
     pub fn attribute(&self, key: &str) -> Option<String> {
-        let dictionary = self.batch.dictionary();
-        let resources = self.batch.resources().iter().flat_map(|resource| &resource.resource.attributes);
+        let batch = match self.by {
+            By::Profiles(batch) => batch,
+            By::Resource(spans, resource) => {
+                let came = read::resource_attributes(spans, resource).filter(|(found, _)| *found == key);
+                let added = || resource.added.iter().find(|(found, value)| **found == *key && !value.is_empty());
+                return came
+                    .filter_map(|(_, value)| text_of(value))
+                    .next()
+                    .or_else(|| added().map(|(_, value)| value.to_string()));
+            }
+        };
+        let dictionary = batch.dictionary();
+        let resources = batch.resources().iter().flat_map(|resource| &resource.resource.attributes);
         resources
-            .chain(self.batch.profiles().flat_map(|profile| dictionary.attributes(profile.attributes)))
-            .chain(first_samples(self.batch))
+            .chain(batch.profiles().flat_map(|profile| dictionary.attributes(profile.attributes)))
+            .chain(first_samples(batch))
             .filter(|attribute| dictionary.string(attribute.key) == key)
             .find_map(|attribute| text(dictionary, &attribute.value))
     }
@@ -94,6 +119,15 @@ fn text(dictionary: &Dictionary, value: &Value) -> Option<String> {
         Value::String(id) => Some(dictionary.string(*id)).filter(|text| !text.is_empty()).map(str::to_owned),
         Value::Int(number) => Some(number.to_string()),
         Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+fn text_of(value: AnyValue<'_>) -> Option<String> {
+    match value {
+        AnyValue::Text(text) => Some(text).filter(|text| !text.is_empty()).map(str::to_owned),
+        AnyValue::Int(number) => Some(number.to_string()),
+        AnyValue::Bool(value) => Some(value.to_string()),
         _ => None,
     }
 }

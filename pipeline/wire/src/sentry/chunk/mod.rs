@@ -10,16 +10,14 @@
 //! * `listing`: which of them are written as two, so that Sentry lists their functions.
 //! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: what a frame says.
 //! * `whole`: what is a chunk already stays it.
-//! * `write`, `json`: the text. `check`: the last look.
+//! * `write`: the text. `check`: the last look.
 //!
 //! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
 
-mod about;
 mod check;
 mod frames;
 mod images;
 mod in_app;
-mod json;
 mod ledger;
 pub mod limits;
 mod listing;
@@ -52,7 +50,8 @@ pub use report::{CLIPPED_SECONDS, Notes, Report};
 pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
 pub use sink::{ChunkHead, ChunkSink, ChunkSummary, Collected};
 
-use about::About;
+use super::about::About;
+use super::told::Told;
 use frames::Frames;
 use listing::Listing;
 use observe::Window;
@@ -204,7 +203,7 @@ impl Converter {
         let lone = self.settings.lone_samples;
         let mut open = segments::cut_idle(lanes, line.last(), max_gap, lone, weight);
         open.reverse();
-        let about = About::of(batch, &self.settings.environment);
+        let about = About::of(&Told::of(batch), &self.settings.environment);
         let subject = Subject { batch, profiler_id: process.profiler_id, about: &about };
         while let Some(segment) = open.pop() {
             self.convert_segment(subject, segment, &mut open, sink, report);

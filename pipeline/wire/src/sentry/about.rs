@@ -1,9 +1,7 @@
-//! What a chunk says about its process.
+//! What chunks and transactions say about their process.
 
-use profbridge_model::Profiles;
-
-use super::limits::MAX_STRING_BYTES;
-use crate::sentry::told::Told;
+use super::chunk::limits::MAX_STRING_BYTES;
+use super::told::Told;
 
 /// The process, as Sentry files it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,9 +16,8 @@ pub(super) struct About {
 }
 
 impl About {
-    /// Reads what a batch says of its process.
-    pub(super) fn of(batch: &Profiles, default_environment: &str) -> Self {
-        let told = Told::of(batch);
+    /// Reads what is said of a process.
+    pub(super) fn of(told: &Told<'_>, default_environment: &str) -> Self {
         let release = told.attribute("sentry.release").map(bounded).or_else(|| {
             told.service().map(bounded).map(|name| match told.text("service.version").map(bounded) {
                 Some(version) => format!("{name}@{version}"),

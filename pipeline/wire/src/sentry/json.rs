@@ -1,4 +1,4 @@
-//! Writes the pieces of JSON that a chunk consists of.
+//! Writes the pieces of JSON that chunks and transactions consist of.
 
 /// Two digits for each number below 100.
 const PAIRS: [[u8; 2]; 100] = {

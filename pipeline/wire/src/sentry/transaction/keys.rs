@@ -1,0 +1,170 @@
+//! The attributes that decide anything, found in one pass over a span's.
+
+use crate::otlp::traces::AnyValue;
+
+macro_rules! keys {
+    ($($name:ident = $text:literal;)*) => {
+        /// An attribute that decides what a transaction or a span says.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(super) enum Key {
+            $($name,)*
+        }
+
+        /// All of them, the shorter before the longer.
+        const ALL: &[(&str, Key)] = &[$(($text, Key::$name),)*];
+    };
+}
+
+// By length: `STARTS` finds those of one length.
+keys! {
+    UserId = "user.id";
+    UrlFull = "url.full";
+    UrlPath = "url.path";
+    HttpUrl = "http.url";
+    HttpHost = "http.host";
+    DbSystem = "db.system";
+    UrlQuery = "url.query";
+    SentryOp = "sentry.op";
+    UserName = "user.name";
+    ThreadId = "thread.id";
+    EnduserId = "enduser.id";
+    HttpRoute = "http.route";
+    RpcSystem = "rpc.system";
+    UrlScheme = "url.scheme";
+    UserEmail = "user.email";
+    HttpMethod = "http.method";
+    HttpTarget = "http.target";
+    HttpScheme = "http.scheme";
+    RpcService = "rpc.service";
+    ServerPort = "server.port";
+    ThreadName = "thread.name";
+    DbStatement = "db.statement";
+    FaasTrigger = "faas.trigger";
+    UrlTemplate = "url.template";
+    NetHostName = "net.host.name";
+    NetHostPort = "net.host.port";
+    DbQueryText = "db.query.text";
+    SentryOrigin = "sentry.origin";
+    SentrySource = "sentry.source";
+    UserFullName = "user.full_name";
+    DbSystemName = "db.system.name";
+    HttpClientIp = "http.client_ip";
+    ServerAddress = "server.address";
+    ClientAddress = "client.address";
+    RpcSystemName = "rpc.system.name";
+    HttpUserAgent = "http.user_agent";
+    UserAgentName = "user_agent.name";
+    HttpStatusCode = "http.status_code";
+    MessagingSystem = "messaging.system";
+    SentryProfilerId = "sentry.profiler_id";
+    SentrySampleRate = "sentry.sample_rate";
+    UserAgentVersion = "user_agent.version";
+    HttpRequestMethod = "http.request.method";
+    UserAgentOriginal = "user_agent.original";
+    RpcGrpcStatusCode = "rpc.grpc.status_code";
+    GenAiOperationName = "gen_ai.operation.name";
+    HttpRequestBodySize = "http.request.body.size";
+    HttpResponseBodySize = "http.response.body.size";
+    SentryCustomSpanName = "sentry.custom_span_name";
+    RpcResponseStatusCode = "rpc.response.status_code";
+    HttpResponseStatusCode = "http.response.status_code";
+    SentrySegmentNameSource = "sentry.segment.name.source";
+}
+
+const LONGEST: usize = ALL[ALL.len() - 1].0.len();
+
+/// Where in [`ALL`] the keys of each length begin.
+const STARTS: [u8; LONGEST + 2] = {
+    let mut starts = [0; LONGEST + 2];
+    let (mut length, mut at) = (0, 0);
+    while length < starts.len() {
+        while at < ALL.len() && ALL[at].0.len() < length {
+            assert!(at == 0 || ALL[at - 1].0.len() <= ALL[at].0.len(), "the shorter keys stand before the longer ones");
+            at += 1;
+        }
+        starts[length] = at as u8;
+        length += 1;
+    }
+    starts
+};
+
+impl Key {
+    /// The key that is called so.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let [from, until] = *STARTS.get(text.len()..)?.first_chunk::<2>()?;
+        let those = &ALL[usize::from(from)..usize::from(until)];
+        those.iter().find(|(known, _)| *known == text).map(|(_, key)| *key)
+    }
+
+    /// Whether what it says is written elsewhere, so that it is not repeated among the data. `sentry.*` of these are how
+    /// Sentry's SDKs on OpenTelemetry hand their own fields on (getsentry/sentry-javascript
+    /// `packages/opentelemetry/src/spanExporter.ts`).
+    pub(super) fn has_its_own_place(self) -> bool {
+        matches!(
+            self,
+            Key::SentryOp
+                | Key::SentryOrigin
+                | Key::SentrySource
+                | Key::SentrySegmentNameSource
+                | Key::SentrySampleRate
+                | Key::SentryCustomSpanName
+                | Key::SentryProfilerId
+                | Key::ThreadId
+                | Key::ThreadName
+        )
+    }
+}
+
+/// What a span's attributes say under the keys that decide anything.
+pub(super) struct Known<'a>([Option<AnyValue<'a>>; ALL.len()]);
+
+impl<'a> Known<'a> {
+    pub(super) const fn new() -> Self {
+        Self([None; ALL.len()])
+    }
+
+    /// Takes note of an attribute. Of several with one key the first counts; returns whether this is the first.
+    pub(super) fn note(&mut self, key: Key, value: AnyValue<'a>) -> bool {
+        let slot = &mut self.0[key as usize];
+        let is_first = slot.is_none();
+        if is_first {
+            *slot = Some(value);
+        }
+        is_first
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<AnyValue<'a>> {
+        self.0[key as usize]
+    }
+
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.0[key as usize].is_some()
+    }
+
+    /// What the first of these keys says that says any text.
+    pub(super) fn text(&self, keys: &[Key]) -> Option<&'a str> {
+        keys.iter().find_map(|key| self.get(*key)?.text().filter(|text| !text.is_empty()))
+    }
+
+    /// What the first of these keys says that says a whole number.
+    pub(super) fn int(&self, keys: &[Key]) -> Option<i64> {
+        keys.iter().find_map(|key| self.get(*key)?.int())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: every key is found by its text, and nothing else is.
+    #[test]
+    fn found_by_text() {
+        for (text, key) in ALL {
+            assert_eq!(Key::of(text), Some(*key), "{text}");
+            assert_eq!(Key::of(&text[1..]), None, "{text}");
+            assert_eq!(Key::of(&format!("{text}s")), None, "{text}");
+        }
+        assert_eq!((Key::of(""), Key::of(&"x".repeat(1000))), (None, None));
+    }
+}

@@ -1,0 +1,230 @@
+//! The spans of a transaction become a `transaction` item: an event of Sentry's (event schema, type `transaction`).
+//!
+//! A local root and the spans below it were put together by the processor `transactions`
+//! ([`Segment`](profbridge_model::spans::Segment)); here they are only written. ARCHITECTURE.md, "Spans", has the
+//! conversion row by row. The rules are kept one per file:
+//!
+//! * `keys`: the attributes that decide anything, found in one pass. `describe`: operation, name and its source.
+//!   `status`: Sentry's status.
+//! * `span`: what the transaction and its spans have in common. `request`: what only the transaction has.
+//!   `resource`: what all transactions of a process have.
+//! * `shed`: what goes where it is too much. `value`: the text. `limits`, `notes`.
+//!
+//! A value that Sentry would refuse is left out and counted, never the transaction. It is an event that Sentry stores as
+//! one: its id is made of those of the trace and the span, so whatever is sent twice is stored once.
+
+mod describe;
+mod keys;
+pub mod limits;
+mod notes;
+mod request;
+mod resource;
+mod shed;
+mod span;
+mod status;
+mod value;
+
+use profbridge_model::{Losses, ProfilerId, Quantities, Reason, Span, Spans, TraceId};
+use uuid::Uuid;
+use xxhash_rust::xxh3::Xxh3;
+
+pub use describe::Source;
+pub use notes::Notes;
+pub use resource::Resource;
+
+use crate::otlp::traces::AnyValue;
+use describe::Described;
+use keys::{Key, Known};
+use limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_CHARS, MAX_SPANS, MAX_TRANSACTION_BYTES, MAX_UNSHED_BYTES};
+use shed::Pieces;
+use span::Reading;
+use value::Json;
+
+use super::chunk_envelope::SDK_NAME;
+
+/// What is known of a transaction that was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// A hash of its trace and its span, with the bits of a random UUID.
+    pub event_id: Uuid,
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Where the name comes from.
+    pub source: Source,
+    /// The probability with which it was kept, where that is known: above 0 and at most 1.
+    pub sample_rate: Option<f64>,
+    /// How many spans it has, itself included.
+    pub spans: u64,
+}
+
+/// A transaction that was written, and what is not in it.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    /// What is known of it.
+    pub summary: Summary,
+    /// Its JSON, on one line.
+    pub json: &'a [u8],
+    /// The spans that are not in it.
+    pub losses: Losses,
+    /// What else is not.
+    pub notes: Notes,
+}
+
+/// Writes transactions, one at a time; keeps its memory from one to the next.
+#[derive(Debug, Default)]
+pub struct Writer {
+    json: Json,
+    pieces: Pieces,
+    order: Vec<u32>,
+}
+
+impl Writer {
+    /// Writes the spans of one transaction. The root is the span that is one, else the first by its start, which stands
+    /// for a root that never came. `None` where there is no span at all.
+    ///
+    /// The spans are those of one [segment](Spans::segments) of the batch, whose form is OTLP; `resource` is the root's.
+    pub fn write(&mut self, spans: &Spans, segment: &[Span], resource: &Resource) -> Option<Transaction<'_>> {
+        let root = root_of(segment)?;
+        self.in_order(segment, root);
+        self.json.out.clear();
+        self.pieces.clear();
+        self.json.notes = resource.notes;
+        let (json, pieces) = (&mut self.json, &mut self.pieces);
+        let summary = head(spans, &segment[root], resource, json, pieces);
+        json.raw(",\"spans\":[");
+        let mut losses = Losses::default();
+        let children = &self.order[..self.order.len().min(MAX_SPANS)];
+        losses.add(Reason::LimitExceeded, Quantities::spans((self.order.len() - children.len()) as u64));
+        let mut written = 0;
+        for position in children {
+            let start = json.out.len();
+            child(spans, &segment[*position as usize], json, pieces);
+            // Two brackets follow, and even without any data it must not be too large.
+            if json.out.len() + 2 - pieces.bytes() > MAX_TRANSACTION_BYTES {
+                pieces.truncate(json, start);
+                losses.add(Reason::TooLarge, Quantities::spans((children.len() - written) as u64));
+                break;
+            }
+            written += 1;
+            if pieces.bytes() > MAX_UNSHED_BYTES {
+                pieces.shed(json, MAX_TRANSACTION_BYTES - 2);
+            }
+        }
+        json.end(b']');
+        json.out.push(b'}');
+        if json.out.len() > MAX_TRANSACTION_BYTES {
+            pieces.shed(json, MAX_TRANSACTION_BYTES);
+        }
+        let summary = Summary { spans: written as u64 + 1, ..summary };
+        Some(Transaction { summary, json: &json.out, losses, notes: json.notes })
+    }
+
+    /// The positions of the spans but the root, by start: of too many those stay that began first.
+    fn in_order(&mut self, segment: &[Span], root: usize) {
+        self.order.clear();
+        self.order.extend((0..segment.len() as u32).filter(|position| *position as usize != root));
+        let start = |position: &u32| segment[*position as usize].start_unix_nano;
+        if !self.order.is_sorted_by_key(start) {
+            self.order.sort_by_key(start);
+        }
+    }
+}
+
+/// The position of the span that a transaction is made of.
+fn root_of(segment: &[Span]) -> Option<usize> {
+    let is_root = |span: &Span| span.segment.is_some_and(|segment| segment.is_root);
+    let first = || Some(segment.iter().enumerate().min_by_key(|(_, span)| span.start_unix_nano)?.0);
+    segment.iter().position(is_root).or_else(first)
+}
+
+/// The span that a transaction is made of.
+pub fn root(segment: &[Span]) -> Option<&Span> {
+    segment.get(root_of(segment)?)
+}
+
+/// Writes everything but the spans.
+fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces: &mut Pieces) -> Summary {
+    let event_id = event_id(root);
+    let mut reading = Reading::of(spans, root);
+    json.raw("{\"event_id\":\"");
+    json.display(event_id.simple());
+    json.raw("\",\"type\":\"transaction\",\"platform\":\"");
+    json.raw(resource.platform);
+    json.raw("\",\"sdk\":{\"name\":\"");
+    json.raw(SDK_NAME);
+    json.raw(concat!("\",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"}"));
+    reading.times(json);
+    json.raw(",\"contexts\":{\"trace\":{");
+    reading.ids(json);
+    let profiler = reading.data(spans, json, pieces);
+    let described = reading.described(json);
+    reading.kind(&described, json);
+    json.out.push(b'}');
+    if let Some(profiler) = profiler {
+        json.raw(",\"profile\":{\"profiler_id\":\"");
+        json.display(profiler);
+        json.raw("\"}");
+    }
+    pieces.write(json, |json| request::response(&reading, json));
+    request::browser(&reading.known, json);
+    json.out.extend_from_slice(&resource.contexts);
+    pieces.write(json, |json| json.out.extend_from_slice(&resource.otel));
+    json.out.push(b'}');
+    let Described { description, source, .. } = described;
+    let name = match description.char_indices().nth(MAX_NAME_CHARS) {
+        Some((end, _)) => {
+            json.notes.truncated_texts += 1;
+            &description[..end]
+        }
+        None => &description,
+    };
+    json.string(",\"transaction\":", name, usize::MAX);
+    json.raw(",\"transaction_info\":{\"source\":\"");
+    json.raw(source.as_str());
+    json.raw("\"}");
+    request::user(&reading.known, json);
+    pieces.write(json, |json| request::request(&reading, json));
+    json.out.extend_from_slice(&resource.top);
+    let sample_rate = sample_rate(root, &reading.known, json);
+    Summary { event_id, trace_id: root.trace_id, name: name.into(), source, sample_rate, spans: 0 }
+}
+
+/// Writes a span that is not the transaction itself, and a comma.
+fn child(spans: &Spans, span: &Span, json: &mut Json, pieces: &mut Pieces) {
+    let mut reading = Reading::of(spans, span);
+    json.out.push(b'{');
+    reading.ids(json);
+    reading.times(json);
+    reading.data(spans, json, pieces);
+    let described = reading.described(json);
+    reading.kind(&described, json);
+    json.string(",\"description\":", &described.description, MAX_DESCRIPTION_BYTES);
+    json.raw("},");
+}
+
+/// The id of a transaction: the same whenever the same span is sent.
+fn event_id(root: &Span) -> Uuid {
+    let mut hash = Xxh3::new();
+    hash.update(b"transaction");
+    hash.update(root.trace_id.bytes());
+    hash.update(root.span_id.bytes());
+    Uuid::from_bytes(*ProfilerId::from_hash(hash.digest128()).as_bytes())
+}
+
+/// The probability with which a transaction was kept: what was found out on the way, else what its span says. What is
+/// none is counted.
+fn sample_rate(root: &Span, known: &Known<'_>, json: &mut Json) -> Option<f64> {
+    let changed = root.changes.as_deref().and_then(|changes| changes.sample_rate);
+    let said = || match known.get(Key::SentrySampleRate)? {
+        AnyValue::Double(rate) => Some(rate),
+        AnyValue::Int(rate) => Some(rate as f64),
+        AnyValue::Text(text) => Some(text.parse().unwrap_or(f64::NAN)),
+        _ => Some(f64::NAN),
+    };
+    let rate = changed.or_else(said)?;
+    let is_rate = rate > 0.0 && rate <= 1.0;
+    json.notes.invalid_values += u64::from(!is_rate);
+    is_rate.then_some(rate)
+}

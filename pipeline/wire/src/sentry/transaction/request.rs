@@ -1,0 +1,188 @@
+//! What the span of a transaction says of its user, of the request that it answers, and of its answer.
+
+use std::borrow::Cow;
+
+use profbridge_model::SpanKind;
+
+use super::describe::{without_credentials, without_query};
+use super::keys::{Key, Known};
+use super::limits::{MAX_DESCRIPTION_BYTES, MAX_HEADERS, MAX_TEXT_BYTES, MAX_TRANSACTION_BYTES};
+use super::span::Reading;
+use super::value::{Json, Names};
+use crate::otlp::traces::AnyValue;
+
+/// Writes `,"user":{…}` where anything is said of one (event schema, `User`; OpenTelemetry semantic conventions, registry,
+/// `user` and `enduser`).
+pub(super) fn user(known: &Known<'_>, json: &mut Json) {
+    object(
+        ",\"user\":{",
+        &[
+            ("id", known.text(&[Key::UserId, Key::EnduserId])),
+            ("username", known.text(&[Key::UserName])),
+            ("name", known.text(&[Key::UserFullName])),
+            ("email", known.text(&[Key::UserEmail])),
+        ],
+        json,
+    );
+}
+
+/// Writes `,"browser":{…}`, a context, where a browser is named.
+pub(super) fn browser(known: &Known<'_>, json: &mut Json) {
+    let version = known.text(&[Key::UserAgentVersion]);
+    object(",\"browser\":{", &[("name", known.text(&[Key::UserAgentName])), ("version", version)], json);
+}
+
+/// Writes `,"request":{…}` for a span that answers a request of HTTP (event schema, `Request`).
+pub(super) fn request(root: &Reading<'_>, json: &mut Json) {
+    let known = &root.known;
+    let Some(method) = answered(root) else { return };
+    json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
+    json.string(",\"request\":{\"method\":", method, MAX_TEXT_BYTES);
+    if let Some(url) = url(known) {
+        json.string(",\"url\":", &url, MAX_DESCRIPTION_BYTES);
+    }
+    if let Some(query) = query(known) {
+        json.string(",\"query_string\":", query, MAX_DESCRIPTION_BYTES);
+    }
+    size(known.int(&[Key::HttpRequestBodySize]), json);
+    let agent = known.text(&[Key::UserAgentOriginal, Key::HttpUserAgent]);
+    headers(root, "http.request.header.", agent.map(|agent| ("user-agent", agent)), json);
+    if let Some(address) = known.text(&[Key::ClientAddress, Key::HttpClientIp]) {
+        json.string(",\"env\":{\"REMOTE_ADDR\":", address, MAX_TEXT_BYTES);
+        json.out.push(b'}');
+    }
+    json.out.push(b'}');
+}
+
+/// Writes `,"response":{…}`, a context, for a span that answers a request of HTTP (event schema, `ResponseContext`).
+pub(super) fn response(root: &Reading<'_>, json: &mut Json) {
+    if answered(root).is_none() {
+        return;
+    }
+    json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
+    let start = json.out.len();
+    if let Some(code) = root.known.int(&[Key::HttpResponseStatusCode, Key::HttpStatusCode]) {
+        if (100..1000).contains(&code) {
+            json.raw(",\"status_code\":");
+            json.int(code);
+        } else {
+            json.notes.invalid_values += 1;
+        }
+    }
+    size(root.known.int(&[Key::HttpResponseBodySize]), json);
+    headers(root, "http.response.header.", None, json);
+    if json.out.len() > start {
+        json.out[start] = b'{';
+        json.out.push(b'}');
+        json.out.splice(start..start, *b",\"response\":");
+    }
+}
+
+/// The method of the request that a span answers.
+fn answered<'a>(root: &Reading<'a>) -> Option<&'a str> {
+    root.known.text(&[Key::HttpRequestMethod, Key::HttpMethod]).filter(|_| root.span.kind == SpanKind::Server)
+}
+
+/// The URL without its query: the whole one, or what it is made of.
+fn url<'a>(known: &Known<'a>) -> Option<Cow<'a, str>> {
+    if let Some(url) = known.text(&[Key::UrlFull, Key::HttpUrl]) {
+        return Some(without_credentials(without_query(url)));
+    }
+    let path = without_query(known.text(&[Key::UrlPath, Key::HttpTarget])?);
+    let Some(host) = known.text(&[Key::HttpHost, Key::ServerAddress, Key::NetHostName]) else {
+        return Some(path.into());
+    };
+    let scheme = known.text(&[Key::UrlScheme, Key::HttpScheme]).unwrap_or("http");
+    // `http.host` has the port, where it is not the usual one.
+    let usual = if scheme == "https" { 443 } else { 80 };
+    let port = known.int(&[Key::ServerPort, Key::NetHostPort]).filter(|port| *port != usual);
+    let is_address = host.contains(':') && !host.starts_with('[') && host.parse::<std::net::Ipv6Addr>().is_ok();
+    Some(match port.filter(|_| !known.has(Key::HttpHost)) {
+        Some(port) if is_address => format!("{scheme}://[{host}]:{port}{path}").into(),
+        Some(port) => format!("{scheme}://{host}:{port}{path}").into(),
+        None if is_address => format!("{scheme}://[{host}]{path}").into(),
+        None => format!("{scheme}://{host}{path}").into(),
+    })
+}
+
+fn query<'a>(known: &Known<'a>) -> Option<&'a str> {
+    let of = |url: &'a str| {
+        let (_, query) = url.split('#').next()?.split_once('?')?;
+        Some(query).filter(|query| !query.is_empty())
+    };
+    let whole = known.text(&[Key::UrlQuery]).map(|query| query.trim_start_matches('?'));
+    let whole = whole.filter(|query| !query.is_empty());
+    whole.or_else(|| of(known.text(&[Key::UrlFull, Key::HttpUrl, Key::HttpTarget])?))
+}
+
+/// Writes `,"body_size":…`, which is no negative number.
+fn size(size: Option<i64>, json: &mut Json) {
+    match size {
+        Some(size) if size >= 0 => {
+            json.raw(",\"body_size\":");
+            json.int(size);
+        }
+        Some(_) => json.notes.invalid_values += 1,
+        None => {}
+    }
+}
+
+/// Writes `,"headers":{…}`: the attributes that begin so, each a list of the header's values (OpenTelemetry semantic
+/// conventions, `http.request.header.<key>`), and one more where there is none of that name.
+fn headers(root: &Reading<'_>, prefix: &str, more: Option<(&str, &str)>, json: &mut Json) {
+    let mut names = Names::default();
+    let mut written = 0;
+    let mut write = |name: &str, values: &mut dyn Iterator<Item = &str>, json: &mut Json| {
+        if written >= MAX_HEADERS || json.is_full() {
+            json.notes.invalid_values += 1;
+            return;
+        }
+        json.string(if written == 0 { ",\"headers\":{" } else { "," }, name, MAX_TEXT_BYTES);
+        json.raw(":\"");
+        for (position, value) in values.enumerate() {
+            if position > 0 {
+                json.raw(", ");
+            }
+            json.text(value, MAX_DESCRIPTION_BYTES);
+            if json.is_full() {
+                break;
+            }
+        }
+        json.out.push(b'"');
+        written += 1;
+    };
+    for (key, value) in root.fields.attributes() {
+        let Some(name) = key.strip_prefix(prefix).filter(|name| !name.is_empty()) else { continue };
+        if !names.is_new(name) {
+            continue;
+        }
+        match value {
+            AnyValue::Text(text) => write(name, &mut std::iter::once(text), json),
+            AnyValue::Array(values) => write(name, &mut values.filter_map(AnyValue::text), json),
+            _ => json.notes.invalid_values += 1,
+        }
+    }
+    if let Some((name, value)) = more
+        && names.is_new(name)
+    {
+        write(name, &mut std::iter::once(value), json);
+    }
+    if written > 0 {
+        json.out.push(b'}');
+    }
+}
+
+/// Writes an object of those members that there are, where there is any.
+fn object(open: &str, members: &[(&str, Option<&str>)], json: &mut Json) {
+    let mut said = members.iter().filter_map(|(member, value)| Some((member, (*value)?))).peekable();
+    if said.peek().is_none() {
+        return;
+    }
+    json.raw(open);
+    for (member, value) in said {
+        json.string("", member, MAX_TEXT_BYTES);
+        json.string(":", value, MAX_TEXT_BYTES);
+        json.out.push(b',');
+    }
+    json.end(b'}');
+}

@@ -1,0 +1,255 @@
+//! What the transaction and each of its spans have in common: ids, times, data, links.
+
+use std::borrow::Cow;
+
+use profbridge_model::{ProfilerId, Span, SpanKind, Spans};
+use uuid::Uuid;
+
+use super::describe::Described;
+use super::keys::{Key, Known};
+use super::limits::{MAX_EVENTS, MAX_TEXT_BYTES, MAX_TRANSACTION_BYTES};
+use super::shed::Pieces;
+use super::status;
+use super::value::{Json, Names};
+use crate::otlp::traces::{AnyValue, Event, Fields, read};
+
+/// How a span came to Sentry. Sentry's own OTLP endpoint says the same of the spans that it takes
+/// (Sentry developer documentation, "Trace Origin": `auto`, a category, who made it).
+const ORIGIN: &str = "auto.otlp.spans";
+
+/// A span while it is written.
+pub(super) struct Reading<'a> {
+    pub(super) span: &'a Span,
+    pub(super) fields: Fields<'a>,
+    pub(super) known: Known<'a>,
+}
+
+/// Which profiler saw the thread that ran a span.
+#[derive(Default)]
+struct Thread<'a> {
+    profiler_id: Option<ProfilerId>,
+    id: Option<Cow<'a, str>>,
+    name: Option<&'a str>,
+}
+
+impl<'a> Reading<'a> {
+    /// A span of a batch. What its attributes say is known once its data was written.
+    pub(super) fn of(spans: &'a Spans, span: &'a Span) -> Self {
+        Self { span, fields: Fields::of(spans, span), known: Known::new() }
+    }
+
+    /// Writes `"trace_id":…,"span_id":…,"parent_span_id":…`.
+    pub(super) fn ids(&self, json: &mut Json) {
+        json.raw("\"trace_id\":\"");
+        hex(&mut json.out, self.span.trace_id.bytes());
+        json.raw("\",\"span_id\":\"");
+        hex(&mut json.out, self.span.span_id.bytes());
+        if let Some(parent) = self.span.parent_span_id {
+            json.raw("\",\"parent_span_id\":\"");
+            hex(&mut json.out, parent.bytes());
+        }
+        json.out.push(b'"');
+    }
+
+    /// Writes `,"start_timestamp":…,"timestamp":…`.
+    pub(super) fn times(&self, json: &mut Json) {
+        json.raw(",\"start_timestamp\":");
+        json.time(self.span.start_unix_nano);
+        json.raw(",\"timestamp\":");
+        json.time(self.span.end_unix_nano);
+    }
+
+    /// Writes `,"data":{…}` and `,"links":[…]`, and finds what the span's attributes say. What may be left out of them
+    /// is among the pieces then. Returns the profiler that the data names.
+    pub(super) fn data(&mut self, spans: &'a Spans, json: &mut Json, pieces: &mut Pieces) -> Option<ProfilerId> {
+        json.raw(",\"data\":{");
+        pieces.write(json, |json| self.attributes(spans, json));
+        let thread = self.thread(json);
+        json.string("\"sentry.origin\":", self.origin(), MAX_TEXT_BYTES);
+        if let Some(profiler_id) = thread.profiler_id {
+            json.raw(",\"profiler_id\":\"");
+            json.display(profiler_id);
+            json.out.push(b'"');
+        }
+        if let Some(id) = &thread.id {
+            json.string(",\"thread.id\":", id, MAX_TEXT_BYTES);
+        }
+        if let Some(name) = thread.name {
+            json.string(",\"thread.name\":", name, MAX_TEXT_BYTES);
+        }
+        json.out.push(b'}');
+        pieces.write(json, |json| links(&self.fields, json));
+        thread.profiler_id
+    }
+
+    /// Writes `,"op":…,"status":…,"origin":…`.
+    pub(super) fn kind(&self, described: &Described<'_>, json: &mut Json) {
+        if let Some(op) = &described.op {
+            json.string(",\"op\":", op, MAX_TEXT_BYTES);
+        }
+        json.raw(",\"status\":\"");
+        json.raw(status::of(&self.fields, &self.known));
+        json.out.push(b'"');
+        json.string(",\"origin\":", self.origin(), MAX_TEXT_BYTES);
+    }
+
+    /// What the span is called.
+    pub(super) fn described(&self, json: &mut Json) -> Described<'a> {
+        Described::of(self.fields.name, self.span.kind, &self.known, &mut json.notes)
+    }
+
+    fn origin(&self) -> &'a str {
+        let said = self.known.text(&[Key::SentryOrigin]);
+        // Words between dots (Sentry developer documentation, "Trace Origin").
+        said.filter(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
+            .unwrap_or(ORIGIN)
+    }
+
+    /// Writes `"KEY":VALUE,` for each of the attributes, and for what else the span says.
+    fn attributes(&mut self, spans: &'a Spans, json: &mut Json) {
+        json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
+        let mut names = Names::default();
+        for (key, value) in self.fields.attributes() {
+            let is_new = match Key::of(key) {
+                Some(known) => self.known.note(known, value) && !known.has_its_own_place(),
+                None => names.is_new(key),
+            };
+            if is_new && !json.is_full() {
+                json.member(key, value, 0);
+            }
+        }
+        if json.is_full() {
+            return;
+        }
+        let kind = match self.span.kind {
+            SpanKind::Unspecified | SpanKind::Internal => None,
+            SpanKind::Server => Some("SERVER"),
+            SpanKind::Client => Some("CLIENT"),
+            SpanKind::Producer => Some("PRODUCER"),
+            SpanKind::Consumer => Some("CONSUMER"),
+        };
+        let (scope, version) = read::scope_name(spans, spans.scope_of(self.span));
+        for (key, value) in [
+            ("otel.kind", kind.unwrap_or_default()),
+            ("otel.scope.name", scope),
+            ("otel.scope.version", version),
+            ("sentry.status.message", self.fields.status_message),
+        ] {
+            if !value.is_empty() && names.is_new(key) {
+                json.member(key, AnyValue::Text(value), 0);
+            }
+        }
+        if let (Some(code), None) =
+            (self.known.int(&[Key::HttpStatusCode]), self.known.get(Key::HttpResponseStatusCode))
+        {
+            json.member("http.response.status_code", AnyValue::Int(code), 0);
+        }
+        if names.is_new("otel.events") {
+            events(self.fields.events(), json);
+        }
+    }
+
+    /// What is known of the span's thread: what was found out on the way, else what the span says itself.
+    fn thread(&self, json: &mut Json) -> Thread<'a> {
+        let changes = self.span.changes.as_deref();
+        if let Some(link) = changes.and_then(|changes| changes.profiler.as_ref()) {
+            let id = link.thread_id.as_deref().map(Into::into);
+            return Thread { profiler_id: Some(link.profiler_id), id, name: link.thread_name.as_deref() };
+        }
+        let mut thread = Thread::default();
+        if let Some(said) = self.known.get(Key::SentryProfilerId) {
+            thread.profiler_id = said.text().and_then(|text| Uuid::try_parse(text).ok()).map(ProfilerId::from_uuid);
+            json.notes.invalid_values += u64::from(thread.profiler_id.is_none());
+        }
+        // A string, as the keys of a chunk's threads are, whatever it is in OTLP.
+        thread.id = match self.known.get(Key::ThreadId) {
+            Some(AnyValue::Int(id)) => Some(id.to_string().into()),
+            Some(AnyValue::Text(id)) => Some(id.into()),
+            Some(_) => {
+                json.notes.invalid_values += 1;
+                None
+            }
+            None => None,
+        };
+        thread.name = self.known.text(&[Key::ThreadName]);
+        thread
+    }
+}
+
+/// Writes `"otel.events":[…],` where there are any: exceptions, mostly.
+fn events<'a>(events: impl Iterator<Item = Event<'a>>, json: &mut Json) {
+    let mut events = events.peekable();
+    if events.peek().is_none() {
+        return;
+    }
+    json.raw("\"otel.events\":[");
+    for event in events.by_ref().take(MAX_EVENTS) {
+        json.string("{\"name\":", event.name, MAX_TEXT_BYTES);
+        json.raw(",\"timestamp\":");
+        json.time(event.time_unix_nano);
+        attributes_of(event.attributes(), json);
+        json.raw("},");
+        if json.is_full() {
+            break;
+        }
+    }
+    json.notes.invalid_values += events.count() as u64;
+    json.end(b']');
+    json.out.push(b',');
+}
+
+/// Writes `,"links":[…]` where there are any, as Sentry's SDKs do (getsentry/sentry-javascript
+/// `packages/core/src/utils/spanUtils.ts`, `convertSpanLinksForEnvelope`).
+fn links(fields: &Fields<'_>, json: &mut Json) {
+    json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
+    let mut written = 0;
+    for (trace, span, attributes) in fields.links() {
+        if trace.len() != 16 || span.len() != 8 || written == MAX_EVENTS {
+            json.notes.invalid_values += 1;
+            continue;
+        }
+        json.raw(if written == 0 { ",\"links\":[{\"trace_id\":\"" } else { "{\"trace_id\":\"" });
+        hex(&mut json.out, trace);
+        json.raw("\",\"span_id\":\"");
+        hex(&mut json.out, span);
+        json.out.push(b'"');
+        attributes_of(attributes, json);
+        json.raw("},");
+        written += 1;
+        if json.is_full() {
+            break;
+        }
+    }
+    if written > 0 {
+        json.end(b']');
+    }
+}
+
+/// Writes `,"attributes":{…}` where there are any.
+fn attributes_of<'a>(attributes: impl Iterator<Item = (&'a str, AnyValue<'a>)>, json: &mut Json) {
+    let mut names = Names::default();
+    let mut open = false;
+    for (key, value) in attributes {
+        if !names.is_new(key) {
+            continue;
+        }
+        if !std::mem::replace(&mut open, true) {
+            json.raw(",\"attributes\":{");
+        }
+        json.member(key, value, 1);
+        if json.is_full() {
+            break;
+        }
+    }
+    if open {
+        json.end(b'}');
+    }
+}
+
+/// Appends bytes in lower-case hexadecimal digits.
+fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}

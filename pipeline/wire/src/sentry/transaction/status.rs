@@ -1,0 +1,80 @@
+//! Sentry's status of a span: that of OTLP, and the codes of HTTP and gRPC behind it.
+//!
+//! OTLP says ok, error or nothing. Sentry has the codes of gRPC (event schema, `SpanStatus`), and its SDKs on
+//! OpenTelemetry find them so (getsentry/sentry-javascript `packages/opentelemetry/src/utils/mapStatus.ts`,
+//! `packages/core/src/tracing/spanstatus.ts`): what is marked as ok is that. An error whose message is one of the codes
+//! is that code, else the one of the HTTP or gRPC code among its attributes, else an internal error. Without a mark the
+//! attributes decide, and without those it went well.
+
+use super::keys::{Key, Known};
+use crate::otlp::traces::Fields;
+
+/// The statuses, at the numbers that gRPC has for them (grpc/grpc `doc/statuscodes.md`).
+const OF_GRPC: [&str; 17] = [
+    "ok",
+    "cancelled",
+    "unknown",
+    "invalid_argument",
+    "deadline_exceeded",
+    "not_found",
+    "already_exists",
+    "permission_denied",
+    "resource_exhausted",
+    "failed_precondition",
+    "aborted",
+    "out_of_range",
+    "unimplemented",
+    "internal_error",
+    "unavailable",
+    "data_loss",
+    "unauthenticated",
+];
+
+const OK: &str = OF_GRPC[0];
+const INTERNAL_ERROR: &str = "internal_error";
+
+/// The status of a span.
+pub(super) fn of(fields: &Fields<'_>, known: &Known<'_>) -> &'static str {
+    match fields.status_code {
+        1 => OK,
+        2 => {
+            let said = OF_GRPC[1..].iter().copied().find(|status| *status == fields.status_message);
+            said.or_else(|| of_codes(known).filter(|status| *status != OK)).unwrap_or(INTERNAL_ERROR)
+        }
+        _ => of_codes(known).unwrap_or(OK),
+    }
+}
+
+/// What the code of an answer says.
+fn of_codes(known: &Known<'_>) -> Option<&'static str> {
+    if let Some(code) = known.int(&[Key::HttpResponseStatusCode, Key::HttpStatusCode]) {
+        return Some(of_http(code));
+    }
+    if let Some(code) = known.int(&[Key::RpcGrpcStatusCode]) {
+        return Some(usize::try_from(code).ok().and_then(|code| OF_GRPC.get(code)).copied().unwrap_or("unknown"));
+    }
+    // The newer attribute has the name of the code, for every protocol in its own words.
+    let name = known.text(&[Key::RpcResponseStatusCode])?;
+    OF_GRPC.iter().copied().find(|status| match *status {
+        INTERNAL_ERROR => name == "INTERNAL",
+        status => name.eq_ignore_ascii_case(status),
+    })
+}
+
+fn of_http(code: i64) -> &'static str {
+    match code {
+        100..=399 => OK,
+        401 => "unauthenticated",
+        403 => "permission_denied",
+        404 => "not_found",
+        409 => "already_exists",
+        413 => "failed_precondition",
+        429 => "resource_exhausted",
+        499 => "cancelled",
+        400..=499 => "invalid_argument",
+        501 => "unimplemented",
+        503 => "unavailable",
+        504 => "deadline_exceeded",
+        _ => INTERNAL_ERROR,
+    }
+}

@@ -1,0 +1,130 @@
+//! Spans as their producers write them, and the transactions that they become.
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList};
+use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
+use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use profbridge_model::spans::Segment;
+use profbridge_model::{Losses, Spans};
+use profbridge_relay_rules::validate_transaction;
+use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::transaction::{Notes, Resource, Summary, Writer};
+use prost::Message;
+use serde_json::Value;
+
+/// When the spans of these tests begin, in nanoseconds since the Unix epoch.
+pub(crate) const START: u64 = 1_790_000_000_123_456_789;
+
+/// A millisecond in nanoseconds.
+pub(crate) const MS: u64 = 1_000_000;
+
+pub(crate) fn value_of(value: Any) -> AnyValue {
+    AnyValue { value: Some(value) }
+}
+
+pub(crate) fn text(text: &str) -> AnyValue {
+    value_of(Any::StringValue(text.to_owned()))
+}
+
+pub(crate) fn int(number: i64) -> AnyValue {
+    value_of(Any::IntValue(number))
+}
+
+pub(crate) fn list(values: Vec<AnyValue>) -> AnyValue {
+    value_of(Any::ArrayValue(ArrayValue { values }))
+}
+
+pub(crate) fn map(values: Vec<KeyValue>) -> AnyValue {
+    value_of(Any::KvlistValue(KeyValueList { values }))
+}
+
+pub(crate) fn pair(key: &str, value: AnyValue) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
+}
+
+/// Attributes that are text.
+pub(crate) fn texts(pairs: &[(&str, &str)]) -> Vec<KeyValue> {
+    pairs.iter().map(|(key, value)| pair(key, text(value))).collect()
+}
+
+/// A span that began so many milliseconds after [`START`] and took as many.
+pub(crate) fn span(id: u8, parent: u8, name: &str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
+    Span {
+        trace_id: vec![0xab; 16],
+        span_id: vec![id; 8],
+        parent_span_id: if parent == 0 { Vec::new() } else { vec![parent; 8] },
+        name: name.to_owned(),
+        kind: kind as i32,
+        start_time_unix_nano: START + u64::from(id) * MS,
+        end_time_unix_nano: START + 2 * u64::from(id) * MS,
+        attributes,
+        ..Span::default()
+    }
+}
+
+pub(crate) fn status(code: i32, message: &str) -> Option<Status> {
+    Some(Status { code, message: message.to_owned() })
+}
+
+pub(crate) fn event(name: &str, attributes: Vec<KeyValue>) -> Event {
+    Event { time_unix_nano: START + MS, name: name.to_owned(), attributes, ..Event::default() }
+}
+
+/// A batch that is one segment, whose first span is its root.
+pub(crate) fn batch(resource: Vec<KeyValue>, spans: Vec<Span>) -> Spans {
+    let scope =
+        InstrumentationScope { name: "instrumentation".to_owned(), version: "1.2".to_owned(), ..Default::default() };
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
+    let resource = Some(ProtoResource { attributes: resource, ..ProtoResource::default() });
+    let request = ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans { resource, scope_spans, ..Default::default() }],
+    };
+    let decoded = traces::decode(request.encode_to_vec().into(), &Limits::default()).unwrap();
+    assert!(decoded.refused.is_empty(), "{:?}", decoded.refused);
+    segmented(&decoded.spans, |position| position == 0)
+}
+
+/// The same batch as one segment.
+pub(crate) fn segmented(spans: &Spans, is_root: impl Fn(usize) -> bool) -> Spans {
+    let marked = spans.spans().iter().enumerate().map(|(position, span)| {
+        let segment = Some(Segment { number: 1, is_root: is_root(position) });
+        profbridge_model::Span { segment, ..span.clone() }
+    });
+    let marked = marked.collect();
+    let (resources, scopes) = (spans.resources().to_vec(), spans.scopes().to_vec());
+    Spans::new(spans.form(), spans.bytes().clone(), resources, scopes, marked, true).unwrap()
+}
+
+/// A transaction that was written.
+pub(crate) struct Written {
+    pub(crate) json: Vec<u8>,
+    pub(crate) event: Value,
+    pub(crate) summary: Summary,
+    pub(crate) losses: Losses,
+    pub(crate) notes: Notes,
+}
+
+/// The transaction that a batch becomes, which keeps every rule of Sentry's.
+pub(crate) fn write(spans: &Spans) -> Written {
+    let resource = Resource::of(spans, &spans.resources()[0], "production");
+    let mut writer = Writer::default();
+    let transaction = writer.write(spans, spans.spans(), &resource).unwrap();
+    if let Err(violations) = validate_transaction(transaction.json) {
+        let shown = String::from_utf8_lossy(&transaction.json[..transaction.json.len().min(4000)]);
+        panic!("{violations:#?}\n{shown}");
+    }
+    Written {
+        json: transaction.json.to_vec(),
+        event: serde_json::from_slice(transaction.json).unwrap(),
+        summary: transaction.summary,
+        losses: transaction.losses,
+        notes: transaction.notes,
+    }
+}
+
+/// The transaction of one span.
+pub(crate) fn written(span: Span) -> Written {
+    write(&batch(Vec::new(), vec![span]))
+}
