@@ -37,7 +37,7 @@ reasons! {
     Malformed = "malformed";
     /// It was larger or deeper than a limit of ours allows.
     LimitExceeded = "limit_exceeded";
-    /// An equal profile with an equal non-zero time had come before it.
+    /// An equal profile with an equal non-zero time, or an equal span with the same id, had come before it.
     Resent = "resent";
     /// Another profile of the same process and time already says where the time went.
     RedundantType = "redundant_type";

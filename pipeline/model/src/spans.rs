@@ -8,7 +8,9 @@
 //!
 //! Spans are immutable in their bytes and cheap to share: a clone copies what stands beside the bytes, not them.
 
+mod assembly;
 mod ids;
+pub mod origins;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use assembly::Assembly;
 pub use ids::{SpanId, TraceId};
+pub use origins::{Origin, Origins};
 pub use span::{ProfilerLink, Segment, Span, SpanChanges, SpanKind};
 
 use crate::{ByteRange, Quantities};

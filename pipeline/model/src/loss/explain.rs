@@ -89,6 +89,10 @@ impl Loss {
                 "no destination is configured for it, or nothing was read of it that the exporter could send; name a \
                  destination for its attribute, a default `dsn`, or an exporter that forwards envelopes"
             }
+            // Profiles are compared by `dedup`, spans by `transactions`.
+            Reason::Resent if self.quantities.observations == 0 => {
+                "an equal span with the same id had come before, as after a retry; nothing is missing"
+            }
             reason => reason.explanation(),
         }
     }
@@ -105,6 +109,14 @@ mod tests {
         let loss = |quantities| Loss { reason: Reason::Unroutable, quantities };
         assert!(loss(Quantities::items(1)).explanation().contains("forwards envelopes"));
         assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Unroutable.explanation());
+    }
+
+    /// Guarantees: whoever reads that spans were resent is not told of a key that is for profiles.
+    #[test]
+    fn resent_spans() {
+        let loss = |quantities| Loss { reason: Reason::Resent, quantities };
+        assert!(loss(Quantities::spans(1)).explanation().contains("equal span"));
+        assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Resent.explanation());
     }
 
     /// Guarantees: each reason has words of its own, which do more than repeat its name.

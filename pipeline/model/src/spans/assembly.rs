@@ -1,0 +1,126 @@
+//! Makes a batch of spans that were held.
+//!
+//! Everything is copied into one new buffer: the spans in the order in which they are put in, and before the first one
+//! of each what made it, so that a resource or scope is there once for all of its spans.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use super::origins::{Origin, Origins};
+use super::{BadSpans, Span, SpanForm, SpanResource, SpanScope, Spans};
+use crate::ByteRange;
+use crate::arena::make_room;
+
+#[cfg(test)]
+mod tests;
+
+/// A batch in the making. See the [module](self).
+#[derive(Debug, Default)]
+pub struct Assembly {
+    bytes: Vec<u8>,
+    resources: Vec<SpanResource>,
+    scopes: Vec<SpanScope>,
+    spans: Vec<Span>,
+    /// The positions of resources and scopes by their numbers among what is held.
+    resource_at: Positions,
+    scope_at: Positions,
+    /// The scope of the span before, by its number and its position.
+    last: Option<(Origin, u32)>,
+}
+
+/// The keys are numbers of ours, so nobody can choose them.
+type Positions = HashMap<u32, u32, FixedState>;
+
+impl Assembly {
+    /// Makes room for so many spans and so many bytes of them.
+    pub fn reserve(&mut self, spans: usize, bytes: usize) {
+        make_room(&mut self.spans, spans);
+        make_room(&mut self.bytes, bytes);
+    }
+
+    /// Puts in a span that is held: `bytes` is what it says, its scope is an [`Origin`].
+    ///
+    /// # Errors
+    ///
+    /// The batch would be larger than 4 GiB, which a place in it could not say. It is as it was, but for what made the
+    /// span.
+    pub fn push(&mut self, origins: &Origins, span: Span, bytes: &[u8]) -> Result<(), BadSpans> {
+        let scope = self.scope(origins, Origin::of(span.scope))?;
+        let at = self.put(bytes)?;
+        make_room(&mut self.spans, 1);
+        self.spans.push(Span { scope, at, ..span });
+        Ok(())
+    }
+
+    /// How many spans are in it.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// The bytes of its spans and of what made them.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The batch, of OTLP's form.
+    pub fn finish(self) -> Spans {
+        let Self { bytes, resources, scopes, spans, .. } = self;
+        Spans { form: SpanForm::Otlp, bytes: bytes.into(), resources, scopes, spans, unchanged: false, peer: None }
+    }
+
+    fn scope(&mut self, origins: &Origins, origin: Origin) -> Result<u32, BadSpans> {
+        if let Some((_, at)) = self.last.filter(|(last, _)| *last == origin) {
+            return Ok(at);
+        }
+        let at = match self.scope_at.get(&origin.number()) {
+            Some(at) => *at,
+            None => {
+                let (bytes, resource) = origins.scope_parts(origin);
+                let resource = self.resource(origins, resource)?;
+                let parts = self.part(bytes)?;
+                self.scopes.push(SpanScope { resource, parts });
+                let at = (self.scopes.len() - 1) as u32;
+                self.scope_at.insert(origin.number(), at);
+                at
+            }
+        };
+        self.last = Some((origin, at));
+        Ok(at)
+    }
+
+    fn resource(&mut self, origins: &Origins, resource: u32) -> Result<u32, BadSpans> {
+        if let Some(at) = self.resource_at.get(&resource) {
+            return Ok(*at);
+        }
+        let (bytes, added) = origins.resource_parts(resource);
+        let parts = self.part(bytes)?;
+        self.resources.push(SpanResource { parts, added: added.to_vec() });
+        let at = (self.resources.len() - 1) as u32;
+        self.resource_at.insert(resource, at);
+        Ok(at)
+    }
+
+    fn part(&mut self, bytes: &[u8]) -> Result<Vec<ByteRange>, BadSpans> {
+        if bytes.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![self.put(bytes)?])
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<ByteRange, BadSpans> {
+        let end = self.bytes.len() as u64 + bytes.len() as u64;
+        if end > u64::from(u32::MAX) {
+            return Err(BadSpans("the batch is larger than 4 GiB"));
+        }
+        let at = ByteRange { start: self.bytes.len() as u32, len: bytes.len() as u32 };
+        make_room(&mut self.bytes, bytes.len());
+        self.bytes.extend_from_slice(bytes);
+        Ok(at)
+    }
+}

@@ -1,0 +1,303 @@
+//! What made the spans that somebody holds: resources and scopes, each there once however many batches bring it.
+//!
+//! A process says the same resource in each request. Whoever holds spans for longer than a call, and lets their batches
+//! go, holds what made them here and the spans by themselves; [`Assembly`](super::Assembly) makes a batch of both again.
+//!
+//! Equal is what says the same in the same order, byte for byte. Uses are counted: what nobody uses is forgotten. The
+//! hash is seeded at random, since resources come from outside, and with a known hash their sender could put all of
+//! them into one bucket.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::{SpanResource, SpanScope, Spans};
+use crate::ByteRange;
+
+/// A scope that is held, and with it its resource. It is [`Span::scope`](super::Span::scope) of spans that are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin(u32);
+
+/// Resources and scopes. See the [module](self).
+#[derive(Debug, Default)]
+pub struct Origins {
+    state: RandomState,
+    resources: Interned<HeldResource>,
+    scopes: Interned<HeldScope>,
+    /// What the resources and scopes say, in bytes.
+    contents: usize,
+}
+
+/// An attribute that a resource was given on the way.
+type Added = (Arc<str>, Arc<str>);
+
+#[derive(Debug)]
+struct HeldResource {
+    /// The fields of its `ResourceSpans`, one after the other.
+    bytes: Box<[u8]>,
+    added: Vec<Added>,
+}
+
+#[derive(Debug)]
+struct HeldScope {
+    resource: u32,
+    /// The fields of its `ScopeSpans`, one after the other.
+    bytes: Box<[u8]>,
+}
+
+/// Which resources and scopes of one batch are held already, so that each is looked up once. What it knows is in use
+/// until [`Origins::end`].
+#[derive(Debug, Default)]
+pub struct Intake {
+    resources: Vec<Option<u32>>,
+    scopes: Vec<Option<Origin>>,
+}
+
+impl Origin {
+    /// The number that stands for it in [`Span::scope`](super::Span::scope).
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The origin of a span that is held.
+    pub const fn of(scope: u32) -> Self {
+        Self(scope)
+    }
+}
+
+impl Intake {
+    /// Its memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.resources.capacity() * size_of::<Option<u32>>() + self.scopes.capacity() * size_of::<Option<Origin>>()
+    }
+}
+
+impl Origins {
+    /// Holds the scope at this position of a batch, for one span more.
+    pub fn hold(&mut self, intake: &mut Intake, spans: &Spans, scope: u32) -> Origin {
+        if intake.scopes.len() < spans.scopes().len() {
+            intake.scopes.resize(spans.scopes().len(), None);
+            intake.resources.resize(spans.resources().len(), None);
+        }
+        let at = scope as usize;
+        let known = intake.scopes[at].unwrap_or_else(|| {
+            let scope = &spans.scopes()[at];
+            let of = scope.resource as usize;
+            let resource = intake.resources[of].unwrap_or_else(|| self.resource(spans, &spans.resources()[of]));
+            intake.resources[of] = Some(resource);
+            self.scope(spans, scope, resource)
+        });
+        intake.scopes[at] = Some(known);
+        self.scopes.add_use(known.0);
+        known
+    }
+
+    /// Forgets what was known of a batch.
+    pub fn end(&mut self, intake: Intake) {
+        for scope in intake.scopes.into_iter().flatten() {
+            self.release(scope);
+        }
+        for resource in intake.resources.into_iter().flatten() {
+            self.release_resource(resource);
+        }
+    }
+
+    /// One span less uses it.
+    pub fn release(&mut self, origin: Origin) {
+        if let Some(scope) = self.scopes.release(origin.0) {
+            self.contents -= scope.bytes.len();
+            self.release_resource(scope.resource);
+        }
+    }
+
+    /// The number of its resource, which equal ones share while any is held.
+    pub fn resource_of(&self, origin: Origin) -> u32 {
+        self.scopes.get(origin.0).map_or(u32::MAX, |scope| scope.resource)
+    }
+
+    /// A hash of its resource, which is the same whenever that comes again.
+    pub fn resource_hash(&self, resource: u32) -> u64 {
+        self.resources.hash_of(resource)
+    }
+
+    /// A hash of its scope and resource, which is the same whenever they come again.
+    pub fn hash_of(&self, origin: Origin) -> u64 {
+        self.scopes.hash_of(origin.0)
+    }
+
+    /// How long the resource is where it is written, in bytes.
+    pub fn resource_len(&self, resource: u32) -> usize {
+        self.resources.get(resource).map_or(0, HeldResource::len)
+    }
+
+    /// The memory of all that is held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.contents + self.resources.bytes() + self.scopes.bytes()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
+    /// What a scope says, and the number of its resource. Nothing for one that is not held.
+    pub(super) fn scope_parts(&self, origin: Origin) -> (&[u8], u32) {
+        self.scopes.get(origin.0).map_or((&[], u32::MAX), |scope| (&scope.bytes, scope.resource))
+    }
+
+    /// What a resource says and was given. Nothing for one that is not held.
+    pub(super) fn resource_parts(&self, resource: u32) -> (&[u8], &[Added]) {
+        self.resources.get(resource).map_or((&[], &[]), |held| (&held.bytes, &held.added))
+    }
+
+    fn resource(&mut self, spans: &Spans, resource: &SpanResource) -> u32 {
+        let bytes = joined(spans, &resource.parts);
+        let added = &resource.added;
+        let hash = self.hash((&bytes, added));
+        let equal = |held: &HeldResource| *held.bytes == *bytes && held.added == *added;
+        let found = self.resources.find_or_add(hash, equal, || {
+            let held = HeldResource { bytes: bytes.as_ref().into(), added: added.clone() };
+            self.contents += held.len();
+            held
+        });
+        self.resources.add_use(found);
+        found
+    }
+
+    fn scope(&mut self, spans: &Spans, scope: &SpanScope, resource: u32) -> Origin {
+        let bytes = joined(spans, &scope.parts);
+        let hash = self.hash((&bytes, self.resource_hash(resource)));
+        let equal = |held: &HeldScope| *held.bytes == *bytes && held.resource == resource;
+        let mut is_new = false;
+        let found = self.scopes.find_or_add(hash, equal, || {
+            self.contents += bytes.len();
+            is_new = true;
+            HeldScope { bytes: bytes.as_ref().into(), resource }
+        });
+        if is_new {
+            self.resources.add_use(resource);
+        }
+        self.scopes.add_use(found);
+        Origin(found)
+    }
+
+    fn release_resource(&mut self, resource: u32) {
+        if let Some(held) = self.resources.release(resource) {
+            self.contents -= held.len();
+        }
+    }
+
+    fn hash(&self, value: impl Hash) -> u64 {
+        self.state.hash_one(value)
+    }
+}
+
+impl HeldResource {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.added.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    }
+}
+
+/// Parts of a batch as one: a message's fields say the same wherever they stand.
+fn joined<'a>(spans: &'a Spans, parts: &[ByteRange]) -> Cow<'a, [u8]> {
+    match parts {
+        [part] => Cow::Borrowed(spans.get(*part)),
+        parts => Cow::Owned(parts.iter().flat_map(|part| spans.get(*part)).copied().collect()),
+    }
+}
+
+/// Values of which each is there once, and how often each is used.
+#[derive(Debug)]
+struct Interned<T> {
+    slots: Vec<Option<Slot<T>>>,
+    free: Vec<u32>,
+    by_hash: HashTable<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    value: T,
+    hash: u64,
+    uses: u64,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), by_hash: HashTable::new() }
+    }
+}
+
+impl<T> Interned<T> {
+    fn is_empty(&self) -> bool {
+        self.by_hash.is_empty()
+    }
+
+    /// The number of an equal value, or of a new one. Its uses stay as they are, which is none for a new one.
+    fn find_or_add(&mut self, hash: u64, equal: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> u32 {
+        let slot = |at: u32| self.slots.get(at as usize).and_then(Option::as_ref);
+        let is_equal = |at: &u32| slot(*at).is_some_and(|slot| slot.hash == hash && equal(&slot.value));
+        if let Some(found) = self.by_hash.find(hash, is_equal) {
+            return *found;
+        }
+        let slot = Some(Slot { value: make(), hash, uses: 0 });
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                // Each has tens of bytes, so no memory has room for 2^32.
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slots = &self.slots;
+        self.by_hash.insert_unique(hash, at, |at| slots[*at as usize].as_ref().map_or(0, |slot| slot.hash));
+        at
+    }
+
+    fn get(&self, at: u32) -> Option<&T> {
+        Some(&self.slots.get(at as usize)?.as_ref()?.value)
+    }
+
+    fn hash_of(&self, at: u32) -> u64 {
+        self.slots.get(at as usize).and_then(Option::as_ref).map_or(0, |slot| slot.hash)
+    }
+
+    fn add_use(&mut self, at: u32) {
+        if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
+            slot.uses += 1;
+        }
+    }
+
+    /// One use less. The value, where that was the last.
+    fn release(&mut self, at: u32) -> Option<T> {
+        let place = self.slots.get_mut(at as usize)?;
+        let slot = place.as_mut()?;
+        slot.uses = slot.uses.saturating_sub(1);
+        if slot.uses > 0 {
+            return None;
+        }
+        if let Ok(entry) = self.by_hash.find_entry(slot.hash, |other| *other == at) {
+            entry.remove();
+        }
+        let slot = place.take()?;
+        self.free.push(at);
+        if self.by_hash.is_empty() {
+            // What a burst took is given back.
+            *self = Self::default();
+        }
+        Some(slot.value)
+    }
+
+    /// The memory beside what the values say, in bytes.
+    fn bytes(&self) -> usize {
+        // At least 7 of 16 places of a table are in use. Its capacity would not do: what was removed from it takes places or
+        // does not, depending on the hashes, so it differs from run to run.
+        let table = self.slots.len() * (size_of::<u32>() + 1) * 16 / 7;
+        self.slots.capacity() * size_of::<Option<Slot<T>>>() + self.free.capacity() * size_of::<u32>() + table
+    }
+}
