@@ -14,6 +14,7 @@ pub(crate) const REGISTRY: Registry = Registry {
         profbridge_processor_dedup::FACTORY,
         profbridge_processor_symbolize::FACTORY,
         profbridge_processor_chunk::FACTORY,
+        profbridge_processor_transactions::FACTORY,
     ],
     exporters: &[
         profbridge_exporter_sentry::FACTORY,
