@@ -32,6 +32,14 @@ fn unused_receivers() -> String {
     block.lines().filter_map(|line| line.strip_prefix("#  ")).map(|line| format!("{line}\n")).collect()
 }
 
+/// The processors that the file shows but does not use, in the same way.
+fn unused_processors() -> String {
+    let text = text();
+    let (_, after) = text.split_once("# Processors that this configuration does not use").unwrap();
+    let (block, _) = after.split_once("\nexporters:\n").unwrap();
+    block.lines().filter_map(|line| line.strip_prefix("#  ")).map(|line| format!("{line}\n")).collect()
+}
+
 /// The keys that are valid under a path, as the refusal of another one names them; `None` where no map stands there.
 fn valid_keys(folder: &Path, path: &str) -> Option<Vec<String>> {
     let key = format!("{path}.zzz");
@@ -77,6 +85,7 @@ fn sections() -> Vec<String> {
 /// The reference configuration with the components that it only shows.
 fn with_unused() -> String {
     let config = text().replace("\nexporters:\n", &format!("\nexporters:\n{}", indent(&unused_exporters())));
+    let config = config.replace("\nprocessors:\n", &format!("\nprocessors:\n{}", indent(&unused_processors())));
     config.replace("\nreceivers:\n", &format!("\nreceivers:\n{}", indent(&unused_receivers())))
 }
 
@@ -183,6 +192,8 @@ fn shows_the_defaults() {
     assert_eq!(symbolize, profbridge_processor_symbolize::Config::default());
     let chunk: profbridge_processor_chunk::Config = of("processors.chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
+    let transactions: profbridge_processor_transactions::Config = of("processors.transactions").extract().unwrap();
+    assert_eq!(transactions, profbridge_processor_transactions::Config::default());
     // Secrets cannot be compared, and show nothing.
     let sentry = profbridge_exporter_sentry::Config::read(&of("exporters.sentry")).unwrap();
     assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));

@@ -2,7 +2,7 @@
 
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::delivery::{DynExporter, deliver};
-use profbridge_engine::registry::{Description, ExporterFactory};
+use profbridge_engine::registry::{Description, ExporterFactory, Needs};
 use profbridge_model::TelemetryKind;
 
 use crate::config::{Config, Format};
@@ -20,9 +20,9 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 };
 
 /// Sentry's chunks are of one process and window. A section that cannot be read is reported when it is created.
-fn needs(section: &Section) -> &'static [&'static str] {
+fn needs(section: &Section) -> Needs {
     let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
-    if is_sentry { &["chunk"] } else { &[] }
+    if is_sentry { &[(TelemetryKind::Profiles, "chunk")] } else { &[] }
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {

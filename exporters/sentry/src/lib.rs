@@ -39,7 +39,7 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
         "sends profiles to Sentry as profile_chunk envelopes, and forwards envelopes",
         TelemetryKind::ALL,
     )
-    .needs(|_| &["chunk"]),
+    .needs(|_| &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")]),
     create,
 };
 

@@ -14,6 +14,7 @@ pub(crate) const REGISTRY: Registry = Registry {
         profbridge_processor_dedup::FACTORY,
         profbridge_processor_symbolize::FACTORY,
         profbridge_processor_chunk::FACTORY,
+        profbridge_processor_transactions::FACTORY,
     ],
     exporters: &[
         profbridge_exporter_sentry::FACTORY,
@@ -58,7 +59,8 @@ mod tests {
         let is_processor = |kind: &&str| processors.iter().any(|known| known.kind == *kind);
         for description in processors.iter().chain(&exporters) {
             assert!(description.behind.iter().all(is_processor), "{description:?}");
-            assert!((description.needs)(&Section::defaults()).iter().all(is_processor), "{description:?}");
+            let mut needs = (description.needs)(&Section::defaults()).iter();
+            assert!(needs.all(|(_, needed)| is_processor(needed)), "{description:?}");
             assert!(!description.takes.is_empty(), "{description:?}");
         }
         assert!(processors.iter().all(|processor| !processor.emits.is_empty()));

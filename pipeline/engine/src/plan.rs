@@ -236,24 +236,28 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether the processors are there without which an exporter gets no profiles that it can send.
+    /// Whether the processors are there without which an exporter cannot send what comes to it.
     fn check_needs(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        let emits_profiles = |reference: &Reference| {
-            let factory = find(self.registry.receivers, &reference.id.kind);
-            factory.is_none_or(|factory| factory.description.emits.contains(&TelemetryKind::Profiles))
+        let registry = self.registry;
+        let emits = |reference: &Reference, kind: TelemetryKind| {
+            let factory = find(registry.receivers, &reference.id.kind);
+            factory.is_none_or(|factory| factory.description.emits.contains(&kind))
         };
-        if !pipeline.receivers.is_empty() && !pipeline.receivers.iter().any(emits_profiles) {
-            return;
-        }
+        let comes = |kind: TelemetryKind| {
+            id.carries().includes(kind)
+                && (pipeline.receivers.is_empty() || pipeline.receivers.iter().any(|reference| emits(reference, kind)))
+        };
         for (position, reference) in pipeline.exporters.iter().enumerate() {
             let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
             let Some(section) = config.exporters.get(&reference.id) else { continue };
-            for needed in (factory.description.needs)(section) {
-                if pipeline.processors.iter().any(|processor| processor.id.kind == *needed) {
+            for (kind, needed) in (factory.description.needs)(section) {
+                let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
+                if is_there || !factory.description.takes.contains(kind) || !comes(*kind) {
                     continue;
                 }
                 let key_path = format!("service.pipelines.{id}.exporters.{position}");
-                let message = format!("`{}` takes only what the processor `{needed}` has cut", reference.id);
+                let noun = kind.noun();
+                let message = format!("`{}` takes {noun} only behind the processor `{needed}`", reference.id);
                 let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
                 self.report(&reference.position, key_path, message, hint, Severity::Error);
             }

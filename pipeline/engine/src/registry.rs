@@ -44,6 +44,10 @@ pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
 /// Envelopes only, for [`Description::takes`] and [`Description::emits`].
 pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
 
+/// Kinds of telemetry that an exporter takes, each with the type of processor behind which it can send it. Asked where a
+/// receiver of the pipeline emits that kind: what is inside of envelopes is as its sender cut it.
+pub type Needs = &'static [(TelemetryKind, &'static str)];
+
 /// What a type of component says of itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Description {
@@ -59,10 +63,8 @@ pub struct Description {
     /// The types of processors that must come before this one where both are in a pipeline, or one would undo the
     /// other.
     pub behind: &'static [&'static str],
-    /// The types of processors without which it gets no profiles that it can send, given its section. Asked of
-    /// exporters, in pipelines into which a receiver emits profiles: those inside of envelopes are as their sender cut
-    /// them.
-    pub needs: fn(&Section) -> &'static [&'static str],
+    /// The processors without which it cannot send what it takes, given its section.
+    pub needs: fn(&Section) -> Needs,
 }
 
 impl Description {
@@ -89,7 +91,7 @@ impl Description {
 
     /// The same with the processors that it needs.
     #[must_use]
-    pub const fn needs(self, needs: fn(&Section) -> &'static [&'static str]) -> Self {
+    pub const fn needs(self, needs: fn(&Section) -> Needs) -> Self {
         Self { needs, ..self }
     }
 

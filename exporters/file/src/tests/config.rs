@@ -1,4 +1,5 @@
 use profbridge_engine::config::Section;
+use profbridge_model::TelemetryKind;
 use profbridge_net::compression::Compression;
 
 use crate::FACTORY;
@@ -26,7 +27,9 @@ fn defaults() {
 /// Guarantees: only envelopes need batches that were cut for a process and window.
 #[test]
 fn needs_chunks() {
-    let needs = |yaml: &str| (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == ["chunk"];
+    let needs = |yaml: &str| {
+        (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == [(TelemetryKind::Profiles, "chunk")]
+    };
     assert!(needs("path: out") && needs("{path: out, format: sentry}"));
     assert!(!needs("{path: out, format: otlp}") && !needs("{path: out, format: proto}") && !needs("format: 7"));
 }

@@ -1,6 +1,7 @@
 use profbridge_engine::component::Exporter;
 use profbridge_engine::config::Section;
 use profbridge_engine::testing::ManualClock;
+use profbridge_model::TelemetryKind;
 use profbridge_net::client::Proxies;
 use profbridge_wire::sentry::chunk::{LoneSamples, Prefer};
 
@@ -14,7 +15,8 @@ fn defaults() {
     assert_eq!((settings.destinations.all().len(), settings.default), (0, None));
     assert_eq!(settings.chunk, profbridge_wire::sentry::chunk::Settings::default());
     assert_eq!(settings.delivery.timeout.as_secs(), 30);
-    assert_eq!((FACTORY.description.needs)(&Section::defaults()), ["chunk"]);
+    let needs = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];
+    assert_eq!((FACTORY.description.needs)(&Section::defaults()), needs);
     assert_eq!(FACTORY.description.takes, profbridge_model::TelemetryKind::ALL);
     assert!((FACTORY.create)(&Section::defaults()).is_ok());
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Source, load};
 use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder};
-use crate::registry::{ExporterFactory, PROFILES, ProcessorFactory, ReceiverFactory};
+use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,6 +42,7 @@ const REGISTRY: Registry = Registry {
     receivers: &[
         ReceiverFactory { description: Description::receiver("otlp", "", PROFILES), create: receiver },
         ReceiverFactory { description: Description::receiver("sdk", "", ENVELOPES), create: receiver },
+        ReceiverFactory { description: Description::receiver("both", "", PROFILES_AND_SPANS), create: receiver },
     ],
     processors: &[
         ProcessorFactory { description: Description::processor("dedup", "", PROFILES), create: processor },
@@ -53,11 +54,16 @@ const REGISTRY: Registry = Registry {
             description: Description::processor("chunk", "", PROFILES).behind(&["dedup", "symbolize"]),
             create: processor,
         },
+        ProcessorFactory { description: Description::processor("transactions", "", SPANS), create: processor },
     ],
     exporters: &[
         ExporterFactory {
             description: Description::exporter("sink", "", TelemetryKind::ALL)
-                .needs(|section| if settings(section).chunks { &["chunk"] } else { &[] }),
+                .needs(|section| if settings(section).chunks { NEEDS } else { &[] }),
+            create: exporter,
+        },
+        ExporterFactory {
+            description: Description::exporter("profiles_only", "", PROFILES).needs(|_| NEEDS),
             create: exporter,
         },
         ExporterFactory { description: Description::exporter("relay", "", ENVELOPES), create: exporter },
@@ -65,6 +71,8 @@ const REGISTRY: Registry = Registry {
 };
 
 const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
+const PROFILES_AND_SPANS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
+const NEEDS: Needs = &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];
 
 fn plan(yaml: &str) -> Result<Plan, Problems> {
     let source = Source::Text { name: "config.yaml".to_owned(), text: yaml.to_owned() };
@@ -141,7 +149,7 @@ service:
             "config.yaml:13:27 service.pipelines.profiles/b.processors.1: \
              `chunk/b` does again what `chunk` before it has done",
             "config.yaml:17:19 service.pipelines.profiles/c.exporters.0: \
-             `sink` takes only what the processor `chunk` has cut",
+             `sink` takes profiles only behind the processor `chunk`",
             "config.yaml:17:25 service.pipelines.profiles/c.exporters.1: the exporter `missing` is not defined",
         ]
     );
@@ -269,5 +277,40 @@ fn envelopes_need_not_be_cut() {
     };
     assert!(plan(&with("[sdk]")).is_ok());
     let found = problems(&with("[sdk, otlp]"));
-    assert!(found.len() == 1 && found[0].ends_with("takes only what the processor `chunk` has cut"), "{found:?}");
+    assert!(found.len() == 1 && found[0].ends_with("takes profiles only behind the processor `chunk`"), "{found:?}");
+}
+
+/// Guarantees: what an exporter needs is asked for by kind: only where a receiver emits that kind, the pipeline carries
+/// it, and the exporter takes it.
+#[test]
+fn needs_are_of_a_kind() {
+    let with = |pipeline: &str| {
+        format!(
+            "receivers: {{otlp: , both: }}\nprocessors: {{chunk: , transactions: }}\n\
+             exporters: {{sink: {{chunks: true}}, profiles_only: }}\n\
+             service: {{pipelines: {{{pipeline}, \
+             other: {{receivers: [otlp, both], processors: [chunk, transactions], exporters: [sink, profiles_only]}}}}}}\n"
+        )
+    };
+    for pipeline in [
+        "all: {receivers: [otlp], processors: [chunk], exporters: [sink]}",
+        "all: {receivers: [both], processors: [chunk], exporters: [profiles_only]}",
+        "all: {receivers: [both], processors: [transactions, chunk], exporters: [sink]}",
+        "profiles: {receivers: [both], processors: [chunk], exporters: [sink]}",
+        "traces: {receivers: [both], processors: [transactions], exporters: [sink]}",
+    ] {
+        let planned = plan(&with(pipeline));
+        assert!(planned.is_ok(), "{pipeline}: {}", planned.unwrap_err());
+    }
+    for (pipeline, expected) in [
+        ("all: {receivers: [otlp, both], processors: [chunk], exporters: [sink]}", &["spans"][..]),
+        ("traces: {receivers: [both], exporters: [sink]}", &["spans"]),
+        ("all: {receivers: [both], exporters: [sink]}", &["profiles", "spans"]),
+    ] {
+        let found = problems(&with(pipeline));
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, noun) in found.iter().zip(expected) {
+            assert!(found.contains(&format!("`sink` takes {noun} only behind the processor")), "{found}");
+        }
+    }
 }

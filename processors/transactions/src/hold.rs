@@ -1,0 +1,225 @@
+//! Takes in spans, closes the transactions that are due, and puts them out.
+
+use profbridge_engine::component::{Held, Now, Outbox};
+use profbridge_model::spans::origins::Intake;
+use profbridge_model::spans::{Origin, Origins};
+use profbridge_model::{Quantities, Reason, Span, Spans};
+
+use crate::config::Settings;
+use crate::leaving::Leaving;
+use crate::left::Left;
+use crate::trees::{Deadlines, New, Put, Top, Tree, Trees};
+use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
+
+/// So many spans are taken in by one step, or so many bytes of them.
+const STEP: (usize, usize) = (4096, 1 << 20);
+
+/// A transaction with so many bytes goes out early: Sentry takes a megabyte of JSON.
+const MAX_TREE_BYTES: usize = 4 << 20;
+
+/// What becomes due within so many nanoseconds leaves together: batches are larger, and there are fewer of them.
+const TOGETHER: u64 = 250_000_000;
+
+/// The spans that are held.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    settings: Settings,
+    origins: Origins,
+    trees: Trees,
+    leaving: Leaving,
+    left: Left,
+    /// The request that is being taken in.
+    under_way: Option<Box<UnderWay>>,
+    /// While memory is short: what trees may take when that is over, in bytes.
+    relieve_to: Option<usize>,
+}
+
+/// A request that is being taken in.
+#[derive(Debug)]
+struct UnderWay {
+    spans: Spans,
+    /// The position of the next span.
+    next: usize,
+    intake: Intake,
+}
+
+impl UnderWay {
+    fn left(&self) -> u64 {
+        (self.spans.spans().len() - self.next) as u64
+    }
+}
+
+impl Hold {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let left = Left::new(settings.max_left);
+        Self {
+            settings,
+            origins: Origins::default(),
+            trees: Trees::default(),
+            leaving: Leaving::default(),
+            left,
+            under_way: None,
+            relieve_to: None,
+        }
+    }
+
+    /// Makes the bounds small enough for so much memory.
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.settings.fit_memory(limit);
+        self.left = Left::new(self.settings.max_left);
+    }
+
+    pub(crate) fn is_absorbing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// What is held. What a request takes is charged to whoever sent it.
+    pub(crate) fn held(&self) -> Held {
+        let under_way = self.under_way.as_deref();
+        let spans = self.trees.spans() + self.leaving.spans() + under_way.map_or(0, UnderWay::left);
+        let request = under_way.map_or(0, |work| size_of::<UnderWay>() + work.intake.bytes());
+        let bytes = self.open_bytes() + self.leaving.bytes() + self.left.bytes() + request;
+        Held { quantities: Quantities::spans(spans), bytes: bytes as u64 }
+    }
+
+    /// When there is something to do.
+    pub(crate) fn due(&self) -> Option<u64> {
+        if self.is_absorbing() || !self.leaving.is_empty() { Some(0) } else { self.trees.due() }
+    }
+
+    /// Holds the spans of a request, or the first of them.
+    pub(crate) fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
+        self.under_way = Some(Box::new(UnderWay { spans, next: 0, intake: Intake::default() }));
+        self.absorb(now, out);
+        self.put_out(out);
+    }
+
+    /// Puts out what is due, and takes in more of the request that is being taken in.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        while !self.leaving.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
+            self.close_next(out);
+        }
+        self.absorb(now, out);
+        self.put_out(out);
+    }
+
+    /// Puts out transactions because memory is short, those that are due next, until half of what was held is left.
+    /// Returns whether there is more to do.
+    pub(crate) fn on_memory_pressure(&mut self, out: &mut Outbox) -> bool {
+        let enough = *self.relieve_to.get_or_insert(self.trees.tree_bytes() / 2);
+        while !self.leaving.are_enough() && self.trees.tree_bytes() > enough {
+            self.close_next_early(out);
+        }
+        self.put_out(out);
+        let more = !self.leaving.is_empty() || self.trees.tree_bytes() > enough;
+        if !more {
+            self.relieve_to = None;
+        }
+        more
+    }
+
+    /// Puts out transactions because the pipeline ends. Returns whether there is more to do.
+    pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        self.relieve_to = None;
+        if self.is_absorbing() {
+            self.advance(now, out);
+            return true;
+        }
+        while !self.leaving.are_enough() && !self.trees.is_empty() {
+            self.close_next(out);
+        }
+        self.put_out(out);
+        !self.leaving.is_empty() || !self.trees.is_empty()
+    }
+
+    /// The memory of what is bounded by `max_bytes`, in bytes.
+    fn open_bytes(&self) -> usize {
+        self.trees.size() + self.origins.bytes()
+    }
+
+    /// Takes in as much of a request as fits into one step.
+    fn absorb(&mut self, now: Now, out: &mut Outbox) {
+        let Some(mut work) = self.under_way.take() else { return };
+        let together = |after: u64| {
+            let deadline = now.monotonic_nano.saturating_add(after);
+            deadline.checked_next_multiple_of(TOGETHER).unwrap_or(deadline)
+        };
+        let deadlines = Deadlines { soon: together(self.settings.wait), later: together(self.settings.orphan_wait) };
+        let (mut spans, mut bytes) = STEP;
+        while spans > 0 && bytes > 0 && !self.leaving.are_enough() {
+            let UnderWay { spans: request, next, intake } = &mut *work;
+            let Some(span) = request.spans().get(*next) else { break };
+            *next += 1;
+            spans -= 1;
+            bytes = bytes.saturating_sub(span.at.len as usize);
+            let origin = self.origins.hold(intake, request, span.scope);
+            let span = Span { scope: origin.number(), ..span.clone() };
+            self.put(span, origin, request, deadlines, out);
+        }
+        if work.left() == 0 {
+            self.origins.end(work.intake);
+        } else {
+            self.under_way = Some(work);
+        }
+    }
+
+    fn put(&mut self, span: Span, origin: Origin, request: &Spans, deadlines: Deadlines, out: &mut Outbox) {
+        let resource = self.origins.resource_of(origin);
+        let bytes = request.get(span.at);
+        let (resource_hash, scope_hash) = (self.origins.resource_hash(resource), self.origins.hash_of(origin));
+        let new = New { span, bytes, resource, resource_hash, scope_hash };
+        let tree = match self.trees.put(new, deadlines, &self.left) {
+            Put::In(tree) => tree,
+            Put::WithEqualId(tree) => {
+                out.note(EQUAL_IDS, 1);
+                tree
+            }
+            Put::Resent => {
+                out.drop(Reason::Resent, Quantities::spans(1));
+                return self.origins.release(origin);
+            }
+        };
+        let is_full = |tree: &Tree| tree.spans.len() >= self.settings.max_spans || tree.bytes.len() >= MAX_TREE_BYTES;
+        if self.trees.get(tree).is_some_and(is_full) {
+            out.note(CLOSED_EARLY, 1);
+            self.close(tree, out);
+        }
+        let max_bytes = self.settings.max_bytes as usize;
+        while self.open_bytes() > max_bytes && !self.trees.is_empty() && !self.leaving.are_enough() {
+            self.close_next_early(out);
+        }
+    }
+
+    fn close_next_early(&mut self, out: &mut Outbox) {
+        out.note(CLOSED_EARLY, 1);
+        self.close_next(out);
+    }
+
+    /// Closes the transaction that is due next.
+    fn close_next(&mut self, out: &mut Outbox) {
+        if let Some(tree) = self.trees.first_due() {
+            self.close(tree, out);
+        }
+    }
+
+    fn close(&mut self, tree: u32, out: &mut Outbox) {
+        let Some(tree) = self.trees.close(tree) else { return };
+        match tree.top {
+            Top::Root => {}
+            Top::Missing { has_left: true, .. } => out.note(LATE, 1),
+            Top::Missing { has_left: false, .. } | Top::Circle => out.note(WITHOUT_ROOT, 1),
+        }
+        let resource = self.origins.resource_hash(tree.resource);
+        for span in &tree.spans {
+            let scope = self.origins.hash_of(Origin::of(span.scope));
+            self.left.remember((resource, span.trace_id, span.span_id), scope, tree.get(span.at));
+        }
+        self.leaving.push(tree);
+    }
+
+    fn put_out(&mut self, out: &mut Outbox) {
+        if let Some(batch) = self.leaving.batch(&mut self.origins, out) {
+            out.send(batch);
+        }
+    }
+}

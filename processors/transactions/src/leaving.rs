@@ -1,0 +1,124 @@
+//! Transactions that are closed, on their way out.
+//!
+//! Those of one resource leave together, so that a large resource is not copied for each of its transactions.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+use profbridge_engine::component::Outbox;
+use profbridge_model::spans::{Assembly, Origin, Origins, Segment};
+use profbridge_model::{Quantities, Reason, Span, Spans};
+
+use crate::trees::Tree;
+
+/// A batch is put out when its spans take so much, in bytes.
+const BATCH: usize = 1 << 20;
+
+/// What a span takes beside what it says, roughly, in bytes.
+const SPAN: usize = size_of::<Span>();
+
+/// Closed transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    /// By the numbers of their resources, which are ours, so nobody can choose them.
+    by_resource: HashMap<u32, VecDeque<Tree>, FixedState>,
+    /// The resources of which there are any.
+    order: VecDeque<u32>,
+    spans: u64,
+    bytes: usize,
+}
+
+impl Leaving {
+    /// How many spans are in them.
+    pub(crate) fn spans(&self) -> u64 {
+        self.spans
+    }
+
+    /// Their memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Whether there are enough for a batch.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.bytes >= BATCH
+    }
+
+    /// Puts one behind the others of its resource.
+    pub(crate) fn push(&mut self, tree: Tree) {
+        self.spans += tree.spans.len() as u64;
+        self.bytes += tree.size();
+        let (order, resource) = (&mut self.order, tree.resource);
+        let of_resource = self.by_resource.entry(resource).or_insert_with(|| {
+            order.push_back(resource);
+            VecDeque::new()
+        });
+        of_resource.push_back(tree);
+    }
+
+    /// Takes out as many as make a batch. `None` where there are none, or what there is makes no batch.
+    pub(crate) fn batch(&mut self, origins: &mut Origins, out: &mut Outbox) -> Option<Spans> {
+        let mut batch = Batch::default();
+        let mut last = None;
+        while let Some(&resource) = self.order.front() {
+            // Another resource that is large begins a batch of its own.
+            let is_other = last.is_some_and(|last| last != resource);
+            if is_other && batch.assembly.bytes() + origins.resource_len(resource) > BATCH {
+                break;
+            }
+            last = Some(resource);
+            let trees = self.by_resource.get_mut(&resource);
+            let Some(tree) = trees.and_then(VecDeque::pop_front) else {
+                self.by_resource.remove(&resource);
+                self.order.pop_front();
+                continue;
+            };
+            self.spans -= tree.spans.len() as u64;
+            self.bytes -= tree.size();
+            batch.add(tree, origins, out);
+            if batch.taken >= BATCH {
+                break;
+            }
+        }
+        // What the last one left empty is nothing that waits.
+        while self.order.front().is_some_and(|resource| self.by_resource.get(resource).is_none_or(VecDeque::is_empty)) {
+            if let Some(resource) = self.order.pop_front() {
+                self.by_resource.remove(&resource);
+            }
+        }
+        (!batch.assembly.is_empty()).then(|| batch.assembly.finish())
+    }
+}
+
+/// A batch in the making.
+#[derive(Debug, Default)]
+struct Batch {
+    assembly: Assembly,
+    /// The number of the next transaction.
+    number: u32,
+    /// What its spans take, in bytes, without what made them.
+    taken: usize,
+}
+
+impl Batch {
+    /// Puts a transaction behind the others. Its origins are used by it no more.
+    fn add(&mut self, mut tree: Tree, origins: &mut Origins, out: &mut Outbox) {
+        tree.sort();
+        self.assembly.reserve(tree.spans.len(), tree.bytes.len());
+        self.taken += tree.spans.len() * SPAN + tree.bytes.len();
+        for span in std::mem::take(&mut tree.spans) {
+            let (origin, at) = (Origin::of(span.scope), span.at);
+            let segment = Some(Segment { number: self.number, is_root: span.segment.is_some() });
+            if self.assembly.push(origins, Span { segment, ..span }, tree.get(at)).is_err() {
+                out.drop(Reason::LimitExceeded, Quantities::spans(1));
+            }
+            origins.release(origin);
+        }
+        self.number += 1;
+    }
+}

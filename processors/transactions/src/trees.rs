@@ -1,0 +1,374 @@
+//! The trees that are open, and where each span of them is.
+//!
+//! A span finds its tree by its own id, where others have it as their parent already, and by its parent's. What two
+//! trees have in common is found at the span that connects them, so the order in which spans come makes no difference.
+//! Of two trees that become one the smaller is moved: a span is moved a few times at most.
+
+mod queue;
+mod tree;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use profbridge_model::spans::Segment;
+use profbridge_model::{Span, SpanId, TraceId};
+
+use self::queue::{Queue, Which};
+pub(crate) use self::tree::{Top, Tree};
+use crate::left::Left;
+
+/// The position of a parent that has not come.
+const MISSING: u32 = u32::MAX;
+
+/// The open trees. See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Trees {
+    slots: Vec<Option<Box<Tree>>>,
+    free: Vec<u32>,
+    state: RandomState,
+    places: HashTable<Place>,
+    soon: Queue,
+    later: Queue,
+    spans: u64,
+    /// The memory of the trees themselves, in bytes.
+    bytes: usize,
+}
+
+/// Where a span is: its tree, and its position there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    tree: u32,
+    at: u32,
+}
+
+/// What tells a span from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    resource: u32,
+    trace_id: TraceId,
+    span_id: SpanId,
+}
+
+/// A span that is put in, with what is known of its origin.
+#[derive(Debug)]
+pub(crate) struct New<'a> {
+    /// Its scope is its origin.
+    pub(crate) span: Span,
+    pub(crate) bytes: &'a [u8],
+    /// The number of its resource, a hash of it, and a hash of its scope.
+    pub(crate) resource: u32,
+    pub(crate) resource_hash: u64,
+    pub(crate) scope_hash: u64,
+}
+
+/// When trees are due that begin to wait now, in monotonic nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadlines {
+    /// Those whose root has come, or has left.
+    pub(crate) soon: u64,
+    /// All others.
+    pub(crate) later: u64,
+}
+
+/// What became of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It is in this tree.
+    In(u32),
+    /// So it is, although another one has its id.
+    WithEqualId(u32),
+    /// It came before.
+    Resent,
+}
+
+impl Trees {
+    /// How many spans are held.
+    pub(crate) fn spans(&self) -> u64 {
+        self.spans
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans == 0
+    }
+
+    /// The memory of the trees themselves, in bytes.
+    pub(crate) fn tree_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory of it all, in bytes. It is the same from run to run: the table of places is counted by what is in it,
+    /// since how many places are free in it depends on the hashes.
+    pub(crate) fn size(&self) -> usize {
+        let slots = self.slots.capacity() * size_of::<Option<Box<Tree>>>() + self.free.capacity() * size_of::<u32>();
+        // At least 7 of 16 places of a table are in use, until more is given back.
+        self.bytes + slots + self.places.len() * (size_of::<Place>() + 1) * 16 / 7
+    }
+
+    /// A tree that is open.
+    pub(crate) fn get(&self, tree: u32) -> Option<&Tree> {
+        self.slots.get(tree as usize)?.as_deref()
+    }
+
+    /// The tree that is due next.
+    pub(crate) fn first_due(&self) -> Option<u32> {
+        let due = |at: Option<u32>| at.and_then(|at| Some((self.get(at)?.deadline, at)));
+        let (soon, later) = (due(self.soon.first()), due(self.later.first()));
+        let first = match (soon, later) {
+            (Some(soon), Some(later)) => Some(if soon.0 <= later.0 { soon } else { later }),
+            (soon, later) => soon.or(later),
+        };
+        first.map(|(_, at)| at)
+    }
+
+    /// When it is.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.get(self.first_due()?).map(|tree| tree.deadline)
+    }
+
+    /// Puts in a span.
+    pub(crate) fn put(&mut self, new: New<'_>, deadlines: Deadlines, left: &Left) -> Put {
+        let New { mut span, bytes, resource, resource_hash, scope_hash } = new;
+        let key = Key { resource, trace_id: span.trace_id, span_id: span.span_id };
+        let own = self.find(key);
+        let is_root = span.is_local_root();
+        span.segment = is_root.then_some(Segment { number: 0, is_root: true });
+        match own {
+            Some(place) if place.at != MISSING => return self.put_again(place, span, bytes),
+            None if left.has_equal((resource_hash, span.trace_id, span.span_id), scope_hash, bytes) => {
+                return Put::Resent;
+            }
+            _ => {}
+        }
+        let parent = span.parent_span_id.filter(|_| !is_root);
+        // A span that names itself as its parent is above itself.
+        let above = match parent {
+            Some(parent) if parent == span.span_id => None,
+            Some(parent) => self.find(Key { span_id: parent, ..key }),
+            None => None,
+        };
+        let tree = match (own, above) {
+            (Some(own), _) => own.tree,
+            (None, Some(above)) => above.tree,
+            (None, None) => self.open(resource, span.trace_id),
+        };
+        let span_id = span.span_id;
+        let at = self.change(tree, |tree| tree.add(span, bytes)).unwrap_or_default();
+        self.spans += 1;
+        let place = Place { tree, at };
+        match own {
+            Some(own) => self.move_place(key, own, place),
+            None => self.add_place(key, place),
+        }
+        match (parent, above) {
+            (None, _) => {
+                self.set_top(tree, Top::Root);
+                self.wait(tree, Which::Soon, deadlines.soon);
+            }
+            (Some(parent), None) if parent == span_id => self.set_circle(tree, own.is_none(), deadlines),
+            (Some(parent), None) => {
+                let has_left = left.has((resource_hash, key.trace_id, parent));
+                self.set_top(tree, Top::Missing { parent, has_left });
+                self.add_place(Key { span_id: parent, ..key }, Place { tree, at: MISSING });
+                let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == Which::Soon);
+                if has_left && !waits_soon {
+                    self.wait(tree, Which::Soon, deadlines.soon);
+                } else if own.is_none() {
+                    self.wait(tree, Which::Later, deadlines.later);
+                }
+            }
+            (Some(_), Some(above)) if own.is_some() && above.tree == tree => self.set_circle(tree, false, deadlines),
+            (Some(_), Some(above)) if own.is_some() => return Put::In(self.merge(tree, above.tree)),
+            (Some(_), Some(_)) => {}
+        }
+        Put::In(tree)
+    }
+
+    /// Closes a tree: nothing comes to it any more.
+    pub(crate) fn close(&mut self, tree: u32) -> Option<Tree> {
+        self.unlink(tree);
+        let closed = self.take(tree)?;
+        for (at, span) in closed.spans.iter().enumerate() {
+            self.remove_place(Self::key(&closed, span.span_id), Place { tree, at: at as u32 });
+        }
+        if let Some(missing) = closed.missing() {
+            self.remove_place(Self::key(&closed, missing), Place { tree, at: MISSING });
+        }
+        self.spans -= closed.spans.len() as u64;
+        self.give_back();
+        Some(closed)
+    }
+
+    /// A span whose id is there already goes to the first one that had it, wherever its own parent is.
+    fn put_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> Put {
+        let first = self.get(place.tree).and_then(|tree| Some((tree, tree.spans.get(place.at as usize)?)));
+        if first.is_some_and(|(tree, first)| first.scope == span.scope && tree.get(first.at) == bytes) {
+            return Put::Resent;
+        }
+        self.change(place.tree, |tree| tree.add(Span { segment: None, ..span }, bytes));
+        self.spans += 1;
+        Put::WithEqualId(place.tree)
+    }
+
+    fn set_top(&mut self, tree: u32, top: Top) {
+        if let Some(tree) = self.slots.get_mut(tree as usize).and_then(Option::as_deref_mut) {
+            tree.top = top;
+        }
+    }
+
+    /// Nothing is missing any more, and there is no root.
+    fn set_circle(&mut self, tree: u32, is_new: bool, deadlines: Deadlines) {
+        self.set_top(tree, Top::Circle);
+        if is_new {
+            self.wait(tree, Which::Later, deadlines.later);
+        }
+    }
+
+    /// Puts a tree whose top has come into the one in which its parent is, or where one looks for it. Returns which of
+    /// the two is left: the larger one.
+    fn merge(&mut self, lower: u32, upper: u32) -> u32 {
+        let of = |at: u32| self.get(at).map(|tree| (tree.size(), tree.links.queue, tree.deadline, tree.top));
+        let (Some((lower_size, lower_queue, lower_deadline, _)), Some((upper_size, upper_queue, upper_deadline, top))) =
+            (of(lower), of(upper))
+        else {
+            return upper;
+        };
+        let (kept, gone) = if upper_size >= lower_size { (upper, lower) } else { (lower, upper) };
+        // Who waits for a root waits from the first of its spans on.
+        let both_wait = lower_queue == Which::Later && upper_queue == Which::Later;
+        let (first, deadline) = if both_wait && lower_deadline < upper_deadline {
+            (lower, lower_deadline)
+        } else {
+            (upper, upper_deadline)
+        };
+        if first == kept {
+            self.unlink(gone);
+        } else {
+            self.unlink(kept);
+            let queue = if upper_queue == Which::Soon { &mut self.soon } else { &mut self.later };
+            queue.replace(&mut self.slots, gone, kept);
+        }
+        let Some(moved) = self.take(gone) else { return kept };
+        let base = self.get(kept).map_or(0, |tree| tree.spans.len()) as u32;
+        for (at, span) in moved.spans.iter().enumerate() {
+            let at = at as u32;
+            let key = Self::key(&moved, span.span_id);
+            self.move_place(key, Place { tree: gone, at }, Place { tree: kept, at: base + at });
+        }
+        if let (true, Some(missing)) = (gone == upper, moved.missing()) {
+            let (old, new) = (Place { tree: gone, at: MISSING }, Place { tree: kept, at: MISSING });
+            self.move_place(Self::key(&moved, missing), old, new);
+        }
+        self.change(kept, |tree| {
+            tree.append(moved);
+            (tree.top, tree.deadline) = (top, deadline);
+        });
+        kept
+    }
+
+    fn open(&mut self, resource: u32, trace_id: TraceId) -> u32 {
+        let tree = Box::new(Tree::new(resource, trace_id));
+        self.bytes += tree.size();
+        match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = Some(tree);
+                at
+            }
+            None => {
+                self.slots.push(Some(tree));
+                // A tree takes a hundred bytes and more, so no memory has room for 2^32.
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Takes a tree out of its slot.
+    fn take(&mut self, at: u32) -> Option<Tree> {
+        let tree = self.slots.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        self.bytes -= tree.size();
+        Some(*tree)
+    }
+
+    fn change<R>(&mut self, at: u32, change: impl FnOnce(&mut Tree) -> R) -> Option<R> {
+        let tree = self.slots.get_mut(at as usize)?.as_deref_mut()?;
+        let before = tree.size();
+        let changed = change(tree);
+        self.bytes = self.bytes - before + tree.size();
+        Some(changed)
+    }
+
+    /// Lets a tree begin to wait.
+    fn wait(&mut self, at: u32, which: Which, deadline: u64) {
+        if self.get(at).is_some_and(|tree| tree.deadline > 0) {
+            self.unlink(at);
+        }
+        if let Some(tree) = self.slots.get_mut(at as usize).and_then(Option::as_deref_mut) {
+            // A deadline is later than the beginning of the process, which is 0.
+            tree.deadline = deadline.max(1);
+        }
+        let queue = if which == Which::Soon { &mut self.soon } else { &mut self.later };
+        queue.push(&mut self.slots, at, which);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        match self.get(at).map(|tree| tree.links.queue) {
+            Some(Which::Soon) => self.soon.remove(&mut self.slots, at),
+            Some(Which::Later) => self.later.remove(&mut self.slots, at),
+            None => {}
+        }
+    }
+
+    /// Gives back what a burst took.
+    fn give_back(&mut self) {
+        if self.is_empty() {
+            self.slots = Vec::new();
+            self.free = Vec::new();
+        }
+        if self.places.len() < self.places.capacity() / 4 {
+            let Self { slots, state, places, .. } = self;
+            places.shrink_to(places.len() * 2, |place| hash_of_place(slots, state, place));
+        }
+    }
+
+    fn key(tree: &Tree, span_id: SpanId) -> Key {
+        Key { resource: tree.resource, trace_id: tree.trace_id, span_id }
+    }
+
+    fn find(&self, key: Key) -> Option<Place> {
+        let is_it = |place: &Place| key_of_place(&self.slots, place) == Some(key);
+        self.places.find(self.state.hash_one(key), is_it).copied()
+    }
+
+    fn add_place(&mut self, key: Key, place: Place) {
+        let Self { slots, state, places, .. } = self;
+        places.insert_unique(state.hash_one(key), place, |place| hash_of_place(slots, state, place));
+    }
+
+    /// What is not found is a span whose id another one had before.
+    fn move_place(&mut self, key: Key, old: Place, new: Place) {
+        if let Some(place) = self.places.find_mut(self.state.hash_one(key), |place| *place == old) {
+            *place = new;
+        }
+    }
+
+    fn remove_place(&mut self, key: Key, place: Place) {
+        if let Ok(entry) = self.places.find_entry(self.state.hash_one(key), |other| *other == place) {
+            entry.remove();
+        }
+    }
+}
+
+fn key_of_place(slots: &[Option<Box<Tree>>], place: &Place) -> Option<Key> {
+    let tree = slots.get(place.tree as usize)?.as_deref()?;
+    let span_id = match place.at {
+        MISSING => tree.missing()?,
+        at => tree.spans.get(at as usize)?.span_id,
+    };
+    Some(Trees::key(tree, span_id))
+}
+
+fn hash_of_place(slots: &[Option<Box<Tree>>], state: &RandomState, place: &Place) -> u64 {
+    key_of_place(slots, place).map_or(0, |key| state.hash_one(key))
+}

@@ -1,0 +1,104 @@
+//! Trees in the order in which they are due.
+//!
+//! All that is put into a queue waits for the same time, so what comes first is due first. A tree knows its neighbours,
+//! so it can leave, or make place for another, wherever it stands.
+
+use super::tree::Tree;
+
+/// No tree.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Which queue a tree is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Which {
+    /// That of trees whose local root has come, or has left.
+    Soon,
+    /// That of all others.
+    #[default]
+    Later,
+}
+
+/// The place of a tree in its queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Links {
+    pub(super) queue: Which,
+    before: u32,
+    after: u32,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { queue: Which::default(), before: NONE, after: NONE }
+    }
+}
+
+/// The two ends of a queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queue {
+    first: u32,
+    last: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE }
+    }
+}
+
+type Slots = [Option<Box<Tree>>];
+
+fn links(slots: &mut Slots, at: u32) -> Option<&mut Links> {
+    slots.get_mut(at as usize)?.as_deref_mut().map(|tree| &mut tree.links)
+}
+
+impl Queue {
+    /// The tree that is due first.
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    /// Puts a tree, which is in no queue, behind all others.
+    pub(super) fn push(&mut self, slots: &mut Slots, at: u32, which: Which) {
+        if let Some(own) = links(slots, at) {
+            *own = Links { queue: which, before: self.last, after: NONE };
+        }
+        match links(slots, self.last) {
+            Some(last) => last.after = at,
+            None => self.first = at,
+        }
+        self.last = at;
+    }
+
+    /// Takes a tree of this queue out of it.
+    pub(super) fn remove(&mut self, slots: &mut Slots, at: u32) {
+        let Some(own) = links(slots, at).map(std::mem::take) else { return };
+        self.join(slots, own.before, own.after);
+    }
+
+    /// Puts a tree, which is in no queue, in the place of one that is in this queue.
+    pub(super) fn replace(&mut self, slots: &mut Slots, old: u32, new: u32) {
+        let Some(own) = links(slots, old).map(std::mem::take) else { return };
+        if let Some(new) = links(slots, new) {
+            *new = own;
+        }
+        match links(slots, own.before) {
+            Some(before) => before.after = new,
+            None => self.first = new,
+        }
+        match links(slots, own.after) {
+            Some(after) => after.before = new,
+            None => self.last = new,
+        }
+    }
+
+    fn join(&mut self, slots: &mut Slots, before: u32, after: u32) {
+        match links(slots, before) {
+            Some(links) => links.after = after,
+            None => self.first = after,
+        }
+        match links(slots, after) {
+            Some(links) => links.before = before,
+            None => self.last = before,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+use profbridge_engine::config::Section;
+use profbridge_processor_transactions::{Config, FACTORY};
+
+fn problems(yaml: &str) -> Vec<String> {
+    let section = Section::from_yaml(yaml).unwrap();
+    match (FACTORY.create)(&section, &Default::default()) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.as_slice().iter().map(|problem| problem.message.clone()).collect(),
+    }
+}
+
+/// Guarantees: nothing written means the defaults, and every key can be written.
+#[test]
+fn every_key_has_a_default() {
+    let all = "wait: 6s\norphan_wait: 5m\nmax_spans: 10000\nmax_bytes: 128MiB";
+    let written = Section::from_yaml(all).unwrap().extract::<Config>().unwrap();
+    assert_eq!(written, Config::default());
+    assert_eq!((problems(all), problems("")), (vec![], vec![]));
+}
+
+/// Guarantees: each rule that is broken is named, all of them at once.
+#[test]
+fn every_rule_is_checked() {
+    let mut found = problems("wait: 11m\norphan_wait: 1s\nmax_spans: 0\nmax_bytes: 1");
+    found.sort();
+    assert_eq!(found, ["is shorter than wait", "must be at least 1", "must be at least 4KiB", "must be at most 10m"]);
+    assert_eq!(problems("wiat: 5s"), ["unknown key `wiat`"]);
+}

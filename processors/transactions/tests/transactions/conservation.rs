@@ -1,0 +1,92 @@
+use fastrand::Rng;
+use profbridge_engine::component::{Processor, process_all};
+use profbridge_engine::testing;
+use profbridge_model::Telemetry;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+const SETTINGS: [&str; 5] = [
+    "",
+    "wait: 0s\norphan_wait: 0s",
+    "wait: 1s\norphan_wait: 30s\nmax_spans: 3",
+    "wait: 5s\nmax_bytes: 4KiB",
+    "wait: 10s\norphan_wait: 10s\nmax_bytes: 16KiB\nmax_spans: 1",
+];
+
+/// Any spans: few ids, so that they meet, come again and have others' ids.
+fn any_spans(random: &mut Rng) -> Vec<Given> {
+    let one = |random: &mut Rng| {
+        let parent = random.bool().then(|| random.u64(1..20));
+        let mut given = span(random.u64(1..20), parent).trace(random.u64(1..4)).at(random.u64(0..3));
+        given.resource = ["a", "b", ""][random.usize(0..3)].into();
+        given.scope = ["s", ""][random.usize(0..2)].to_owned();
+        given.is_server = random.u8(0..5) == 0;
+        // What a span says is all of it, so that one that differs in anything says something else.
+        let long = "x".repeat(random.usize(0..3) * random.usize(0..200));
+        given.text = format!("{:?} {} {} {long}", given.parent, given.is_server, given.start);
+        given
+    };
+    (0..random.usize(0..40)).map(|_| one(random)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Guarantees: every call accounts for every span, whatever the stream, the settings and the times, puts out one
+    /// batch at most, and nothing is due or held after a flush.
+    #[test]
+    fn conserves(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
+        let mut processor = processor(SETTINGS[settings]);
+        testing::check_processor(&mut processor, seed, |random, now| match random.u8(0..10) {
+            0 => testing::telemetry(random, 20, now),
+            _ => Telemetry::Spans(request(&any_spans(random))),
+        });
+        // What is left is the memory of spans that have left.
+        prop_assert!(processor.held().bytes < 128 << 10, "{:?}", processor.held());
+    }
+
+    /// Guarantees: what left is what came, span by span, with its resource, scope and words, but for what came twice;
+    /// no transaction has more spans than it may.
+    #[test]
+    fn keeps_every_span(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
+        let mut random = Rng::with_seed(seed);
+        let mut processor = processor(SETTINGS[settings]);
+        let mut out = Default::default();
+        let mut expected = std::collections::BTreeSet::new();
+        let mut now = 0;
+        for _ in 0..random.usize(1..12) {
+            now += random.u64(0..20 * S);
+            let given = any_spans(&mut random);
+            expected.extend(given.iter().cloned());
+            process_all(&mut processor, request(&given).into(), at(now), &mut out);
+            match random.u8(0..6) {
+                0 => while processor.on_memory_pressure(at(now), &mut out) {},
+                1 => processor.advance(at(now), &mut out),
+                _ => {}
+            }
+        }
+        let rest = flush(&mut processor, at(now));
+        let found = [transactions(&out), transactions(&rest)].concat();
+        let most = if SETTINGS[settings].contains("max_spans: 1") { 2 } else { 10_000 };
+        prop_assert!(found.iter().all(|one| one.spans.len() <= most));
+        let found: std::collections::BTreeSet<_> = found.into_iter().flat_map(|one| one.spans).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    /// Guarantees: the same calls give the same transactions in the same order.
+    #[test]
+    fn is_deterministic(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
+        let run = || {
+            let mut random = Rng::with_seed(seed);
+            let mut processor = processor(SETTINGS[settings]);
+            let mut out = Default::default();
+            for step in 0..8 {
+                process_all(&mut processor, request(&any_spans(&mut random)).into(), at(step * 2 * S), &mut out);
+            }
+            while processor.on_memory_pressure(at(20 * S), &mut out) {}
+            [transactions(&out), transactions(&flush(&mut processor, at(20 * S)))]
+        };
+        prop_assert_eq!(run(), run());
+    }
+}

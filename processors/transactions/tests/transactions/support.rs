@@ -1,0 +1,206 @@
+//! Batches of spans, and what became of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
+use profbridge_engine::config::Section;
+use profbridge_model::spans::{SpanResource, SpanScope};
+use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId};
+use profbridge_processor_transactions::{Config, Transactions};
+
+/// A second in nanoseconds.
+pub(crate) const S: u64 = 1_000_000_000;
+
+/// What a span says, in the bytes that stand for its message.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Given {
+    pub(crate) resource: Arc<str>,
+    pub(crate) scope: String,
+    pub(crate) text: String,
+    pub(crate) trace: u64,
+    pub(crate) id: u64,
+    pub(crate) parent: Option<u64>,
+    pub(crate) is_server: bool,
+    pub(crate) is_remote: bool,
+    pub(crate) start: u64,
+}
+
+/// A span of the trace 1, with a parent in the same process if it has one.
+pub(crate) fn span(id: u64, parent: impl Into<Option<u64>>) -> Given {
+    let (resource, scope, text) = ("shop".into(), "http".to_owned(), format!("span {id}"));
+    let parent = parent.into();
+    Given { resource, scope, text, trace: 1, id, parent, is_server: false, is_remote: false, start: id }
+}
+
+impl Given {
+    pub(crate) fn server(self) -> Self {
+        Self { is_server: true, ..self }
+    }
+
+    pub(crate) fn remote(self) -> Self {
+        Self { is_remote: true, ..self }
+    }
+
+    pub(crate) fn trace(self, trace: u64) -> Self {
+        Self { trace, ..self }
+    }
+
+    pub(crate) fn at(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
+
+    pub(crate) fn of(self, resource: impl Into<Arc<str>>) -> Self {
+        Self { resource: resource.into(), ..self }
+    }
+
+    pub(crate) fn says(self, text: &str) -> Self {
+        Self { text: text.to_owned(), ..self }
+    }
+}
+
+/// One request with these spans, each resource and scope there once for those that stand next to each other.
+pub(crate) fn request(given: &[Given]) -> Spans {
+    let (mut bytes, mut resources, mut scopes, mut spans) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut put = |text: &str| {
+        bytes.extend_from_slice(text.as_bytes());
+        ByteRange { start: (bytes.len() - text.len()) as u32, len: text.len() as u32 }
+    };
+    let mut last: Option<&Given> = None;
+    for one in given {
+        if last.is_none_or(|last| last.resource != one.resource) {
+            resources.push(SpanResource { parts: vec![put(&one.resource)], added: Vec::new() });
+        }
+        if last.is_none_or(|last| (&last.resource, &last.scope) != (&one.resource, &one.scope)) {
+            scopes.push(SpanScope { resource: (resources.len() - 1) as u32, parts: vec![put(&one.scope)] });
+        }
+        last = Some(one);
+        let mut trace = [0; 16];
+        trace[..8].copy_from_slice(&one.trace.to_be_bytes());
+        spans.push(Span {
+            trace_id: TraceId::new(&trace).unwrap(),
+            span_id: SpanId::new(&one.id.to_be_bytes()).unwrap(),
+            parent_span_id: one.parent.and_then(|id| SpanId::new(&id.to_be_bytes())),
+            start_unix_nano: one.start,
+            end_unix_nano: one.start + 1,
+            kind: if one.is_server { SpanKind::Server } else { SpanKind::Internal },
+            parent_is_remote: one.is_remote.then_some(true),
+            sampled: None,
+            scope: (scopes.len() - 1) as u32,
+            at: put(&one.text),
+            segment: None,
+            changes: None,
+        });
+    }
+    Spans::new(SpanForm::Otlp, Bytes::from(bytes), resources, scopes, spans, true).unwrap()
+}
+
+/// One transaction: its resource, its local root, and all of its spans in order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Transaction {
+    pub(crate) root: Option<u64>,
+    pub(crate) spans: Vec<Given>,
+}
+
+impl Transaction {
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.spans.iter().map(|span| span.id).collect()
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes[..8].try_into().unwrap())
+}
+
+/// The transactions that left, in order. Checks what holds for all: the spans of a transaction stand together, have a
+/// number that no other of the batch has, one resource, one root at most, and that stands first.
+pub(crate) fn transactions(out: &Outbox) -> Vec<Transaction> {
+    let mut all = Vec::new();
+    for telemetry in &out.telemetry {
+        let Telemetry::Spans(batch) = telemetry else { continue };
+        assert_eq!(batch.form(), SpanForm::Otlp);
+        let text = |parts: &[ByteRange]| {
+            let bytes: Vec<u8> = parts.iter().flat_map(|part| batch.get(*part)).copied().collect();
+            String::from_utf8(bytes).unwrap()
+        };
+        let mut numbers = BTreeMap::new();
+        for segment in batch.segments() {
+            let number_of = segment[0].segment.unwrap().number;
+            assert_eq!(numbers.insert(number_of, ()), None, "a transaction stands in one piece");
+            assert!(segment.iter().skip(1).all(|span| !span.segment.unwrap().is_root), "one root, and it is the first");
+            let spans: Vec<Given> = segment
+                .iter()
+                .map(|span| Given {
+                    resource: text(&batch.resource_of(span).parts).into(),
+                    scope: text(&batch.scope_of(span).parts),
+                    text: text(&[span.at]),
+                    trace: number(span.trace_id.bytes()),
+                    id: number(span.span_id.bytes()),
+                    parent: span.parent_span_id.map(|id| number(id.bytes())),
+                    is_server: span.kind == SpanKind::Server,
+                    is_remote: span.parent_is_remote == Some(true),
+                    start: span.start_unix_nano,
+                })
+                .collect();
+            let one = |given: &Given| (given.resource.clone(), given.trace);
+            assert!(spans.iter().all(|span| one(span) == one(&spans[0])), "one process, one trace: {spans:?}");
+            let root = segment[0].segment.unwrap().is_root.then_some(spans[0].id);
+            all.push(Transaction { root, spans });
+        }
+    }
+    all
+}
+
+pub(crate) fn processor(yaml: &str) -> Transactions {
+    let section = Section::from_yaml(yaml).unwrap();
+    Transactions::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+}
+
+/// So many nanoseconds after an hour of running.
+pub(crate) fn at(nanos: u64) -> Now {
+    Now { monotonic_nano: 3600 * S + nanos, unix_nano: 1_767_225_600 * S + nanos }
+}
+
+/// Hands a request to a processor, and lets it do all that is due.
+pub(crate) fn send(processor: &mut Transactions, given: &[Given], now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    process_all(processor, request(given).into(), now, &mut out);
+    out
+}
+
+/// Lets a processor do all that is due.
+pub(crate) fn wait_until(processor: &mut Transactions, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
+        processor.advance(now, &mut out);
+    }
+    out
+}
+
+pub(crate) fn flush(processor: &mut Transactions, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    flush_all(processor, now, &mut out);
+    assert!(processor.held().quantities.is_none() && processor.due().is_none());
+    out
+}
+
+/// The ids of the transactions that left, in order.
+pub(crate) fn ids(out: &Outbox) -> Vec<Vec<u64>> {
+    transactions(out).iter().map(Transaction::ids).collect()
+}
+
+/// What was noted under a name.
+pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
+    out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+}
+
+/// A batch of another form, with one span.
+pub(crate) fn of_sentry(form: SpanForm) -> Spans {
+    let otlp = request(&[span(1, None)]);
+    let parts = (vec![SpanResource::default()], vec![SpanScope::default()]);
+    let spans = otlp.spans().iter().map(|span| Span { scope: 0, ..span.clone() }).collect();
+    let mut batch = Spans::new(form, otlp.bytes().clone(), parts.0, parts.1, spans, true).unwrap();
+    batch.peer = Some(Arc::from("10.0.0.1"));
+    batch
+}

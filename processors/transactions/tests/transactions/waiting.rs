@@ -1,0 +1,102 @@
+use profbridge_engine::component::Processor;
+use profbridge_model::Reason;
+use profbridge_processor_transactions::{LATE, WITHOUT_ROOT};
+
+use crate::support::*;
+
+/// Guarantees: a transaction leaves when its local root has waited for late children, whenever these came; what is due
+/// within a quarter of a second leaves together, never before its time.
+#[test]
+fn waits_for_children() {
+    let mut processor = processor("wait: 2s");
+    assert!(send(&mut processor, &[span(2, 1)], at(0)).telemetry.is_empty());
+    assert!(send(&mut processor, &[span(1, None)], at(100 * S)).telemetry.is_empty());
+    send(&mut processor, &[span(5, None).trace(2)], at(100 * S + S / 8));
+    assert_eq!(processor.due(), Some(at(102 * S).monotonic_nano));
+    assert!(send(&mut processor, &[span(3, 2)], at(102 * S - 1)).telemetry.is_empty());
+    assert_eq!(ids(&wait_until(&mut processor, at(102 * S))), [[1, 2, 3]]);
+    assert_eq!(processor.due(), Some(at(102 * S + S / 4).monotonic_nano));
+    assert_eq!(ids(&wait_until(&mut processor, at(102 * S + S / 4))), [[5]]);
+    assert_eq!(processor.due(), None);
+}
+
+/// Guarantees: spans whose local root does not come leave without it after `orphan_wait`, from the first of them on, and
+/// the root by itself when it comes after all.
+#[test]
+fn waits_for_roots() {
+    let mut processor = processor("wait: 2s\norphan_wait: 10s");
+    send(&mut processor, &[span(2, 1)], at(0));
+    send(&mut processor, &[span(4, 3)], at(4 * S));
+    // Connects the two, and both wait for 1 from now on.
+    send(&mut processor, &[span(3, 1)], at(9 * S));
+    assert!(wait_until(&mut processor, at(10 * S - 1)).telemetry.is_empty());
+    let out = wait_until(&mut processor, at(10 * S));
+    assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![2, 3, 4]], 1));
+    send(&mut processor, &[span(1, None)], at(11 * S));
+    let out = wait_until(&mut processor, at(13 * S));
+    assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1]], 0));
+}
+
+/// Guarantees: whichever of two parts that become one is larger, they wait as long as the part that came first.
+#[test]
+fn connected_parts_wait_from_the_first() {
+    for larger in [true, false] {
+        let mut processor = processor("orphan_wait: 10s");
+        let (early, late) = if larger { (1, 9) } else { (9, 1) };
+        let children =
+            |from: u64, parent: u64, count: u64| (from..from + count).map(|id| span(id, parent)).collect::<Vec<_>>();
+        send(&mut processor, &children(100, 50, early), at(0));
+        send(&mut processor, &[span(999, 998).trace(7)], at(2 * S));
+        send(&mut processor, &children(200, 60, late), at(4 * S));
+        send(&mut processor, &[span(50, 60)], at(6 * S));
+        let out = wait_until(&mut processor, at(10 * S));
+        assert_eq!(transactions(&out).iter().map(|one| one.spans.len()).collect::<Vec<_>>(), [11], "{larger}");
+        assert_eq!(processor.due(), Some(at(12 * S).monotonic_nano));
+        let out = wait_until(&mut processor, at(12 * S));
+        assert_eq!(ids(&out), [[999]]);
+    }
+}
+
+/// Guarantees: children that come after their transaction has left are one transaction, which waits no longer than for
+/// late children and is counted as late, not as one without a root.
+#[test]
+fn late_children() {
+    let mut processor = processor("wait: 2s");
+    send(&mut processor, &[span(1, None), span(2, 1)], at(0));
+    assert_eq!(ids(&wait_until(&mut processor, at(2 * S))), [[1, 2]]);
+    send(&mut processor, &[span(3, 2)], at(3 * S));
+    send(&mut processor, &[span(4, 3), span(5, 2)], at(4 * S));
+    // The other way round: the child comes before the span that connects it with what has left.
+    send(&mut processor, &[span(7, 6)], at(4 * S));
+    send(&mut processor, &[span(6, 1)], at(4 * S));
+    let out = wait_until(&mut processor, at(5 * S));
+    assert_eq!((ids(&out), noted(&out, LATE), noted(&out, WITHOUT_ROOT)), (vec![vec![3, 5, 4]], 1, 0));
+    let out = wait_until(&mut processor, at(6 * S));
+    assert_eq!((ids(&out), noted(&out, LATE)), (vec![vec![6, 7]], 1));
+}
+
+/// Guarantees: a request that is sent again after its transactions have left is dropped as resent; the same ids in
+/// another process, or saying something else, are no resend.
+#[test]
+fn resent_after_leaving() {
+    let mut processor = processor("wait: 2s");
+    let given = [span(1, None), span(2, 1)];
+    send(&mut processor, &given, at(0));
+    wait_until(&mut processor, at(2 * S));
+    assert_eq!(send(&mut processor, &given, at(9 * S)).losses.get(Reason::Resent).spans, 2);
+    assert_eq!((processor.due(), processor.held().quantities.spans), (None, 0));
+    let others = [span(1, None).of("stock"), span(1, None).trace(2), span(2, 1).says("other")];
+    assert!(send(&mut processor, &others, at(9 * S)).losses.is_none());
+    let mut found = ids(&wait_until(&mut processor, at(11 * S)));
+    found.sort();
+    assert_eq!(found, [[1], [1], [2]]);
+}
+
+/// Guarantees: at the end everything leaves at once, with its root or without.
+#[test]
+fn flushes() {
+    let mut processor = processor("");
+    send(&mut processor, &[span(2, 1), span(4, 3).trace(2), span(1, None)], at(0));
+    let out = flush(&mut processor, at(0));
+    assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1, 2], vec![4]], 1));
+}
