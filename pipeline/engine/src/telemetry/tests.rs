@@ -101,7 +101,7 @@ fn units() {
     let sentry = metrics.exporter("sentry");
     chunk.add_in(Quantities::observations(1));
     let before = metrics.encode();
-    assert!(!before.contains("items") && !before.contains("spans"), "{before}");
+    assert!(!before.contains("items") && !before.contains("profbridge_spans"), "{before}");
     sentry.edge().add_in(Quantities::items(3));
     sentry.edge().drop(Reason::Unroutable, Quantities { observations: 4, ..Quantities::items(2) });
     sentry.edge().add_out(Quantities::items(1));
@@ -118,7 +118,7 @@ fn units() {
     ] {
         assert_eq!(lines(&text, name), [format!("{name}{{{labels}}} {value}")]);
     }
-    assert!(!text.contains("spans"), "{text}");
+    assert!(!text.contains("profbridge_spans"), "{text}");
     assert!(text.contains("# HELP profbridge_items_in_total Items of envelopes handed to a component\n"), "{text}");
     // What was there before is there in the same order.
     let described = |text: &str| -> Vec<String> {
@@ -145,10 +145,16 @@ fn names_of_counters() {
         "otelcol_receiver_accepted_profile_samples",
         "otelcol_receiver_refused_profile_samples",
         "otelcol_receiver_failed_profile_samples",
+        "otelcol_receiver_accepted_spans",
+        "otelcol_receiver_refused_spans",
+        "otelcol_receiver_failed_spans",
         "otelcol_receiver_requests",
         "otelcol_exporter_sent_profile_samples",
         "otelcol_exporter_send_failed_profile_samples",
         "otelcol_exporter_enqueue_failed_profile_samples",
+        "otelcol_exporter_sent_spans",
+        "otelcol_exporter_send_failed_spans",
+        "otelcol_exporter_enqueue_failed_spans",
         "otelcol_exporter_queue_size",
         "otelcol_exporter_queue_capacity",
         "otelcol_exporter_in_flight_requests",
