@@ -39,6 +39,7 @@ impl Sampler {
         if self.keeps_all() {
             return Decision::KEPT;
         }
+        let header = &header.of(view.span().trace_id);
         let asked = Asked { view, is_root };
         let evidence = Evidence {
             explicit: view.decision().filter(|_| is_root).or(header.sampled),
@@ -66,7 +67,7 @@ impl Sampler {
 pub(crate) fn rate_before(view: &SpanView<'_>, header: &TraceHeader) -> Option<f64> {
     // What was found out on the way comes after what the header says.
     let changed = view.span().changes.as_ref().and_then(|changes| changes.sample_rate);
-    changed.or(header.sample_rate).or_else(|| view.sample_rate())
+    changed.or(header.of(view.span().trace_id).sample_rate).or_else(|| view.sample_rate())
 }
 
 /// Whether a trace is in the part that a rate keeps, above 0 and below 1.

@@ -6,6 +6,7 @@ use profbridge_model::{
     Telemetry, TraceId, View, Viewed,
 };
 use profbridge_processor_sample::TRANSACTIONS;
+use profbridge_wire::sentry::{envelope, profile_items, span_items, span_writer};
 
 use crate::support::{T, at, dropped, noted, process, sample, trace_id};
 
@@ -46,7 +47,7 @@ fn v1() -> Profiles {
 }
 
 /// An envelope with a transaction, its V1 profile and an event of which nothing was read, whose header has this `trace`.
-fn envelope(trace: &str) -> Envelope {
+fn made(trace: &str) -> Envelope {
     let item = |kind: &str| Item { header: format!(r#"{{"type":"{kind}"}}"#).into(), payload: Bytes::new().into() };
     Envelope {
         header: format!(r#"{{"trace":{trace}}}"#).into(),
@@ -68,8 +69,7 @@ fn only(telemetry: &[Telemetry]) -> &Envelope {
 /// as is the transaction; other items stay, and the envelope does not leave as it came.
 #[test]
 fn a_dropped_transaction_takes_its_profile_along() {
-    let out =
-        process(&mut sample("traces_rules: [{name: /cart, op: http.server, sampled: false}]"), envelope("{}"), at(0));
+    let out = process(&mut sample("traces_rules: [{name: /cart, op: http.server, sampled: false}]"), made("{}"), at(0));
     let left = only(&out.telemetry);
     assert_eq!(left.quantities(), Quantities::items(1));
     assert_eq!((left.items.len(), left.views.len()), (3, 2), "items are removed where the envelope is written");
@@ -81,7 +81,7 @@ fn a_dropped_transaction_takes_its_profile_along() {
 /// Guarantees: an envelope of which nothing is left does not leave.
 #[test]
 fn nothing_left_is_no_envelope() {
-    let mut envelope = envelope("{}");
+    let mut envelope = made("{}");
     envelope.items.truncate(2);
     let out = process(&mut sample("traces_sample_rate: 0"), envelope, at(0));
     assert!(out.telemetry.is_empty());
@@ -92,7 +92,7 @@ fn nothing_left_is_no_envelope() {
 #[test]
 fn a_kept_envelope_is_not_changed() {
     for yaml in ["", "traces_sample_rate: 1", "traces_rules: [{sampled: true}]"] {
-        let out = process(&mut sample(yaml), envelope("{}"), at(0));
+        let out = process(&mut sample(yaml), made("{}"), at(0));
         let left = only(&out.telemetry);
         assert_eq!(left.quantities(), Quantities { spans: 2, items: 1, observations: 2 });
         assert!(!left.received.as_ref().unwrap().changed, "{yaml}");
@@ -104,7 +104,7 @@ fn a_kept_envelope_is_not_changed() {
 #[test]
 fn the_header_decides() {
     let kept = |yaml: &str, trace: &str| {
-        let out = process(&mut sample(yaml), envelope(trace), at(0));
+        let out = process(&mut sample(yaml), made(trace), at(0));
         let Viewed::Spans(spans) = &only(&out.telemetry).views[0].what else { panic!("{out:?}") };
         assert_eq!(spans.spans().len() as u64 + dropped(&out), 2);
         let rate = |span: &Span| span.changes.as_ref().and_then(|changes| changes.sample_rate);
@@ -125,7 +125,7 @@ fn the_header_decides() {
 fn forms_agree() {
     let mut seen = [0, 0];
     for trace in 0..64 {
-        let mut one = envelope("{}");
+        let mut one = made("{}");
         one.views[0] = View::spans(0, transaction(trace));
         let of_sentry = dropped(&process(&mut sample("traces_sample_rate: 0.5"), one, at(0))) == 0;
         let of_otlp = crate::support::of_process(vec![crate::support::span(trace, 1, 0)]);
@@ -134,4 +134,28 @@ fn forms_agree() {
         seen[usize::from(of_sentry)] += 1;
     }
     assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
+}
+
+/// Guarantees: of an envelope of an SDK, read and written as the receiver and the exporter do it, a dropped transaction
+/// and its V1 profile are gone; the decision that the SDK hands on keeps it, whatever the rate.
+#[test]
+fn a_real_envelope() {
+    let real = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
+    let read = |bytes: Vec<u8>| {
+        let mut envelope = envelope::read(Bytes::from(bytes)).unwrap().envelope;
+        let profiles = profile_items::read_items(&envelope).map(|(item, read)| View::profiles(item, read.unwrap()));
+        let spans = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        envelope.views = profiles.chain(spans).collect();
+        envelope
+    };
+    let undecided = String::from_utf8(real.to_vec()).unwrap().replace(r#""sampled":"true""#, r#""other":"true""#);
+    assert!(undecided.as_bytes() != real);
+    let with_more = [undecided.as_bytes(), b"\n{\"type\":\"attachment\"}\nok"].concat();
+    let out = process(&mut sample("traces_sample_rate: 0"), read(with_more), at(0));
+    let written = span_writer::write(only(&out.telemetry).clone());
+    assert!(written.losses.is_none());
+    let left = written.envelope.unwrap();
+    assert_eq!((left.items.len(), left.items[0].payload.plain().unwrap().as_ref()), (1, &b"ok"[..]));
+    let kept = process(&mut sample("traces_sample_rate: 0"), read(real.to_vec()), at(0));
+    assert!(!span_writer::is_changed(only(&kept.telemetry)) && kept.losses.is_none());
 }

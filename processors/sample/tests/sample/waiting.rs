@@ -5,6 +5,8 @@ use profbridge_model::{Spans, Telemetry};
 use profbridge_processor_sample::{DECIDED_EARLY, WITHOUT_ROOT};
 use profbridge_wire::otlp::traces::{Fields, read::resource_attributes};
 
+use proptest::prelude::*;
+
 use crate::support::{
     REMOTE, S, advance, at, batch, dropped, flush, ids, int, left, noted, of_process, process, sample, span, text,
 };
@@ -184,4 +186,52 @@ fn transactions_are_decided_at_once() {
     let out = process(&mut sample, spans, at(0));
     assert_eq!((ids(&out), dropped(&out), sample.held().quantities.spans), (vec![10, 11, 21], 2, 0));
     assert!(out.telemetry[0].quantities().spans == 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Guarantees: in whatever order spans come, and in however many requests, those leave whose root span says so, each
+    /// once, as long as nothing waits for too long.
+    #[test]
+    fn any_order_of_spans(
+        fates in prop::collection::vec(any::<bool>(), 1..8),
+        children in prop::collection::vec((0usize..8, 0u64..4), 0..60),
+        order in any::<u64>(),
+        cuts in prop::collection::vec(1usize..10, 1..20),
+    ) {
+        let mut all: Vec<Span> = fates
+            .iter()
+            .enumerate()
+            .map(|(trace, kept)| root(trace as u64, 1000 + trace as u64, if *kept { "keep" } else { "drop" }))
+            .collect();
+        for (number, (trace, parent)) in children.iter().enumerate() {
+            let trace = trace % fates.len();
+            all.push(span(trace as u64, 1 + number as u64, 5000 + parent));
+        }
+        let expected: Vec<u64> = left_of(&all, |span| fates[usize::from(span.trace_id[15]) - 1]);
+        fastrand::Rng::with_seed(order).shuffle(&mut all);
+        let mut sample = sample(RULE);
+        let (mut left, mut lost) = (Vec::new(), 0);
+        let mut cuts = cuts.into_iter().cycle();
+        let total = all.len() as u64;
+        while !all.is_empty() {
+            let rest = all.split_off(cuts.next().unwrap().min(all.len()));
+            let out = process(&mut sample, of_process(std::mem::replace(&mut all, rest)), at(0));
+            left.extend(ids(&out));
+            lost += dropped(&out);
+        }
+        left.sort_unstable();
+        prop_assert_eq!(sample.held().quantities.spans, 0);
+        prop_assert_eq!(left.len() as u64 + lost, total);
+        prop_assert_eq!(left, expected);
+    }
+}
+
+/// The numbers of the spans for which a test holds, in order.
+fn left_of(spans: &[Span], test: impl Fn(&Span) -> bool) -> Vec<u64> {
+    let number = |span: &Span| u64::from_be_bytes(span.span_id.as_slice().try_into().unwrap());
+    let mut left: Vec<u64> = spans.iter().filter(|span| test(span)).map(number).collect();
+    left.sort_unstable();
+    left
 }
