@@ -82,9 +82,9 @@ impl Default for Config {
             traces_rules: Vec::new(),
             profile_session_sample_rate: 1.0,
             profile_lifecycle: Lifecycle::Manual,
-            decision_wait: Duration::from_secs(30),
+            decision_wait: Duration::from_secs(300),
             profile_wait: Duration::from_secs(90),
-            max_traces: 50_000,
+            max_traces: 100_000,
             max_bytes: ByteSize::from_mib(64),
         }
     }

@@ -15,8 +15,8 @@ fn problems(yaml: &str) -> Vec<String> {
 /// Guarantees: nothing written means the defaults, and every key can be written.
 #[test]
 fn every_key_has_a_default() {
-    let all = "traces_rules: []\nprofile_session_sample_rate: 1.0\nprofile_lifecycle: manual\ndecision_wait: 30s\n\
-        profile_wait: 90s\nmax_traces: 50000\nmax_bytes: 64MiB";
+    let all = "traces_rules: []\nprofile_session_sample_rate: 1.0\nprofile_lifecycle: manual\ndecision_wait: 5m\n\
+        profile_wait: 90s\nmax_traces: 100000\nmax_bytes: 64MiB";
     assert_eq!(Section::from_yaml(all).unwrap().extract::<Config>().unwrap(), Config::default());
     assert_eq!(problems(all), [""; 0]);
     assert_eq!(problems(""), [""; 0]);
