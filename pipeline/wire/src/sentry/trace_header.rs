@@ -1,5 +1,5 @@
-//! What the header of an envelope says of the trace in it: the dynamic sampling context, which the program that began the
-//! trace made and every other one hands on (Sentry developer documentation, "Dynamic Sampling Context").
+//! What the header of an envelope says of the trace in it: the dynamic sampling context, which the program that began
+//! the trace made and every other one hands on (Sentry developer documentation, "Dynamic Sampling Context").
 //!
 //! SDKs write its values as text, some as numbers and booleans; both are read. A value that is neither, or that no rate
 //! or position can be, is not there.
@@ -17,8 +17,8 @@ pub struct TraceHeader {
     pub sampled: Option<bool>,
     /// The rate by which that was decided: above 0 and at most 1.
     pub sample_rate: Option<f64>,
-    /// The number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace whose number is below the
-    /// rate is kept.
+    /// The number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace whose number is below
+    /// the rate is kept.
     pub sample_rand: Option<f64>,
 }
 
@@ -67,8 +67,8 @@ impl TraceHeader {
 mod tests {
     use super::*;
 
-    /// Guarantees: values are read as SDKs write them, as text or not; what is out of range, of another type or not there
-    /// is nothing, and says nothing about the others; a header speaks of its own trace.
+    /// Guarantees: values are read as SDKs write them, as text or not; what is out of range, of another type or not
+    /// there is nothing, and says nothing about the others; a header speaks of its own trace.
     #[test]
     fn values() {
         let read = |trace: &str| {

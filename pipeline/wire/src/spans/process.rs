@@ -18,8 +18,8 @@ pub struct Process {
     pub attributes: Vec<Attribute>,
 }
 
-/// Who made a span. Of an OTLP span that is its resource, with what was added to it on the way; a transaction or span of
-/// Sentry's says the name of its host. A profiler that the span names ([`SpanView::profiler_id`]) is not part of it.
+/// Who made a span. Of an OTLP span that is its resource, with what was added to it on the way; a transaction or span
+/// of Sentry's says the name of its host. A profiler that the span names ([`SpanView::profiler_id`]) is not part of it.
 /// `None` where that would not be addressable.
 pub fn process(view: &SpanView<'_>) -> Option<Process> {
     let mut builder = Builder::new();

@@ -119,8 +119,8 @@ fn decisions_of_otlp_spans() {
     assert_eq!(first(&otlp(vec![double(SAMPLE_RAND, 1.0)], vec![], &[], 0)).sample_rand(), None);
 }
 
-/// Guarantees: of a transaction the same is read from its contexts and tags, of its children from themselves; tags may be
-/// an object or pairs.
+/// Guarantees: of a transaction the same is read from its contexts and tags, of its children from themselves; tags may
+/// be an object or pairs.
 #[test]
 fn transactions() {
     let child = r#"{"op":"db","description":"SELECT 1","data":{"db.system":"mysql","profiler_id":"PROFILER"}}"#;

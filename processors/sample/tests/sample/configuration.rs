@@ -21,13 +21,14 @@ fn every_key_has_a_default() {
     assert_eq!(problems(all), [""; 0]);
     assert_eq!(problems(""), [""; 0]);
     let rules = "traces_sample_rate: 0.5\nprofile_lifecycle: trace\ntraces_rules:\n\
-        - {name: 'GET *', op: http.*, service: shop, attributes: {url.path: /health}, parent_sampled: none, sampled: false}\n\
+        - {name: 'GET *', op: http.*, service: shop, attributes: {url.path: /health}, parent_sampled: none, \
+        sampled: false}\n\
         - {parent_sampled: true, sample_rate: 1}\n- {parent_sampled: false, rate_from: app.rate}";
     assert_eq!(problems(rules), [""; 0]);
 }
 
-/// Guarantees: rates that are none are refused with the configuration, wherever they stand: not a number, NaN, infinite,
-/// below 0 and above 1.
+/// Guarantees: rates that are none are refused with the configuration, wherever they stand: not a number, NaN,
+/// infinite, below 0 and above 1.
 #[test]
 fn invalid_rates_are_refused() {
     for rate in ["-0.1", "1.1", ".nan", ".inf", "-.inf"] {

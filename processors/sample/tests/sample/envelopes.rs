@@ -46,7 +46,8 @@ fn v1() -> Profiles {
     builder.finish().unwrap()
 }
 
-/// An envelope with a transaction, its V1 profile and an event of which nothing was read, whose header has this `trace`.
+/// An envelope with a transaction, its V1 profile and an event of which nothing was read, whose header has this
+/// `trace`.
 fn made(trace: &str) -> Envelope {
     let item = |kind: &str| Item { header: format!(r#"{{"type":"{kind}"}}"#).into(), payload: Bytes::new().into() };
     Envelope {
@@ -65,8 +66,8 @@ fn only(telemetry: &[Telemetry]) -> &Envelope {
     }
 }
 
-/// Guarantees: a transaction that is dropped leaves the envelope with all its spans and its V1 profile, which are counted,
-/// as is the transaction; other items stay, and the envelope does not leave as it came.
+/// Guarantees: a transaction that is dropped leaves the envelope with all its spans and its V1 profile, which are
+/// counted, as is the transaction; other items stay, and the envelope does not leave as it came.
 #[test]
 fn a_dropped_transaction_takes_its_profile_along() {
     let out = process(&mut sample("traces_rules: [{name: /cart, op: http.server, sampled: false}]"), made("{}"), at(0));

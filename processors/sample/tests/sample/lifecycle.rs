@@ -49,8 +49,8 @@ fn left(sample: &mut Sample, now: u64) -> (Vec<u64>, u64) {
     (seconds(&out), out.losses.get(Reason::NoSampledSpan).observations)
 }
 
-/// Guarantees: kept is what was observed while a sampled root span was open, until the last one of those that overlap has
-/// ended, whether spans or profiles come first; children do not count.
+/// Guarantees: kept is what was observed while a sampled root span was open, until the last one of those that overlap
+/// has ended, whether spans or profiles come first; children do not count.
 #[test]
 fn overlapping_roots() {
     for spans_first in [true, false] {
@@ -70,8 +70,8 @@ fn overlapping_roots() {
     }
 }
 
-/// Guarantees: a root span that is not sampled keeps nothing, by the rate, a rule or its own decision; each root span is
-/// evaluated by itself.
+/// Guarantees: a root span that is not sampled keeps nothing, by the rate, a rule or its own decision; each root span
+/// is evaluated by itself.
 #[test]
 fn only_sampled_roots_count() {
     let mut sample = sample(&format!("{TRACE}traces_rules: [{{name: drop, sampled: false}}]"));
@@ -151,8 +151,8 @@ fn manual_keeps_all() {
     assert_eq!(seconds(&process(&mut sample, minute(&process_7()), at(0))).len(), 60);
 }
 
-/// Guarantees: what waits is bounded in bytes and in time; beyond that the oldest goes first, by the spans that are known,
-/// and is counted; at the end everything goes.
+/// Guarantees: what waits is bounded in bytes and in time; beyond that the oldest goes first, by the spans that are
+/// known, and is counted; at the end everything goes.
 #[test]
 fn bounds() {
     let mut sample = sample(&format!("{TRACE}max_bytes: 16KiB"));

@@ -162,8 +162,8 @@ fn the_number_of_the_program_decides() {
     assert_eq!(drawn(0.11, Some(0.2)), None);
 }
 
-/// Guarantees: what is kept by chance says the rate in its root span, multiplied with the one that it came with; what is
-/// kept for another reason says nothing new.
+/// Guarantees: what is kept by chance says the rate in its root span, multiplied with the one that it came with; what
+/// is kept for another reason says nothing new.
 #[test]
 fn rates_are_multiplied() {
     let traces =

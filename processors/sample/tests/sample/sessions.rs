@@ -96,7 +96,8 @@ fn v1_is_exempt() {
     assert_eq!((profiles(&out)[0].observations(), out.losses.is_none()), (2, true));
 }
 
-/// Guarantees: a chunk of an SDK's in an envelope is of the session that it names; one that is not sampled does not leave.
+/// Guarantees: a chunk of an SDK's in an envelope is of the session that it names; one that is not sampled does not
+/// leave.
 #[test]
 fn chunks_in_envelopes() {
     let envelope = |number: u128| {

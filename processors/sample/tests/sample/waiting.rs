@@ -18,8 +18,8 @@ fn root(trace: u64, id: u64, name: &str) -> Span {
     Span { name: name.to_owned(), ..span(trace, id, 0) }
 }
 
-/// Guarantees: children that come before their root span wait for it and share its fate, and so do those that come after
-/// it; a trace that is not decided does not hold up others.
+/// Guarantees: children that come before their root span wait for it and share its fate, and so do those that come
+/// after it; a trace that is not decided does not hold up others.
 #[test]
 fn children_wait_for_their_root() {
     let mut sample = sample(RULE);
@@ -60,8 +60,8 @@ fn what_waited_says_the_same() {
     assert_eq!(said(waited), said(&spans));
 }
 
-/// Guarantees: a trace is decided by process: the same trace in another process waits for that one's root span, and each
-/// decides by its own.
+/// Guarantees: a trace is decided by process: the same trace in another process waits for that one's root span, and
+/// each decides by its own.
 #[test]
 fn processes_decide_for_themselves() {
     let mut sample = sample(RULE);
@@ -87,12 +87,13 @@ fn the_first_root_decides() {
     assert_eq!(ids(&process(&mut sample(RULE), spans, at(0))), [10, 11, 12]);
 }
 
-/// Guarantees: spans whose root span does not come are decided after a while by what their resource says and by the rate,
-/// never by names, and what comes late follows; each that is kept by chance says the rate.
+/// Guarantees: spans whose root span does not come are decided after a while by what their resource says and by the
+/// rate, never by names, and what comes late follows; each that is kept by chance says the rate.
 #[test]
 fn what_has_no_root_is_decided_without() {
     let yaml = "decision_wait: 10s\ntraces_rules: [{name: '*', sampled: false}, {op: '*', sampled: false}, \
-        {parent_sampled: none, sampled: false}, {service: other, sampled: false}, {service: shop, sample_rate: 0.999999}]";
+        {parent_sampled: none, sampled: false}, {service: other, sampled: false}, \
+        {service: shop, sample_rate: 0.999999}]";
     let mut sample = sample(yaml);
     process(&mut sample, of_process(vec![span(1, 11, 10), span(1, 12, 10)]), at(0));
     assert_eq!(sample.due(), Some(at(10 * S).monotonic_nano));
@@ -169,8 +170,8 @@ fn large_requests_are_taken_in_steps() {
     assert_eq!(ids(&flush(&mut sample, at(0))).len(), 30_000);
 }
 
-/// Guarantees: spans that the processor `transactions` has put together wait for nothing: each transaction is decided by
-/// its root span, or by its first span where it has none.
+/// Guarantees: spans that the processor `transactions` has put together wait for nothing: each transaction is decided
+/// by its root span, or by its first span where it has none.
 #[test]
 fn transactions_are_decided_at_once() {
     let spans =
@@ -191,8 +192,8 @@ fn transactions_are_decided_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Guarantees: in whatever order spans come, and in however many requests, those leave whose root span says so, each
-    /// once, as long as nothing waits for too long.
+    /// Guarantees: in whatever order spans come, and in however many requests, those leave whose root span says so,
+    /// each once, as long as nothing waits for too long.
     #[test]
     fn any_order_of_spans(
         fates in prop::collection::vec(any::<bool>(), 1..8),
