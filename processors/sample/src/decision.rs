@@ -63,8 +63,8 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    /// Guarantees: of all combinations of what can decide, the first in the order of the guidelines does, and a rate that
-    /// another one comes before changes nothing.
+    /// Guarantees: of all combinations of what can decide, the first in the order of the guidelines does, and a rate
+    /// that another one comes before changes nothing.
     #[test]
     fn precedence() {
         let bools = [None, Some(true), Some(false)];

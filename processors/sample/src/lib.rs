@@ -11,6 +11,7 @@
 mod config;
 mod decision;
 mod envelope;
+mod held;
 mod lifecycle;
 mod pattern;
 mod processes;

@@ -1,8 +1,8 @@
 //! Profiles in the lifecycle `trace`: kept is what was observed while a sampled root span of the process was open
 //! (Sentry's profiles specification 2.5.0, "Profile Lifecycle Modes").
 //!
-//! A span comes after it has ended, so profiles wait for the spans of their time. Each waits for the same while, whatever
-//! comes meanwhile: that another span will come nobody knows.
+//! A span comes after it has ended, so profiles wait for the spans of their time. Each waits for the same while,
+//! whatever comes meanwhile: that another span will come nobody knows.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -114,8 +114,8 @@ impl Lifecycle {
         !self.waiting.is_empty()
     }
 
-    /// The part of a batch that was observed while a sampled root span was open. What has no times is kept where one was
-    /// open at some time in the range of its profile.
+    /// The part of a batch that was observed while a sampled root span was open. What has no times is kept where one
+    /// was open at some time in the range of its profile.
     fn covered(&mut self, profiles: &Profiles, now: Now) -> Option<Profiles> {
         self.requests += 1;
         let request = RequestId { arrival: now.unix_nano, number: self.requests };

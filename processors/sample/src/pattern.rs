@@ -9,7 +9,8 @@ impl Pattern {
         Self(pattern.chars().collect())
     }
 
-    /// Whether the whole text matches. Takes at most as many steps as the product of both lengths, and does not recurse.
+    /// Whether the whole text matches. Takes at most as many steps as the product of both lengths, and does not
+    /// recurse.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let (mut at, mut rest) = (0, text.chars());
         // The position behind the last `*`, and the text from which on it matches one character less.

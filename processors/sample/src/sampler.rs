@@ -72,8 +72,9 @@ pub(crate) fn rate_before(view: &SpanView<'_>, header: &TraceHeader) -> Option<f
 
 /// Whether a trace is in the part that a rate keeps, above 0 and below 1.
 ///
-/// The number that Sentry's SDKs draw for a trace was below the rate with which they kept it, so it is compared with the
-/// part of that rate. Without one it is a hash of the trace's id, which has nothing to do with what was kept before.
+/// The number that Sentry's SDKs draw for a trace was below the rate with which they kept it, so it is compared with
+/// the part of that rate. Without one it is a hash of the trace's id, which has nothing to do with what was kept
+/// before.
 fn is_drawn(view: &SpanView<'_>, header: &TraceHeader, rate: f64) -> bool {
     match header.sample_rand.or_else(|| view.sample_rand()) {
         Some(number) => number < rate * rate_before(view, header).unwrap_or(1.0),

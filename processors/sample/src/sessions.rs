@@ -1,8 +1,8 @@
 //! The first decision about a profile: whether its profiling session is sampled, once for each session (Sentry's
 //! profiles specification 2.5.0, "profileSessionSampleRate").
 //!
-//! A session is a profiler id: a process as `service.identity` tells it, in a stretch of `service.identity.session`. The
-//! id decides, so replicas agree and nothing is remembered.
+//! A session is a profiler id: a process as `service.identity` tells it, in a stretch of `service.identity.session`.
+//! The id decides, so replicas agree and nothing is remembered.
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_identity::{Processes, RequestId, Rules, sampling};

@@ -5,17 +5,17 @@
 //! their requests' buffers are released; equal resources are held once ([`Origins`]).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::spans::Origins;
 use profbridge_model::spans::origins::Intake;
-use profbridge_model::spans::{Assembly, Origin, Origins, SpanChanges};
-use profbridge_model::{ByteRange, Quantities, Reason, Span, Spans, TraceId};
+use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
 
 use crate::config::Settings;
 use crate::decision::Decision;
+use crate::held::{Held, Ready};
 use crate::lifecycle::Lifecycle;
 use crate::processes::Processes;
 use crate::sampler::{Sampler, rate_before};
@@ -54,34 +54,6 @@ struct Decided {
     rootless: bool,
 }
 
-/// Spans of one trace that wait, or that are on their way out. Their places are in `bytes`, their scopes are
-/// [`Origin`]s.
-#[derive(Debug, Default)]
-struct Held {
-    peer: Option<Arc<str>>,
-    spans: Vec<Span>,
-    bytes: Vec<u8>,
-    /// So many of the spans are put out already.
-    done: usize,
-}
-
-impl Held {
-    fn memory(&self) -> usize {
-        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
-    }
-
-    fn get(&self, at: ByteRange) -> &[u8] {
-        self.bytes.get(at.start as usize..at.start as usize + at.len as usize).unwrap_or_default()
-    }
-
-    fn push(&mut self, span: &Span, origin: Origin, bytes: &[u8]) {
-        // What waits is bounded far below 4 GiB.
-        let at = ByteRange { start: self.bytes.len() as u32, len: bytes.len() as u32 };
-        self.bytes.extend_from_slice(bytes);
-        self.spans.push(Span { scope: origin.number(), at, ..span.clone() });
-    }
-}
-
 /// A request of which spans are still to be taken in.
 #[derive(Debug)]
 struct UnderWay {
@@ -109,11 +81,9 @@ pub(crate) struct Traces {
     origins: Origins,
     under_way: Option<UnderWay>,
     /// What was kept and goes out next.
-    ready: VecDeque<Held>,
+    ready: Ready,
     waiting_spans: u64,
-    ready_spans: u64,
     waiting_bytes: usize,
-    ready_bytes: usize,
     /// While memory is short: put out until no more than this waits.
     relief: Option<usize>,
 }
@@ -128,11 +98,9 @@ impl Traces {
             order: VecDeque::new(),
             origins: Origins::default(),
             under_way: None,
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             waiting_spans: 0,
-            ready_spans: 0,
             waiting_bytes: 0,
-            ready_bytes: 0,
             relief: None,
         }
     }
@@ -147,7 +115,7 @@ impl Traces {
 
     pub(crate) fn spans(&self) -> u64 {
         let left = self.under_way.as_ref().map_or(0, |work| work.spans.spans().len() - work.at);
-        self.waiting_spans + self.ready_spans + left as u64
+        self.waiting_spans + self.ready.spans() + left as u64
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -156,8 +124,8 @@ impl Traces {
             .as_ref()
             .map_or(0, |work| work.spans.size_bytes() as usize + work.keys.capacity() * size_of::<Key>());
         let known = self.known.capacity() * (size_of::<(Key, Trace)>() + 1);
-        let lists = self.order.capacity() * size_of::<(u64, Key)>() + self.ready.capacity() * size_of::<Held>();
-        (self.origins.bytes() + self.waiting_bytes + self.ready_bytes + known + lists + under_way) as u64
+        let order = self.order.capacity() * size_of::<(u64, Key)>();
+        (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + under_way) as u64
     }
 
     pub(crate) fn due(&self) -> Option<u64> {
@@ -259,16 +227,13 @@ impl Traces {
 
     /// Spans that waited go out, or are dropped.
     fn let_go(&mut self, held: Held, decision: Decision, out: &mut Outbox) {
-        let spans = held.spans.len() as u64;
-        self.waiting_spans -= spans;
+        self.waiting_spans -= held.len();
         self.waiting_bytes -= held.memory();
         if decision.kept {
-            self.ready_spans += spans;
-            self.ready_bytes += held.memory();
-            self.ready.push_back(held);
+            self.ready.push(held);
         } else {
-            held.spans.iter().for_each(|span| self.origins.release(Origin::of(span.scope)));
-            out.drop(Reason::SampleRate, Quantities::spans(spans));
+            held.release(&mut self.origins);
+            out.drop(Reason::SampleRate, Quantities::spans(held.len()));
         }
     }
 
@@ -280,18 +245,18 @@ impl Traces {
         while bytes < STEP
             && let Some(span) = work.spans.spans().get(work.at)
         {
-            let (key, said) = (work.keys[work.at], work.spans.get(span.at));
+            let key = work.keys[work.at];
             work.at += 1;
-            bytes += said.len() + size_of::<Span>();
+            bytes += span.at.len as usize + size_of::<Span>();
             let until = now.monotonic_nano.saturating_add(self.wait);
             let trace = self.known.entry(key).or_insert_with(|| {
                 self.order.push_back((until, key));
-                Trace { until, state: State::Waiting(Held { peer: work.spans.peer.clone(), ..Held::default() }) }
+                Trace { until, state: State::Waiting(Held::of(work.spans.peer.as_ref())) }
             });
             match &mut trace.state {
                 State::Waiting(held) => {
                     let before = held.memory();
-                    held.push(span, self.origins.hold(&mut intake, &work.spans, span.scope), said);
+                    held.push(&mut self.origins, &mut intake, &work.spans, span);
                     self.waiting_bytes += held.memory() - before;
                     self.waiting_spans += 1;
                 }
@@ -300,12 +265,10 @@ impl Traces {
                     out.drop(Reason::SampleRate, Quantities::spans(1));
                 }
                 State::Decided(Decided { decision, .. }) => {
-                    let mut held = Held { peer: work.spans.peer.clone(), ..Held::default() };
-                    held.push(span, self.origins.hold(&mut intake, &work.spans, span.scope), said);
-                    set_rate(&mut held, decision.rate);
-                    self.ready_spans += 1;
-                    self.ready_bytes += held.memory();
-                    self.ready.push_back(held);
+                    let mut held = Held::of(work.spans.peer.as_ref());
+                    held.push(&mut self.origins, &mut intake, &work.spans, span);
+                    held.set_rate(decision.rate);
+                    self.ready.push(held);
                 }
             }
         }
@@ -345,9 +308,7 @@ impl Traces {
                 State::Waiting(mut held) => {
                     let decision = self.decide_rootless(&held, sampler, out);
                     out.note(crate::WITHOUT_ROOT, 1);
-                    let memory = held.memory();
-                    set_rate(&mut held, decision.rate);
-                    debug_assert_eq!(memory, held.memory());
+                    held.set_rate(decision.rate);
                     self.let_go(held, decision, out);
                     // Late ones go the same way. What is remembered of a trace is little beside its spans.
                     if self.known.len() < self.max_traces {
@@ -362,13 +323,7 @@ impl Traces {
 
     /// Decides about spans whose root span is not known, by the first of them.
     fn decide_rootless(&self, held: &Held, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
-        let mut first = Assembly::default();
-        if let Some(span) = held.spans.first() {
-            if first.push(&self.origins, span.clone(), held.get(span.at)).is_err() {
-                return Decision::KEPT;
-            }
-        }
-        let first = first.finish();
+        let Some(first) = held.first(&self.origins) else { return Decision::KEPT };
         let Some(span) = first.spans().first() else { return Decision::KEPT };
         sampler.decide(&SpanView::of(&first, span), false, &TraceHeader::default(), out)
     }
@@ -381,37 +336,8 @@ impl Traces {
                 break;
             }
         }
-        self.put_out(out);
+        self.ready.put_out(&mut self.origins, STEP, out);
         self.shrink();
-    }
-
-    /// Puts out one batch of what is ready.
-    fn put_out(&mut self, out: &mut Outbox) {
-        let Some(first) = self.ready.front() else { return };
-        let peer = first.peer.clone();
-        let mut batch = Assembly::default();
-        while let Some(held) = self.ready.front_mut().filter(|held| held.peer == peer) {
-            while batch.bytes() < STEP
-                && let Some(span) = held.spans.get(held.done)
-            {
-                held.done += 1;
-                self.ready_spans -= 1;
-                if batch.push(&self.origins, span.clone(), held.get(span.at)).is_err() {
-                    out.drop(Reason::LimitExceeded, Quantities::spans(1));
-                }
-                self.origins.release(Origin::of(span.scope));
-            }
-            if held.done < held.spans.len() {
-                break;
-            }
-            self.ready_bytes -= held.memory();
-            self.ready.pop_front();
-        }
-        if !batch.is_empty() {
-            let mut spans = batch.finish();
-            spans.peer = peer;
-            out.send(spans);
-        }
     }
 
     /// What a burst took is given back.
@@ -420,23 +346,20 @@ impl Traces {
             self.known.shrink_to(self.known.len() * 2);
             self.order.shrink_to(self.order.len() * 2);
         }
-        if self.ready.is_empty() {
-            self.ready.shrink_to_fit();
-        }
     }
 
     /// Decides the oldest half of what waits, in steps. Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
         let target = *self.relief.get_or_insert(self.waiting_bytes / 2);
         let mut early = 0;
-        while self.ready_bytes < STEP && self.waiting_bytes > target {
+        while self.ready.memory() < STEP && self.waiting_bytes > target {
             match self.next(u64::MAX, now, sampler, out) {
                 Some(had_spans) => early += u64::from(had_spans),
                 None => break,
             }
         }
         out.note(crate::DECIDED_EARLY, early);
-        self.put_out(out);
+        self.ready.put_out(&mut self.origins, STEP, out);
         let more = !self.ready.is_empty() || self.waiting_bytes > target;
         if !more {
             self.relief = None;
@@ -448,25 +371,16 @@ impl Traces {
     /// Decides all that waits, in steps. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
         self.absorb(now, sampler, out);
-        while self.ready_bytes < STEP && self.waiting_spans > 0 {
+        while self.ready.memory() < STEP && self.waiting_spans > 0 {
             if self.next(u64::MAX, now, sampler, out).is_none() {
                 break;
             }
         }
-        self.put_out(out);
+        self.ready.put_out(&mut self.origins, STEP, out);
         let more = self.is_absorbing() || self.waiting_spans > 0 || !self.ready.is_empty();
         if !more {
-            (self.known, self.order, self.ready) = (HashMap::new(), VecDeque::new(), VecDeque::new());
+            (self.known, self.order) = (HashMap::new(), VecDeque::new());
         }
         more
-    }
-}
-
-/// What was kept by a rate without its root span says so in each span: none of them stands for the others.
-fn set_rate(held: &mut Held, rate: Option<f64>) {
-    let Some(rate) = rate else { return };
-    for span in &mut held.spans {
-        let before = span.changes.as_ref().and_then(|changes| changes.sample_rate).unwrap_or(1.0);
-        span.changes.get_or_insert_with(|| Box::new(SpanChanges::default())).sample_rate = Some(before * rate);
     }
 }
