@@ -68,6 +68,16 @@ const WRONG: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "processors.sample",
+        &[
+            "{traces_sample_rate: .nan, profile_session_sample_rate: 1.1, decision_wait: 0s, max_traces: 0, max_bytes: 1}",
+            "{traces_sample_rate: a tenth}",
+            "{traces_rules: [{}, {sampled: true, sample_rate: 0.5}, {sample_rate: -1}, {rate_from: ''}]}",
+            "{traces_rules: [{nmae: x, sampled: true}, {parent_sampled: perhaps, sampled: true}]}",
+            "{profile_lifecycle: sometimes, profile_wait: 2h}",
+        ],
+    ),
+    (
         "processors.dedup",
         &[
             "{window: 11m, max_observations: 0, max_bytes: 1, resend_memory: 0s, max_resend_entries: 0}",

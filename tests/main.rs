@@ -32,6 +32,7 @@ mod reference_pages;
 mod sample;
 #[cfg(target_os = "linux")]
 mod sampler_to_sentry;
+mod sampling;
 mod sentry_envelopes;
 #[cfg(target_os = "linux")]
 mod targets;

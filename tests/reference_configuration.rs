@@ -194,6 +194,8 @@ fn shows_the_defaults() {
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
     let transactions: profbridge_processor_transactions::Config = of("processors.transactions").extract().unwrap();
     assert_eq!(transactions, profbridge_processor_transactions::Config::default());
+    let sample: profbridge_processor_sample::Config = of("processors.sample").extract().unwrap();
+    assert_eq!(sample, profbridge_processor_sample::Config::default());
     // Secrets cannot be compared, and show nothing.
     let sentry = profbridge_exporter_sentry::Config::read(&of("exporters.sentry")).unwrap();
     assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));

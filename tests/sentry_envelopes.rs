@@ -84,7 +84,7 @@ impl Sent {
     }
 
     /// An envelope for a project, by a key.
-    fn plain(project: u64, key: &str, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn plain(project: u64, key: &str, body: impl Into<Vec<u8>>) -> Self {
         let head = [
             format!("POST /api/{project}/envelope/ HTTP/1.1"),
             format!("X-Sentry-Auth: Sentry sentry_key={key}, sentry_version=7"),

@@ -11,6 +11,7 @@ pub(crate) const REGISTRY: Registry = Registry {
         profbridge_receiver_sentry::FACTORY,
     ],
     processors: &[
+        profbridge_processor_sample::FACTORY,
         profbridge_processor_dedup::FACTORY,
         profbridge_processor_symbolize::FACTORY,
         profbridge_processor_chunk::FACTORY,

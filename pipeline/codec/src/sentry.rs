@@ -16,8 +16,8 @@ use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 use profbridge_wire::sentry::envelope::ItemHeader;
-use profbridge_wire::sentry::span_reader::TraceHeader;
 use profbridge_wire::sentry::span_writer;
+use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;

@@ -184,6 +184,7 @@ impl Maker<'_> {
         }
         self.check_order(id, &pipeline.processors);
         self.check_needs(config, id, pipeline);
+        self.check_wants(config, id, pipeline);
         self.check_kinds(id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
@@ -238,21 +239,12 @@ impl Maker<'_> {
 
     /// Whether the processors are there without which an exporter cannot send what comes to it.
     fn check_needs(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        let registry = self.registry;
-        let emits = |reference: &Reference, kind: TelemetryKind| {
-            let factory = find(registry.receivers, &reference.id.kind);
-            factory.is_none_or(|factory| factory.description.emits.contains(&kind))
-        };
-        let comes = |kind: TelemetryKind| {
-            id.carries().includes(kind)
-                && (pipeline.receivers.is_empty() || pipeline.receivers.iter().any(|reference| emits(reference, kind)))
-        };
         for (position, reference) in pipeline.exporters.iter().enumerate() {
             let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
             let Some(section) = config.exporters.get(&reference.id) else { continue };
             for (kind, needed) in (factory.description.needs)(section) {
                 let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
-                if is_there || !factory.description.takes.contains(kind) || !comes(*kind) {
+                if is_there || !factory.description.takes.contains(kind) || !self.comes(id, pipeline, *kind) {
                     continue;
                 }
                 let key_path = format!("service.pipelines.{id}.exporters.{position}");
@@ -261,6 +253,39 @@ impl Maker<'_> {
                 let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
                 self.report(&reference.position, key_path, message, hint, Severity::Error);
             }
+        }
+    }
+
+    /// Whether telemetry of a kind comes into a pipeline. What an unknown receiver emits nobody knows.
+    fn comes(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
+        let emits = |reference: &Reference| {
+            let factory = find(self.registry.receivers, &reference.id.kind);
+            factory.is_none_or(|factory| factory.description.emits.contains(&kind))
+        };
+        id.carries().includes(kind) && (pipeline.receivers.is_empty() || pipeline.receivers.iter().any(emits))
+    }
+
+    /// Whether something comes into the pipeline without which a processor does not work. In an envelope there may be
+    /// anything.
+    fn check_wants(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+        let mut missing = Vec::new();
+        for (position, reference) in pipeline.processors.iter().enumerate() {
+            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
+            let Some(section) = config.processors.get(&reference.id) else { continue };
+            let wanted = (factory.description.wants)(section).iter().copied();
+            let comes = |kind| self.comes(id, pipeline, kind) || self.comes(id, pipeline, TelemetryKind::Envelopes);
+            missing.extend(wanted.filter(|kind| !comes(*kind)).map(|kind| (position, reference, kind)));
+        }
+        for (position, reference, wanted) in missing {
+            let key_path = format!("service.pipelines.{id}.processors.{position}");
+            let noun = wanted.noun();
+            let message =
+                format!("`{}` is configured to work by {noun}, and none come into this pipeline", reference.id);
+            let hint = format!(
+                "name a receiver that emits {noun}, in a pipeline that carries everything, which is one that is called \
+                 neither `profiles` nor `traces`; or change the processor's section"
+            );
+            self.report(&reference.position, key_path, message, hint, Severity::Error);
         }
     }
 

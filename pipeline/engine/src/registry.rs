@@ -65,6 +65,8 @@ pub struct Description {
     pub behind: &'static [&'static str],
     /// The processors without which it cannot send what it takes, given its section.
     pub needs: fn(&Section) -> Needs,
+    /// What must come into its pipeline for it to work, given its section. Asked of processors.
+    pub wants: fn(&Section) -> &'static [TelemetryKind],
 }
 
 impl Description {
@@ -95,6 +97,12 @@ impl Description {
         Self { needs, ..self }
     }
 
+    /// The same with what must come into its pipeline.
+    #[must_use]
+    pub const fn wants(self, wants: fn(&Section) -> &'static [TelemetryKind]) -> Self {
+        Self { wants, ..self }
+    }
+
     /// The same under another name.
     #[must_use]
     pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
@@ -102,7 +110,7 @@ impl Description {
     }
 
     const fn new(kind: &'static str, summary: &'static str) -> Self {
-        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[] }
+        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[] }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The names under which a process is known to those who see it from different sides.
 //!
 //! A profiler and a tracer of one process rarely say the same of it: one knows when it was started, the other does not;
-//! one knows its container, the other its host. So they do not compute the same [`Identity`](crate::Identity). They find
-//! each other where one of the names that either knows is equal.
+//! one knows its container, the other its host. So they do not compute the same [`Identity`](crate::Identity). They
+//! find each other where one of the names that either knows is equal.
 
 use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId};
 
@@ -52,8 +52,8 @@ mod tests {
         Rules::default().names(batch.dictionary(), batch.resources()[0].resource.attributes.iter())
     }
 
-    /// Guarantees: two who know different things of a process find each other where one complete tuple is equal, whoever
-    /// knows when it started; other processes are not found, and who cannot be told has no name.
+    /// Guarantees: two who know different things of a process find each other where one complete tuple is equal,
+    /// whoever knows when it started; other processes are not found, and who cannot be told has no name.
     #[test]
     fn sides_find_each_other() {
         let (pid, start) = (("process.pid", 7.into()), ("process.creation.time", "2026-01-01T00:00:00Z".into()));

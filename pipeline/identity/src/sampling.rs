@@ -10,8 +10,8 @@ pub fn position(draw: u64) -> f64 {
     (draw >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Where a trace stands. A hash of its own, so that it is independent of what others draw from the same id: OpenTelemetry's
-/// SDKs take the last bytes of it as they are, and of what they have kept these are not evenly spread.
+/// Where a trace stands. A hash of its own, so that it is independent of what others draw from the same id:
+/// OpenTelemetry's SDKs take the last bytes of it as they are, and of what they have kept these are not evenly spread.
 #[must_use]
 pub fn trace(trace_id: TraceId) -> f64 {
     position(drawn(b"profbridge trace 1\0", trace_id.bytes()))

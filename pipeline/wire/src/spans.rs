@@ -7,8 +7,8 @@
 //! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `attributes`, each its `value` |
 //! | resource | `Resource.attributes` | none | none | none |
 //!
-//! Sources: opentelemetry-proto `trace/v1/trace.proto`; Sentry developer documentation, "Transaction Payloads" and "Span
-//! Interface"; getsentry/relay `relay-event-schema/src/protocol/span_v2.rs`.
+//! Sources: opentelemetry-proto `trace/v1/trace.proto`; Sentry developer documentation, "Transaction Payloads" and
+//! "Span Interface"; getsentry/relay `relay-event-schema/src/protocol/span_v2.rs`.
 //!
 //! What cannot be read reads as nothing: what reads a request or an envelope has said so.
 
@@ -126,15 +126,15 @@ impl<'a> SpanView<'a> {
         came.or_else(|| added().map(|(_, value)| SpanValue::from(&**value)))
     }
 
-    /// Whether its program said that it is to be kept, or not. What is known of a span of Sentry's trace is that: an SDK
-    /// hands the decision on in the header of the envelope.
+    /// Whether its program said that it is to be kept, or not. What is known of a span of Sentry's trace is that: an
+    /// SDK hands the decision on in the header of the envelope.
     pub fn decision(&self) -> Option<bool> {
         let known = || self.span.sampled.filter(|_| self.spans.form() != SpanForm::Otlp);
         self.attribute(SAMPLED).and_then(|value| value.bool()).or_else(known)
     }
 
-    /// Whether its parent was decided to be kept, where that is known: the program says so, or the OTLP span has a parent
-    /// and the flag of W3C Trace Context that it was handed. A root has no parent, whatever its own flag says.
+    /// Whether its parent was decided to be kept, where that is known: the program says so, or the OTLP span has a
+    /// parent and the flag of W3C Trace Context that it was handed. A root has no parent, whatever its own flag says.
     pub fn parent_decision(&self) -> Option<bool> {
         let handed = || self.span.parent_span_id.and(self.span.sampled).filter(|_| self.spans.form() == SpanForm::Otlp);
         self.attribute(PARENT_SAMPLED).and_then(|value| value.bool()).or_else(handed)

@@ -40,9 +40,13 @@ pub const TIME_SKEW: &str = "time_skew";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    // A window is of many requests, so a resend cannot be found behind it; and it stores each name once.
-    description: Description::processor("chunk", "cuts profiles by process, time and size", PROFILES)
-        .behind(&["dedup", "symbolize"]),
+    // A window is of many requests, so a resend cannot be found behind it; and it stores each name once. What `sample`
+    // leaves out of a window would still be in its times.
+    description: Description::processor("chunk", "cuts profiles by process, time and size", PROFILES).behind(&[
+        "sample",
+        "dedup",
+        "symbolize",
+    ]),
     create,
 };
 

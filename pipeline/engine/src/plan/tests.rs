@@ -12,6 +12,7 @@ use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, Receiv
 #[serde(default, deny_unknown_fields)]
 struct Settings {
     chunks: bool,
+    by_spans: bool,
     dsn: Option<String>,
 }
 
@@ -45,7 +46,11 @@ const REGISTRY: Registry = Registry {
         ReceiverFactory { description: Description::receiver("both", "", PROFILES_AND_SPANS), create: receiver },
     ],
     processors: &[
-        ProcessorFactory { description: Description::processor("dedup", "", PROFILES), create: processor },
+        ProcessorFactory {
+            description: Description::processor("dedup", "", PROFILES)
+                .wants(|section| if settings(section).by_spans { SPANS } else { &[] }),
+            create: processor,
+        },
         ProcessorFactory {
             description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]),
             create: processor,
@@ -312,5 +317,32 @@ fn needs_are_of_a_kind() {
         for (found, noun) in found.iter().zip(expected) {
             assert!(found.contains(&format!("`sink` takes {noun} only behind the processor")), "{found}");
         }
+    }
+}
+
+/// Guarantees: a processor that works by spans is refused in a pipeline into which none can come: one that does not carry
+/// them, or whose receivers emit none. There may be some in envelopes. Where it does not ask for them all is well.
+#[test]
+fn wanted_kinds_must_come() {
+    let with = |by_spans: bool, name: &str, receivers: &str| {
+        format!(
+            "receivers: {{otlp: , sdk: , both: }}
+processors: {{dedup: {{by_spans: {by_spans}}}}}
+exporters: {{sink: }}
+service:
+  pipelines:
+    {name}: {{receivers: [{receivers}], processors: [dedup], exporters: [sink]}}
+"
+        )
+    };
+    for (name, receivers) in [("all", "otlp, both"), ("all", "otlp, sdk")] {
+        assert!(plan(&with(true, name, receivers)).is_ok(), "{name} {receivers}");
+    }
+    for (name, receivers) in [("all", "otlp"), ("profiles", "both")] {
+        let key = format!("service.pipelines.{name}.processors.0");
+        let rule = "`dedup` is configured to work by spans, and none come into this pipeline";
+        let found = problems(&with(true, name, receivers));
+        assert!(found.iter().any(|problem| problem.ends_with(&format!("{key}: {rule}"))), "{found:?}");
+        assert!(plan(&with(false, name, receivers)).is_ok(), "{name} {receivers}");
     }
 }

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use profbridge_wire::sentry::span_reader::TraceHeader;
+use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::{span_v2_reader, transaction_reader};
 
 /// The longest message about a payload, in bytes: it ends up in a line of the log.

@@ -6,7 +6,8 @@ use std::slice;
 use profbridge_model::{Envelope, Item};
 
 use super::envelope::ItemHeader;
-use super::span_reader::{ReadSpans, SpansError, TraceHeader};
+use super::span_reader::{ReadSpans, SpansError};
+use super::trace_header::TraceHeader;
 use super::{span_v2_reader, transaction_reader};
 
 /// Reads the spans among an envelope's items, in order, each with its item's position: transactions, and containers of

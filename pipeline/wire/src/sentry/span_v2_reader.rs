@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::sampled::text::Text;
-use super::span_reader::{Collected, Named, ReadSpans, SpansError, TraceHeader, elements, place_in, text_of, truth};
+use super::span_reader::{Collected, Named, ReadSpans, SpansError, elements, place_in, text_of, truth};
 use super::timestamp::Timestamp;
+use super::trace_header::TraceHeader;
 
 /// The media type of a container (getsentry/relay `relay-server/src/envelope/content_type.rs`).
 pub const CONTENT_TYPE: &str = "application/vnd.sentry.items.span.v2+json";

@@ -8,6 +8,7 @@
 //!   out. Both are losses that are counted here ([`Reason::NoTransaction`]); what a processor leaves out it counts
 //!   itself. So whoever drops a transaction leaves out all of its spans. Of a container in which no span is left nothing
 //!   is sent.
+//! * A processor may leave out a profile: one of which no observation is left is not sent. It counts that itself.
 //! * A processor may say what it found out about a span ([`Spans::change`]):
 //!
 //!   | change | a transaction's own span | another span of it | a span of a container |
@@ -29,15 +30,16 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use profbridge_model::spans::{ProfilerLink, SpanChanges};
-use profbridge_model::{Envelope, Item, Losses, Quantities, Reason, Span, SpanForm, Spans, Viewed};
+use profbridge_model::{Envelope, Item, Losses, Profiles, Quantities, Reason, Span, SpanForm, Spans, Viewed};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::envelope::ItemHeader;
 use super::span_items::{SpanItem, read_item};
-use super::span_reader::{TraceHeader, elements, place_in};
+use super::span_reader::{elements, place_in};
 use super::splice::{self, Element};
+use super::trace_header::TraceHeader;
 use super::{span_v2_reader, transaction_reader};
 
 /// An envelope that says what was found out about its spans.
@@ -52,9 +54,14 @@ pub struct Written {
     pub unwritten: u64,
 }
 
-/// Whether something was found out about the spans of an envelope that its items do not say.
+/// Whether something was found out about the spans of an envelope that its items do not say, or a profile was left out.
 pub fn is_changed(envelope: &Envelope) -> bool {
-    envelope.spans().any(|spans| spans.received().is_none())
+    envelope.spans().any(|spans| spans.received().is_none()) || envelope.profiles().any(is_left_out)
+}
+
+/// Whether a processor has left out all of a profile.
+fn is_left_out(profiles: &Profiles) -> bool {
+    profiles.observations() == 0
 }
 
 /// Writes what was found out about an envelope's spans into its items. Every payload must be here.
@@ -66,7 +73,13 @@ pub fn write(mut envelope: Envelope) -> Written {
     let mut rate = None;
     for at in 0..envelope.views.len() {
         let view = &envelope.views[at];
-        let (position, Viewed::Spans(spans)) = (view.item, &view.what) else { continue };
+        let (position, spans) = match &view.what {
+            Viewed::Spans(spans) => (view.item, spans),
+            Viewed::Profiles(profiles) => {
+                gone.get_mut(view.item).into_iter().for_each(|gone| *gone |= is_left_out(profiles));
+                continue;
+            }
+        };
         if spans.received().is_some() {
             continue;
         }

@@ -1,21 +1,24 @@
-//! What the header of an envelope says of the trace in it: the dynamic sampling context, which the program that began the
-//! trace made and every other one hands on (Sentry developer documentation, "Dynamic Sampling Context").
+//! What the header of an envelope says of the trace in it: the dynamic sampling context, which the program that began
+//! the trace made and every other one hands on (Sentry developer documentation, "Dynamic Sampling Context").
 //!
 //! SDKs write its values as text, some as numbers and booleans; both are read. A value that is neither, or that no rate
 //! or position can be, is not there.
 
+use profbridge_model::TraceId;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// As much of it as says how the trace was sampled.
+/// The key `trace` of an envelope's header, as far as it says how the trace was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TraceHeader {
+    /// The trace of which it speaks. A header without an id speaks of all that is in the envelope.
+    pub trace_id: Option<TraceId>,
     /// Whether the trace was decided to be kept.
     pub sampled: Option<bool>,
     /// The rate by which that was decided: above 0 and at most 1.
     pub sample_rate: Option<f64>,
-    /// The number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace whose number is below the
-    /// rate is kept.
+    /// The number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace whose number is below
+    /// the rate is kept.
     pub sample_rand: Option<f64>,
 }
 
@@ -28,22 +31,35 @@ struct Line {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Trace {
+    trace_id: Value,
     sampled: Value,
     sample_rate: Value,
     sample_rand: Value,
 }
 
 impl TraceHeader {
-    /// Reads the line of an envelope's header. Nothing where it is no JSON object or has no `trace`.
+    /// Reads an envelope's header. What is not there, or of another type, says nothing.
     pub fn read(line: &[u8]) -> Self {
-        let Trace { sampled, sample_rate, sample_rand } =
+        let Trace { trace_id, sampled, sample_rate, sample_rand } =
             serde_json::from_slice::<Line>(line).unwrap_or_default().trace.unwrap_or_default();
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok());
         Self {
+            trace_id: trace_id.as_str().and_then(TraceId::parse),
             sampled: sampled.as_bool().or_else(|| sampled.as_str()?.parse().ok()),
             sample_rate: number(&sample_rate).filter(|rate| *rate > 0.0 && *rate <= 1.0),
             sample_rand: number(&sample_rand).filter(|number| (0.0..1.0).contains(number)),
         }
+    }
+
+    /// Whether it speaks of a trace.
+    pub fn is_of(&self, trace: TraceId) -> bool {
+        self.trace_id.is_none_or(|id| id == trace)
+    }
+
+    /// What it says of a trace: nothing, where it speaks of another one.
+    #[must_use]
+    pub fn of(&self, trace: TraceId) -> Self {
+        if self.is_of(trace) { *self } else { Self::default() }
     }
 }
 
@@ -51,8 +67,8 @@ impl TraceHeader {
 mod tests {
     use super::*;
 
-    /// Guarantees: values are read as SDKs write them, as text or not; what is out of range, of another type or not there
-    /// is nothing, and says nothing about the others.
+    /// Guarantees: values are read as SDKs write them, as text or not; what is out of range, of another type or not
+    /// there is nothing, and says nothing about the others; a header speaks of its own trace.
     #[test]
     fn values() {
         let read = |trace: &str| {
@@ -68,6 +84,10 @@ mod tests {
         assert_eq!(read(r#"{"sampled":[true],"sample_rate":0,"sample_rand":"0.5"}"#), (None, None, Some(0.5)));
         assert_eq!(read(r#"{"sample_rate":"nan","sample_rand":-1,"sampled":null}"#), (None, None, None));
         assert_eq!(read("null"), (None, None, None));
+        let id = TraceId::new(&[7; 16]).unwrap();
+        let header = TraceHeader::read(format!(r#"{{"trace":{{"trace_id":"{id}","sampled":true}}}}"#).as_bytes());
+        assert_eq!((header.of(id).sampled, header.trace_id), (Some(true), Some(id)));
+        assert_eq!(header.of(TraceId::new(&[8; 16]).unwrap()), TraceHeader::default());
         for nothing in ["", "{}", "[]", r#"{"trace":7}"#, r#"{"trace":"#] {
             assert_eq!(TraceHeader::read(nothing.as_bytes()), TraceHeader::default(), "{nothing}");
         }

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::sampled::text::Text;
-use super::span_reader::{Collected, Named, ReadSpans, SpansError, TraceHeader, elements, place_in, text_of, truth};
+use super::span_reader::{Collected, Named, ReadSpans, SpansError, elements, place_in, text_of, truth};
 use super::timestamp::Timestamp;
+use super::trace_header::TraceHeader;
 
 /// The largest transaction that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
 /// `max_event_size`).

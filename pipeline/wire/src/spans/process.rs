@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profbridge_model::profiles::{Resource, ResourceProfiles};
-use profbridge_model::{Attribute, Builder, Dictionary, SpanForm, Value, whole_chunk};
+use profbridge_model::{Attribute, Builder, Dictionary, SpanForm, Value};
 
 use super::SpanView;
 use crate::otlp::traces::AnyValue;
@@ -18,14 +18,12 @@ pub struct Process {
     pub attributes: Vec<Attribute>,
 }
 
-/// Who made a span. Of an OTLP span that is its resource, with what was added to it on the way; a transaction or span of
-/// Sentry's says the profiler, and the name of the host. `None` where that would not be addressable.
+/// Who made a span. Of an OTLP span that is its resource, with what was added to it on the way; a transaction or span
+/// of Sentry's says the name of its host. A profiler that the span names ([`SpanView::profiler_id`]) is not part of it.
+/// `None` where that would not be addressable.
 pub fn process(view: &SpanView<'_>) -> Option<Process> {
     let mut builder = Builder::new();
     let mut attributes = Vec::new();
-    if let Some(profiler) = view.profiler_id() {
-        attributes.push(builder.key_value(whole_chunk::PROFILER_ID, (&profiler.to_string()).into()));
-    }
     let resource = view.spans.resource_of(view.span);
     if view.spans.form() == SpanForm::Otlp {
         for (key, value) in resource_attributes(view.spans, resource) {

@@ -5,7 +5,6 @@
 //! nothing of unknown depth is walked through, what is not asked for is passed over as text.
 
 mod elements;
-mod trace_header;
 
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
@@ -14,10 +13,10 @@ use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, Trace
 use serde_json::value::RawValue;
 
 pub(in crate::sentry) use elements::elements;
-pub use trace_header::TraceHeader;
 
 use super::sampled::text::Text;
 use super::timestamp::Timestamp;
+use super::trace_header::TraceHeader;
 
 /// The most spans that are read of one payload. SDKs send up to 1000 (Sentry developer documentation, "SDK
 /// guidelines for tracing", `maxSpans`); the smallest span takes some 130 bytes of JSON.
@@ -136,7 +135,7 @@ impl Named<'_> {
             end_unix_nano: end,
             kind: SpanKind::Unspecified,
             parent_is_remote: parent_span_id.map(|_| self.is_root),
-            sampled: self.sampled.or_else(|| header.sampled_of(trace_id)),
+            sampled: self.sampled.or_else(|| header.of(trace_id).sampled),
             scope: 0,
             at,
             segment: None,

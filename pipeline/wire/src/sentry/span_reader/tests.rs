@@ -125,7 +125,7 @@ fn trace_headers() {
         ("{}".to_owned(), None),
         ("no JSON".to_owned(), None),
     ] {
-        assert_eq!(TraceHeader::read(line.as_bytes()).sampled_of(id), sampled, "{line}");
+        assert_eq!(TraceHeader::read(line.as_bytes()).of(id).sampled, sampled, "{line}");
     }
 }
 

@@ -156,6 +156,26 @@ fn what_was_left_out_is_gone() {
     }
 }
 
+/// Guarantees: a profile of which no observation is left is in its envelope no more, and what is beside it stays, byte
+/// for byte.
+#[test]
+fn left_out_profiles_are_gone() {
+    let mut envelope = viewed([NODE_V1, b"\n{\"type\":\"attachment\"}\nok"].concat());
+    let before: Vec<Item> = envelope.items.clone();
+    assert!(!is_changed(&envelope));
+    for view in &mut envelope.views {
+        if let Viewed::Profiles(profiles) = &mut view.what {
+            *profiles = profiles.with_resources(Vec::new()).unwrap();
+        }
+    }
+    assert!(is_changed(&envelope));
+    let Written { envelope, losses, unwritten } = write(envelope);
+    let envelope = envelope.unwrap();
+    assert!(losses.is_none() && unwritten == 0);
+    assert_eq!(envelope.items, [before[0].clone(), before[2].clone()]);
+    assert!(!is_changed(&envelope), "what was written is not written again");
+}
+
 /// Guarantees: what cannot be written is counted, and everything else is written: where something else stands in the
 /// place, where the item would be larger than Sentry takes, and where the header has no trace.
 #[test]

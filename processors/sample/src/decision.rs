@@ -1,0 +1,113 @@
+//! Whether a trace is kept, of all that speaks for or against it.
+//!
+//! The precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision that was passed along, then
+//! the rules, which stand for `tracesSampler`, then the parent's decision, then the rate.
+
+use crate::rules::Verdict;
+
+/// All that can decide. What is `None` says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Evidence {
+    /// What the program said of this span, or the header of its envelope.
+    pub(crate) explicit: Option<bool>,
+    /// What the first rule that fits says.
+    pub(crate) rule: Option<Verdict>,
+    /// What was decided of its parent.
+    pub(crate) parent: Option<bool>,
+    /// The rate of the configuration, from 0 to 1.
+    pub(crate) rate: Option<f64>,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Decision {
+    /// Whether the trace is kept.
+    pub(crate) kept: bool,
+    /// The rate with which it was drawn, above 0 and below 1; `None` where nothing was left to chance.
+    pub(crate) rate: Option<f64>,
+    /// Whether a rule yielded no rate, so that the trace is dropped.
+    pub(crate) is_invalid: bool,
+}
+
+impl Decision {
+    const fn certain(kept: bool) -> Self {
+        Self { kept, rate: None, is_invalid: false }
+    }
+
+    /// Nothing speaks against it.
+    pub(crate) const KEPT: Self = Self::certain(true);
+}
+
+impl Evidence {
+    /// The decision. `is_drawn` says whether the trace is among the part that a rate keeps.
+    pub(crate) fn decide(self, is_drawn: impl FnOnce(f64) -> bool) -> Decision {
+        let by_rate = |rate: f64| {
+            if rate <= 0.0 || rate >= 1.0 {
+                return Decision::certain(rate >= 1.0);
+            }
+            Decision { kept: is_drawn(rate), rate: Some(rate), is_invalid: false }
+        };
+        match self {
+            Self { explicit: Some(sampled), .. } => Decision::certain(sampled),
+            Self { rule: Some(Verdict::Sampled(sampled)), .. } => Decision::certain(sampled),
+            Self { rule: Some(Verdict::Rate(rate)), .. } => by_rate(rate),
+            Self { rule: Some(Verdict::Invalid), .. } => Decision { is_invalid: true, ..Decision::certain(false) },
+            Self { parent: Some(sampled), .. } => Decision::certain(sampled),
+            Self { rate: Some(rate), .. } => by_rate(rate),
+            Self { explicit: None, rule: None, parent: None, rate: None } => Decision::KEPT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: of all combinations of what can decide, the first in the order of the guidelines does, and a rate
+    /// that another one comes before changes nothing.
+    #[test]
+    fn precedence() {
+        let bools = [None, Some(true), Some(false)];
+        let rules = [
+            None,
+            Some(Verdict::Sampled(true)),
+            Some(Verdict::Sampled(false)),
+            Some(Verdict::Rate(0.0)),
+            Some(Verdict::Rate(0.25)),
+            Some(Verdict::Rate(1.0)),
+            Some(Verdict::Invalid),
+        ];
+        let rates = [None, Some(0.0), Some(0.5), Some(1.0)];
+        let mut seen = 0;
+        for explicit in bools {
+            for rule in rules {
+                for parent in bools {
+                    for rate in rates {
+                        for position in [0.1, 0.3, 0.9] {
+                            let decision = Evidence { explicit, rule, parent, rate }.decide(|rate| position < rate);
+                            // In words of their own: who decides, and the chance that this one gives.
+                            let (chance, is_invalid) = if let Some(sampled) = explicit {
+                                (f64::from(u8::from(sampled)), false)
+                            } else if let Some(rule) = rule {
+                                match rule {
+                                    Verdict::Sampled(sampled) => (f64::from(u8::from(sampled)), false),
+                                    Verdict::Rate(rate) => (rate, false),
+                                    Verdict::Invalid => (0.0, true),
+                                }
+                            } else if let Some(parent) = parent {
+                                (f64::from(u8::from(parent)), false)
+                            } else {
+                                (rate.unwrap_or(1.0), false)
+                            };
+                            let drawn = (0.0 < chance && chance < 1.0).then_some(chance);
+                            let expected = Decision { kept: position < chance, rate: drawn, is_invalid };
+                            assert_eq!(decision, expected, "{explicit:?} {rule:?} {parent:?} {rate:?} {position}");
+                            seen += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(seen, 3 * 7 * 3 * 4 * 3);
+    }
+}

@@ -1,0 +1,135 @@
+//! Spans apart from the requests in which they came, and those among them that go out next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use profbridge_engine::component::Outbox;
+use profbridge_model::spans::origins::Intake;
+use profbridge_model::spans::{Assembly, Origin, Origins, SpanChanges};
+use profbridge_model::{ByteRange, Quantities, Reason, Span, Spans};
+
+/// Spans of one trace. Their places are in `bytes`, and their scopes are [`Origin`]s.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    peer: Option<Arc<str>>,
+    spans: Vec<Span>,
+    bytes: Vec<u8>,
+    /// So many of the spans are put out already.
+    done: usize,
+}
+
+impl Held {
+    /// Nothing yet, of this sender.
+    pub(crate) fn of(peer: Option<&Arc<str>>) -> Self {
+        Self { peer: peer.cloned(), ..Self::default() }
+    }
+
+    /// How many spans there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.spans.len() as u64
+    }
+
+    /// The memory of it, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
+
+    /// Copies a span out of its batch.
+    pub(crate) fn push(&mut self, origins: &mut Origins, intake: &mut Intake, batch: &Spans, span: &Span) {
+        let (origin, said) = (origins.hold(intake, batch, span.scope), batch.get(span.at));
+        // What is held is bounded far below 4 GiB.
+        let at = ByteRange { start: self.bytes.len() as u32, len: said.len() as u32 };
+        self.bytes.extend_from_slice(said);
+        self.spans.push(Span { scope: origin.number(), at, ..span.clone() });
+    }
+
+    /// Says of each span that it was kept by a rate: none of them stands for the others.
+    pub(crate) fn set_rate(&mut self, rate: Option<f64>) {
+        let Some(rate) = rate else { return };
+        for span in &mut self.spans {
+            let before = span.changes.as_ref().and_then(|changes| changes.sample_rate).unwrap_or(1.0);
+            span.changes.get_or_insert_with(|| Box::new(SpanChanges::default())).sample_rate = Some(before * rate);
+        }
+    }
+
+    /// The first span, in a batch of its own.
+    pub(crate) fn first(&self, origins: &Origins) -> Option<Spans> {
+        let span = self.spans.first()?;
+        let mut batch = Assembly::default();
+        batch.push(origins, span.clone(), self.get(span.at)).ok()?;
+        Some(batch.finish())
+    }
+
+    /// Lets go of what made the spans.
+    pub(crate) fn release(&self, origins: &mut Origins) {
+        self.spans.iter().for_each(|span| origins.release(Origin::of(span.scope)));
+    }
+
+    fn get(&self, at: ByteRange) -> &[u8] {
+        self.bytes.get(at.start as usize..at.start as usize + at.len as usize).unwrap_or_default()
+    }
+}
+
+/// What goes out next, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Ready {
+    queue: VecDeque<Held>,
+    spans: u64,
+    memory: usize,
+}
+
+impl Ready {
+    /// How many spans there are.
+    pub(crate) fn spans(&self) -> u64 {
+        self.spans
+    }
+
+    /// The memory of the spans, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory + self.queue.capacity() * size_of::<Held>()
+    }
+
+    /// Whether nothing goes out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Puts spans behind the others.
+    pub(crate) fn push(&mut self, held: Held) {
+        self.spans += held.len();
+        self.memory += held.memory();
+        self.queue.push_back(held);
+    }
+
+    /// Puts out one batch: spans of one sender, about as many bytes as this.
+    pub(crate) fn put_out(&mut self, origins: &mut Origins, bytes: usize, out: &mut Outbox) {
+        let Some(peer) = self.queue.front().map(|first| first.peer.clone()) else { return };
+        let mut batch = Assembly::default();
+        while let Some(held) = self.queue.front_mut().filter(|held| held.peer == peer) {
+            while batch.bytes() < bytes
+                && let Some(span) = held.spans.get(held.done)
+            {
+                self.spans -= 1;
+                if batch.push(origins, span.clone(), held.get(span.at)).is_err() {
+                    out.drop(Reason::LimitExceeded, Quantities::spans(1));
+                }
+                origins.release(Origin::of(span.scope));
+                held.done += 1;
+            }
+            if held.done < held.spans.len() {
+                break;
+            }
+            self.memory -= held.memory();
+            self.queue.pop_front();
+        }
+        if self.queue.is_empty() {
+            // What a burst took is given back.
+            self.queue = VecDeque::new();
+        }
+        if !batch.is_empty() {
+            let mut spans = batch.finish();
+            spans.peer = peer;
+            out.send(spans);
+        }
+    }
+}

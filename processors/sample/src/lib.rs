@@ -1,0 +1,197 @@
+//! The processor `sample`: decides which traces and which profiles are kept, by Sentry's rules for its SDKs.
+//!
+//! * Spans: a decision that came along, then the rules, then the parent's decision, then the rate (Sentry's tracing
+//!   guidelines for SDKs, "Sampling"). Traces are drawn by their ids, so replicas agree.
+//! * Profiles: the rate of sessions, then, in the lifecycle `trace`, the sampled root spans of their process (Sentry's
+//!   profiles specification 2.5.0).
+//!
+//! See `README.md` for the options and guarantees. It knows what a span says by `profbridge_wire::spans`, whatever its
+//! form, and whose it is by `profbridge_identity`.
+
+mod config;
+mod decision;
+mod envelope;
+mod held;
+mod lifecycle;
+mod pattern;
+mod processes;
+mod roots;
+mod rules;
+mod sampler;
+mod sessions;
+mod traces;
+mod whole;
+
+use profbridge_engine::component::{Held, Now, Outbox, Processor};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
+use profbridge_identity::Rules;
+use profbridge_model::{Quantities, SpanForm, Spans, Telemetry, TelemetryKind};
+use profbridge_wire::sentry::trace_header::TraceHeader;
+
+use self::lifecycle::Lifecycle as Profiles;
+use self::processes::Processes;
+use self::sampler::Sampler;
+use self::sessions::Sessions;
+use self::traces::{Asking, Traces};
+
+pub use self::config::{Config, Lifecycle, ParentSampled, Settings, WrittenRule};
+
+/// Note: traces that were dropped since the attribute that `rate_from` names says no rate.
+pub const INVALID_RATES: &str = "invalid_rates";
+/// Note: traces that were decided, and profiles that were, before their time, because a bound was reached or memory was
+/// short.
+pub const DECIDED_EARLY: &str = "decided_early";
+/// Note: traces that were decided without their root span, which had not come in time.
+pub const WITHOUT_ROOT: &str = "without_root_span";
+/// Note: stretches of time with sampled root spans that were forgotten before their time.
+pub const FORGOTTEN: &str = "forgotten_root_spans";
+/// Note: transactions of Sentry's SDKs that were dropped, each also as its spans.
+pub const TRANSACTIONS: &str = "dropped_transactions";
+/// Note: profiles of sample format V1, which the rate of sessions does not concern.
+pub const V1_EXEMPT: &str = "v1_profiles_exempt";
+
+/// The processor's entry in the registry.
+pub const FACTORY: ProcessorFactory = ProcessorFactory {
+    description: Description::processor(
+        "sample",
+        "keeps a part of traces and profiles, by Sentry's rules of sampling",
+        TelemetryKind::ALL,
+    )
+    .wants(wants),
+    create: |section, identity| create(section, identity),
+};
+
+/// In the lifecycle `trace` profiles are kept by spans.
+fn wants(section: &Section) -> &'static [TelemetryKind] {
+    match section.extract::<Config>() {
+        Ok(Config { profile_lifecycle: Lifecycle::Trace, .. }) => SPANS,
+        _ => &[],
+    }
+}
+
+fn create(section: &Section, identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
+    let settings = section.extract::<Config>()?.check(section)?;
+    Ok(Box::new(Sample::new(&settings, identity)))
+}
+
+/// The processor.
+#[derive(Debug)]
+pub struct Sample {
+    sampler: Sampler,
+    processes: Processes,
+    traces: Traces,
+    sessions: Sessions,
+    /// In the lifecycle `trace`.
+    profiles: Option<Profiles>,
+}
+
+impl Sample {
+    /// A processor that holds nothing yet. `identity` says who a process is.
+    pub fn new(settings: &Settings, identity: &Rules) -> Self {
+        Self {
+            sampler: Sampler::new(settings),
+            processes: Processes::new(identity),
+            traces: Traces::new(settings),
+            sessions: Sessions::new(identity, settings.session_rate),
+            profiles: (settings.lifecycle == Lifecycle::Trace).then(|| Profiles::new(settings, identity)),
+        }
+    }
+
+    fn take_spans(&mut self, mut spans: Spans, now: Now, out: &mut Outbox) {
+        // Nothing is to be decided, and nobody asks when root spans were open.
+        if self.sampler.keeps_all() && self.profiles.is_none() {
+            return out.send(spans);
+        }
+        let Self { sampler, processes, traces, profiles, .. } = self;
+        let waits = !sampler.keeps_all()
+            && spans.form() == SpanForm::Otlp
+            && spans.spans().iter().all(|span| span.segment.is_none());
+        let mut asking = Asking { sampler, processes, lifecycle: profiles.as_mut() };
+        if waits {
+            return traces.take(spans, &mut asking, now, out);
+        }
+        whole::decide(&mut spans, &TraceHeader::default(), &mut asking, now, out);
+        if !spans.is_empty() {
+            out.send(spans);
+        }
+    }
+}
+
+impl Processor for Sample {
+    fn fit_memory(&mut self, limit: u64) {
+        self.traces.fit_memory(limit);
+        if let Some(profiles) = &mut self.profiles {
+            profiles.fit_memory(limit);
+        }
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.traces.is_absorbing() || self.profiles.as_ref().is_some_and(Profiles::is_over_full)
+    }
+
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        match telemetry {
+            Telemetry::Spans(spans) => self.take_spans(spans, now, out),
+            Telemetry::Profiles(profiles) => {
+                let Some(profiles) = self.sessions.filter(profiles, now, out) else { return };
+                match &mut self.profiles {
+                    Some(waiting) => waiting.take(profiles, now),
+                    None => out.send(profiles),
+                }
+            }
+            Telemetry::Envelope(envelope) => {
+                let Self { sampler, processes, sessions, profiles, .. } = self;
+                let mut asking = Asking { sampler, processes, lifecycle: profiles.as_mut() };
+                envelope::take(envelope, &mut asking, sessions, now, out);
+            }
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        let profiles = self.profiles.as_ref().and_then(Profiles::due);
+        self.traces.due().into_iter().chain(profiles).min()
+    }
+
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
+        let before = out.telemetry.len();
+        self.traces.advance(now, &mut self.sampler, out);
+        // One batch for each call.
+        if let Some(profiles) = self.profiles.as_mut().filter(|_| out.telemetry.len() == before) {
+            profiles.advance(now, out);
+        }
+    }
+
+    fn on_memory_pressure(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let before = out.telemetry.len();
+        let more = self.traces.on_memory_pressure(now, &mut self.sampler, out);
+        match &mut self.profiles {
+            Some(profiles) if out.telemetry.len() == before => profiles.release(now, out) || more,
+            Some(profiles) => profiles.observations() > 0 || more,
+            None => more,
+        }
+    }
+
+    fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let before = out.telemetry.len();
+        if self.traces.flush(now, &mut self.sampler, out) {
+            return true;
+        }
+        match &mut self.profiles {
+            Some(_) if out.telemetry.len() > before => true,
+            Some(profiles) => profiles.release(now, out),
+            None => false,
+        }
+    }
+
+    fn held(&self) -> Held {
+        let profiles = self.profiles.as_ref();
+        Held {
+            quantities: Quantities {
+                spans: self.traces.spans(),
+                ..Quantities::observations(profiles.map_or(0, Profiles::observations))
+            },
+            bytes: self.traces.bytes() + self.processes.bytes() as u64 + profiles.map_or(0, Profiles::bytes),
+        }
+    }
+}

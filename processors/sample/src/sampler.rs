@@ -1,0 +1,83 @@
+//! Decides about a trace by the span that stands for it.
+
+use profbridge_engine::component::Outbox;
+use profbridge_identity::sampling;
+use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::spans::SpanView;
+
+use crate::config::Settings;
+use crate::decision::{Decision, Evidence};
+use crate::rules::{Asked, Rule, Verdict};
+
+/// What decides.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    rate: Option<f64>,
+    rules: Vec<Rule>,
+    has_warned: bool,
+}
+
+impl Sampler {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self { rate: settings.traces_rate, rules: settings.rules.clone(), has_warned: false }
+    }
+
+    /// Whether nothing is configured: then every span stays.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.rate.is_none() && self.rules.is_empty()
+    }
+
+    /// Decides by a root span, or by another one where the root span is not known (`is_root`). `header` is what the
+    /// envelope says of the trace.
+    pub(crate) fn decide(
+        &mut self,
+        view: &SpanView<'_>,
+        is_root: bool,
+        header: &TraceHeader,
+        out: &mut Outbox,
+    ) -> Decision {
+        if self.keeps_all() {
+            return Decision::KEPT;
+        }
+        let header = &header.of(view.span().trace_id);
+        let asked = Asked { view, is_root };
+        let evidence = Evidence {
+            explicit: view.decision().filter(|_| is_root).or(header.sampled),
+            rule: self.rules.iter().find_map(|rule| rule.ask(asked)),
+            parent: view.parent_decision().filter(|_| is_root),
+            rate: self.rate,
+        };
+        let decision = evidence.decide(|rate| is_drawn(view, header, rate));
+        if decision.is_invalid {
+            out.note(crate::INVALID_RATES, 1);
+            if evidence.rule == Some(Verdict::Invalid) && !self.has_warned {
+                self.has_warned = true;
+                tracing::warn!(
+                    "the attribute that `rate_from` of a rule names has a value that is neither a number from 0 to 1 \
+                     nor true or false; the trace is dropped. This is said once, and counted as {}",
+                    crate::INVALID_RATES
+                );
+            }
+        }
+        decision
+    }
+}
+
+/// The rate with which a trace was kept up to here, where that is known.
+pub(crate) fn rate_before(view: &SpanView<'_>, header: &TraceHeader) -> Option<f64> {
+    // What was found out on the way comes after what the header says.
+    let changed = view.span().changes.as_ref().and_then(|changes| changes.sample_rate);
+    changed.or(header.of(view.span().trace_id).sample_rate).or_else(|| view.sample_rate())
+}
+
+/// Whether a trace is in the part that a rate keeps, above 0 and below 1.
+///
+/// The number that Sentry's SDKs draw for a trace was below the rate with which they kept it, so it is compared with
+/// the part of that rate. Without one it is a hash of the trace's id, which has nothing to do with what was kept
+/// before.
+fn is_drawn(view: &SpanView<'_>, header: &TraceHeader, rate: f64) -> bool {
+    match header.sample_rand.or_else(|| view.sample_rand()) {
+        Some(number) => number < rate * rate_before(view, header).unwrap_or(1.0),
+        None => sampling::trace(view.span().trace_id) < rate,
+    }
+}

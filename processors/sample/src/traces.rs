@@ -1,0 +1,386 @@
+//! Spans of OTLP: held until the root span of their process has come, and kept or dropped with it.
+//!
+//! A root span ends last, so its children come before it, perhaps in an earlier request. What decides is what the root
+//! span says, and the decision holds for all spans of its trace in its process. Spans wait for it in copies, so that
+//! their requests' buffers are released; equal resources are held once ([`Origins`]).
+
+use std::collections::{HashMap, VecDeque};
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::spans::Origins;
+use profbridge_model::spans::origins::Intake;
+use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
+use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::spans::SpanView;
+
+use crate::config::Settings;
+use crate::decision::Decision;
+use crate::held::{Held, Ready};
+use crate::lifecycle::Lifecycle;
+use crate::processes::Processes;
+use crate::sampler::{Sampler, rate_before};
+
+/// So many bytes of spans are taken in, or put out, by one step.
+const STEP: usize = 1 << 20;
+
+/// So many traces are decided by one step without their root spans.
+const DECIDED: usize = 1024;
+
+/// A trace in a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    process: u128,
+    trace: TraceId,
+}
+
+#[derive(Debug)]
+struct Trace {
+    /// The monotonic time at which it is decided without its root span, or forgotten.
+    until: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting(Held),
+    Decided(Decided),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Decided {
+    decision: Decision,
+    /// Whether the root span was not known. Then none of the spans stands for the others, and each says the rate by
+    /// which it was kept.
+    rootless: bool,
+}
+
+/// A request of which spans are still to be taken in.
+#[derive(Debug)]
+struct UnderWay {
+    spans: Spans,
+    keys: Vec<Key>,
+    at: usize,
+}
+
+/// Who is asked while spans are taken in.
+pub(crate) struct Asking<'a> {
+    pub(crate) sampler: &'a mut Sampler,
+    pub(crate) processes: &'a mut Processes,
+    pub(crate) lifecycle: Option<&'a mut Lifecycle>,
+}
+
+/// The traces that wait or were decided of late.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    wait: u64,
+    max_traces: usize,
+    max_bytes: u64,
+    known: HashMap<Key, Trace>,
+    /// In the order in which their time comes. At least as long as `known`.
+    order: VecDeque<(u64, Key)>,
+    origins: Origins,
+    under_way: Option<UnderWay>,
+    /// What was kept and goes out next.
+    ready: Ready,
+    waiting_spans: u64,
+    waiting_bytes: usize,
+    /// While memory is short: put out until no more than this waits.
+    relief: Option<usize>,
+}
+
+impl Traces {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            wait: settings.decision_wait,
+            max_traces: settings.max_traces,
+            max_bytes: settings.max_bytes,
+            known: HashMap::new(),
+            order: VecDeque::new(),
+            origins: Origins::default(),
+            under_way: None,
+            ready: Ready::default(),
+            waiting_spans: 0,
+            waiting_bytes: 0,
+            relief: None,
+        }
+    }
+
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.max_bytes = self.max_bytes.min(limit / 4);
+    }
+
+    pub(crate) fn is_absorbing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    pub(crate) fn spans(&self) -> u64 {
+        let left = self.under_way.as_ref().map_or(0, |work| work.spans.spans().len() - work.at);
+        self.waiting_spans + self.ready.spans() + left as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let under_way = self
+            .under_way
+            .as_ref()
+            .map_or(0, |work| work.spans.size_bytes() as usize + work.keys.capacity() * size_of::<Key>());
+        let known = self.known.capacity() * (size_of::<(Key, Trace)>() + 1);
+        let order = self.order.capacity() * size_of::<(u64, Key)>();
+        (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + under_way) as u64
+    }
+
+    pub(crate) fn due(&self) -> Option<u64> {
+        if self.is_absorbing() || !self.ready.is_empty() {
+            return Some(0);
+        }
+        self.order.front().map(|(until, _)| *until)
+    }
+
+    /// Takes a batch: what is decided goes on or is dropped at once, the rest waits.
+    pub(crate) fn take(&mut self, mut spans: Spans, asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
+        let keys = self.keys(&spans, asking.processes);
+        self.decide_by_roots(&spans, &keys, asking, now, out);
+        let decisions: Vec<Option<Decided>> = keys
+            .iter()
+            .map(|key| match self.known.get(key) {
+                Some(Trace { state: State::Decided(decided), .. }) => Some(*decided),
+                _ => None,
+            })
+            .collect();
+        let mut rates = Vec::new();
+        for (position, span) in spans.spans().iter().enumerate() {
+            let Some(Decided { decision, rootless }) = decisions[position].filter(|of| of.decision.kept) else {
+                continue;
+            };
+            let is_root = span.is_local_root();
+            let rate = decision.rate.filter(|_| is_root || rootless);
+            let lifecycle = asking.lifecycle.as_deref_mut().filter(|_| is_root);
+            if rate.is_none() && lifecycle.is_none() {
+                continue;
+            }
+            let view = SpanView::of(&spans, span);
+            if let Some(rate) = rate {
+                rates.push((position, rate * rate_before(&view, &TraceHeader::default()).unwrap_or(1.0)));
+            }
+            if let Some(lifecycle) = lifecycle {
+                lifecycle.add_root(&asking.processes.names(&view, &spans), span, now, out);
+            }
+        }
+        rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
+        let dropped = decisions.iter().flatten().filter(|of| !of.decision.kept).count();
+        out.drop(Reason::SampleRate, Quantities::spans(dropped as u64));
+        if decisions.iter().any(Option::is_none) {
+            let mut waiting = spans.clone();
+            waiting.retain(|position, _| decisions[position].is_none());
+            let keys = keys.iter().zip(&decisions).filter(|(_, of)| of.is_none()).map(|(key, _)| *key).collect();
+            self.under_way = Some(UnderWay { spans: waiting, keys, at: 0 });
+        }
+        spans.retain(|position, _| decisions[position].is_some_and(|of| of.decision.kept));
+        if !spans.is_empty() {
+            out.send(spans);
+        }
+        self.absorb(now, asking.sampler, out);
+    }
+
+    fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<Key> {
+        let mut known = vec![None; spans.resources().len()];
+        let all = spans.spans().iter();
+        all.map(|span| {
+            let resource = spans.scope_of(span).resource as usize;
+            let process = *known[resource].get_or_insert_with(|| processes.of(spans, span).identity);
+            Key { process, trace: span.trace_id }
+        })
+        .collect()
+    }
+
+    /// Decides about the traces whose root spans are in a batch. Of several root spans of a trace in one process the
+    /// first one decides: the others are below it.
+    fn decide_by_roots(&mut self, spans: &Spans, keys: &[Key], asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
+        let mut roots: HashMap<Key, usize> = HashMap::new();
+        for (position, span) in spans.spans().iter().enumerate() {
+            let key = keys[position];
+            let is_decided = || matches!(self.known.get(&key), Some(Trace { state: State::Decided(_), .. }));
+            if span.is_local_root() && !is_decided() {
+                let first = roots.entry(key).or_insert(position);
+                if span.start_unix_nano < spans.spans()[*first].start_unix_nano {
+                    *first = position;
+                }
+            }
+        }
+        let mut roots: Vec<(usize, Key)> = roots.into_iter().map(|(key, position)| (position, key)).collect();
+        roots.sort_unstable_by_key(|(position, _)| *position);
+        for (position, key) in roots {
+            let view = SpanView::of(spans, &spans.spans()[position]);
+            let decision = asking.sampler.decide(&view, true, &TraceHeader::default(), out);
+            self.set_decided(key, Decided { decision, rootless: false }, now, out);
+        }
+    }
+
+    /// Remembers a decision, and lets go what waited for it.
+    fn set_decided(&mut self, key: Key, decided: Decided, now: Now, out: &mut Outbox) {
+        let until = now.monotonic_nano.saturating_add(self.wait);
+        self.order.push_back((until, key));
+        let before = self.known.insert(key, Trace { until, state: State::Decided(decided) });
+        if let Some(Trace { state: State::Waiting(held), .. }) = before {
+            self.let_go(held, decided.decision, out);
+        }
+    }
+
+    /// Spans that waited go out, or are dropped.
+    fn let_go(&mut self, held: Held, decision: Decision, out: &mut Outbox) {
+        self.waiting_spans -= held.len();
+        self.waiting_bytes -= held.memory();
+        if decision.kept {
+            self.ready.push(held);
+        } else {
+            held.release(&mut self.origins);
+            out.drop(Reason::SampleRate, Quantities::spans(held.len()));
+        }
+    }
+
+    /// Takes in as much of a request as fits into one step.
+    fn absorb(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
+        let Some(mut work) = self.under_way.take() else { return };
+        let mut intake = Intake::default();
+        let mut bytes = 0;
+        while bytes < STEP
+            && let Some(span) = work.spans.spans().get(work.at)
+        {
+            let key = work.keys[work.at];
+            work.at += 1;
+            bytes += span.at.len as usize + size_of::<Span>();
+            let until = now.monotonic_nano.saturating_add(self.wait);
+            let trace = self.known.entry(key).or_insert_with(|| {
+                self.order.push_back((until, key));
+                Trace { until, state: State::Waiting(Held::of(work.spans.peer.as_ref())) }
+            });
+            match &mut trace.state {
+                State::Waiting(held) => {
+                    let before = held.memory();
+                    held.push(&mut self.origins, &mut intake, &work.spans, span);
+                    self.waiting_bytes += held.memory() - before;
+                    self.waiting_spans += 1;
+                }
+                // Its time came, or there was no more room, after the request had come.
+                State::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
+                    out.drop(Reason::SampleRate, Quantities::spans(1));
+                }
+                State::Decided(Decided { decision, .. }) => {
+                    let mut held = Held::of(work.spans.peer.as_ref());
+                    held.push(&mut self.origins, &mut intake, &work.spans, span);
+                    held.set_rate(decision.rate);
+                    self.ready.push(held);
+                }
+            }
+        }
+        self.origins.end(intake);
+        if work.at < work.spans.spans().len() {
+            self.under_way = Some(work);
+        }
+        self.bound(now, sampler, out);
+    }
+
+    /// Decides early where too much waits or is remembered, the oldest first.
+    fn bound(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
+        let mut early = 0;
+        while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
+        {
+            if self.waiting_spans == 0 && self.known.len() <= self.max_traces {
+                break;
+            }
+            match self.next(u64::MAX, now, sampler, out) {
+                Some(had_spans) => early += u64::from(had_spans),
+                None => break,
+            }
+        }
+        out.note(crate::DECIDED_EARLY, early);
+    }
+
+    /// The next trace whose time has come by `time` is decided without its root span, or forgotten. Returns whether
+    /// spans of it had waited; `None` where there is no such trace.
+    fn next(&mut self, time: u64, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> Option<bool> {
+        while let Some((until, key)) = self.order.front().copied().filter(|(until, _)| *until <= time) {
+            self.order.pop_front();
+            if self.known.get(&key).is_none_or(|trace| trace.until != until) {
+                continue;
+            }
+            return Some(match self.known.remove(&key)?.state {
+                State::Decided(_) => false,
+                State::Waiting(mut held) => {
+                    let decision = self.decide_rootless(&held, sampler, out);
+                    out.note(crate::WITHOUT_ROOT, 1);
+                    held.set_rate(decision.rate);
+                    self.let_go(held, decision, out);
+                    // Late ones go the same way. What is remembered of a trace is little beside its spans.
+                    if self.known.len() < self.max_traces {
+                        self.set_decided(key, Decided { decision, rootless: true }, now, out);
+                    }
+                    true
+                }
+            });
+        }
+        None
+    }
+
+    /// Decides about spans whose root span is not known, by the first of them.
+    fn decide_rootless(&self, held: &Held, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
+        let Some(first) = held.first(&self.origins) else { return Decision::KEPT };
+        let Some(span) = first.spans().first() else { return Decision::KEPT };
+        sampler.decide(&SpanView::of(&first, span), false, &TraceHeader::default(), out)
+    }
+
+    /// Goes on with a request, decides what has waited long enough, and puts out a batch of what is kept.
+    pub(crate) fn advance(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
+        self.absorb(now, sampler, out);
+        for _ in 0..DECIDED {
+            if self.next(now.monotonic_nano, now, sampler, out).is_none() {
+                break;
+            }
+        }
+        self.ready.put_out(&mut self.origins, STEP, out);
+        self.shrink();
+    }
+
+    /// What a burst took is given back.
+    fn shrink(&mut self) {
+        if self.known.len() < self.known.capacity() / 4 {
+            self.known.shrink_to(self.known.len() * 2);
+            self.order.shrink_to(self.order.len() * 2);
+        }
+    }
+
+    /// Decides the oldest half of what waits, in steps. Returns whether there is more to do.
+    pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
+        let target = *self.relief.get_or_insert(self.waiting_bytes / 2);
+        let mut early = 0;
+        while self.ready.memory() < STEP && self.waiting_bytes > target {
+            match self.next(u64::MAX, now, sampler, out) {
+                Some(had_spans) => early += u64::from(had_spans),
+                None => break,
+            }
+        }
+        out.note(crate::DECIDED_EARLY, early);
+        self.ready.put_out(&mut self.origins, STEP, out);
+        let more = !self.ready.is_empty() || self.waiting_bytes > target;
+        if !more {
+            self.relief = None;
+            self.shrink();
+        }
+        more
+    }
+
+    /// Decides all that waits, in steps. Returns whether there is more to do.
+    pub(crate) fn flush(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
+        self.absorb(now, sampler, out);
+        while self.ready.memory() < STEP && self.waiting_spans > 0 {
+            if self.next(u64::MAX, now, sampler, out).is_none() {
+                break;
+            }
+        }
+        self.ready.put_out(&mut self.origins, STEP, out);
+        let more = self.is_absorbing() || self.waiting_spans > 0 || !self.ready.is_empty();
+        if !more {
+            (self.known, self.order) = (HashMap::new(), VecDeque::new());
+        }
+        more
+    }
+}

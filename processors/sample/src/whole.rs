@@ -1,0 +1,70 @@
+//! Spans that need no waiting: transactions and spans of Sentry's, which come as their program put them together, and
+//! spans that the processor `transactions` has put together.
+
+use std::collections::HashMap;
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
+use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::spans::SpanView;
+
+use crate::decision::Decision;
+use crate::sampler::rate_before;
+use crate::traces::Asking;
+
+/// The spans that are decided together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Group {
+    /// Those that are one transaction.
+    Segment(u32),
+    /// Those of one trace that have one resource, given by its position.
+    Trace(u32, TraceId),
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The span that stands for the others: the root span, else the first.
+    first: usize,
+    is_root: bool,
+    decision: Decision,
+}
+
+/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace.
+pub(crate) fn decide(spans: &mut Spans, header: &TraceHeader, asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
+    let group = |position: usize| {
+        let span = &spans.spans()[position];
+        let of_trace = || Group::Trace(spans.scope_of(span).resource, span.trace_id);
+        span.segment.map_or_else(of_trace, |segment| Group::Segment(segment.number))
+    };
+    let groups: Vec<Group> = (0..spans.spans().len()).map(group).collect();
+    let is_root = |span: &Span| span.segment.map_or_else(|| span.is_local_root(), |segment| segment.is_root);
+    let mut known: HashMap<Group, Known> = HashMap::new();
+    for (position, span) in spans.spans().iter().enumerate() {
+        let new = || Known { first: position, is_root: is_root(span), decision: Decision::KEPT };
+        let of = known.entry(groups[position]).or_insert_with(new);
+        // Of several root spans of a trace the first one decides: the others are below it.
+        let is_earlier = || span.start_unix_nano < spans.spans()[of.first].start_unix_nano;
+        if is_root(span) && (!of.is_root || is_earlier()) {
+            (of.first, of.is_root) = (position, true);
+        }
+    }
+    let mut rates = Vec::new();
+    for of in known.values_mut() {
+        let view = SpanView::of(spans, &spans.spans()[of.first]);
+        of.decision = asking.sampler.decide(&view, of.is_root, header, out);
+        if let Decision { kept: true, rate: Some(rate), .. } = of.decision {
+            rates.push((of.first, rate * rate_before(&view, header).unwrap_or(1.0)));
+        }
+    }
+    if let Some(lifecycle) = &mut asking.lifecycle {
+        let kept = |(position, span): &(usize, &Span)| is_root(span) && known[&groups[*position]].decision.kept;
+        for (_, span) in spans.spans().iter().enumerate().filter(kept) {
+            let names = asking.processes.names(&SpanView::of(spans, span), spans);
+            lifecycle.add_root(&names, span, now, out);
+        }
+    }
+    rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
+    let before = spans.spans().len();
+    spans.retain(|position, _| known[&groups[position]].decision.kept);
+    out.drop(Reason::SampleRate, Quantities::spans((before - spans.spans().len()) as u64));
+}

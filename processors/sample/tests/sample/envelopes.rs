@@ -1,0 +1,162 @@
+use bytes::Bytes;
+use profbridge_model::envelope::Received;
+use profbridge_model::spans::{SpanResource, SpanScope};
+use profbridge_model::{
+    Builder, ByteRange, Envelope, Item, Profiles, Quantities, Reason, Span, SpanForm, SpanId, SpanKind, Spans,
+    Telemetry, TraceId, View, Viewed,
+};
+use profbridge_processor_sample::TRANSACTIONS;
+use profbridge_wire::sentry::{envelope, profile_items, span_items, span_writer};
+
+use crate::support::{T, at, dropped, noted, process, sample, trace_id};
+
+const ROOT: &str =
+    r#"{"type":"transaction","transaction":"/cart","contexts":{"trace":{"op":"http.server"}},"spans":[{}]}"#;
+
+/// A view of a transaction with one span below it, as the receiver makes it.
+fn transaction(trace: u64) -> Spans {
+    let place = |text: &str| ByteRange { start: ROOT.find(text).unwrap() as u32, len: text.len() as u32 };
+    let span = |id: u8, parent: Option<u8>, at| Span {
+        trace_id: TraceId::new(&trace_id(trace)).unwrap(),
+        span_id: SpanId::new(&[id; 8]).unwrap(),
+        parent_span_id: parent.and_then(|id| SpanId::new(&[id; 8])),
+        start_unix_nano: T,
+        end_unix_nano: T + 1,
+        kind: SpanKind::Unspecified,
+        parent_is_remote: parent.map(|_| false),
+        sampled: None,
+        scope: 0,
+        at,
+        segment: None,
+        changes: None,
+    };
+    let spans = vec![span(1, None, place(ROOT)), span(2, Some(1), place("{}"))];
+    let (resources, scopes) = (vec![SpanResource::default()], vec![SpanScope::default()]);
+    Spans::new(SpanForm::SentryTransaction, Bytes::from_static(ROOT.as_bytes()), resources, scopes, spans, true)
+        .unwrap()
+}
+
+/// A profile of format V1, which belongs to the transaction.
+fn v1() -> Profiles {
+    let mut builder = Builder::new();
+    builder.on_cpu(101);
+    let attributes = builder.attributes(&[("sentry.transaction.id", "1".into())]);
+    builder.open_profile().unwrap().attributes = attributes;
+    builder.sample(None, None, None, &[T, T + 1], &[]);
+    builder.finish().unwrap()
+}
+
+/// An envelope with a transaction, its V1 profile and an event of which nothing was read, whose header has this
+/// `trace`.
+fn made(trace: &str) -> Envelope {
+    let item = |kind: &str| Item { header: format!(r#"{{"type":"{kind}"}}"#).into(), payload: Bytes::new().into() };
+    Envelope {
+        header: format!(r#"{{"trace":{trace}}}"#).into(),
+        items: vec![item("transaction"), item("profile"), item("event")],
+        views: vec![View::spans(0, transaction(1)), View::profiles(1, v1())],
+        received: Some(Received { body: Bytes::new(), content_encoding: None, changed: false }),
+        ..Envelope::default()
+    }
+}
+
+fn only(telemetry: &[Telemetry]) -> &Envelope {
+    match telemetry {
+        [Telemetry::Envelope(envelope)] => envelope,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Guarantees: a transaction that is dropped leaves the envelope with all its spans and its V1 profile, which are
+/// counted, as is the transaction; other items stay, and the envelope does not leave as it came.
+#[test]
+fn a_dropped_transaction_takes_its_profile_along() {
+    let out = process(&mut sample("traces_rules: [{name: /cart, op: http.server, sampled: false}]"), made("{}"), at(0));
+    let left = only(&out.telemetry);
+    assert_eq!(left.quantities(), Quantities::items(1));
+    assert_eq!((left.items.len(), left.views.len()), (3, 2), "items are removed where the envelope is written");
+    assert!(left.received.as_ref().unwrap().changed);
+    let expected = Quantities { spans: 2, ..Quantities::observations(2) };
+    assert_eq!((out.losses.get(Reason::SampleRate), noted(&out, TRANSACTIONS)), (expected, 1));
+}
+
+/// Guarantees: an envelope of which nothing is left does not leave.
+#[test]
+fn nothing_left_is_no_envelope() {
+    let mut envelope = made("{}");
+    envelope.items.truncate(2);
+    let out = process(&mut sample("traces_sample_rate: 0"), envelope, at(0));
+    assert!(out.telemetry.is_empty());
+    assert_eq!(out.losses.total(), Quantities { spans: 2, ..Quantities::observations(2) });
+}
+
+/// Guarantees: what is kept whole leaves as it came.
+#[test]
+fn a_kept_envelope_is_not_changed() {
+    for yaml in ["", "traces_sample_rate: 1", "traces_rules: [{sampled: true}]"] {
+        let out = process(&mut sample(yaml), made("{}"), at(0));
+        let left = only(&out.telemetry);
+        assert_eq!(left.quantities(), Quantities { spans: 2, items: 1, observations: 2 });
+        assert!(!left.received.as_ref().unwrap().changed, "{yaml}");
+    }
+}
+
+/// Guarantees: the decision in the header of the envelope comes before rules and rate; without one the number in it
+/// decides, in the part of the rate in it, and the rates are multiplied.
+#[test]
+fn the_header_decides() {
+    let kept = |yaml: &str, trace: &str| {
+        let out = process(&mut sample(yaml), made(trace), at(0));
+        let Viewed::Spans(spans) = &only(&out.telemetry).views[0].what else { panic!("{out:?}") };
+        assert_eq!(spans.spans().len() as u64 + dropped(&out), 2);
+        let rate = |span: &Span| span.changes.as_ref().and_then(|changes| changes.sample_rate);
+        spans.spans().first().map(rate)
+    };
+    let all_no = "traces_sample_rate: 0\ntraces_rules: [{sampled: false}]";
+    assert_eq!(kept(all_no, r#"{"sampled":"true"}"#), Some(None));
+    assert_eq!(kept("traces_rules: [{sampled: true}]", r#"{"sampled":"false"}"#), None);
+    assert_eq!(kept("traces_sample_rate: 0.5", r#"{"sample_rand":"0.49"}"#), Some(Some(0.5)));
+    assert_eq!(kept("traces_sample_rate: 0.5", r#"{"sample_rand":"0.51"}"#), None);
+    assert_eq!(kept("traces_sample_rate: 0.5", r#"{"sample_rand":"0.09","sample_rate":"0.2"}"#), Some(Some(0.1)));
+    assert_eq!(kept("traces_sample_rate: 0.5", r#"{"sample_rand":"0.11","sample_rate":"0.2"}"#), None);
+    assert_eq!(kept("traces_rules: [{name: other, sampled: false}]", "{}"), Some(None));
+}
+
+/// Guarantees: transactions of a rate are those whose traces OTLP spans are kept of: forms agree.
+#[test]
+fn forms_agree() {
+    let mut seen = [0, 0];
+    for trace in 0..64 {
+        let mut one = made("{}");
+        one.views[0] = View::spans(0, transaction(trace));
+        let of_sentry = dropped(&process(&mut sample("traces_sample_rate: 0.5"), one, at(0))) == 0;
+        let of_otlp = crate::support::of_process(vec![crate::support::span(trace, 1, 0)]);
+        let of_otlp = dropped(&process(&mut sample("traces_sample_rate: 0.5"), of_otlp, at(0))) == 0;
+        assert_eq!(of_sentry, of_otlp, "{trace}");
+        seen[usize::from(of_sentry)] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
+}
+
+/// Guarantees: of an envelope of an SDK, read and written as the receiver and the exporter do it, a dropped transaction
+/// and its V1 profile are gone; the decision that the SDK hands on keeps it, whatever the rate.
+#[test]
+fn a_real_envelope() {
+    let real = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
+    let read = |bytes: Vec<u8>| {
+        let mut envelope = envelope::read(Bytes::from(bytes)).unwrap().envelope;
+        let profiles = profile_items::read_items(&envelope).map(|(item, read)| View::profiles(item, read.unwrap()));
+        let spans = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        envelope.views = profiles.chain(spans).collect();
+        envelope
+    };
+    let undecided = String::from_utf8(real.to_vec()).unwrap().replace(r#""sampled":"true""#, r#""other":"true""#);
+    assert!(undecided.as_bytes() != real);
+    let with_more = [undecided.as_bytes(), b"\n{\"type\":\"attachment\"}\nok"].concat();
+    let out = process(&mut sample("traces_sample_rate: 0"), read(with_more), at(0));
+    let written = span_writer::write(only(&out.telemetry).clone());
+    assert!(written.losses.is_none());
+    let left = written.envelope.unwrap();
+    assert_eq!((left.items.len(), left.items[0].payload.plain().unwrap().as_ref()), (1, &b"ok"[..]));
+    let kept = process(&mut sample("traces_sample_rate: 0"), read(real.to_vec()), at(0));
+    assert!(!span_writer::is_changed(only(&kept.telemetry)) && kept.losses.is_none());
+}

@@ -1,0 +1,13 @@
+//! What `sample` promises, one test per rule.
+
+// A test that cannot go on fails.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod configuration;
+mod contract;
+mod envelopes;
+mod lifecycle;
+mod rules;
+mod sessions;
+mod support;
+mod waiting;

@@ -1,0 +1,179 @@
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use profbridge_processor_sample::INVALID_RATES;
+
+use crate::support::{
+    REMOTE, SAMPLED, at, batch, bool, double, dropped, ids, int, left, noted, of_process, process, sample, span, text,
+};
+
+/// Whether a root span stays, and with which rate.
+fn decide(yaml: &str, span: Span, resource: Vec<KeyValue>) -> Option<Option<f64>> {
+    let mut sample = sample(yaml);
+    let out = process(&mut sample, batch(vec![span], resource), at(0));
+    let left = left(&out);
+    assert_eq!(left.len() as u64 + dropped(&out), 1);
+    left.first().map(|(_, _, rate)| *rate)
+}
+
+fn with(attributes: Vec<KeyValue>) -> Span {
+    Span { attributes, ..span(1, 1, 0) }
+}
+
+const KEPT: Option<Option<f64>> = Some(None);
+
+/// Guarantees: without a rate and without rules every span stays, as it came, whatever was decided elsewhere.
+#[test]
+fn nothing_configured_keeps_all() {
+    assert_eq!(decide("", with(vec![bool("sentry.sampled", false)]), vec![]), KEPT);
+    let spans = of_process(vec![span(1, 2, 1), span(1, 1, 0)]);
+    let out = process(&mut sample(""), spans, at(0));
+    let profbridge_model::Telemetry::Spans(spans) = &out.telemetry[0] else { panic!("{out:?}") };
+    assert!(spans.received().is_some());
+}
+
+/// Guarantees: a decision in the root span's attribute comes before rules, the parent and the rate.
+#[test]
+fn explicit_decisions_come_first() {
+    let yes = || Span { flags: REMOTE, ..with(vec![bool("sentry.sampled", true)]) };
+    let no =
+        || Span { parent_span_id: vec![9; 8], flags: REMOTE | SAMPLED, ..with(vec![bool("sentry.sampled", false)]) };
+    assert_eq!(decide("traces_sample_rate: 0\ntraces_rules: [{sampled: false}]", yes(), vec![]), KEPT);
+    assert_eq!(decide("traces_sample_rate: 1\ntraces_rules: [{sampled: true}]", no(), vec![]), None);
+}
+
+/// Guarantees: rules come before the parent and the rate, and of several that fit the first decides.
+#[test]
+fn rules_come_before_the_parent() {
+    let child = |flags| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..span(1, 1, 0) };
+    assert_eq!(decide("traces_rules: [{sampled: false}]", child(SAMPLED), vec![]), None);
+    assert_eq!(decide("traces_sample_rate: 0\ntraces_rules: [{sampled: true}]", child(0), vec![]), KEPT);
+    let two = "traces_rules: [{name: other, sampled: false}, {name: span*, sampled: true}, {sampled: false}]";
+    assert_eq!(decide(two, span(1, 1, 0), vec![]), KEPT);
+    assert_eq!(decide(two, Span { name: "other".to_owned(), ..span(1, 1, 0) }, vec![]), None);
+    assert_eq!(decide(two, Span { name: "third".to_owned(), ..span(1, 1, 0) }, vec![]), None);
+}
+
+/// Guarantees: where no rule fits, the parent's decision is inherited: the flag of W3C of a span that has a parent, or
+/// what its program says of it.
+#[test]
+fn the_parent_comes_before_the_rate() {
+    let child = |attributes, flags| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..with(attributes) };
+    let none = "traces_sample_rate: 0\ntraces_rules: [{name: other, sampled: false}]";
+    assert_eq!(decide(none, child(vec![], SAMPLED), vec![]), KEPT);
+    assert_eq!(decide(none, child(vec![], 0), vec![]), None, "deferred decisions stay open");
+    assert_eq!(decide(none, Span { flags: SAMPLED, ..span(1, 1, 0) }, vec![]), None, "it has no parent");
+    let refused = || vec![bool("sentry.parent_sampled", false)];
+    assert_eq!(decide("traces_sample_rate: 1", child(refused(), SAMPLED), vec![]), None);
+}
+
+/// Guarantees: a condition on name, op, service, attributes of the span or its resource, or the parent's decision holds
+/// where it should, and a rule needs all of its conditions.
+#[test]
+fn conditions() {
+    let fits = |condition: &str, span: Span| {
+        let resource = vec![text("service.name", "shop"), text("deployment.environment.name", "test")];
+        decide(&format!("traces_rules: [{{{condition}, sampled: false}}]"), span, resource).is_none()
+    };
+    let get = || Span {
+        name: "GET /cart".to_owned(),
+        ..with(vec![text("sentry.op", "http.server"), int("http.response.status_code", 200), bool("a", true)])
+    };
+    for condition in [
+        "name: GET /cart",
+        "name: 'GET *'",
+        "op: http.*",
+        "service: sh?p",
+        "attributes: {http.response.status_code: 2??}",
+        "attributes: {deployment.environment.name: test}",
+        "attributes: {a: true, http.response.status_code: 200}",
+        "parent_sampled: none",
+        "name: GET*, op: http.server, service: shop, attributes: {a: '*'}, parent_sampled: none",
+    ] {
+        assert!(fits(condition, get()), "{condition}");
+    }
+    for condition in [
+        "name: /cart",
+        "op: http",
+        "service: shops",
+        "attributes: {http.response.status_code: 404}",
+        "attributes: {missing: '*'}",
+        "parent_sampled: true",
+        "parent_sampled: false",
+        "name: GET*, op: db",
+    ] {
+        assert!(!fits(condition, get()), "{condition}");
+    }
+    let child = |attributes| Span { parent_span_id: vec![9; 8], flags: REMOTE | SAMPLED, ..with(attributes) };
+    assert!(fits("parent_sampled: true", child(vec![])) && !fits("parent_sampled: none", child(vec![])));
+    assert!(fits("parent_sampled: false", child(vec![bool("sentry.parent_sampled", false)])));
+}
+
+/// Guarantees: the rate of an attribute is what it says, in numbers, text or yes and no; a span without it does not fit
+/// the rule; one whose attribute says no rate is dropped, which is counted.
+#[test]
+fn rates_of_attributes() {
+    let yaml = "traces_sample_rate: 1\ntraces_rules: [{rate_from: app.rate}]";
+    let decide = |attributes| decide(yaml, with(attributes), vec![]);
+    assert_eq!(decide(vec![]), KEPT);
+    assert_eq!(decide(vec![double("app.rate", 1.0)]), KEPT);
+    assert_eq!(decide(vec![text("app.rate", "1")]), KEPT);
+    assert_eq!(decide(vec![bool("app.rate", true)]), KEPT);
+    for no in [double("app.rate", 0.0), int("app.rate", 0), text("app.rate", "0.0"), bool("app.rate", false)] {
+        assert_eq!(decide(vec![no]), None);
+    }
+    for invalid in
+        [double("app.rate", f64::NAN), double("app.rate", 1.5), int("app.rate", -1), text("app.rate", "most")]
+    {
+        let out = process(&mut sample(yaml), batch(vec![with(vec![invalid])], vec![]), at(0));
+        assert_eq!((left(&out).len(), dropped(&out), noted(&out, INVALID_RATES)), (0, 1, 1));
+    }
+}
+
+/// Guarantees: a rate keeps that part of traces, within four standard deviations, and the same traces in every replica;
+/// a higher rate keeps all that a lower one keeps.
+#[test]
+fn rates_hold_and_replicas_agree() {
+    let traces: Vec<Span> = (0..5000).map(|trace| span(trace, trace + 1, 0)).collect();
+    let kept = |rate: f64| {
+        ids(&process(&mut sample(&format!("traces_sample_rate: {rate}")), of_process(traces.clone()), at(0)))
+    };
+    let (tenth, half) = (kept(0.1), kept(0.5));
+    for (ids, rate) in [(&tenth, 0.1), (&half, 0.5)] {
+        let deviation = (5000.0_f64 * rate * (1.0 - rate)).sqrt();
+        assert!((ids.len() as f64 - 5000.0 * rate).abs() < 4.0 * deviation, "{} of 5000", ids.len());
+    }
+    assert_eq!(tenth, kept(0.1));
+    assert!(tenth.iter().all(|id| half.contains(id)));
+    assert_eq!((kept(0.0).len(), kept(1.0).len()), (0, 5000));
+}
+
+/// Guarantees: the number that a program drew for a trace decides, where there is one, and in the part of the rate with
+/// which the trace was kept.
+#[test]
+fn the_number_of_the_program_decides() {
+    let drawn = |number: f64, before: Option<f64>| {
+        let mut attributes = vec![double("sentry.sample_rand", number)];
+        attributes.extend(before.map(|rate| double("sentry.sample_rate", rate)));
+        decide("traces_sample_rate: 0.5", with(attributes), vec![])
+    };
+    assert_eq!(drawn(0.49, None), Some(Some(0.5)));
+    assert_eq!(drawn(0.51, None), None);
+    assert_eq!(drawn(0.09, Some(0.2)), Some(Some(0.1)));
+    assert_eq!(drawn(0.11, Some(0.2)), None);
+}
+
+/// Guarantees: what is kept by chance says the rate in its root span, multiplied with the one that it came with; what
+/// is kept for another reason says nothing new.
+#[test]
+fn rates_are_multiplied() {
+    let traces =
+        (0..200).map(|trace| Span { attributes: vec![double("sentry.sample_rate", 0.5)], ..span(trace, trace + 1, 0) });
+    let spans = traces.flat_map(|root| [span(u64::from(root.trace_id[15]) - 1, 1000, 1), root]).collect();
+    let out = process(&mut sample("traces_sample_rate: 0.25"), of_process(spans), at(0));
+    let left = left(&out);
+    assert!(!left.is_empty() && left.len() < 200);
+    for (_, id, rate) in left {
+        assert_eq!(rate, (id != 1000).then_some(0.125));
+    }
+    assert_eq!(decide("traces_rules: [{sample_rate: 1}]", with(vec![double("sentry.sample_rate", 0.5)]), vec![]), KEPT);
+}

@@ -1,0 +1,153 @@
+//! Spans and profiles in, and what is left of them.
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan};
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
+use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
+use profbridge_model::{Profiles, Reason, Spans, Telemetry};
+use profbridge_processor_sample::{Config, Sample};
+use profbridge_wire::otlp::Limits;
+use profbridge_wire::otlp::traces::decode;
+use prost::Message;
+
+/// A second in nanoseconds.
+pub(crate) const S: u64 = 1_000_000_000;
+/// When the tests take place.
+pub(crate) const T: u64 = 1_767_225_600 * S;
+
+/// W3C's flag, and those of OTLP that say that the parent is in another process.
+pub(crate) const SAMPLED: u32 = 1;
+pub(crate) const REMOTE: u32 = 0x300;
+
+/// A processor with these settings, in YAML.
+pub(crate) fn sample(yaml: &str) -> Sample {
+    sample_with(yaml, &Rules::default())
+}
+
+pub(crate) fn sample_with(yaml: &str, identity: &Rules) -> Sample {
+    let section = Section::from_yaml(yaml).unwrap();
+    Sample::new(&section.extract::<Config>().unwrap().check(&section).unwrap(), identity)
+}
+
+/// The time, so many nanoseconds after [`T`].
+pub(crate) fn at(nanos: u64) -> Now {
+    Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
+}
+
+pub(crate) fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, any_value::Value::StringValue(value.to_owned()))
+}
+
+pub(crate) fn int(key: &str, value: i64) -> KeyValue {
+    attribute(key, any_value::Value::IntValue(value))
+}
+
+pub(crate) fn bool(key: &str, value: bool) -> KeyValue {
+    attribute(key, any_value::Value::BoolValue(value))
+}
+
+pub(crate) fn double(key: &str, value: f64) -> KeyValue {
+    attribute(key, any_value::Value::DoubleValue(value))
+}
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+/// The id of a trace by its number.
+pub(crate) fn trace_id(trace: u64) -> Vec<u8> {
+    (u128::from(trace) + 1).to_be_bytes().to_vec()
+}
+
+/// A span of a trace, by their numbers, with the number of its parent; 0 is none.
+pub(crate) fn span(trace: u64, id: u64, parent: u64) -> ProtoSpan {
+    let parent_span_id = if parent == 0 { Vec::new() } else { parent.to_be_bytes().to_vec() };
+    ProtoSpan {
+        trace_id: trace_id(trace),
+        span_id: id.to_be_bytes().to_vec(),
+        parent_span_id,
+        name: format!("span {id}"),
+        start_time_unix_nano: T,
+        end_time_unix_nano: T + S,
+        ..ProtoSpan::default()
+    }
+}
+
+/// A request with these spans, of a resource with these attributes.
+pub(crate) fn batch(spans: Vec<ProtoSpan>, resource: Vec<KeyValue>) -> Spans {
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+    let resource = Some(Resource { attributes: resource, ..Resource::default() });
+    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
+    let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    let decoded = decode(Bytes::from(request), &Limits::default()).unwrap();
+    assert_eq!(decoded.refused_spans, 0);
+    decoded.spans
+}
+
+/// A request of a process that can be told from others.
+pub(crate) fn of_process(spans: Vec<ProtoSpan>) -> Spans {
+    batch(spans, vec![text("container.id", "c1"), int("process.pid", 7), text("service.name", "shop")])
+}
+
+/// Hands telemetry to a processor.
+pub(crate) fn process(sample: &mut Sample, telemetry: impl Into<Telemetry>, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    process_all(sample, telemetry.into(), now, &mut out);
+    out
+}
+
+/// Lets a processor do what is due.
+pub(crate) fn advance(sample: &mut Sample, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    while sample.due().is_some_and(|due| due <= now.monotonic_nano) {
+        sample.advance(now, &mut out);
+    }
+    out
+}
+
+pub(crate) fn flush(sample: &mut Sample, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    flush_all(sample, now, &mut out);
+    out
+}
+
+/// All spans that left: the last byte of the trace's id less one, the span's number, and its rate.
+pub(crate) fn left(out: &Outbox) -> Vec<(u64, u64, Option<f64>)> {
+    let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
+        Telemetry::Spans(spans) => Some(spans),
+        _ => None,
+    });
+    let mut left: Vec<_> = batches
+        .flat_map(Spans::spans)
+        .map(|span| {
+            let trace = u128::from_be_bytes(*span.trace_id.bytes()) as u64 - 1;
+            let rate = span.changes.as_ref().and_then(|changes| changes.sample_rate);
+            (trace, u64::from_be_bytes(*span.span_id.bytes()), rate)
+        })
+        .collect();
+    left.sort_by_key(|(trace, span, _)| (*trace, *span));
+    left
+}
+
+/// The numbers of the spans that left.
+pub(crate) fn ids(out: &Outbox) -> Vec<u64> {
+    left(out).into_iter().map(|(_, span, _)| span).collect()
+}
+
+/// How many spans were dropped.
+pub(crate) fn dropped(out: &Outbox) -> u64 {
+    out.losses.get(Reason::SampleRate).spans
+}
+
+pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
+    out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+}
+
+/// The profiles that left.
+pub(crate) fn profiles(out: &Outbox) -> Vec<Profiles> {
+    out.telemetry.iter().flat_map(|telemetry| telemetry.profiles().cloned().collect::<Vec<_>>()).collect()
+}
