@@ -33,6 +33,7 @@ pub struct Destination {
     report: Mutex<ClientReport>,
     zstd: AtomicU8,
     accepted: AtomicBool,
+    accepted_transaction: AtomicBool,
 }
 
 impl Destination {
@@ -51,6 +52,7 @@ impl Destination {
             report: Mutex::default(),
             zstd: AtomicU8::new(Zstd::Untried as u8),
             accepted: AtomicBool::new(false),
+            accepted_transaction: AtomicBool::new(false),
         };
         destination.auth =
             destination.auth_of(profbridge_net::USER_AGENT).ok_or("the DSN's keys make no valid header")?;
@@ -80,13 +82,16 @@ impl Destination {
         Some(auth)
     }
 
-    /// Takes note of the limits in an answer. Returns for how long chunks are blocked, where they were not before.
-    pub fn limit(&self, answer: Answer<'_>, now: u64) -> Option<Duration> {
-        let chunks = Category::of_chunks("native");
+    /// Takes note of the limits in an answer. Returns for how long profiles and transactions are blocked, those of them
+    /// that were not before, each with its name.
+    pub fn limit(&self, answer: Answer<'_>, now: u64) -> impl Iterator<Item = (&'static str, Duration)> {
+        let kinds = [("profiles", Category::of_chunks("native")), ("transactions", Category::OF_TRANSACTIONS)];
         let mut limits = lock(&self.limits);
-        let before = limits.blocked(chunks, now);
+        let before = kinds.map(|(_, categories)| limits.blocked(categories, now));
         limits.update(answer, now);
-        limits.blocked(chunks, now).filter(|_| before.is_none())
+        let after = kinds.map(|(_, categories)| limits.blocked(categories, now));
+        let news = kinds.into_iter().zip(after).zip(before).filter(|(_, before)| before.is_none());
+        news.filter_map(|(((name, _), time), _)| Some((name, time?)))
     }
 
     /// Whether nothing of these categories may be sent.
@@ -122,6 +127,11 @@ impl Destination {
     /// Takes note of an envelope that was accepted. Returns whether it was the first.
     pub fn first_accepted(&self) -> bool {
         !self.accepted.swap(true, Ordering::Relaxed)
+    }
+
+    /// Takes note of a transaction of ours that was accepted. Returns whether it was the first.
+    pub fn first_accepted_transaction(&self) -> bool {
+        !self.accepted_transaction.swap(true, Ordering::Relaxed)
     }
 }
 

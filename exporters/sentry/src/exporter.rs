@@ -1,7 +1,7 @@
 //! The exporter itself.
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use profbridge_codec::sentry::Encoder;
@@ -13,15 +13,18 @@ use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 
 use crate::Settings;
+use crate::message;
 use crate::prepare::{self, Meta};
 
-/// Sends profiles and envelopes to Sentry.
+/// Sends profiles, transactions and envelopes to Sentry.
 pub struct SentryExporter {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) client: OnceLock<HttpClient>,
     proxies: Proxies,
     encoder: Mutex<Encoder>,
+    /// Whether it was said that spans came which no processor had put together.
+    ungrouped: Once,
     /// Where the limits go that are handed back to clients.
     pub(crate) peer_limits: OnceLock<PeerLimits>,
 }
@@ -35,7 +38,15 @@ impl SentryExporter {
     /// An exporter with a clock and proxies of its own.
     pub fn with(settings: Settings, clock: Clock, proxies: Proxies) -> Self {
         let encoder = Mutex::new(Encoder::new(settings.chunk.clone()));
-        Self { settings, clock, client: OnceLock::new(), proxies, encoder, peer_limits: OnceLock::new() }
+        Self {
+            settings,
+            clock,
+            client: OnceLock::new(),
+            proxies,
+            encoder,
+            ungrouped: Once::new(),
+            peer_limits: OnceLock::new(),
+        }
     }
 
     /// Builds the client. Reads certificates where a DSN needs them.
@@ -85,7 +96,14 @@ impl Exporter for SentryExporter {
         let encoder = &mut self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         match telemetry {
             Telemetry::Profiles(profiles) => prepare::profiles(encoder, &self.settings, profiles, now),
-            Telemetry::Spans(spans) => prepare::spans(spans),
+            Telemetry::Spans(spans) => {
+                if spans.spans().iter().any(|span| span.segment.is_none()) {
+                    self.ungrouped.call_once(|| {
+                        tracing::warn!(exporter = self.settings.id, "{}", message::UNGROUPED);
+                    });
+                }
+                prepare::spans(encoder, &self.settings, spans, now)
+            }
             Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
         }
     }

@@ -1,7 +1,8 @@
-//! The exporter `sentry`: profiles become `profile_chunk` envelopes, envelopes are forwarded.
+//! The exporter `sentry`: profiles become `profile_chunk` envelopes, spans that were put together `transaction` envelopes,
+//! and envelopes are forwarded.
 //!
-//! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window, and says where
-//! each goes; `send` posts one of them and does what the answer asks for. Queue, timeout, retries and concurrency are
+//! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window and each
+//! transaction, and says where each goes; `send` posts one of them and does what the answer asks for. Queue, timeout, retries and concurrency are
 //! the engine's.
 //!
 //! Three things are remembered for each DSN: the limits that its server set, the losses that it was not told about yet,
@@ -36,7 +37,7 @@ use profbridge_model::TelemetryKind;
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "sentry",
-        "sends profiles to Sentry as profile_chunk envelopes, and forwards envelopes",
+        "sends profiles to Sentry as profile_chunk envelopes, spans as transactions, and forwards envelopes",
         TelemetryKind::ALL,
     )
     .needs(|_| &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")]),

@@ -1,12 +1,13 @@
 //! Telemetry to finished requests.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
-use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, settled};
+use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, Target, settled};
 use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
@@ -44,6 +45,11 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Whether it is a transaction that was made of spans, and no client's.
+    pub(crate) fn is_own_transaction(&self) -> bool {
+        self.items.iter().any(Contained::is_spans_of_transaction)
+    }
+
     /// Its memory, in bytes: clients determine how many items there are, and how long their headers are.
     pub(crate) fn bytes(&self) -> u64 {
         /// What the allocator and the counting of references add to a block.
@@ -89,6 +95,18 @@ impl Contained {
     fn chunk(platform: &str) -> Self {
         let limited_by = Category::of_chunks(platform);
         Self { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }
+    }
+
+    /// A transaction of so many spans, itself included. A lost one counts as itself and as its spans, and a limit on spans
+    /// alone stops none (Sentry developer documentation, "Rate Limiting", "Client Reports").
+    fn transaction(spans: u64) -> [Self; 2] {
+        [(Category::Transaction, 1), (Category::Span, spans)]
+            .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
+    }
+
+    /// Whether it stands for the spans of a transaction that was made here.
+    fn is_spans_of_transaction(&self) -> bool {
+        self.limited_by == Category::OF_TRANSACTIONS && matches!(self.counted, Some((Category::Span, _)))
     }
 }
 
@@ -231,9 +249,26 @@ fn billed(envelope: &Envelope) -> Duration {
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Spans that were not put together to transactions, which is all that Sentry takes.
-pub(crate) fn spans(spans: &Spans) -> Prepared<Meta> {
-    lost(Reason::Unroutable, spans.quantities())
+/// Spans as transactions, a request each, to the project that their process belongs to. What a server was not told about
+/// losses yet goes before them, in an envelope of its own.
+pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
+    let route = |told: &Told<'_>| {
+        let number = project(settings, value(settings, told))?;
+        let destination = settings.destinations.configured(number);
+        let compression = compression(settings.compression, destination);
+        Some(Target { number, dsn: destination.dsn(), compression })
+    };
+    let encoded = encoder.transactions(spans, route);
+    let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.0).collect();
+    let mut prepared = encoded.prepared(|(number, transaction)| {
+        let destination = Arc::clone(settings.destinations.configured(number));
+        let compression = compression(settings.compression, &destination);
+        let way = Way { destination, compression, headers: Vec::new(), peer_key: None };
+        way.meta(Contained::transaction(transaction.spans).to_vec())
+    });
+    let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
+    prepared.requests.splice(..0, reports.collect::<Vec<_>>());
+    prepared
 }
 
 /// Telemetry that goes nowhere.
@@ -243,16 +278,25 @@ fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
     prepared
 }
 
-/// Where profiles go: the first of their resources that has the attribute decides, else what their environment says of
-/// it. A service is called in the same way as in the release, see [`Told::service`].
+/// Where profiles go: the first batch that says the attribute decides.
 fn route<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles>) -> Option<usize> {
+    project(settings, batches.into_iter().find_map(|batch| value(settings, &Told::of(batch))))
+}
+
+/// What a process says of the attribute that decides: itself, else by its environment. A service is called in the same way
+/// as in the release, see [`Told::service`].
+fn value(settings: &Settings, told: &Told<'_>) -> Option<String> {
     if settings.routes.is_empty() {
-        return settings.default;
+        return None;
     }
-    let value = batches.into_iter().find_map(|batch| match settings.from_attribute.as_str() {
-        "service.name" => Told::of(batch).service(),
-        key => Told::of(batch).text(key),
-    });
+    match settings.from_attribute.as_str() {
+        "service.name" => told.service(),
+        key => told.text(key),
+    }
+}
+
+/// Where the processes go whose attribute has a value.
+fn project(settings: &Settings, value: Option<String>) -> Option<usize> {
     value.and_then(|value| settings.routes.get(&value).copied()).or(settings.default)
 }
 

@@ -189,14 +189,14 @@ impl SentryExporter {
                 clients.publish(key, text, time);
             }
         }
-        if let Some(time) = destination.limit(answer, now.monotonic_nano) {
+        for (what, time) in destination.limit(answer, now.monotonic_nano) {
             let to = message::place(destination.dsn());
             let seconds = time.as_secs_f64();
             tracing::warn!(
                 exporter = self.settings.id,
                 to,
                 seconds,
-                "sentry limits profiles; they are dropped meanwhile"
+                "sentry limits {what}; they are dropped meanwhile"
             );
         }
         let detail = (!response.status.is_success()).then(|| detail(&response.body, destination.dsn())).flatten();
@@ -207,9 +207,14 @@ impl SentryExporter {
         let destination = &meta.destination;
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
-                if destination.first_accepted() {
+                let news = if meta.is_own_transaction() {
+                    destination.first_accepted_transaction().then_some(message::ACCEPTED_TRANSACTION)
+                } else {
+                    destination.first_accepted().then_some(message::ACCEPTED)
+                };
+                if let Some(news) = news {
                     let to = message::place(destination.dsn());
-                    tracing::info!(exporter = self.settings.id, to, "{}", message::ACCEPTED);
+                    tracing::info!(exporter = self.settings.id, to, "{news}");
                 }
                 return Ok(Accepted { billed: meta.billed, ..Accepted::default() });
             }

@@ -2,7 +2,8 @@
 //!
 //! * [`mod@decode`]: bytes of whatever kind become telemetry, each refusal with its place.
 //! * [`otlp`]: batches become requests, as the bytes that they came as wherever these may leave, split to a limit.
-//! * [`sentry`]: profiles become envelopes with a chunk each, and envelopes of others bodies.
+//! * [`sentry`]: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of
+//!   others bodies.
 //!
 //! An encoder is kept from batch to batch, for its memory. What it makes are [`Message`]s, which own their bytes;
 //! everything else that is to be said is in a [`Report`], and it is for the caller to count, show or log it.

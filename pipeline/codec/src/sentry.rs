@@ -1,10 +1,12 @@
-//! Sentry: profiles become envelopes with a chunk each, and envelopes of others become bodies as they came.
+//! Sentry: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of others
+//! become bodies as they came.
 
 mod config;
 mod forward;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use std::io;
 use std::time::Duration;
@@ -18,10 +20,12 @@ use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::span_writer;
 use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::sentry::transaction::Writer;
 use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
 pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled, unpacked};
+pub use transactions::Target;
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};
@@ -31,16 +35,25 @@ use sink::Envelopes;
 #[derive(Debug)]
 pub struct Encoder {
     converter: Converter,
+    writer: Writer,
+    /// The environment of processes that do not name one.
+    environment: String,
     compressor: Compressor,
     /// What was said once.
     timeless: TimelessTypes,
 }
 
 impl Encoder {
-    /// An encoder that makes chunks with these settings.
+    /// An encoder that makes chunks with these settings. Of them transactions have the environment.
     pub fn new(settings: Settings) -> Self {
-        let converter = Converter::new(settings);
-        Self { converter, compressor: Compressor::default(), timeless: TimelessTypes::default() }
+        let environment = settings.environment.clone();
+        Self {
+            converter: Converter::new(settings),
+            writer: Writer::default(),
+            environment,
+            compressor: Compressor::default(),
+            timeless: TimelessTypes::default(),
+        }
     }
 
     /// A batch that was cut for one process and window, as envelopes with a chunk each. `extra` goes into the first of

@@ -6,6 +6,8 @@
 mod arbitrary;
 #[path = "transactions/bounds.rs"]
 mod bounds;
+#[path = "transactions/control.rs"]
+mod control;
 #[path = "transactions/describe.rs"]
 mod describe;
 #[path = "transactions/fields.rs"]

@@ -41,7 +41,7 @@ pub(super) fn install() {
     });
 }
 
-fn logged() -> String {
+pub(super) fn logged() -> String {
     LOG.with_borrow(|log| String::from_utf8(log.clone()).unwrap())
 }
 

@@ -9,6 +9,7 @@ mod limits;
 mod logs;
 mod preparing;
 mod server;
+mod transactions;
 
 use std::time::Duration;
 

@@ -24,6 +24,7 @@ pub mod otlp;
 mod process;
 mod tables;
 mod timeline;
+pub mod transaction;
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ mod host;
 mod names;
 mod schedule;
 mod shape;
+pub mod traces;
 
 #[cfg(test)]
 mod tests;

@@ -78,6 +78,9 @@ categories! {
 }
 
 impl Category {
+    /// The categories a limit on which stops a transaction.
+    pub const OF_TRANSACTIONS: &'static [Category] = &[Category::Transaction];
+
     /// The categories of chunks of a platform, in which the first is the one that a chunk is counted in. A limit on
     /// any of them stops the chunk (getsentry/relay `relay-base-schema/src/data_category.rs`, "SDK rate limiting
     /// behavior"; `relay-profiling/src/lib.rs`, `ProfileType::from_platform`).
@@ -92,7 +95,7 @@ impl Category {
     pub fn of_item(header: &ItemHeader<'_>) -> &'static [Category] {
         match &*header.kind {
             "event" => &[Category::Error],
-            "transaction" => &[Category::Transaction],
+            "transaction" => Self::OF_TRANSACTIONS,
             // A V1 profile is worthless without its transaction, which is what a limit on those drops.
             "profile" => &[Category::Profile, Category::Transaction],
             "profile_chunk" => Self::of_chunks(header.platform.as_deref().unwrap_or_default()),

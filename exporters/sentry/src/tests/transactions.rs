@@ -1,0 +1,190 @@
+//! Spans that leave as transactions.
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use profbridge_engine::component::Exporter;
+use profbridge_engine::testing::{ManualClock, START_UNIX_NANO, check_prepare};
+use profbridge_model::spans::Segment;
+use profbridge_model::{Quantities, Reason, Spans, Telemetry};
+use profbridge_relay_rules::validate_transaction;
+use profbridge_wire::otlp::{Limits, traces};
+use prost::Message;
+use serde_json::{Value, json};
+
+use super::logs::logged;
+use super::server::{Reply, Server};
+use super::{KEY, batch, exporter, exporter_to, prepare};
+
+fn attribute(key: &str, value: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+/// A transaction of each of these services, with so many spans, the root included.
+fn transactions(services: &[(&str, usize)]) -> Spans {
+    let mut segments = Vec::new();
+    let resource_spans = services.iter().enumerate().map(|(number, (service, count))| {
+        let spans = (0..*count).map(|span| {
+            segments.push(Some(Segment { number: number as u32, is_root: span == 0 }));
+            Span {
+                trace_id: vec![number as u8 + 1; 16],
+                span_id: (span as u64 + 1).to_be_bytes().to_vec(),
+                parent_span_id: if span == 0 { Vec::new() } else { 1_u64.to_be_bytes().to_vec() },
+                name: format!("span {span}"),
+                start_time_unix_nano: START_UNIX_NANO + span as u64,
+                end_time_unix_nano: START_UNIX_NANO + 1_000_000,
+                ..Span::default()
+            }
+        });
+        let scope_spans = vec![ScopeSpans { spans: spans.collect(), ..ScopeSpans::default() }];
+        let resource = Some(Resource { attributes: vec![attribute("service.name", service)], ..Resource::default() });
+        ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }
+    });
+    let request = ExportTraceServiceRequest { resource_spans: resource_spans.collect() };
+    let came = traces::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().spans;
+    let (resources, scopes) = (came.resources().to_vec(), came.scopes().to_vec());
+    let spans =
+        came.spans().iter().zip(segments).map(|(span, segment)| profbridge_model::Span { segment, ..span.clone() });
+    Spans::new(came.form(), came.bytes().clone(), resources, scopes, spans.collect(), true).unwrap()
+}
+
+/// Guarantees: each transaction is an envelope of its own that keeps the rules of Sentry's schema, in the name of the
+/// project that it goes to, whatever the compression.
+#[tokio::test]
+async fn an_envelope_each() {
+    let server = Server::always(Reply::status(200)).await;
+    for compression in ["auto", "gzip", "none"] {
+        let exporter = exporter_to(&server, &format!("environment: staging\ncompression: {compression}")).await;
+        let prepared = prepare(&exporter, transactions(&[("shop", 3), ("stock", 1)]));
+        assert_eq!(prepared.requests.iter().map(|request| request.quantities.spans).collect::<Vec<_>>(), [3, 1]);
+        assert!(prepared.losses.is_none());
+        for (request, release) in prepared.requests.iter().zip(["shop", "stock"]) {
+            exporter.send(request).await.unwrap();
+            let received = server.received().pop().unwrap();
+            assert_eq!(received.line, "POST /api/42/envelope/ HTTP/1.1");
+            let envelope = received.envelope();
+            let [item] = &envelope.items[..] else { panic!("one item") };
+            validate_transaction(item.payload.plain().unwrap()).unwrap();
+            let event = received.item("transaction");
+            assert_eq!((&event["release"], &event["environment"]), (&json!(release), &json!("staging")));
+            let header: Value = serde_json::from_slice(&envelope.header).unwrap();
+            assert_eq!((&header["event_id"], header.get("sent_at")), (&event["event_id"], None));
+            assert_eq!(header["sdk"], event["sdk"]);
+            assert_eq!((&header["trace"]["public_key"], &header["trace"]["release"]), (&json!(KEY), &json!(release)));
+        }
+    }
+    assert_eq!(logged().matches("Explore > Traces").count(), 3, "the first of each exporter");
+    assert!(!logged().contains("Explore > Profiles"));
+}
+
+/// Guarantees: transactions of one batch go where their resources say, each in the name of its own project; what goes
+/// nowhere is counted.
+#[tokio::test]
+async fn routing() {
+    let server = Server::always(Reply::status(200)).await;
+    let yaml = format!("routing: {{attribute_to_dsn: {{shop: '{}', stock: '{}'}}}}", server.dsn(1), server.dsn(2));
+    let exporter = exporter(&yaml, &ManualClock::default()).await;
+    let prepared = prepare(&exporter, transactions(&[("stock", 2), ("other", 5), ("shop", 1), ("stock", 1)]));
+    assert_eq!(prepared.losses.get(Reason::Unroutable), Quantities::spans(5));
+    for request in &prepared.requests {
+        exporter.send(request).await.unwrap();
+    }
+    let lines: Vec<_> = server.received().iter().map(|received| received.line.clone()).collect();
+    assert_eq!(lines, [2, 1, 2].map(|project| format!("POST /api/{project}/envelope/ HTTP/1.1")));
+    assert!(!logged().contains("put together"));
+}
+
+/// Guarantees: spans that no processor put together are counted as unroutable, and what is missing is said once.
+#[tokio::test]
+async fn ungrouped() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let mut spans = transactions(&[("shop", 2), ("shop", 3)]);
+    let marked = spans.spans().iter().enumerate().map(|(number, span)| {
+        let segment = span.segment.filter(|_| number < 2);
+        profbridge_model::Span { segment, ..span.clone() }
+    });
+    let marked = marked.collect();
+    let (resources, scopes) = (spans.resources().to_vec(), spans.scopes().to_vec());
+    spans = Spans::new(spans.form(), spans.bytes().clone(), resources, scopes, marked, true).unwrap();
+    for _ in 0..2 {
+        let prepared = prepare(&exporter, spans.clone());
+        assert_eq!((prepared.requests.len(), prepared.losses.get(Reason::Unroutable)), (1, Quantities::spans(3)));
+    }
+    assert_eq!(logged().matches("add the processor `transactions`").count(), 1, "{}", logged());
+}
+
+/// Guarantees: a limit on transactions stops those and no profiles, one on profiles or spans stops no transactions, and it
+/// is logged once.
+#[tokio::test]
+async fn limits() {
+    for (limit, stops_transactions, stops_profiles) in
+        [("transaction", true, false), ("span;profile_chunk", false, true), ("", true, true)]
+    {
+        let header = format!("60:{limit}:organization");
+        let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", header)).await;
+        let exporter = exporter_to(&server, "").await;
+        let transaction = prepare(&exporter, transactions(&[("shop", 1)])).requests.remove(0);
+        let profiles = prepare(&exporter, batch("shop")).requests.remove(0);
+        exporter.send(&transaction).await.unwrap();
+        exporter.send(&transaction).await.unwrap();
+        let refused = |stops: bool| stops.then_some(Reason::RateLimited);
+        assert_eq!(exporter.refuses(&transaction), refused(stops_transactions), "{limit}");
+        assert_eq!(exporter.refuses(&profiles), refused(stops_profiles), "{limit}");
+    }
+    assert_eq!(logged().matches("sentry limits transactions").count(), 2, "{}", logged());
+}
+
+/// Guarantees: a transaction that is lost is reported as itself and as its spans, in an envelope before the next one.
+#[tokio::test]
+async fn client_reports() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let lost = prepare(&exporter, transactions(&[("shop", 4)])).requests.remove(0);
+    exporter.lost(&lost, Reason::QueueFull);
+    let prepared = prepare(&exporter, transactions(&[("shop", 2), ("stock", 2)]));
+    assert_eq!(prepared.requests.iter().map(|request| request.quantities.spans).collect::<Vec<_>>(), [0, 2, 2]);
+    exporter.send(&prepared.requests[0]).await.unwrap();
+    assert_eq!(
+        server.received()[0].item("client_report")["discarded_events"],
+        json!([
+            {"reason": "queue_overflow", "category": "transaction", "quantity": 1},
+            {"reason": "queue_overflow", "category": "span", "quantity": 4},
+        ])
+    );
+}
+
+/// Guarantees: for spans put together or not, in = out + lost, and no request is empty.
+#[tokio::test]
+async fn conservation() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter(
+        &format!("routing: {{attribute_to_dsn: {{a: '{}', b: '{}'}}}}", server.dsn(1), server.dsn(2)),
+        &ManualClock::default(),
+    )
+    .await;
+    for seed in 0..20 {
+        check_prepare(&exporter, seed, |random, _| {
+            let services = (0..random.usize(0..6)).map(|_| (["a", "b", "c"][random.usize(0..3)], random.usize(1..20)));
+            let mut services: Vec<_> = services.collect();
+            if random.u8(0..10) == 0 {
+                services.push(("a", 1100));
+            }
+            Telemetry::Spans(transactions(&services))
+        });
+    }
+}
+
+/// Guarantees: spans beyond what Sentry takes of a transaction are counted as lost, and what was left out is a note.
+#[tokio::test]
+async fn too_many() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let prepared = prepare(&exporter, transactions(&[("shop", 1101), ("a/b", 1)]));
+    assert_eq!(prepared.losses.get(Reason::LimitExceeded), Quantities::spans(100));
+    assert_eq!(prepared.requests[0].quantities, Quantities::spans(1001));
+    assert_eq!(prepared.notes, [("invalid_span_values", 1)], "a release that Sentry would refuse");
+}
