@@ -1,7 +1,10 @@
 use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
 use profbridge_model::spans::{ProfilerLink, Segment, SpanChanges};
 use profbridge_model::{ProfilerId, SpanForm};
 use proptest::prelude::*;
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::*;
@@ -147,6 +150,48 @@ fn real_spans_come_back() {
         assert_eq!(event_id.as_deref(), came.get("event_id").and_then(Value::as_str));
         assert_equal(back(&otlp), came);
     }
+}
+
+/// Guarantees: another reader of OTLP finds the ids, the times, the kind, the status, the links and whose parent is
+/// elsewhere in their fields.
+#[test]
+fn another_reader() {
+    let event = json!({
+        "contexts": {"trace": {
+            "trace_id": TRACE, "span_id": "00000000000000ff", "parent_span_id": "00000000000000fe", "sampled": true,
+            "op": "http.server", "status": "not_found",
+            "links": [
+                {"trace_id": TRACE, "span_id": "00000000000000aa", "sampled": true},
+                {"trace_id": "no id", "span_id": "00000000000000aa"},
+                7,
+            ],
+        }},
+        "transaction": "GET /", "start_timestamp": 1, "timestamp": 2.5,
+        "tags": {"color": "red", "http.route": "x"},
+        "spans": [{"trace_id": TRACE, "span_id": "00000000000000aa", "parent_span_id": "00000000000000ff", "op": "db",
+                   "description": "SELECT 1", "start_timestamp": 1, "timestamp": 2, "data": {"http.route": "/"},
+                   "tags": [["color", "blue"], ["http.route", "x"]]}],
+    });
+    let ReadSpans { spans, .. } = read(&event);
+    let request = ExportTraceServiceRequest::decode(&*request(&spans)).unwrap();
+    let [resource] = &request.resource_spans[..] else { panic!("one resource") };
+    let [root, child] = &resource.scope_spans[0].spans[..] else { panic!("two spans") };
+    assert_eq!((root.start_time_unix_nano, root.end_time_unix_nano), (1_000_000_000, 2_500_000_000));
+    assert_eq!((root.trace_id.len(), &root.span_id[7], &root.parent_span_id[7]), (16, &0xff, &0xfe));
+    assert_eq!((&*root.name, root.kind, root.flags), ("GET /", 2, 0x301));
+    assert_eq!((&*child.name, child.kind, child.flags), ("SELECT 1", 3, 0x101));
+    let status = root.status.as_ref().unwrap();
+    assert_eq!((status.code, &*status.message, child.status.is_none()), (2, "not_found", true));
+    assert_eq!(root.links.iter().map(|link| link.span_id[7]).collect::<Vec<_>>(), [0xaa]);
+    let text = |span: &OtlpSpan, key: &str| {
+        let found: Vec<_> = span.attributes.iter().filter(|attribute| attribute.key == key).collect();
+        assert!(found.len() <= 1, "{key} stands there once");
+        found.first().map(|attribute| format!("{:?}", attribute.value.as_ref().unwrap().value.as_ref().unwrap()))
+    };
+    assert_eq!(text(root, "color").as_deref(), Some("StringValue(\"red\")"));
+    assert_eq!(text(child, "color").as_deref(), Some("StringValue(\"blue\")"));
+    assert_eq!(text(child, "http.route").as_deref(), Some("StringValue(\"/\")"));
+    assert_equal(back(&over_otlp(&spans)), event);
 }
 
 /// Guarantees: where a release or a service is named, in a transaction or a container, decides what the service is
