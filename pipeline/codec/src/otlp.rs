@@ -2,6 +2,7 @@
 //! wherever these may leave.
 
 mod cut;
+mod sentry_spans;
 mod spans;
 #[cfg(test)]
 mod tests;

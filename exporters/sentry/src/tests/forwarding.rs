@@ -6,7 +6,7 @@ use profbridge_engine::testing::{ManualClock, START_UNIX_NANO};
 use profbridge_model::envelope::{Received, RequestMeta};
 use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
 use profbridge_wire::sentry::profile_items::read_items;
-use profbridge_wire::sentry::{Dsn, envelope};
+use profbridge_wire::sentry::{Category, Dsn, envelope, span_items};
 use serde_json::json;
 
 use super::server::{Reply, Server};
@@ -192,7 +192,8 @@ async fn v1_profiles() {
         let exporter = exporter_to(&server, more).await;
         let mut envelope = envelope::read(Bytes::from_static(V1)).unwrap().envelope;
         let views = read_items(&envelope).map(|(item, read)| View::profiles(item, read.unwrap()));
-        envelope.views = views.collect();
+        let spans = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        envelope.views = views.chain(spans).collect();
         envelope.received = Some(Received { body: Bytes::from_static(V1), content_encoding: None, changed: false });
         let quantities = envelope.quantities();
         let before = server.received().len();
@@ -213,5 +214,29 @@ async fn v1_profiles() {
         let thread = transaction["contexts"]["trace"]["data"]["thread.id"].as_str().unwrap();
         assert!(chunk["profile"]["thread_metadata"][thread].is_object(), "{thread}");
         assert_eq!(received[1].envelope().items.len(), 1);
+    }
+}
+
+/// Guarantees: of an envelope whose spans were thinned out those that are left are sent, and they are what is counted
+/// where it is lost; one of which nothing is left is not sent.
+#[tokio::test]
+async fn thinned_out_spans() {
+    const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-11.1-span.envelope");
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    for left in [1, 0] {
+        let mut envelope = envelope::read(Bytes::from_static(SPANS)).unwrap().envelope;
+        let mut spans = span_items::read_items(&envelope).next().unwrap().1.unwrap().spans;
+        spans.retain(|position, _| position < left);
+        envelope.views = vec![View::spans(0, spans)];
+        envelope.received = Some(Received { body: Bytes::from_static(SPANS), content_encoding: None, changed: false });
+        let prepared = prepare(&exporter, envelope);
+        assert_eq!((prepared.requests.len(), prepared.losses.is_none()), (left, true));
+        for request in &prepared.requests {
+            assert_eq!(request.quantities, Quantities::spans(1));
+            assert_eq!(request.meta.items[0].counted, Some((Category::Span, 1)));
+            exporter.send(request).await.unwrap();
+            assert_eq!(server.received()[0].item("span")["items"].as_array().unwrap().len(), 1);
+        }
     }
 }

@@ -17,7 +17,7 @@ impl Encoder {
             return;
         }
         if spans.form() != SpanForm::Otlp {
-            return out.report.losses.add(Reason::Unroutable, spans.quantities());
+            return self.spans_of_sentry(spans, out);
         }
         let count = spans.spans().len();
         let received = spans.received().filter(|received| received.len() <= self.options.max_bytes);
@@ -38,7 +38,7 @@ impl Encoder {
         }
     }
 
-    fn span_message(&mut self, bytes: Cow<'_, [u8]>, count: usize, out: &mut Encoded<Batch>) {
+    pub(super) fn span_message(&mut self, bytes: Cow<'_, [u8]>, count: usize, out: &mut Encoded<Batch>) {
         self.finish(bytes, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
     }
 }

@@ -75,6 +75,18 @@ impl SpanKind {
             _ => Self::Unspecified,
         }
     }
+
+    /// Its number on the wire.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Unspecified => 0,
+            Self::Internal => 1,
+            Self::Server => 2,
+            Self::Client => 3,
+            Self::Producer => 4,
+            Self::Consumer => 5,
+        }
+    }
 }
 
 /// To which transaction a span was put.

@@ -92,3 +92,12 @@ fn segments_are_runs() {
     let lengths: Vec<usize> = batch.segments().map(<[Span]>::len).collect();
     assert_eq!(lengths, [2, 1, 1]);
 }
+
+/// Guarantees: a kind is written as the number it is read from, and no other number is a kind.
+#[test]
+fn kinds_on_the_wire() {
+    for number in 0..6 {
+        assert_eq!(SpanKind::from_number(number).number(), number);
+    }
+    assert_eq!(SpanKind::from_number(6), SpanKind::Unspecified);
+}

@@ -1,36 +1,81 @@
 //! Bytes that claim to be the JSON of a transaction or, behind the byte `2`, of a container of spans.
 //!
 //! Promises: no panic; a short word on what is wrong; memory in proportion to the bytes; what was read are objects of
-//! the payload.
+//! the payload; as OTLP it is read again, span by span, and comes back as an item whose spans are the same.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use profbridge_model::spans::Segment;
+use profbridge_model::{Span, SpanForm, Spans};
+use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::span_reader::ReadSpans;
 use profbridge_wire::sentry::trace_header::TraceHeader;
-use profbridge_wire::sentry::{span_v2_reader, transaction_reader};
+use profbridge_wire::sentry::{span_v2_reader, spans_from_otlp, spans_to_otlp, transaction_reader};
 
 /// The longest message about a payload, in bytes: it ends up in a line of the log.
 const MAX_MESSAGE: usize = 1 << 10;
 
+/// How far a time may be from where it was, in nanoseconds.
+const NEAR: u64 = 1000;
+
 fuzz_target!(|data: &[u8]| {
     let header = TraceHeader::read(data);
     let read = match data.strip_prefix(b"2") {
-        Some(container) => {
-            // The header of a real container tells how many there are; here every number is tried that there can be.
-            let payload = Bytes::copy_from_slice(container);
-            let commas = container.iter().filter(|byte| **byte == b',').count() as u64;
-            (0..commas.min(8) + 2).find_map(|count| span_v2_reader::read(&payload, Some(count), &header).ok())
-        }
+        Some(container) => read_container(&Bytes::copy_from_slice(container), &header),
         None => match transaction_reader::read(&Bytes::copy_from_slice(data), &header) {
             Ok(read) => Some(read),
             Err(error) => return assert!(error.to_string().len() <= MAX_MESSAGE, "{error}"),
         },
     };
-    let Some(read) = read else { return };
-    assert!(read.spans.size_bytes() <= 4 * data.len() as u64 + 1024);
-    for span in read.spans.spans() {
-        let object = read.spans.get(span.at);
+    let Some(ReadSpans { spans, .. }) = read else { return };
+    assert!(spans.size_bytes() <= 4 * data.len() as u64 + 1024);
+    for span in spans.spans() {
+        let object = spans.get(span.at);
         assert!(object.starts_with(b"{") && object.ends_with(b"}"));
         assert!(span.start_unix_nano <= span.end_unix_nano && span.parent_span_id != Some(span.span_id));
     }
+    if spans.is_empty() {
+        return;
+    }
+    let decoded = traces::decode(spans_to_otlp::request(&spans).into(), &Limits::default()).expect("it is OTLP");
+    assert_eq!((decoded.refused_spans, decoded.spans.spans().len()), (0, spans.spans().len()));
+    let segment = as_segment(&decoded.spans);
+    let Some(returned) = spans_from_otlp::item(&segment, segment.spans()) else {
+        return assert!(data.len() > transaction_reader::MAX_BYTES / 2, "it comes back");
+    };
+    let payload = returned.item.payload.plain().expect("it is here");
+    let again = match spans.form() {
+        SpanForm::SentrySpans => read_container(payload, &header).expect("it is read"),
+        _ => transaction_reader::read(payload, &header).expect("it is read"),
+    };
+    let ids = |spans: &Spans| {
+        let id = |span: &Span| (span.trace_id, span.span_id, span.parent_span_id);
+        let mut ids: Vec<_> = spans.spans().iter().map(id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids(&again.spans), ids(&spans));
+    let near = |one: &Span, other: &Span| {
+        one.start_unix_nano.abs_diff(other.start_unix_nano) <= NEAR
+            && one.end_unix_nano.abs_diff(other.end_unix_nano) <= NEAR
+    };
+    let same = |one: &Span, other: &Span| one.span_id == other.span_id && near(one, other);
+    let found = |span: &Span| again.spans.spans().iter().any(|other| same(span, other));
+    assert!(spans.spans().iter().all(found), "times come back");
 });
+
+/// Reads a container. The header of a real one tells how many spans there are; here every number is tried.
+fn read_container(payload: &Bytes, header: &TraceHeader) -> Option<ReadSpans> {
+    let commas = payload.iter().filter(|byte| **byte == b',').count() as u64;
+    (0..commas.min(64) + 2).find_map(|count| span_v2_reader::read(payload, Some(count), header).ok())
+}
+
+/// One segment of all spans, whose root is the first.
+fn as_segment(spans: &Spans) -> Spans {
+    let of =
+        |(at, span): (usize, &Span)| Span { segment: Some(Segment { number: 0, is_root: at == 0 }), ..span.clone() };
+    let all = spans.spans().iter().enumerate().map(of).collect();
+    let (resources, scopes) = (spans.resources().to_vec(), spans.scopes().to_vec());
+    Spans::new(SpanForm::Otlp, spans.bytes().clone(), resources, scopes, all, false).expect("it is the same batch")
+}

@@ -238,12 +238,7 @@ impl Writer<'_> {
         }
         let mut payload = splice::change_list(bytes, &listed);
         if let Some(changes) = root.and_then(|root| root.changes.as_deref()).filter(|_| self.with_changes) {
-            self.set_all(
-                &mut payload,
-                changes,
-                &["contexts", "profile", "profiler_id"],
-                &["contexts", "trace", "data"],
-            );
+            self.unwritten += set_link(&mut payload, Place::Transaction, changes);
         }
         Rewritten { payload: Some((payload, count)), unwritten: self.unwritten }
     }
@@ -266,33 +261,50 @@ impl Writer<'_> {
     fn element(&mut self, element: &str, span: &Span) -> Element {
         let Some(changes) = span.changes.as_deref().filter(|_| self.with_changes) else { return Element::Stays };
         let mut json = element.as_bytes().to_vec();
-        match self.spans.form() {
-            SpanForm::SentryTransaction => self.set_all(&mut json, changes, &["data", "profiler_id"], &["data"]),
-            _ => self.set_all(&mut json, changes, &["attributes", "sentry.profiler_id"], &["attributes"]),
-        }
+        let place = if self.spans.form() == SpanForm::SentryTransaction { Place::Span } else { Place::Attributes };
+        self.unwritten += set_link(&mut json, place, changes);
         if json == element.as_bytes() { Element::Stays } else { Element::Becomes(json) }
     }
+}
 
-    /// Sets the profiler's id under one path, and the thread under another.
-    fn set_all(&mut self, json: &mut Vec<u8>, changes: &SpanChanges, profiler: &[&str], thread: &[&str]) {
-        let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return };
-        let is_attribute = self.spans.form() == SpanForm::SentrySpans;
-        let mut set = |path: &[&str], text: &str| {
-            let text = Value::from(text);
-            let value =
-                if is_attribute { format!("{{\"value\":{text},\"type\":\"string\"}}") } else { text.to_string() };
-            match splice::set(json, path, &value) {
-                Ok(changed) => *json = changed,
-                Err(_) => self.unwritten += 1,
-            }
+/// Where a span names its profiler and its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the contexts of a transaction.
+    Transaction,
+    /// In the data of a span of a transaction.
+    Span,
+    /// In the attributes of a span of a container.
+    Attributes,
+}
+
+/// Sets the profiler and the thread in the object of a span. Hands back how many values could not be set.
+pub(super) fn set_link(json: &mut Vec<u8>, place: Place, changes: &SpanChanges) -> u64 {
+    let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return 0 };
+    let (profiler, thread): (&[&str], &[&str]) = match place {
+        Place::Transaction => (&["contexts", "profile", "profiler_id"], &["contexts", "trace", "data"]),
+        Place::Span => (&["data", "profiler_id"], &["data"]),
+        Place::Attributes => (&["attributes", "sentry.profiler_id"], &["attributes"]),
+    };
+    let mut unwritten = 0;
+    let mut set = |path: &[&str], text: &str| {
+        let text = Value::from(text);
+        let value = match place {
+            Place::Attributes => format!("{{\"value\":{text},\"type\":\"string\"}}"),
+            Place::Transaction | Place::Span => text.to_string(),
         };
-        set(profiler, &profiler_id.to_string());
-        for (key, text) in [("thread.id", thread_id), ("thread.name", thread_name)] {
-            if let Some(text) = text {
-                set(&[thread, &[key]].concat(), text);
-            }
+        match splice::set(json, path, &value) {
+            Ok(changed) => *json = changed,
+            Err(_) => unwritten += 1,
+        }
+    };
+    set(profiler, &profiler_id.to_string());
+    for (key, text) in [("thread.id", thread_id), ("thread.name", thread_name)] {
+        if let Some(text) = text {
+            set(&[thread, &[key]].concat(), text);
         }
     }
+    unwritten
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ fn same_resource(spans: &Spans, one: &Span, other: &Span) -> bool {
     spans.scope_of(one).resource == spans.scope_of(other).resource
 }
 
-fn put_message(out: &mut Vec<u8>, key: u8, message: &[u8]) {
+pub(super) fn put_message(out: &mut Vec<u8>, key: u8, message: &[u8]) {
     put::head(out, key, message.len());
     out.extend_from_slice(message);
 }
@@ -192,14 +192,14 @@ fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut 
     }
 }
 
-fn put_text_attribute(out: &mut Vec<u8>, field: u8, key: &str, text: &str) {
+pub(super) fn put_text_attribute(out: &mut Vec<u8>, field: u8, key: &str, text: &str) {
     let mut value = Vec::with_capacity(text.len() + 3);
     put_message(&mut value, 0x0a, text.as_bytes());
     put_attribute(out, field, key, &value);
 }
 
 /// A `KeyValue`, whose value is the `AnyValue` in these bytes.
-fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8]) {
+pub(super) fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8]) {
     let mut message = Vec::with_capacity(key.len() + value.len() + 6);
     put_message(&mut message, 0x0a, key.as_bytes());
     put_message(&mut message, 0x12, value);

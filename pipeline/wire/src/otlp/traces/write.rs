@@ -1,0 +1,169 @@
+//! Requests of spans that came in another form.
+
+use profbridge_model::{Span, varint};
+
+use super::encode::{put_attribute, put_message, put_text_attribute};
+
+/// Attributes while they are written.
+#[derive(Debug, Default)]
+pub(crate) struct KeyValues {
+    written: Vec<(String, Vec<u8>)>,
+}
+
+impl KeyValues {
+    /// Adds an attribute whose value is the `AnyValue` in these bytes.
+    pub(crate) fn add(&mut self, key: &str, value: Vec<u8>) {
+        self.written.push((key.to_owned(), value));
+    }
+
+    /// Adds an attribute that is text.
+    pub(crate) fn text(&mut self, key: &str, text: &str) {
+        self.add(key, any_text(text));
+    }
+
+    fn put(&self, out: &mut Vec<u8>, field: u8) {
+        for (key, value) in &self.written {
+            put_attribute(out, field, key, value);
+        }
+    }
+}
+
+/// An `AnyValue` that is text.
+pub(crate) fn any_text(text: &str) -> Vec<u8> {
+    let mut value = Vec::with_capacity(text.len() + 3);
+    put_message(&mut value, 0x0a, text.as_bytes());
+    value
+}
+
+/// An `AnyValue` that is true or false.
+pub(crate) fn any_bool(is_true: bool) -> Vec<u8> {
+    vec![0x10, u8::from(is_true)]
+}
+
+/// An `AnyValue` that is a whole number.
+pub(crate) fn any_int(number: i64) -> Vec<u8> {
+    let mut value = vec![0x18];
+    varint::put(&mut value, number as u64);
+    value
+}
+
+/// An `AnyValue` that is a number.
+pub(crate) fn any_double(number: f64) -> Vec<u8> {
+    let mut value = vec![0x21];
+    value.extend_from_slice(&number.to_bits().to_le_bytes());
+    value
+}
+
+/// An `AnyValue` that is a list of others.
+pub(crate) fn any_array(values: &[Vec<u8>]) -> Vec<u8> {
+    let mut list = Vec::new();
+    values.iter().for_each(|value| put_message(&mut list, 0x0a, value));
+    let mut value = Vec::new();
+    put_message(&mut value, 0x2a, &list);
+    value
+}
+
+/// An `AnyValue` that is a list of keys and values.
+pub(crate) fn any_key_values(values: &KeyValues) -> Vec<u8> {
+    let mut list = Vec::new();
+    values.put(&mut list, 0x0a);
+    let mut value = Vec::new();
+    put_message(&mut value, 0x32, &list);
+    value
+}
+
+/// What a span says beside what the model knows of it. Its kind and its ids are the model's.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// Its name.
+    pub(crate) name: String,
+    /// `Status.code`.
+    pub(crate) status_code: u64,
+    /// `Status.message`.
+    pub(crate) status_message: String,
+    /// Its attributes.
+    pub(crate) attributes: KeyValues,
+    /// The traces and spans that it is linked with.
+    pub(crate) links: Vec<(profbridge_model::TraceId, profbridge_model::SpanId)>,
+}
+
+/// What spans are of: a resource and a scope.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The attributes of the resource, all of them text.
+    pub(crate) resource: Vec<(&'static str, String)>,
+    /// The name of the scope.
+    pub(crate) scope: String,
+    /// The version of the scope.
+    pub(crate) scope_version: String,
+}
+
+/// An `ExportTraceServiceRequest` of spans, those of one origin that follow each other together.
+pub(crate) fn request(spans: &[(Origin, Span, Said)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for of_origin in spans.chunk_by(|(one, ..), (other, ..)| one == other) {
+        let mut resource_spans = Vec::new();
+        let origin = &of_origin[0].0;
+        let mut resource = Vec::new();
+        for (key, text) in &origin.resource {
+            put_text_attribute(&mut resource, 0x0a, key, text);
+        }
+        put_message(&mut resource_spans, 0x0a, &resource);
+        let (mut scope_spans, mut scope) = (Vec::new(), Vec::new());
+        put_text(&mut scope, 0x0a, &origin.scope);
+        put_text(&mut scope, 0x12, &origin.scope_version);
+        put_message(&mut scope_spans, 0x0a, &scope);
+        for (_, span, said) in of_origin {
+            put_message(&mut scope_spans, 0x12, &message(span, said));
+        }
+        put_message(&mut resource_spans, 0x12, &scope_spans);
+        put_message(&mut out, 0x0a, &resource_spans);
+    }
+    out
+}
+
+/// Text, which is left out where it is empty.
+fn put_text(out: &mut Vec<u8>, key: u8, text: &str) {
+    if !text.is_empty() {
+        put_message(out, key, text.as_bytes());
+    }
+}
+
+/// A `Span` message.
+fn message(span: &Span, said: &Said) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_message(&mut out, 0x0a, span.trace_id.bytes());
+    put_message(&mut out, 0x12, span.span_id.bytes());
+    if let Some(parent) = &span.parent_span_id {
+        put_message(&mut out, 0x22, parent.bytes());
+    }
+    put_text(&mut out, 0x2a, &said.name);
+    out.push(0x30);
+    varint::put(&mut out, span.kind.number());
+    for (key, time) in [(0x39, span.start_unix_nano), (0x41, span.end_unix_nano)] {
+        out.push(key);
+        out.extend_from_slice(&time.to_le_bytes());
+    }
+    said.attributes.put(&mut out, 0x4a);
+    for (trace, linked) in &said.links {
+        let mut link = Vec::new();
+        put_message(&mut link, 0x0a, trace.bytes());
+        put_message(&mut link, 0x12, linked.bytes());
+        put_message(&mut out, 0x6a, &link);
+    }
+    let mut status = Vec::new();
+    put_text(&mut status, 0x12, &said.status_message);
+    if said.status_code > 0 {
+        status.push(0x18);
+        varint::put(&mut status, said.status_code);
+    }
+    if !status.is_empty() {
+        put_message(&mut out, 0x7a, &status);
+    }
+    // Field 16: whether the trace is sampled (bit 0), whether the parent is known to be remote (bit 8) and is (bit 9).
+    let remote = span.parent_is_remote.map_or(0, |is_remote| 0x100 | u32::from(is_remote) << 9);
+    let flags = remote | u32::from(span.sampled == Some(true));
+    out.extend_from_slice(&[0x85, 0x01]);
+    out.extend_from_slice(&flags.to_le_bytes());
+    out
+}
