@@ -8,7 +8,6 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::images::Images;
 use super::in_app::{FrameOrigin, in_app};
-use super::json::{self, Index};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::module::{self, Roots};
 use super::naming::split;
@@ -18,6 +17,7 @@ use super::runtime::Runtime;
 use super::settings::InApp;
 use super::source::Source;
 use super::stamped::Stamped;
+use crate::json::{self, Index};
 
 /// What is known of a location in the current chunk.
 #[derive(Debug, Clone, Copy, Default)]

@@ -10,9 +10,9 @@ use hashbrown::HashMap;
 
 use profbridge_model::{Dictionary, Mapping, MappingId, Value};
 
-use super::json;
 use super::limits::MAX_STRING_BYTES;
 use super::stamped::Stamped;
+use crate::json;
 
 /// The distance between two images, and so the largest size of one: 4 GiB.
 const STRIDE: u64 = 1 << 32;

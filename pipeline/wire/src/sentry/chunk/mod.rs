@@ -10,7 +10,7 @@
 //! * `listing`: which of them are written as two, so that Sentry lists their functions.
 //! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: what a frame says.
 //! * `whole`: what is a chunk already stays it.
-//! * `write`, `json`: the text. `check`: the last look.
+//! * `write`: the text. `check`: the last look.
 //!
 //! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
 
@@ -19,7 +19,6 @@ mod check;
 mod frames;
 mod images;
 mod in_app;
-mod json;
 mod ledger;
 pub mod limits;
 mod listing;

@@ -13,13 +13,13 @@ use profbridge_model::{Dictionary, ProfilerId};
 
 use super::about::About;
 use super::frames::{Frames, text};
-use super::json::{self, Index};
 use super::plan::Plan;
 use super::report::Notes;
 use super::sink::ChunkSink;
 use super::threads::Lane;
 use super::timeline::{Timeline, number, tick};
 use super::whole::Whole;
+use crate::json::{self, Index};
 
 /// The name and version under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version
 /// gates.

@@ -4,7 +4,7 @@ use profbridge_model::{MappingId, Profile, Profiles, Value};
 use serde_json::value::RawValue;
 
 use super::{put_json, text};
-use crate::sentry::chunk::json;
+use crate::json;
 use crate::sentry::chunk::report::Notes;
 use crate::sentry::sampled::MAX_ENTRIES;
 use crate::sentry::sampled::model::Image;
