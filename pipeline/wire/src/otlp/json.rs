@@ -32,8 +32,6 @@ mod read;
 mod schema;
 mod write;
 
-use bytes::Bytes;
-
 use super::decode::{Decoded, decode_as};
 use super::error::DecodeError;
 use super::layout::Layout;
@@ -94,18 +92,14 @@ pub fn read(message: Message, json: &[u8], limits: &Limits, grant: Grant<'_>) ->
 ///
 /// See [`DecodeError`]; nothing of the request is usable then.
 pub fn decode(json: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
-    decode_read(read(Message::ProfilesRequest, json, limits, &mut |_| true)?.into(), limits)
+    let request = read(Message::ProfilesRequest, json, limits, &mut |_| true)?;
+    decode_as(request.into(), Layout::V1_10, limits).map_err(without_offset)
 }
 
-/// Decodes what [`read`] made of a request for profiles.
-///
-/// # Errors
-///
-/// See [`DecodeError`]; nothing of the request is usable then.
-pub fn decode_read(request: Bytes, limits: &Limits) -> Result<Decoded, DecodeError> {
-    decode_as(request, Layout::V1_10, limits).map_err(|error| match error {
-        // The bytes are not those that somebody sent.
+/// What is wrong with a message that was [read] from JSON: without the offset in its bytes, which nobody sent.
+pub fn without_offset(error: DecodeError) -> DecodeError {
+    match error {
         DecodeError::Malformed { place, rule, .. } => DecodeError::Malformed { place, offset: None, rule },
         other => other,
-    })
+    }
 }
