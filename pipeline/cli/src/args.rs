@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Components,
     /// Send a generated but realistic profile through the running pipeline, or through one of its own.
     Demo(DemoArgs),
-    /// Convert profile files: OTLP protobuf, Sentry envelopes and profile chunks, gzipped or not.
+    /// Convert profile files: OTLP protobuf and JSON, Sentry envelopes and profile chunks, gzipped or not.
     Convert(ConvertArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     #[cfg(target_os = "linux")]
@@ -97,13 +97,13 @@ pub(crate) struct DemoArgs {
 /// What to convert into what.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// Files: a raw ProfilesData or ExportProfilesServiceRequest, the Collector file exporter's length-prefixed frames,
-    /// a Sentry envelope, or the JSON of a profile_chunk. What they are is told by their content. `-` is standard
+    /// Files: a raw ProfilesData or ExportProfilesServiceRequest, as protobuf or JSON, the Collector file exporter's
+    /// length-prefixed frames and lines of JSON, a Sentry envelope, or the JSON of a profile_chunk. What they are is told by their content. `-` is standard
     /// input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or
-    /// .pb (OTLP profiles), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside it); a name
+    /// .pb (OTLP profiles), .json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside it); a name
     /// without an ending is a folder, for one Sentry envelope per file. `-` is standard output. A file from before is
     /// replaced once all of the new one is there; a pipe or a device is written to.
     #[arg(short, long, value_name = "OUT")]
@@ -129,6 +129,8 @@ pub(crate) enum Format {
     Sentry,
     /// OTLP profiles: one ProfilesData, as protobuf.
     Otlp,
+    /// The same as JSON.
+    OtlpJson,
     /// Collapsed stacks, one line each, for flame graph tools.
     Folded,
     /// A flame graph.

@@ -79,7 +79,7 @@ fn decode_prost(bencher: Bencher<'_, '_>, shape: Shape) {
 /// The request as JSON.
 fn as_json(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
-    json::write(json::Message::ProfilesRequest, bytes, &mut text).unwrap();
+    json::write(json::Message::ProfilesRequest, bytes, usize::MAX, &mut text).unwrap();
     text
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use profbridge_model::{Quantities, Reason, SpanForm, Spans};
 use profbridge_wire::otlp::traces;
 
-use super::{Batch, Encoder, FORWARDED, SPLIT, Signal};
+use super::{Batch, Encoder, Encoding, FORWARDED, SPLIT, Signal};
 use crate::message::{Encoded, Message};
 
 impl Encoder {
@@ -21,6 +21,11 @@ impl Encoder {
         }
         let count = spans.spans().len();
         let received = spans.received().filter(|received| received.len() <= self.options.max_bytes);
+        if self.options.encoding == Encoding::Json {
+            let protobuf =
+                received.map_or_else(|| traces::encode(spans).into(), |received| Cow::Borrowed(&received[..]));
+            return self.spans_json(&protobuf, spans, self.options.part_bytes, out);
+        }
         if let Some(received) = received {
             out.report.note(FORWARDED, 1);
             return self.span_message(Cow::Borrowed(received), count, out);
@@ -38,7 +43,7 @@ impl Encoder {
         }
     }
 
-    fn span_message(&mut self, bytes: Cow<'_, [u8]>, count: usize, out: &mut Encoded<Batch>) {
+    pub(super) fn span_message(&mut self, bytes: Cow<'_, [u8]>, count: usize, out: &mut Encoded<Batch>) {
         self.finish(bytes, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
     }
 }

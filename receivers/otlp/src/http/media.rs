@@ -63,7 +63,7 @@ impl Media {
         let mut text = Vec::new();
         match self {
             // What this receiver wrote itself can be read.
-            Self::Json if json::write(message, &protobuf, &mut text).is_ok() => (JSON, text.into()),
+            Self::Json if json::write(message, &protobuf, usize::MAX, &mut text).is_ok() => (JSON, text.into()),
             _ => (PROTOBUF, protobuf),
         }
     }

@@ -9,7 +9,7 @@ use crate::http::{PATH, TRACES};
 /// A request in JSON.
 fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
     let mut text = Vec::new();
-    write(Message::ProfilesRequest, &request.encode_to_vec(), &mut text).unwrap();
+    write(Message::ProfilesRequest, &request.encode_to_vec(), usize::MAX, &mut text).unwrap();
     text
 }
 

@@ -18,12 +18,36 @@ const MAX_DEPTH: u32 = 100;
 ///
 /// # Errors
 ///
-/// It is not that message in protobuf, or deeper than a hundred messages. A part of it may have been appended.
-pub fn write(message: Message, protobuf: &[u8], out: &mut Vec<u8>) -> std::result::Result<(), DecodeError> {
+/// It is not that message in protobuf, or deeper than a hundred messages, or `out` has got more than `most` bytes. A part
+/// of it may have been appended: up to `most` bytes, and what one string or number takes.
+pub fn write(
+    message: Message,
+    protobuf: &[u8],
+    most: usize,
+    out: &mut Vec<u8>,
+) -> std::result::Result<(), DecodeError> {
     if protobuf.len() > i32::MAX as usize {
         return Err(DecodeError::LimitExceeded { what: "bytes of the message", limit: i32::MAX as u64 });
     }
-    Ok(object(message.schema(), Reader::new(protobuf), out, 0)?)
+    let mut text = Text { out, most };
+    Ok(object(message.schema(), Reader::new(protobuf), &mut text, 0)?)
+}
+
+/// What is written, and how long it may get.
+struct Text<'a> {
+    out: &'a mut Vec<u8>,
+    most: usize,
+}
+
+impl Text<'_> {
+    /// Refuses to go on where too much is written.
+    #[inline]
+    fn in_limit(&self) -> Result<()> {
+        match self.out.len() > self.most {
+            true => Err(Fault::limit("bytes of JSON", self.most as u64)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Where the fields of one name stand in a message.
@@ -38,7 +62,7 @@ struct Place<'a> {
 }
 
 /// Writes a message.
-fn object(schema: &'static Schema, message: Reader<'_>, out: &mut Vec<u8>, depth: u32) -> Result<()> {
+fn object(schema: &'static Schema, message: Reader<'_>, text: &mut Text<'_>, depth: u32) -> Result<()> {
     if depth >= MAX_DEPTH {
         return Err(Fault::limit("messages in each other", u64::from(MAX_DEPTH)));
     }
@@ -58,28 +82,28 @@ fn object(schema: &'static Schema, message: Reader<'_>, out: &mut Vec<u8>, depth
         let place = places[index].get_or_insert(Place { from, end: 0, count: 0 });
         *place = Place { end: reader.position(), count: place.count + 1, ..*place };
     }
-    out.push(b'{');
-    let start = out.len();
+    text.out.push(b'{');
+    let start = text.out.len();
     for (index, (field, place)) in schema.fields.iter().zip(places).enumerate() {
         // Of a `oneof` the last one that stands counts (protobuf encoding guide, "Last One Wins").
         let Some(place) = place.filter(|_| !schema.one_of || index == last) else { continue };
-        let before = out.len();
+        let before = text.out.len();
         if before > start {
-            out.push(b',');
+            text.out.push(b',');
         }
-        out.push(b'"');
-        out.extend_from_slice(field.name.as_bytes());
-        out.extend_from_slice(b"\":");
+        text.out.push(b'"');
+        text.out.extend_from_slice(field.name.as_bytes());
+        text.out.extend_from_slice(b"\":");
         let there = match field.repeated {
-            true => list(field, place, out, depth),
-            false => single(field, place, schema.one_of, out, depth),
+            true => list(field, place, text, depth),
+            false => single(field, place, schema.one_of, text, depth),
         };
         if !there.map_err(|fault| fault.within(field.proto_name))? {
-            out.truncate(before);
+            text.out.truncate(before);
         }
     }
-    out.push(b'}');
-    Ok(())
+    text.out.push(b'}');
+    text.in_limit()
 }
 
 /// The field of a number, which most often is the same as before or the next one.
@@ -132,57 +156,58 @@ fn each<'a>(
 }
 
 /// Writes a list, and says whether there is anything in it.
-fn list(field: &'static Field, place: Place<'_>, out: &mut Vec<u8>, depth: u32) -> Result<bool> {
-    out.push(b'[');
+fn list(field: &'static Field, place: Place<'_>, text: &mut Text<'_>, depth: u32) -> Result<bool> {
+    text.out.push(b'[');
     let mut index = 0;
     each(field, place, |wire, reader| {
-        let mut one = |reader: &mut Reader<'_>, out: &mut Vec<u8>| {
+        let mut one = |reader: &mut Reader<'_>, text: &mut Text<'_>| {
             if index > 0 {
-                out.push(b',');
+                text.out.push(b',');
             }
+            text.in_limit()?;
             index += 1;
             let written = match field.kind {
-                Kind::Message(schema) => object(schema, reader.message()?, out, depth + 1),
-                kind => scalar(kind, reader, out).map(drop),
+                Kind::Message(schema) => object(schema, reader.message()?, text, depth + 1),
+                kind => scalar(kind, reader, text.out).map(drop),
             };
             written.map_err(|fault| fault.within(format_args!("[{}]", index - 1)))
         };
         if wire != LEN || !field.kind.is_packed() {
-            return one(reader, out);
+            return one(reader, text);
         }
         let mut packed = reader.message()?;
         while !packed.rest().is_empty() {
-            one(&mut packed, out)?;
+            one(&mut packed, text)?;
         }
         Ok(())
     })?;
-    out.push(b']');
+    text.out.push(b']');
     Ok(index > 0)
 }
 
 /// Writes what is no list, and says whether there is anything to write: a zero is not, unless it is `explicit`.
-fn single(field: &'static Field, place: Place<'_>, explicit: bool, out: &mut Vec<u8>, depth: u32) -> Result<bool> {
-    let start = out.len();
+fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Text<'_>, depth: u32) -> Result<bool> {
+    let start = text.out.len();
     let mut is_zero = true;
     if let Kind::Message(schema) = field.kind {
         let mut parts = Vec::new();
         each(field, place, |_, reader| {
             let part = reader.message()?;
             if place.count == 1 {
-                return object(schema, part, out, depth + 1);
+                return object(schema, part, text, depth + 1);
             }
             // The parts of a message are one behind the other the whole (protobuf encoding guide, "Last One Wins").
             parts.extend_from_slice(part.rest());
             Ok(())
         })?;
         if place.count > 1 {
-            object(schema, Reader::new(&parts), out, depth + 1)?;
+            object(schema, Reader::new(&parts), text, depth + 1)?;
         }
         return Ok(true);
     }
     each(field, place, |_, reader| {
-        out.truncate(start);
-        is_zero = scalar(field.kind, reader, out)?;
+        text.out.truncate(start);
+        is_zero = scalar(field.kind, reader, text.out)?;
         Ok(())
     })?;
     Ok(explicit || !is_zero)

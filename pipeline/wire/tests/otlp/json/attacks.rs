@@ -123,10 +123,10 @@ proptest! {
         }
         if let Ok(read) = json::read(Message::ProfilesRequest, &text, &Limits::default(), &mut |_| true) {
             let mut written = Vec::new();
-            json::write(Message::ProfilesRequest, &read, &mut written).unwrap();
+            json::write(Message::ProfilesRequest, &read, usize::MAX, &mut written).unwrap();
             let again = json::read(Message::ProfilesRequest, &written, &Limits::default(), &mut |_| true).unwrap();
             let mut rewritten = Vec::new();
-            json::write(Message::ProfilesRequest, &again, &mut rewritten).unwrap();
+            json::write(Message::ProfilesRequest, &again, usize::MAX, &mut rewritten).unwrap();
             prop_assert_eq!(rewritten, written);
         }
         drop(json::decode(&text, &Limits::default()));
@@ -146,7 +146,7 @@ proptest! {
             }
         }
         let mut written = Vec::new();
-        if json::write(Message::ProfilesRequest, &bytes, &mut written).is_ok() {
+        if json::write(Message::ProfilesRequest, &bytes, usize::MAX, &mut written).is_ok() {
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&written).is_ok());
         }
     }

@@ -24,7 +24,7 @@ fn read(message: Message, text: &str) -> Result<Vec<u8>, String> {
 
 fn written(message: Message, protobuf: &[u8]) -> Value {
     let mut out = Vec::new();
-    json::write(message, protobuf, &mut out).unwrap();
+    json::write(message, protobuf, usize::MAX, &mut out).unwrap();
     assert!(!out.contains(&b'\n'));
     serde_json::from_slice(&out).unwrap()
 }
@@ -81,7 +81,7 @@ proptest! {
         let protobuf = request.encode_to_vec();
         let text = written(Message::ProfilesRequest, &protobuf).to_string();
         let mut out = Vec::new();
-        json::write(Message::ProfilesRequest, &protobuf, &mut out).unwrap();
+        json::write(Message::ProfilesRequest, &protobuf, usize::MAX, &mut out).unwrap();
         let again = read(Message::ProfilesRequest, std::str::from_utf8(&out).unwrap());
         prop_assert!(number.is_nan() || again.as_deref() == Ok(&*protobuf), "{}", text);
     }
