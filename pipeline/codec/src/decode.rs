@@ -1,7 +1,7 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests in every layout, in JSON, the Collector's frames and lines of them, Sentry envelopes, the JSON of a chunk; each of them
-//! alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is known.
+//! OTLP requests in every layout, in JSON, the Collector's frames and lines of them, Sentry envelopes, the JSON of a chunk, collapsed
+//! stacks; each of them alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is known.
 
 mod foreign;
 mod json;
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
+use profbridge_wire::folded::{self, Counted};
 use profbridge_wire::otlp::delimited::frames;
 use profbridge_wire::otlp::{self, Decoded, Kind, Layout, Limits};
 use profbridge_wire::sentry::chunk_reader;
@@ -74,8 +75,17 @@ pub struct Findings {
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
-/// is counted and named, and the rest goes on.
+/// How bytes are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The most bytes, unpacked.
+    pub limit: usize,
+    /// What the numbers of collapsed stacks are.
+    pub counted: Counted,
+}
+
+/// Hands over each message in `bytes`, which `name` calls. A part that is refused is counted and named, and the rest
+/// goes on.
 ///
 /// # Errors
 ///
@@ -83,10 +93,11 @@ pub struct Findings {
 pub fn decode(
     name: &str,
     bytes: Bytes,
-    limit: usize,
+    options: Options,
     findings: &mut Findings,
     mut take: impl FnMut(Telemetry),
 ) -> Result<(), Refused> {
+    let Options { limit, counted } = options;
     let coding = match otlp::sniff(&bytes) {
         Kind::Gzip => Coding::Gzip,
         Kind::Zstd => Coding::Zstd,
@@ -96,10 +107,15 @@ pub fn decode(
     if bytes.is_empty() {
         return Err(Refused::new(name, "is empty"));
     }
+    let mut reader = Reader { name, limit, peer: name.into(), findings };
+    // Before all others: a stack may begin with a bracket, as lists in JSON do.
+    if folded::is_folded(&bytes) {
+        take(reader.folded(&bytes, counted)?.into());
+        return Ok(());
+    }
     if let Some((what, way)) = foreign::name(&bytes) {
         return Err(Refused::new(name, format!("is {what}, which is not supported\nhint: {way}")));
     }
-    let mut reader = Reader { name, limit, peer: name.into(), findings };
     match otlp::sniff(&bytes) {
         Kind::Json if json::is_otlp(&bytes) => {
             let messages = json::messages(&bytes).into_iter().map(|(line, text)| match line {
@@ -136,7 +152,7 @@ pub fn decode(
 
 /// What is said of content that is nothing known.
 fn unknown(coding: Coding) -> String {
-    let read = "neither OTLP protobuf or JSON, nor the Collector's frames of it, nor a Sentry envelope or chunk";
+    let read = "neither OTLP protobuf or JSON, nor the Collector's frames of it, nor a Sentry envelope or chunk, nor collapsed stacks";
     match coding {
         Coding::Gzip => format!("is compressed with gzip, and what is in it is {read}"),
         Coding::Zstd => format!("is compressed with zstd, and what is in it is {read}"),
@@ -216,6 +232,16 @@ impl Reader<'_> {
         let limits = Limits { max_request: self.limit, ..Limits::default() };
         let decoded = otlp::json::decode(&bytes, &limits).map_err(|error| Refused::by(place, &error))?;
         Ok(self.found(decoded, place))
+    }
+
+    /// Collapsed stacks as a profile. Each line that is refused counts as an observation.
+    fn folded(&mut self, bytes: &[u8], counted: Counted) -> Result<Profiles, Refused> {
+        let read = folded::read(bytes, counted).map_err(|invalid| Refused::new(self.name, invalid.to_string()))?;
+        self.findings.losses.add_observations(Reason::Malformed, read.refused_lines);
+        self.findings.replaced_strings += read.replaced_lines;
+        let named = read.refused.iter().map(|refused| Refused::new(self.name, refused.to_string()));
+        self.findings.refused.extend(named);
+        Ok(self.with_peer(read.profiles))
     }
 
     fn request(&mut self, bytes: Bytes, place: &str) -> Result<Profiles, Refused> {

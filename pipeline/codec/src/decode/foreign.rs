@@ -71,10 +71,6 @@ pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
             OBJECTS.iter().find(|(wanted, ..)| wanted.iter().all(has)).map(found)
         }
         Some(b'[') => Some(("a list in JSON, perhaps a trace in Chrome's format", SAMPLE)),
-        _ if is_collapsed(bytes) => Some((
-            "collapsed stacks",
-            "they have lost what a profile is made of; flame graph tools and speedscope read them",
-        )),
         _ => None,
     }
 }
@@ -120,14 +116,6 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<String> {
 /// The most keys of an object that are looked at.
 const MOST_KEYS: usize = 64;
 
-/// Whether the first line is `frame;frame 12`.
-fn is_collapsed(bytes: &[u8]) -> bool {
-    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let Ok(line) = std::str::from_utf8(line) else { return false };
-    let Some((stack, count)) = line.trim_end().rsplit_once(' ') else { return false };
-    stack.contains(';') && !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +140,6 @@ mod tests {
                 "speedscope",
             ),
             (b"{\"version\":\"1\",\"transaction\":{\"name\":\"t\"},\"profile\":{}}", "V1 profile"),
-            (b"main;handle;parse 42\nmain 1\n", "collapsed stacks"),
         ] {
             let (what, way) = name(bytes).unwrap_or_else(|| panic!("{expected}"));
             assert!(what.contains(expected) && way.len() > 10, "{what}: {way}");

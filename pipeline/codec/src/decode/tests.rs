@@ -10,7 +10,8 @@ use profbridge_net::compression::Compression;
 fn read(bytes: impl Into<Bytes>) -> (Vec<u64>, Findings, Result<(), Refused>) {
     let mut findings = Findings::default();
     let mut taken = Vec::new();
-    let outcome = decode("in", bytes.into(), 1 << 20, &mut findings, |telemetry| taken.push(telemetry.observations()));
+    let options = Options { limit: 1 << 20, counted: Counted::default() };
+    let outcome = decode("in", bytes.into(), options, &mut findings, |telemetry| taken.push(telemetry.observations()));
     (taken, findings, outcome)
 }
 
@@ -129,6 +130,23 @@ fn lines_are_refused_alone() {
     let (_, findings, outcome) = read("{\"dictionary\":5}\n{\"dictionary\":6}");
     assert_eq!(findings.refused.len(), 2);
     assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
+}
+
+/// Guarantees: collapsed stacks are read, plain or compressed, also where they begin like a list in JSON; a line that is
+/// refused is named by its number and counted.
+#[test]
+fn collapsed_stacks() {
+    for text in ["main;parse 3\nmain 1\n", "[running];main;parse 3\nmain 1\n"] {
+        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
+            let (taken, findings, outcome) = read(compress(compression, text.as_bytes()).unwrap());
+            assert_eq!((taken, outcome), (vec![2], Ok(())));
+            assert!(findings.refused.is_empty() && findings.losses.is_none());
+        }
+    }
+    let (taken, findings, outcome) = read("main;parse 3\nmain;lex\nmain 1\n");
+    assert_eq!((taken, outcome), (vec![2], Ok(())));
+    assert_eq!(findings.refused[0].to_string(), "in: line 2: it has no number behind a stack");
+    assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
 }
 
 /// Guarantees: of an envelope with two profiles the one that cannot be read is named, and the other is read.
