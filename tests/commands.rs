@@ -109,6 +109,37 @@ fn convert_to_sentry() {
     assert_eq!(raw, payloads(&folder.path().join("gzip-out")), "gzip makes no difference");
 }
 
+/// Guarantees: OTLP becomes JSON, which is read as what it was made of.
+#[test]
+fn convert_json() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("in"), fixture::request().encode_to_vec()).unwrap();
+    for arguments in [["in", "x.otlp"], ["in", "x.json"], ["x.otlp", "from-otlp.pb"], ["x.json", "from-json.pb"]] {
+        let finished = run(folder.path(), &["convert", arguments[0], "-o", arguments[1]]);
+        assert!(finished.status.success(), "{arguments:?}: {}", finished.stderr);
+    }
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert!(read("x.json").starts_with(b"{\"resourceProfiles\":[{"));
+    assert_eq!(read("from-json.pb"), read("from-otlp.pb"));
+    let finished = run(folder.path(), &["convert", "x.otlp", "-o", "-", "--to", "otlp-json"]);
+    assert!(finished.stdout.ends_with("}\n") && finished.stdout.lines().count() == 1);
+}
+
+/// Guarantees: collapsed stacks become OTLP and come back as they were, in the unit that was said; a line that is
+/// refused is named and the others are there.
+#[test]
+fn convert_collapsed_stacks() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("in"), "main;parse 40\nmain 2\nno number\nmain;parse 2\n").unwrap();
+    for (unit, expected) in [("count", "main 2\nmain;parse 42\n"), ("us", "main 2000\nmain;parse 42000\n")] {
+        let finished = run(folder.path(), &["convert", "in", "-o", "x.otlp", "--folded-unit", unit]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert!(finished.stderr.contains("in: line 3: it does not end with an integer"), "{}", finished.stderr);
+        let finished = run(folder.path(), &["convert", "x.otlp", "-o", "-", "--to", "folded"]);
+        assert_eq!(finished.stdout, expected);
+    }
+}
+
 /// Guarantees: real SDKs' envelopes and bare chunks become OTLP, and OTLP becomes stacks; the hot functions are in it.
 #[test]
 fn convert_from_sentry() {

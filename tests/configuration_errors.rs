@@ -124,7 +124,8 @@ const WRONG: &[(&str, &[&str])] = &[
         "exporters.file",
         &[
             "",
-            "{path: out, format: json}",
+            "{path: out, format: xml}",
+            "{path: out, format: json, environment: production}",
             "{path: out, rotation: {max_files: 0}}",
             "{path: out, rotation: {max_size: 0}}",
             "{path: out, rotation: {max_backups: 3}}",
@@ -148,6 +149,7 @@ const WRONG: &[(&str, &[&str])] = &[
             "{endpoint: 'collector:4317/v1'}",
             "{endpoint: 'c:1', profiles_endpoint: 'http://c'}",
             "{endpoint: 'c:1', protocol: http/json}",
+            "{endpoint: 'c:1', encoding: json}",
             "{endpoint: 'c:1', compression: snappy}",
             "{endpoint: 'c:1', max_request_bytes: 12}",
             "{endpoint: 'c:1', max_request_bytes: 3GiB}",

@@ -310,7 +310,8 @@ fn bad_requests_are_answered() {
     let protobuf = ("Content-Type", "application/x-protobuf");
     let path = "/v1development/profiles";
     assert_eq!(status(&post(address, path, &[protobuf], b"\xff\xff\xff")), 400);
-    assert_eq!(status(&post(address, path, &[("Content-Type", "application/json")], b"{}")), 415);
+    assert_eq!(status(&post(address, path, &[("Content-Type", "application/json")], b"{")), 400);
+    assert_eq!(status(&post(address, path, &[("Content-Type", "text/plain")], b"{}")), 415);
     assert_eq!(status(&post(address, path, &[protobuf, ("Content-Encoding", "compress")], b"")), 415);
     assert_eq!(status(&post(address, "/v1/profiles", &[protobuf], b"")), 404);
     let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

@@ -53,10 +53,10 @@ fn refused(finished: &Finished, parts: &[&str]) {
 /// taken for another, and nothing is written.
 #[test]
 fn other_formats() {
-    let otlp_json = br#"{"resourceProfiles":[{"scopeProfiles":[]}],"dictionary":{}}"#;
+    let otlp_json = br#"{"resourceSpans":[{"scopeSpans":[]}]}"#;
     let cpuprofile = br#"{"nodes":[],"startTime":1,"endTime":2,"samples":[],"timeDeltas":[]}"#;
     for (bytes, name) in [
-        (&otlp_json[..], "OTLP profiles as JSON"),
+        (&otlp_json[..], "OTLP traces as JSON"),
         (PPROF, "a pprof profile"),
         (cpuprofile, ".cpuprofile"),
         (b"PERFILE2\0\0\0\0", "perf.data"),
@@ -76,7 +76,7 @@ fn other_formats() {
     let folder = tempfile::tempdir().unwrap();
     // Begins as a request does.
     std::fs::write(folder.path().join("in"), "\nname,value\n").unwrap();
-    refused(&run(folder.path(), &["convert", "in", "-o", "out"]), &["in: is neither OTLP protobuf, nor"]);
+    refused(&run(folder.path(), &["convert", "in", "-o", "out"]), &["in: is neither OTLP protobuf or JSON, nor"]);
     std::fs::write(folder.path().join("in"), gzip(b"who knows")).unwrap();
     refused(
         &run(folder.path(), &["convert", "in", "-o", "out"]),
@@ -153,16 +153,17 @@ fn endings() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("in"), good()).unwrap();
-    for out in ["x.svg", "x.FOLDED", "x.otlp", "x.pb", "x.envelope", "x"] {
+    for out in ["x.svg", "x.FOLDED", "x.otlp", "x.pb", "x.json", "x.envelope", "x"] {
         let finished = run(folder.path(), &["convert", "in", "-o", out]);
         assert!(finished.status.success(), "{out}: {}", finished.stderr);
         assert_eq!(path(out).is_dir(), out == "x", "{out}");
     }
     assert!(std::fs::read_to_string(path("x.svg")).unwrap().contains("<svg"));
     assert!(std::fs::read_to_string(path("x.FOLDED")).unwrap().contains("main;hot"));
+    assert!(std::fs::read_to_string(path("x.json")).unwrap().starts_with("{\"resourceProfiles\":[{"));
     assert!(std::fs::read_to_string(path("x.envelope")).unwrap().contains("profile_chunk"));
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("x.pb")).unwrap());
-    refused(&run(folder.path(), &["convert", "in", "-o", "x.json"]), &["the ending does not say", ".svg", "--to"]);
+    refused(&run(folder.path(), &["convert", "in", "-o", "x.txt"]), &["the ending does not say", ".svg", "--to"]);
     refused(&run(folder.path(), &["convert", "in", "-o", "y.svg", "--to", "sentry"]), &["`--to sentry`", ".envelope"]);
     std::fs::write(path("file"), "mine").unwrap();
     refused(&run(folder.path(), &["convert", "in", "-o", "file"]), &["file is no folder", "hint: "]);
@@ -171,7 +172,7 @@ fn endings() {
     let both = run(folder.path(), &["convert", "in", "x.otlp", "-o", "same.otlp"]);
     refused(&both, &["x.otlp is both input and output", "hint: "]);
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("same.otlp")).unwrap());
-    assert!(!path("y.svg").exists() && !path("x.json").exists());
+    assert!(!path("y.svg").exists() && !path("x.txt").exists());
 }
 
 /// Guarantees: a device is written to and stays a device, with every format; a full one is a failure.

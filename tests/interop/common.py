@@ -1,5 +1,6 @@
 """What the interop scripts share: profiles built with Python's opentelemetry-proto, and profbridge as a child process."""
 
+import base64
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import tempfile
 import threading
 import time
 
+from google.protobuf import json_format
 from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2 as service
 from opentelemetry.proto.common.v1 import common_pb2 as common
 
@@ -107,6 +109,30 @@ def observations(message):
                     thread = attributes["thread.id"].int_value
                     found += [(thread, stack, time) for time in sample.timestamps_unix_nano]
     return sorted(found)
+
+
+IDS = ("traceId", "spanId", "parentSpanId", "profileId")
+
+
+def with_ids(value, change):
+    """The same JSON with its ids changed."""
+    if isinstance(value, list):
+        return [with_ids(element, change) for element in value]
+    if isinstance(value, dict):
+        return {key: change(of) if key in IDS else with_ids(of, change) for key, of in value.items()}
+    return value
+
+
+def to_otlp_json(message):
+    """A message in OTLP/JSON: protobuf's JSON, but for ids, which are hexadecimal."""
+    value = json_format.MessageToDict(message)
+    return json.dumps(with_ids(value, lambda text: base64.b64decode(text).hex())).encode()
+
+
+def from_otlp_json(text):
+    """A request in OTLP/JSON, of whose fields protobuf has to know all."""
+    value = with_ids(json.loads(text), lambda digits: base64.b64encode(bytes.fromhex(digits)).decode())
+    return json_format.ParseDict(value, service.ExportProfilesServiceRequest())
 
 
 def wait_for(description, what):

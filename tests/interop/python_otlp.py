@@ -4,8 +4,8 @@
 Usage: python_otlp.py PATH_TO_PROFBRIDGE
 
 Starts the binary with an `otlp` receiver, an `otlp` exporter whose peer is a gRPC server of grpcio in this script, and
-a `file` exporter for Sentry envelopes. Sends a profile that Python encoded over gRPC (plain and gzip) and over HTTP,
-and compares what comes out on both sides with what went in. Uses loopback only, on ports that the system chooses.
+`file` exporters for Sentry envelopes and for lines of JSON. Sends a profile that Python encoded over gRPC (plain and
+gzip) and over HTTP (protobuf and JSON), and compares what comes out on all sides with what went in. Uses loopback only, on ports that the system chooses.
 """
 
 import gzip
@@ -18,7 +18,9 @@ from concurrent import futures
 import grpc
 from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2_grpc as stubs
 
-from common import PATIENCE, Profbridge, build, envelopes, expect, observations, service
+from common import (
+    PATIENCE, Profbridge, build, envelopes, expect, from_otlp_json, observations, service, to_otlp_json,
+)
 
 
 class Sink(stubs.ProfilesServiceServicer):
@@ -69,6 +71,19 @@ def check(profbridge, sink):
             answer = service.ExportProfilesServiceResponse.FromString(response.read())
             expect(not answer.HasField("partial_success"), f"{name}: full success leaves partial_success unset")
         sent[name] = observations(message)
+    for name, encode in [("http-json", lambda b: b), ("http-json-gzip", gzip.compress)]:
+        message = build(name)
+        message.resource_profiles[0].scope_profiles[0].profiles[0].profile_id = name.encode().ljust(16, b"!")
+        message.dictionary.link_table.add(trace_id=bytes(range(16)), span_id=bytes(range(8)))
+        headers = {"Content-Type": "application/json"}
+        if name.endswith("gzip"):
+            headers["Content-Encoding"] = "gzip"
+        url = f"http://{http_address}/v1development/profiles"
+        post = urllib.request.Request(url, encode(to_otlp_json(message)), headers, method="POST")
+        with urllib.request.urlopen(post, timeout=PATIENCE) as response:
+            expect(response.headers["Content-Type"] == "application/json", f"{name}: answers in the request's type")
+            expect(response.read() == b"{}", f"{name}: full success leaves partialSuccess unset")
+        sent[name] = observations(message)
 
     with grpc.insecure_channel(grpc_address) as channel:
         broken = build("broken")
@@ -92,6 +107,18 @@ def check(profbridge, sink):
             expect(all(len(p.profile_id) == 16 for s in resource.scope_profiles for p in s.profiles), "profile ids are filled in")
     for name, wanted in sent.items():
         expect(sorted(received.get(name, [])) == wanted, f"{name}: Python's sink decodes the {len(wanted)} observations that were sent")
+
+    lines = {}
+    with open(os.path.join(profbridge.folder, "profiles.json"), "rb") as file:
+        for line in file:
+            message = from_otlp_json(line)
+            attributes = {a.key: a.value for a in message.resource_profiles[0].resource.attributes}
+            lines[attributes["service.instance.id"].string_value] = message
+    expect(sorted(lines) == sorted(sent), "each request is a line of JSON that Python's protobuf reads")
+    for name, wanted in sent.items():
+        expect(observations(lines[name]) == wanted, f"{name}: which says what was sent")
+    kept = lines["http-json"].resource_profiles[0].scope_profiles[0].profiles[0].profile_id
+    expect(kept == b"http-json".ljust(16, b"!"), "ids come through JSON as they are")
 
     chunks = {}
     for item, chunk in envelopes(os.path.join(profbridge.folder, "envelopes")):
@@ -131,9 +158,13 @@ exporters:
   file:
     path: envelopes
     format: sentry
+  file/json:
+    path: profiles.json
+    format: json
 service:
   pipelines:
     profiles/otlp: {receivers: [otlp], processors: [dedup], exporters: [otlp]}
+    profiles/json: {receivers: [otlp], processors: [], exporters: [file/json]}
     profiles/sentry: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
 """
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use profbridge_codec::CompressionConfig;
+use profbridge_codec::otlp::{Encoding, Framing};
 use profbridge_codec::sentry::ChunkConfig;
 use profbridge_engine::config::{self, ByteSize, Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, QueueConfig, RetryConfig};
@@ -17,7 +18,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// `format: sentry`: the folder. `format: otlp`: the file.
+    /// `format: sentry`: the folder. Else: the file.
     pub path: PathBuf,
     /// What is written.
     pub format: Format,
@@ -25,7 +26,7 @@ pub struct Config {
     pub compression: CompressionConfig,
     /// What is kept.
     pub rotation: Rotation,
-    /// `format: otlp`: whether `original_payload` is written, of profiles that nobody changed and never where it is
+    /// Not `format: sentry`: whether `original_payload` is written, of profiles that nobody changed and never where it is
     /// pprof.
     pub original_payload: bool,
     /// How long one write may take. It cannot be taken back: it may still end later.
@@ -49,17 +50,20 @@ pub enum Format {
     /// OTLP requests, each with its length in front, as the Collector's file exporter writes them.
     #[serde(alias = "proto")]
     Otlp,
+    /// OTLP requests in JSON, each on a line, as the Collector's file exporter writes them; with a compression each with
+    /// its length in front.
+    Json,
 }
 
 /// What is kept. The oldest goes first.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rotation {
-    /// `format: sentry`: the size of all envelopes together. `format: otlp`: the size at which a new file begins.
+    /// `format: sentry`: the size of all envelopes together. Else: the size at which a new file begins.
     pub max_size: Option<ByteSize>,
     /// `format: sentry`: how many envelopes.
     pub max_files: Option<usize>,
-    /// `format: otlp`: how many full files beside the one that is written.
+    /// Not `format: sentry`: how many full files beside the one that is written.
     pub max_backups: Option<usize>,
 }
 
@@ -109,10 +113,10 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     Envelopes { files: usize, bytes: u64 },
-    Frames(FileRotation),
+    Appended { rotation: FileRotation, encoding: Encoding, framing: Framing },
 }
 
-/// When a file of frames is set aside, and how many are kept.
+/// When a file of messages is set aside, and how many are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileRotation {
     /// The size at which a new file begins.
@@ -137,7 +141,7 @@ impl Config {
     pub(crate) fn check(self, section: &Section) -> Result<Settings, Problems> {
         let mut problems = Vec::new();
         if self.path.as_os_str().is_empty() {
-            let hint = "write the folder for envelopes, or with `format: otlp` the file";
+            let hint = "write the folder for envelopes, or with another `format` the file";
             problems.push(section.problem("path", "the key `path` is missing", hint));
         }
         let rotation = &self.rotation;
@@ -155,14 +159,15 @@ impl Config {
                 let bytes = rotation.max_size.map_or(FOLDER_SIZE, ByteSize::get);
                 Kept::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
             }
-            Format::Otlp => {
+            Format::Otlp | Format::Json => {
                 if rotation.max_files.is_some() {
-                    let message = "frames are appended to one file, so there is no number of files";
+                    let message = "messages are appended to one file, so there is no number of files";
                     problems.push(section.problem("rotation.max_files", message, "write `max_backups`"));
                 }
+                let name = if self.format == Format::Json { "json" } else { "otlp" };
                 for key in config::keys::<ChunkConfig>().iter().filter(|key| section.has(key)) {
                     let message =
-                        format!("`{key}` says how profiles become Sentry's chunks, which `format: otlp` has none of");
+                        format!("`{key}` says how profiles become Sentry's chunks, which `format: {name}` has none of");
                     problems.push(section.problem(key, message, "delete it"));
                 }
                 if self.path.file_name().is_none() && !self.path.as_os_str().is_empty() {
@@ -173,9 +178,12 @@ impl Config {
                     ));
                 }
                 let bytes = rotation.max_size.map_or(FILE_SIZE, ByteSize::get);
+                let encoding = if self.format == Format::Json { Encoding::Json } else { Encoding::Protobuf };
                 let backups = rotation.max_backups.unwrap_or(FILE_BACKUPS);
                 let asked_for = rotation.max_size.is_some() || rotation.max_backups.is_some();
-                Kept::Frames(FileRotation { bytes, backups, asked_for })
+                let rotation = FileRotation { bytes, backups, asked_for };
+                let framing = Framing::of_file(encoding, self.compression != CompressionConfig::None);
+                Kept::Appended { rotation, encoding, framing }
             }
         };
         if rotation.max_size.is_some_and(|size| size.get() == 0) {

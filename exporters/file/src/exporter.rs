@@ -52,7 +52,9 @@ impl FileExporter {
             let now = SystemTime::now();
             Ok(match kept {
                 Kept::Envelopes { files, bytes } => Output::Folder(Folder::open(path, files, bytes, now)?),
-                Kept::Frames(rotation) => Output::Appended(Appended::open(path, rotation, now)?),
+                Kept::Appended { rotation, framing, .. } => {
+                    Output::Appended(Appended::open(path, framing, rotation, now)?)
+                }
             })
         });
         let output = self.within_time(output).await?;

@@ -1,10 +1,12 @@
-//! A file that frames are appended to, and the full ones before it.
+//! A file that messages are appended to, as frames or as lines, and the full ones before it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use profbridge_codec::otlp::Framing;
 
 use crate::calendar;
 use crate::config::FileRotation;
@@ -13,32 +15,38 @@ use crate::kind::{Kind, append, nobody_reads};
 /// The length in front of a frame.
 const PREFIX: u64 = 4;
 
-/// The file; or a named pipe or a character device, which frames are written to and nothing else is done with.
+/// The file; or a named pipe or a character device, which messages are written to and nothing else is done with.
 #[derive(Debug)]
 pub(crate) struct Appended {
     path: PathBuf,
     /// The file that `path` leads to, if it is a link: a link stays where it is, and the file is renamed.
     target: PathBuf,
+    framing: Framing,
     rotation: FileRotation,
     /// `None` between two files, and after an error that left the file in an unknown state.
     file: Option<File>,
     kind: Kind,
-    /// A file's length, which is where its last whole frame ends.
+    /// A file's length, which is where its last whole message ends.
     length: u64,
 }
 
 impl Appended {
-    /// Opens the file, in a folder that is made where it is missing. A file that ends within a frame, because a process
+    /// Opens the file, in a folder that is made where it is missing. A file that ends within a message, because a process
     /// was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe that nobody
     /// reads yet is opened later.
-    pub(crate) fn open(path: PathBuf, rotation: FileRotation, now: SystemTime) -> io::Result<Appended> {
+    pub(crate) fn open(
+        path: PathBuf,
+        framing: Framing,
+        rotation: FileRotation,
+        now: SystemTime,
+    ) -> io::Result<Appended> {
         let kind = Kind::at(&path)?;
         if kind != Kind::File && rotation.asked_for {
             let why = format!("it is a {}, which cannot be rotated; delete `rotation`", kind.name());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let target = path.clone();
-        let mut this = Appended { path, target, rotation, file: None, kind, length: 0 };
+        let mut this = Appended { path, target, framing, rotation, file: None, kind, length: 0 };
         match this.reopen(now) {
             Err(error) if kind == Kind::Pipe && error.kind() == io::ErrorKind::NotConnected => {
                 tracing::warn!(path = %this.path.display(), "no process reads the named pipe yet");
@@ -48,7 +56,7 @@ impl Appended {
         Ok(this)
     }
 
-    /// Appends a frame, whole or not at all. Begins a new file first, where this one would become too large.
+    /// Appends a message with what stands around it, whole or not at all. Begins a new file first, where this one would become too large.
     pub(crate) fn append(&mut self, frame: &[u8], now: SystemTime) -> io::Result<()> {
         if !self.is_in_place()? {
             self.reopen(now)?;
@@ -95,8 +103,12 @@ impl Appended {
         if self.kind == Kind::File {
             self.target = fs::canonicalize(&self.path)?;
             let length = file.metadata()?.len();
-            if whole_frames(&mut file, length)? < length {
-                tracing::warn!(file = %self.path.display(), "the file ends within a frame, so a new one is begun");
+            let whole = match self.framing {
+                Framing::Line => is_of_lines(&mut file, length)?,
+                Framing::Length | Framing::None => whole_frames(&mut file, length)? == length,
+            };
+            if !whole {
+                tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is begun");
                 self.set_aside(now)?;
                 file = self.opened()?;
             }
@@ -134,7 +146,7 @@ impl Appended {
         for backup in backups.into_iter().take(excess) {
             match fs::remove_file(&backup) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // The frames are safe; only an older file is there as well.
+                    // The messages are safe; only an older file is there as well.
                     tracing::warn!(file = %backup.display(), %error, "an old file cannot be removed");
                 }
                 _ => {}
@@ -172,6 +184,20 @@ impl Appended {
         let ending = text(self.target.extension()).map(|ending| format!(".{ending}")).unwrap_or_default();
         (text(self.target.file_stem()).unwrap_or_default(), ending)
     }
+}
+
+/// Whether a file is lines of JSON and ends with one's end; an empty one is.
+fn is_of_lines(file: &mut File, length: u64) -> io::Result<bool> {
+    if length == 0 {
+        return Ok(true);
+    }
+    let mut byte_at = |offset: u64| -> io::Result<u8> {
+        let mut byte = [0];
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(&mut byte)?;
+        Ok(byte[0])
+    };
+    Ok(byte_at(0)? == b'{' && byte_at(length - 1)? == b'\n')
 }
 
 /// Where the last whole frame ends.

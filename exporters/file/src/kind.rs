@@ -30,7 +30,7 @@ impl Kind {
     ///
     /// # Errors
     ///
-    /// It is nothing that frames can be appended to, or cannot be looked at.
+    /// It is nothing that messages can be appended to, or cannot be looked at.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(found) => Self::of(found.file_type()),
@@ -48,7 +48,7 @@ impl Kind {
         } else if kind.is_char_device() {
             Ok(Self::Device)
         } else if kind.is_dir() {
-            refused("it is a folder, and `format: otlp` writes one file; name a file in it")
+            refused("it is a folder, and this `format` writes one file; name a file in it")
         } else if kind.is_socket() {
             refused("it is a socket, which is not written like a file; send with the exporter `otlp`")
         } else {

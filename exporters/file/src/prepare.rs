@@ -1,4 +1,4 @@
-//! Telemetry becomes what will be written: envelopes or frames.
+//! Telemetry becomes what will be written: envelopes or messages of OTLP.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::name;
 /// What is known of a request beside its body.
 #[derive(Debug, Clone)]
 pub(crate) struct Meta {
-    /// The file's name; empty for a frame.
+    /// The file's name; empty for what is appended to one.
     pub(crate) name: String,
     /// Whether it is on disk.
     pub(crate) written: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ impl Meta {
     }
 }
 
-/// The largest message of a frame, before compression: what a receiver of OTLP takes by default (opentelemetry-proto
+/// The largest message, before compression: what a receiver of OTLP takes by default (opentelemetry-proto
 /// `docs/specification.md`), so that whoever reads the file can send it on.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
@@ -38,7 +38,7 @@ const PART_BYTES: usize = 8 << 20;
 pub(crate) enum Encoder {
     Envelopes(Box<sentry::Encoder>, Compression),
     /// Who will read the file is not known, so attributes that refer to the string table are written out.
-    Frames(otlp::Encoder),
+    Messages(otlp::Encoder),
 }
 
 impl Encoder {
@@ -48,11 +48,12 @@ impl Encoder {
             Kept::Envelopes { .. } => {
                 Self::Envelopes(Box::new(sentry::Encoder::new(settings.chunk.clone())), compression)
             }
-            Kept::Frames(_) => Self::Frames(otlp::Encoder::new(otlp::EncoderOptions {
+            Kept::Appended { encoding, framing, .. } => Self::Messages(otlp::Encoder::new(otlp::EncoderOptions {
                 part_bytes: PART_BYTES,
                 original_payload: settings.original_payload,
                 compression,
-                framed: true,
+                encoding,
+                framing,
                 ..otlp::EncoderOptions::plain(MAX_MESSAGE_BYTES)
             })),
         }
@@ -71,7 +72,7 @@ impl Encoder {
                 prepared.losses.add(Reason::Unroutable, spans.quantities());
                 prepared
             }
-            (Self::Frames(encoder), telemetry) => {
+            (Self::Messages(encoder), telemetry) => {
                 let mut prepared = encoder.encode(telemetry).prepared(|_| Meta::of(String::new()));
                 // These are counted by the exporter that sends OTLP.
                 prepared.notes.clear();

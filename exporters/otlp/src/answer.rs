@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ::http::header::HeaderValue;
 use bytes::Bytes;
-use profbridge_codec::otlp::Batch;
+use profbridge_codec::otlp::{Batch, Signal};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::{Quantities, Reason};
 use profbridge_net::compression::{Coding, decompress};
+use profbridge_wire::otlp::{Limits, json};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
 
@@ -65,6 +66,18 @@ pub(crate) fn unpacked(encoding: Option<&HeaderValue>, body: Bytes) -> Result<By
     let name = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()));
     let coding = Coding::parse(name.as_deref()).map_err(|error| error.to_string())?;
     decompress(coding, body, MAX_RESPONSE_BYTES).map_err(|error| error.to_string())
+}
+
+/// The same as [`accepted`], of an answer in JSON.
+pub(crate) fn accepted_json(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
+    let message = match request.meta.batch.signal {
+        Signal::Profiles => json::Message::ProfilesResponse,
+        Signal::Traces => json::Message::TracesResponse,
+    };
+    match json::read(message, body, &Limits::default(), &mut |_| true) {
+        Ok(protobuf) => accepted(settings, request, &protobuf),
+        Err(_) => unreadable(settings, "it is no response of the export service"),
+    }
 }
 
 /// What a peer said that took a request, or most of it. Never a reason to send it again.

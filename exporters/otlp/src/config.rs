@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use profbridge_codec::CompressionConfig;
+use profbridge_codec::otlp::Encoding;
 use profbridge_engine::config::{ByteSize, Duration, Secret};
 use profbridge_engine::delivery::{QueueConfig, RetryConfig};
 use profbridge_net::tls::TlsClientConfig;
@@ -22,6 +23,8 @@ pub struct Config {
     pub traces_endpoint: String,
     /// What is spoken. The default follows from the exporter's type: gRPC for `otlp`, HTTP for `otlp_http`.
     pub protocol: Option<Protocol>,
+    /// HTTP only: how messages are written.
+    pub encoding: Encoding,
     /// How bodies are compressed.
     pub compression: CompressionConfig,
     /// TLS.
@@ -52,6 +55,7 @@ impl Default for Config {
             profiles_endpoint: String::new(),
             traces_endpoint: String::new(),
             protocol: None,
+            encoding: Encoding::Protobuf,
             compression: CompressionConfig::Gzip,
             tls: TlsClientConfig::default(),
             headers: BTreeMap::new(),
@@ -84,7 +88,7 @@ pub enum Protocol {
     /// gRPC.
     #[serde(rename = "grpc")]
     Grpc,
-    /// HTTP with protobuf bodies.
+    /// HTTP, with bodies as `encoding` says.
     #[serde(rename = "http/protobuf", alias = "http")]
     Http,
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ::http::header::{self, HeaderMap, HeaderValue};
 use ::http::{StatusCode, Uri};
-use profbridge_codec::otlp::Signal;
+use profbridge_codec::otlp::{Encoding, Signal};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Reason;
 use profbridge_net::client::{Failure, HttpClient, Response};
@@ -15,8 +15,9 @@ use crate::answer::{self, Refused};
 use crate::prepare::Meta;
 use crate::settings::Settings;
 
-/// The media type of requests, and of answers to them.
+/// The media types of requests, and of answers to them.
 const PROTOBUF: &str = "application/x-protobuf";
+const JSON: &str = "application/json";
 
 /// Makes one attempt.
 pub(crate) async fn export(
@@ -33,7 +34,11 @@ pub(crate) async fn export(
         message: format!("{}: no URL takes {}", settings.host, signal.name()),
     })?;
     let mut headers = settings.headers.clone();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+    let media = match request.meta.encoding {
+        Encoding::Protobuf => PROTOBUF,
+        Encoding::Json => JSON,
+    };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     if let Some(name) = request.meta.compression.content_encoding() {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
     }
@@ -57,10 +62,14 @@ fn success(settings: &Settings, request: &Request<Meta>, response: Response) -> 
     if response.body.is_empty() {
         return answer::accepted(settings, request, &[]);
     }
-    if media_type(&response.headers) != PROTOBUF {
-        return answer::unreadable(settings, "it is no protobuf; this may not be an OTLP receiver");
-    }
+    // An answer has the type of its request; one of the other type can be read all the same.
+    let is_json = match media_type(&response.headers) {
+        PROTOBUF => false,
+        JSON => true,
+        _ => return answer::unreadable(settings, "it is neither protobuf nor JSON; this may not be an OTLP receiver"),
+    };
     match answer::unpacked(response.headers.get(header::CONTENT_ENCODING), response.body) {
+        Ok(message) if is_json => answer::accepted_json(settings, request, &message),
         Ok(message) => answer::accepted(settings, request, &message),
         Err(why) => answer::unreadable(settings, &why),
     }
@@ -126,7 +135,7 @@ fn text(response: &Response) -> String {
     };
     match media_type(&response.headers) {
         PROTOBUF => tonic_types::Status::decode(body).map(|status| status.message).unwrap_or_default(),
-        "application/json" => {
+        JSON => {
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             body.get("message").and_then(|message| message.as_str()).unwrap_or_default().to_owned()
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use profbridge_codec::otlp::{Cut, cut};
+use profbridge_codec::otlp::{Batch, Cut, cut};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 
 use crate::prepare::Meta;
@@ -30,17 +30,17 @@ impl PeerLimit {
     /// Cuts a request that the peer found too large, to the limit that is known now or to about half its size. `None`
     /// where it cannot be cut, or is so small that its size cannot be what is wrong with it.
     pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
-        let (known, body, compression) = (self.get(), request.body.clone(), request.meta.compression);
-        let signal = request.meta.batch.signal;
+        let Meta { batch: Batch { signal, .. }, encoding, compression, .. } = request.meta;
+        let (known, body) = (self.get(), request.body.clone());
         let Cut { messages, size, limit } =
-            tokio::task::spawn_blocking(move || cut(body, signal, compression, known)).await.ok()??;
+            tokio::task::spawn_blocking(move || cut(body, signal, encoding, compression, known)).await.ok()??;
         if self.0.fetch_min(limit, Ordering::Relaxed) > limit {
             tracing::warn!(
                 "{host} takes no request of {size} bytes, so that requests are split below {limit} bytes from now on; \
                  a fitting `max_request_bytes` spares the attempts"
             );
         }
-        let parts = messages.into_iter().map(|message| message.request(|batch| Meta::of(batch, compression)));
+        let parts = messages.into_iter().map(|message| message.request(|batch| Meta::of(batch, encoding, compression)));
         Some(parts.collect())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::http::header::{HeaderMap, HeaderName, HeaderValue};
 use ::http::uri::Scheme;
 use ::http::{Uri, header};
-use profbridge_codec::otlp::Signal;
+use profbridge_codec::otlp::{Encoding, Signal};
 use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
 use profbridge_net::compression::Compression;
@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     /// nothing else of a certificate that is refused or missing, since its own handshake is over by then (RFC 8446,
     /// sections 2 and 4.4.2.4).
     pub(crate) tls_suspicion: Option<&'static str>,
+    pub(crate) encoding: Encoding,
     pub(crate) compression: Compression,
     pub(crate) headers: HeaderMap,
     pub(crate) timeout: Duration,
@@ -136,6 +137,7 @@ impl Settings {
             }),
             target,
             host,
+            encoding: config.encoding,
             compression: config.compression.into(),
             headers,
             timeout,
@@ -157,6 +159,10 @@ fn grpc(config: &Config, section: &Section) -> Checked {
             let hint = "write `endpoint: host:4317`, or `protocol: http/protobuf`";
             return Err(section.problem(key, "gRPC has no paths, so there is no such key for it", hint).into());
         }
+    }
+    if config.encoding == Encoding::Json {
+        let hint = "delete it, or write `protocol: http/protobuf` with the URL of an HTTP receiver";
+        return Err(section.problem("encoding", "OTLP over gRPC is protobuf", hint).into());
     }
     let hint = "write `endpoint: host:4317`, with `tls: {insecure: true}` where the receiver has no TLS";
     if config.endpoint.is_empty() {

@@ -6,6 +6,7 @@ pub(crate) mod sampling;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use profbridge_wire::folded::Counted;
 
 /// What help says at its end. The page of the command line (`README.md` of this crate) has the same table.
 const AFTER_HELP: &str = "\
@@ -42,7 +43,7 @@ pub(crate) enum Command {
     Components,
     /// Send a generated but realistic profile through the running pipeline, or through one of its own.
     Demo(DemoArgs),
-    /// Convert profile files: OTLP protobuf, Sentry envelopes and profile chunks, gzipped or not.
+    /// Convert profile files: OTLP protobuf and JSON, Sentry envelopes and profile chunks, gzipped or not.
     Convert(ConvertArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     #[cfg(target_os = "linux")]
@@ -97,15 +98,15 @@ pub(crate) struct DemoArgs {
 /// What to convert into what.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// Files: a raw ProfilesData or ExportProfilesServiceRequest, the Collector file exporter's length-prefixed frames,
-    /// a Sentry envelope, or the JSON of a profile_chunk. What they are is told by their content. `-` is standard
-    /// input.
+    /// Files: a raw ProfilesData or ExportProfilesServiceRequest, as protobuf or JSON, the Collector file exporter's
+    /// length-prefixed frames and lines of JSON, a Sentry envelope, the JSON of a profile_chunk, or collapsed stacks.
+    /// What they are is told by their content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or
-    /// .pb (OTLP profiles), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside it); a name
-    /// without an ending is a folder, for one Sentry envelope per file. `-` is standard output. A file from before is
-    /// replaced once all of the new one is there; a pipe or a device is written to.
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
+    /// (OTLP profiles), .json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on
+    /// beside it); a name without an ending is a folder, for one Sentry envelope per file. `-` is standard output. A
+    /// file from before is replaced once all of the new one is there; a pipe or a device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// What to write, whatever the ending says.
@@ -120,6 +121,36 @@ pub(crate) struct ConvertArgs {
     /// The largest input to read, in MiB, after decompression too.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) limit_mib: u64,
+    /// What the numbers of collapsed stacks are; nothing in such a file says it.
+    #[arg(long = "folded-unit", value_enum, value_name = "UNIT", default_value = "count")]
+    pub(crate) counted: FoldedUnit,
+}
+
+/// What the numbers of collapsed stacks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FoldedUnit {
+    /// Samples.
+    Count,
+    /// Nanoseconds, as profbridge writes them.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// Bytes of memory.
+    Bytes,
+}
+
+impl From<FoldedUnit> for Counted {
+    fn from(unit: FoldedUnit) -> Self {
+        match unit {
+            FoldedUnit::Count => Self::Samples,
+            FoldedUnit::Ns => Self::Nanoseconds,
+            FoldedUnit::Us => Self::Microseconds,
+            FoldedUnit::Ms => Self::Milliseconds,
+            FoldedUnit::Bytes => Self::Bytes,
+        }
+    }
 }
 
 /// The formats that `convert` writes.
@@ -129,6 +160,8 @@ pub(crate) enum Format {
     Sentry,
     /// OTLP profiles: one ProfilesData, as protobuf.
     Otlp,
+    /// The same as JSON.
+    OtlpJson,
     /// Collapsed stacks, one line each, for flame graph tools.
     Folded,
     /// A flame graph.

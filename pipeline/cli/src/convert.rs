@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use profbridge_codec::Report;
-use profbridge_codec::decode::{Findings, decode};
+use profbridge_codec::decode::{Findings, Options, decode};
 use profbridge_wire::sentry::chunk::CLIPPED_SECONDS;
 
 use crate::Failure;
@@ -110,6 +110,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let mut progress = Progress::new();
     let mut unreadable = Vec::new();
     let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
+    let options = Options { limit, counted: arguments.counted.into() };
     for (position, path) in arguments.inputs.iter().enumerate() {
         let place = format!("{} of {}: {}", position + 1, arguments.inputs.len(), shown(path));
         progress.show(&place);
@@ -117,7 +118,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         let mut unwritable = None;
         let Tally { messages, observations, report, findings, .. } = &mut tally;
         let outcome = input::read(path, limit).and_then(|bytes| {
-            let read = decode(&shown(path), bytes, limit, findings, |telemetry| {
+            let read = decode(&shown(path), bytes, options, findings, |telemetry| {
                 *messages += 1;
                 *observations += telemetry.observations();
                 if unwritable.is_none() {

@@ -14,12 +14,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use profbridge_codec::decode::{Findings, decode};
+use profbridge_codec::decode::{Findings, Options, decode};
 use profbridge_engine::config::{self, Source};
 use profbridge_engine::plan::Plan;
 use profbridge_engine::run;
 use profbridge_model::Profiles;
-use profbridge_wire::folded::{Folded, Threads};
+use profbridge_wire::folded::{Counted, Folded, Threads};
 use profbridge_wire::otlp::{EncodeOptions, encode};
 use tracing::level_filters::LevelFilter;
 
@@ -215,7 +215,8 @@ fn speaks_of(path: &Path, text: &str) -> bool {
 fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(shown(path), &error))?;
     let (mut findings, mut profiles) = (Findings::default(), Vec::new());
-    let read = decode(&shown(path), bytes.into(), usize::MAX, &mut findings, |telemetry| {
+    let options = Options { limit: usize::MAX, counted: Counted::default() };
+    let read = decode(&shown(path), bytes.into(), options, &mut findings, |telemetry| {
         profiles.extend(telemetry.into_profiles());
     });
     match read.err().or(findings.refused.pop()) {

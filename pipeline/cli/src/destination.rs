@@ -8,17 +8,19 @@ use crate::Failure;
 use crate::{files, terminal::shown};
 
 /// The endings and what each stands for.
-const ENDINGS: [(&str, Format); 5] = [
+const ENDINGS: [(&str, Format); 6] = [
     ("svg", Format::Svg),
     ("folded", Format::Folded),
     ("otlp", Format::Otlp),
     ("pb", Format::Otlp),
+    ("json", Format::OtlpJson),
     ("envelope", Format::Envelope),
 ];
 
 /// The same for a person.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
-    .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP profiles), .envelope (Sentry envelope)";
+    .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP profiles), .json (the same as JSON), \
+    .envelope (Sentry envelope)";
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) enum Format {
     Folded,
     /// OTLP profiles as protobuf.
     Otlp,
+    /// OTLP profiles as JSON.
+    OtlpJson,
     /// Sentry envelopes.
     Envelope,
 }
@@ -41,6 +45,7 @@ impl Format {
             Self::Svg => "a flame graph; a browser shows it",
             Self::Folded => "collapsed stacks; flame graph tools and speedscope read them",
             Self::Otlp => "OTLP profiles; `profbridge convert` and OTLP backends read them",
+            Self::OtlpJson => "OTLP profiles in JSON; `profbridge convert` and OTLP backends read them",
             Self::Envelope => "a Sentry envelope",
         }
     }
@@ -125,6 +130,7 @@ mod tests {
         assert_eq!(format("out/a.b.FOLDED"), Ok(Format::Folded));
         assert_eq!(format("a.otlp"), Ok(Format::Otlp));
         assert_eq!(format("a.pb"), Ok(Format::Otlp));
+        assert_eq!(format("a.json"), Ok(Format::OtlpJson));
         assert_eq!(format("a.envelope"), Ok(Format::Envelope));
     }
 
@@ -134,7 +140,9 @@ mod tests {
         for (text, what) in [("a.txt", "`.txt`"), ("svg", "no ending"), (".svg", "no ending"), ("a.svg.gz", "`.gz`")] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(what), "{error}");
-            assert!([".svg", ".folded", ".otlp", ".pb", ".envelope"].iter().all(|ending| error.contains(ending)));
+            assert!(
+                [".svg", ".folded", ".otlp", ".pb", ".json", ".envelope"].iter().all(|ending| error.contains(ending))
+            );
         }
     }
 

@@ -1,9 +1,10 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests in every layout, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them
-//! alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is known.
+//! OTLP requests in every layout, in JSON, the Collector's frames and lines of them, Sentry envelopes, the JSON of a chunk, collapsed
+//! stacks; each of them alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is known.
 
 mod foreign;
+mod json;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +17,9 @@ use bytes::Bytes;
 use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
+use profbridge_wire::folded::{self, Counted};
 use profbridge_wire::otlp::delimited::frames;
-use profbridge_wire::otlp::{self, Kind, Layout, Limits};
+use profbridge_wire::otlp::{self, Decoded, Kind, Layout, Limits};
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 use profbridge_wire::sentry::profile_items::read_items;
@@ -73,8 +75,17 @@ pub struct Findings {
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
-/// is counted and named, and the rest goes on.
+/// How bytes are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The most bytes, unpacked.
+    pub limit: usize,
+    /// What the numbers of collapsed stacks are.
+    pub counted: Counted,
+}
+
+/// Hands over each message in `bytes`, which `name` calls. A part that is refused is counted and named, and the rest
+/// goes on.
 ///
 /// # Errors
 ///
@@ -82,10 +93,11 @@ pub struct Findings {
 pub fn decode(
     name: &str,
     bytes: Bytes,
-    limit: usize,
+    options: Options,
     findings: &mut Findings,
     mut take: impl FnMut(Telemetry),
 ) -> Result<(), Refused> {
+    let Options { limit, counted } = options;
     let coding = match otlp::sniff(&bytes) {
         Kind::Gzip => Coding::Gzip,
         Kind::Zstd => Coding::Zstd,
@@ -95,11 +107,23 @@ pub fn decode(
     if bytes.is_empty() {
         return Err(Refused::new(name, "is empty"));
     }
+    let mut reader = Reader { name, limit, peer: name.into(), findings };
+    // Before all others: a stack may begin with a bracket, as lists in JSON do.
+    if folded::is_folded(&bytes) {
+        take(reader.folded(&bytes, counted)?.into());
+        return Ok(());
+    }
     if let Some((what, way)) = foreign::name(&bytes) {
         return Err(Refused::new(name, format!("is {what}, which is not supported\nhint: {way}")));
     }
-    let mut reader = Reader { name, peer: name.into(), findings };
     match otlp::sniff(&bytes) {
+        Kind::Json if json::is_otlp(&bytes) => {
+            let messages = json::messages(&bytes).into_iter().map(|(line, text)| match line {
+                Some(line) => Ok((format!("{name}: line {line}"), text)),
+                None => Ok((name.to_owned(), text)),
+            });
+            reader.messages(messages, take)?;
+        }
         Kind::Json if is_chunk(&bytes) => {
             let profiles = chunk_reader::read(&bytes).map_err(|error| Refused::by(name, &error))?;
             take(reader.with_peer(profiles).into());
@@ -109,20 +133,11 @@ pub fn decode(
             take(reader.with_views(parsed.envelope)?.into());
         }
         Kind::Frames => {
-            let mut decoded = 0;
-            for (number, frame) in frames(bytes).enumerate() {
-                let frame = frame.map_err(|error| Refused::by(name, &error))?;
-                match reader.request(frame, &format!("{name}: message {}", number + 1)) {
-                    Ok(profiles) => {
-                        decoded += 1;
-                        take(profiles.into());
-                    }
-                    Err(refused) => reader.findings.refused.push(refused),
-                }
-            }
-            if decoded == 0 {
-                return Err(Refused::new(name, "not one message in it can be read"));
-            }
+            let messages = frames(bytes).enumerate().map(|(number, frame)| match frame {
+                Ok(frame) => Ok((format!("{name}: message {}", number + 1), frame)),
+                Err(error) => Err(Refused::by(name, &error)),
+            });
+            reader.messages(messages, take)?;
         }
         // A line's end is also the key of a request's first field.
         Kind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?.into()),
@@ -137,7 +152,7 @@ pub fn decode(
 
 /// What is said of content that is nothing known.
 fn unknown(coding: Coding) -> String {
-    let read = "neither OTLP protobuf, nor the Collector's frames of it, nor a Sentry envelope or chunk";
+    let read = "neither OTLP protobuf or JSON, nor the Collector's frames of it, nor a Sentry envelope or chunk, nor collapsed stacks";
     match coding {
         Coding::Gzip => format!("is compressed with gzip, and what is in it is {read}"),
         Coding::Zstd => format!("is compressed with zstd, and what is in it is {read}"),
@@ -162,6 +177,8 @@ fn is_chunk(bytes: &[u8]) -> bool {
 
 struct Reader<'a> {
     name: &'a str,
+    /// The most bytes of a message, unpacked.
+    limit: usize,
     /// Where all that is read here is said to come from.
     peer: Arc<str>,
     findings: &'a mut Findings,
@@ -173,8 +190,67 @@ impl Reader<'_> {
         profiles
     }
 
+    /// Hands over each message of several that can be read. The others are named, unless there is nothing else.
+    fn messages(
+        &mut self,
+        messages: impl Iterator<Item = Result<(String, Bytes), Refused>>,
+        mut take: impl FnMut(Telemetry),
+    ) -> Result<(), Refused> {
+        let (mut decoded, mut refused) = (0, Vec::new());
+        for message in messages {
+            let (place, bytes) = message?;
+            match self.message(bytes, &place) {
+                Ok(profiles) => {
+                    decoded += 1;
+                    take(profiles.into());
+                }
+                Err(why) => refused.push(why),
+            }
+        }
+        if decoded == 0 && refused.len() == 1 && refused[0].place == self.name {
+            return Err(refused.remove(0));
+        }
+        self.findings.refused.append(&mut refused);
+        if decoded == 0 {
+            return Err(Refused::new(self.name, "not one message in it can be read"));
+        }
+        Ok(())
+    }
+
+    /// A message of several, which may be compressed by itself, and in JSON.
+    fn message(&mut self, bytes: Bytes, place: &str) -> Result<Profiles, Refused> {
+        let coding = match otlp::sniff(&bytes) {
+            Kind::Gzip => Coding::Gzip,
+            Kind::Zstd => Coding::Zstd,
+            _ => Coding::Identity,
+        };
+        let bytes = decompress(coding, bytes, self.limit).map_err(|error| Refused::by(place, &error))?;
+        if otlp::sniff(&bytes) != Kind::Json {
+            return self.request(bytes, place);
+        }
+        // Of JSON, which is several times as long, as much is read as of a file.
+        let limits = Limits { max_request: self.limit, ..Limits::default() };
+        let decoded = otlp::json::decode(&bytes, &limits).map_err(|error| Refused::by(place, &error))?;
+        Ok(self.found(decoded, place))
+    }
+
+    /// Collapsed stacks as a profile. Each line that is refused counts as an observation.
+    fn folded(&mut self, bytes: &[u8], counted: Counted) -> Result<Profiles, Refused> {
+        let read = folded::read(bytes, counted).map_err(|invalid| Refused::new(self.name, invalid.to_string()))?;
+        self.findings.losses.add_observations(Reason::Malformed, read.refused_lines);
+        self.findings.replaced_strings += read.replaced_lines;
+        let named = read.refused.iter().map(|refused| Refused::new(self.name, refused.to_string()));
+        self.findings.refused.extend(named);
+        Ok(self.with_peer(read.profiles))
+    }
+
     fn request(&mut self, bytes: Bytes, place: &str) -> Result<Profiles, Refused> {
         let decoded = otlp::decode(bytes, &Limits::default()).map_err(|error| Refused::by(place, &error))?;
+        Ok(self.found(decoded, place))
+    }
+
+    /// The profiles of a request, once what else is to be said of it is noted.
+    fn found(&mut self, decoded: Decoded, place: &str) -> Profiles {
         self.findings.losses.add_observations(Reason::Malformed, decoded.refused_observations());
         self.findings.replaced_strings += decoded.replaced_strings;
         if decoded.layout.advice().is_some() {
@@ -185,7 +261,7 @@ impl Reader<'_> {
         }
         let refused = decoded.refused.iter().map(|refusal| Refused::new(place, refusal.invalid.to_string()));
         self.findings.refused.extend(refused);
-        Ok(self.with_peer(decoded.profiles))
+        self.with_peer(decoded.profiles)
     }
 
     /// An envelope with the profiles in it as views, at least one.

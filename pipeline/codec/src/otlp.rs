@@ -2,6 +2,8 @@
 //! wherever these may leave.
 
 mod cut;
+mod form;
+mod json;
 mod sentry_spans;
 mod spans;
 #[cfg(test)]
@@ -19,6 +21,7 @@ use profbridge_wire::otlp::delimited::put_frame;
 use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leave, split};
 
 pub use cut::{Cut, cut};
+pub use form::{Encoding, Framing};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};
@@ -46,8 +49,10 @@ pub struct EncoderOptions {
     pub keep_references: bool,
     /// How each message is compressed.
     pub compression: Compression,
-    /// Whether each message stands behind its length, as in the files of the Collector's file exporter.
-    pub framed: bool,
+    /// How a message is written. In JSON none leaves as the bytes that it came as.
+    pub encoding: Encoding,
+    /// What stands around each message.
+    pub framing: Framing,
 }
 
 impl EncoderOptions {
@@ -61,7 +66,8 @@ impl EncoderOptions {
             original_payload: false,
             keep_references: false,
             compression: Compression::None,
-            framed: false,
+            encoding: Encoding::Protobuf,
+            framing: Framing::None,
         }
     }
 }
@@ -143,6 +149,11 @@ impl Encoder {
             return;
         }
         if let Some(received) = self.unchanged(profiles) {
+            if self.options.encoding == Encoding::Json {
+                let references = has_references(profiles);
+                let options = EncodeOptions { original_payload: self.options.original_payload, references };
+                return self.json(received, profiles, self.options.max_bytes, &options, out);
+            }
             out.report.note(FORWARDED, 1);
             return self.message(Cow::Borrowed(received), profiles, out);
         }
@@ -157,7 +168,11 @@ impl Encoder {
             references: self.options.keep_references && has_references(profiles),
         };
         let EncoderOptions { max_bytes, part_bytes, .. } = self.options;
-        if encoded_len(&whole, &options) <= if options.original_payload { max_bytes } else { part_bytes } {
+        let limit = if options.original_payload { max_bytes } else { part_bytes };
+        if self.options.encoding == Encoding::Json {
+            return self.json(&encode(&whole, &options), &whole, limit, &options, out);
+        }
+        if encoded_len(&whole, &options) <= limit {
             return self.message(encode(&whole, &options).into(), &whole, out);
         }
         out.report.note(SPLIT, 1);
@@ -223,14 +238,17 @@ impl Encoder {
 
     /// Each message is compressed by itself, as the Collector does it, so that a file of frames can be cut and joined.
     fn body(&mut self, message: Cow<'_, [u8]>) -> io::Result<Bytes> {
-        let EncoderOptions { compression, framed, .. } = self.options;
-        if !framed {
-            return self.compressor.pack(compression, message);
-        }
+        let EncoderOptions { compression, framing, .. } = self.options;
         let mut frame = Vec::new();
-        match compression {
-            Compression::None => put_frame(&mut frame, &message),
-            _ => put_frame(&mut frame, &self.compressor.pack(compression, message)?),
+        match (framing, compression) {
+            (Framing::None, _) => return self.compressor.pack(compression, message),
+            (Framing::Line, _) => {
+                let mut line = message.into_owned();
+                line.push(b'\n');
+                return self.compressor.pack(compression, line.into());
+            }
+            (Framing::Length, Compression::None) => put_frame(&mut frame, &message),
+            (Framing::Length, _) => put_frame(&mut frame, &self.compressor.pack(compression, message)?),
         }
         .map_err(io::Error::other)?;
         Ok(frame.into())

@@ -14,7 +14,7 @@ use profbridge_bench::releases::transcode::{Way, as_1_7, as_1_8, as_1_9};
 use profbridge_bench::workload::{self, Shape};
 use profbridge_model::Profiles;
 use profbridge_model::content_hash::content_hashes;
-use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, memory, split};
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, json, memory, split};
 use prost::Message;
 
 const SHAPES: [Shape; 5] = Shape::ALL;
@@ -74,6 +74,37 @@ fn decode_ours_1_7(bencher: Bencher<'_, '_>, shape: Shape) {
 fn decode_prost(bencher: Bencher<'_, '_>, shape: Shape) {
     let (bytes, batch) = prepared(shape);
     bencher.counter(observations(&batch)).bench_local(|| ExportProfilesServiceRequest::decode(bytes.clone()));
+}
+
+/// The request as JSON.
+fn as_json(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    json::write(json::Message::ProfilesRequest, bytes, usize::MAX, &mut text).unwrap();
+    text
+}
+
+/// JSON to a batch.
+#[divan::bench(args = SHAPES)]
+fn json_decode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    let text = as_json(&bytes);
+    let limits = Limits { max_request: usize::MAX, ..Limits::default() };
+    bencher.counter(observations(&batch)).bench_local(|| json::decode(&text, &limits).unwrap());
+}
+
+/// JSON to a `Value`, which is a part of what other readers do.
+#[divan::bench(args = SHAPES)]
+fn json_decode_serde_json(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    let text = as_json(&bytes);
+    bencher.counter(observations(&batch)).bench_local(|| serde_json::from_slice::<serde_json::Value>(&text).unwrap());
+}
+
+/// A request to JSON.
+#[divan::bench(args = SHAPES)]
+fn json_encode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    bencher.counter(observations(&batch)).bench_local(|| as_json(&bytes));
 }
 
 #[divan::bench(args = SHAPES)]

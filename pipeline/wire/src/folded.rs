@@ -1,4 +1,4 @@
-//! Profiles as collapsed stacks: one line per distinct stack, root first, then its weight.
+//! Profiles as collapsed stacks, and back: one line per distinct stack, root first, then its weight.
 //!
 //! The text that flame graph tools read (brendangregg/FlameGraph `flamegraph.pl`, the crate `inferno`):
 //! `main;handle;parse 42`. A frame's name must not hold `;` nor a line's end, and there is no way to escape them, so
@@ -11,6 +11,7 @@
 
 mod choice;
 mod name;
+mod read;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -18,6 +19,8 @@ use std::io::{self, Write};
 use profbridge_model::{AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, Value};
 
 use choice::Choice;
+
+pub use read::{Counted, Read, RefusedLine, is_folded, read};
 
 /// The most frames of a stack that are written; deeper ones lose their root.
 pub const MAX_DEPTH: usize = 4096;
@@ -31,7 +34,8 @@ pub enum Threads {
     /// They are not.
     #[default]
     Merged,
-    /// The thread's name, or `thread ID` where it has none, is the root of its stacks.
+    /// The thread's name, or `thread ID` where it has none, is the root of its stacks; in profiles that name no thread
+    /// nothing is.
     Apart,
 }
 
@@ -101,10 +105,12 @@ impl Folded {
         }
         let dictionary = &**batch.dictionary();
         let period = choice.nanoseconds(profile);
+        let apart = self.threads == Threads::Apart
+            && batch.samples(profile).any(|sample| names_thread(dictionary, sample.attributes));
         self.timeless |= period.is_none();
         let mut groups: HashMap<(Option<StackId>, Option<AttributeSetId>), (Weight, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
-            let attributes = sample.attributes.filter(|_| self.threads == Threads::Apart);
+            let attributes = sample.attributes.filter(|_| apart);
             let group = groups.entry((sample.stack, attributes)).or_default();
             group.0.add(weigh(&sample, choice, period.unwrap_or_default()));
             group.1 += sample.observations();
@@ -112,7 +118,7 @@ impl Folded {
         let mut text = String::new();
         for ((stack, attributes), (weight, observations)) in groups {
             text.clear();
-            if self.threads == Threads::Apart {
+            if apart {
                 push_thread(&mut text, dictionary, attributes);
             }
             if !push_stack(&mut text, dictionary, stack) {
@@ -183,6 +189,11 @@ fn weigh(sample: &Sample<'_>, choice: &Choice, period: u64) -> Weight {
     let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
     let samples = if choice.counts() { value } else { sample.observations() };
     Weight { samples, nanoseconds: value.saturating_mul(period) }
+}
+
+/// Whether attributes say which thread it was.
+fn names_thread(dictionary: &Dictionary, attributes: Option<AttributeSetId>) -> bool {
+    ["thread.name", "thread.id"].iter().any(|key| dictionary.find(attributes, key).is_some())
 }
 
 /// Writes the thread as a frame of its own.

@@ -13,3 +13,5 @@ pub mod folded;
 pub mod otlp;
 pub mod sentry;
 pub mod spans;
+
+mod json;

@@ -6,6 +6,7 @@
 //! * [`mod@decode`]: a request to a batch, without copying what it points to.
 //! * [`mod@encode`]: a batch to a request, of exactly computed size.
 //! * [`mod@split`]: a batch to several that each fit a size.
+//! * [`json`]: either as JSON, and traces.
 //! * [`delimited`]: the Collector file exporter's frames.
 //! * [`environment`]: the variable in which a program is told its attributes.
 //! * [`mod@sniff`]: tells the forms of a file apart.
@@ -14,6 +15,7 @@ pub mod decode;
 pub mod delimited;
 pub mod encode;
 pub mod environment;
+pub mod json;
 pub mod sniff;
 pub mod split;
 pub mod traces;

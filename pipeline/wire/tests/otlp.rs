@@ -11,6 +11,8 @@ mod scramble;
 
 #[path = "otlp/attacks.rs"]
 mod attacks;
+#[path = "otlp/json/mod.rs"]
+mod json;
 #[path = "otlp/layouts.rs"]
 mod layouts;
 #[path = "otlp/mutations.rs"]

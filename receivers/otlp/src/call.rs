@@ -16,10 +16,12 @@ use profbridge_model::{Telemetry, TelemetryKind};
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
+use profbridge_wire::otlp::json::Message;
 use tokio::sync::Semaphore;
 
 use self::work::{Decoded, Work};
 use crate::fault::{Fault, Kind, shortened};
+use crate::form::Form;
 use crate::origin::Origin;
 
 /// Up to so many bytes a request is decoded where it was read: that takes some tens of microseconds, less than to hand
@@ -50,6 +52,14 @@ pub(crate) enum Content {
 }
 
 impl Content {
+    /// The message of a request.
+    pub(crate) const fn request(self) -> Message {
+        match self {
+            Self::Profiles(_) => Message::ProfilesRequest,
+            Self::Traces => Message::TracesRequest,
+        }
+    }
+
     /// What it becomes.
     pub(crate) const fn kind(self) -> TelemetryKind {
         match self {
@@ -87,9 +97,10 @@ impl Caller {
         received: Received,
         coding: Coding,
         content: Content,
+        form: Form,
         peer: Peer,
     ) -> Result<Taken, Fault> {
-        let (decoded, permit) = self.decode(received, coding, content, peer).await?;
+        let (decoded, permit) = self.decode(received, coding, content, form, peer).await?;
         let (taken, telemetry) = match decoded {
             Decoded::Profiles(decoded) => profiles::understood(self, *decoded, sender(peer))?,
             Decoded::Traces(decoded) => traces::understood(self, decoded)?,
@@ -107,12 +118,13 @@ impl Caller {
         received: Received,
         coding: Coding,
         content: Content,
+        form: Form,
         peer: Peer,
     ) -> Result<(Decoded, Permit), Fault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
         let afterwards = self.intake.clone();
-        let work = Work { intake, max_bytes: self.max_bytes, content, permit, origin, sender: sender(peer) };
+        let work = Work { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
         if coding == Coding::Identity && bytes.len() <= SMALL {
             return work.run(bytes, coding);
         }

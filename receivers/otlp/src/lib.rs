@@ -1,4 +1,4 @@
-//! The receiver `otlp`: OTLP profiles and traces over gRPC and HTTP/protobuf.
+//! The receiver `otlp`: OTLP profiles and traces over gRPC and HTTP.
 //!
 //! ```text
 //! socket --net--> request --body--> bytes --call--> unpacked, decoded --Intake--> pipelines
@@ -18,6 +18,7 @@ mod call;
 mod config;
 mod elsewhere;
 mod fault;
+mod form;
 mod grpc;
 mod host;
 mod http;

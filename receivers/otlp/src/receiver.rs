@@ -26,7 +26,7 @@ use crate::{grpc, http};
 
 /// Makes receivers of type `otlp`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
-    description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP/protobuf", EMITS),
+    description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP", EMITS),
     create,
 };
 

@@ -1,3 +1,4 @@
+use profbridge_codec::otlp::{Encoding, Framing};
 use profbridge_engine::config::Section;
 use profbridge_model::TelemetryKind;
 use profbridge_net::compression::Compression;
@@ -17,7 +18,12 @@ fn defaults() {
     assert_eq!(sentry.compression, Compression::None);
     assert_eq!(sentry.chunk, profbridge_wire::sentry::chunk::Settings::default());
     let otlp = settings("{path: out/profiles.otlp, format: otlp, compression: zstd}");
-    assert_eq!(otlp.kept, Kept::Frames(FileRotation { bytes: 100 << 20, backups: 100, asked_for: false }));
+    let rotation = FileRotation { bytes: 100 << 20, backups: 100, asked_for: false };
+    let appended = |encoding, framing| Kept::Appended { rotation, encoding, framing };
+    assert_eq!(otlp.kept, appended(Encoding::Protobuf, Framing::Length));
+    assert_eq!(settings("{path: out.json, format: json}").kept, appended(Encoding::Json, Framing::Line));
+    let compressed = settings("{path: out.json, format: json, compression: zstd}");
+    assert_eq!(compressed.kept, appended(Encoding::Json, Framing::Length));
     assert_eq!((otlp.compression, otlp.original_payload), (Compression::ZSTD, false));
     assert_eq!(otlp.timeout, std::time::Duration::from_secs(30));
     let chunks = settings("{path: out, lone_samples: drop, prefer: cpu, in_app: {include: [shop]}, platform: python}");
@@ -31,5 +37,10 @@ fn needs_chunks() {
         (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == [(TelemetryKind::Profiles, "chunk")]
     };
     assert!(needs("path: out") && needs("{path: out, format: sentry}"));
-    assert!(!needs("{path: out, format: otlp}") && !needs("{path: out, format: proto}") && !needs("format: 7"));
+    assert!(
+        !needs("{path: out, format: otlp}")
+            && !needs("{path: out, format: json}")
+            && !needs("{path: out, format: proto}")
+            && !needs("format: 7")
+    );
 }

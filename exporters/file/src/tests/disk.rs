@@ -9,6 +9,7 @@ use profbridge_model::Reason;
 use super::*;
 use crate::config::FileRotation;
 use crate::frames::Appended;
+use profbridge_codec::otlp::Framing;
 
 /// Guarantees: a full disk is told as such, under its own reason, and tried again.
 #[tokio::test]
@@ -34,7 +35,7 @@ async fn bad_paths_fail_the_start() {
         assert!(error.starts_with(&format!("{} cannot be written: ", file.join("below").display())), "{error}");
     }
     let error = exporter(folder.path(), "format: otlp").start().await.unwrap_err().to_string();
-    assert!(error.contains("cannot be written: it is a folder, and `format: otlp` writes one file"), "{error}");
+    assert!(error.contains("cannot be written: it is a folder, and this `format` writes one file"), "{error}");
 }
 
 /// Guarantees: a folder that somebody removed while profbridge runs is made again, by either format, and writing goes
@@ -197,7 +198,7 @@ async fn devices_are_never_renamed() {
         }
         let before = std::fs::symlink_metadata(path).unwrap();
         let rotation = FileRotation { bytes: 10, backups: 0, asked_for: false };
-        let mut appended = Appended::open(path.clone(), rotation, SystemTime::now()).unwrap();
+        let mut appended = Appended::open(path.clone(), Framing::Length, rotation, SystemTime::now()).unwrap();
         for _ in 0..5 {
             appended.append(b"0123456789", SystemTime::now()).unwrap();
         }

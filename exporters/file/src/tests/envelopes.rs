@@ -49,6 +49,8 @@ fn conserves() {
     testing::check_prepare(&envelopes, 3, |random, now| windowed(testing::profiles(random, 50, now)).into());
     let frames = exporter(&folder.path().join("frames"), "format: otlp, compression: zstd");
     testing::check_prepare(&frames, 3, |random, now| testing::telemetry(random, 50, now));
+    let lines = exporter(&folder.path().join("lines"), "format: json");
+    testing::check_prepare(&lines, 3, |random, now| testing::telemetry(random, 50, now));
 }
 
 /// Guarantees: a batch that was not cut is counted, not written.

@@ -10,6 +10,7 @@ use prost::Message as _;
 use super::*;
 use crate::config::FileRotation;
 use crate::frames::Appended;
+use profbridge_codec::otlp::Framing;
 
 fn at(second: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600 + second)
@@ -105,6 +106,58 @@ async fn compressed() {
     }
 }
 
+/// Guarantees: with `format: json` each request is a line of JSON, over restarts; compressed it is a frame.
+#[tokio::test]
+async fn json_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.json");
+    for process in [1, 2] {
+        let exporter = exporter(&path, "format: json");
+        exporter.start().await.unwrap();
+        write(&exporter, chunk(process, 0)).await.unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.ends_with("}\n") && text.lines().count() == 2);
+    for line in text.lines() {
+        let decoded = otlp::json::decode(line.as_bytes(), &Limits::default()).unwrap();
+        assert_valid(&decoded.profiles.received.unwrap());
+    }
+    assert_eq!(names(folder.path()), ["profiles.json"]);
+
+    let path = folder.path().join("profiles.frames");
+    let exporter = exporter(&path, "format: json, compression: zstd");
+    exporter.start().await.unwrap();
+    write(&exporter, chunk(1, 0)).await.unwrap();
+    let text = zstd::stream::decode_all(&messages(&path)[0][..]).unwrap();
+    assert_eq!(otlp::json::decode(&text, &Limits::default()).unwrap().profiles.observations(), 20);
+}
+
+/// Guarantees: a file that a killed process left within a line, or one that holds something else than lines of JSON, is
+/// set aside as it is, and the next one begins whole.
+#[test]
+fn torn_lines_are_set_aside() {
+    for (before, aside) in [
+        (&b"{}\n{}\n"[..], false),
+        (b"", false),
+        (b"{}\n{\"a\":", true),
+        (b"{}\n\0\0\0\0", true),
+        (b"\0\0\0\x01\n", true),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path: PathBuf = folder.path().join("profiles.json");
+        std::fs::write(&path, before).unwrap();
+        let mut file = Appended::open(path.clone(), Framing::Line, kept(1 << 20, 5), at(3)).unwrap();
+        file.append(b"{}\n", at(4)).unwrap();
+        let now = std::fs::read(&path).unwrap();
+        assert_eq!(now, if aside { b"{}\n".to_vec() } else { [before, b"{}\n"].concat() });
+        let names = names(folder.path());
+        assert_eq!(names.len(), if aside { 2 } else { 1 });
+        if aside {
+            assert_eq!(std::fs::read(folder.path().join(&names[0])).unwrap(), before);
+        }
+    }
+}
+
 /// Guarantees: a file that would become too large is set aside under its time, whole frames in each; the oldest
 /// backups go, and nobody else's files.
 #[test]
@@ -114,7 +167,7 @@ fn rotation() {
     for other in ["profiles-old.otlp", "other-20260101T000000.000Z.otlp", "profiles-20260101T000000.000Z.txt"] {
         std::fs::write(folder.path().join(other), "mine").unwrap();
     }
-    let mut file = Appended::open(path.clone(), kept(30, 2), at(0)).unwrap();
+    let mut file = Appended::open(path.clone(), Framing::Length, kept(30, 2), at(0)).unwrap();
     for n in 0..8_u8 {
         // Two frames of 14 bytes fit.
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
@@ -146,7 +199,7 @@ fn torn_files_are_set_aside() {
         let path: PathBuf = folder.path().join("profiles.otlp");
         let before = [&frame(b"whole")[..], torn].concat();
         std::fs::write(&path, &before).unwrap();
-        let mut file = Appended::open(path.clone(), kept(1 << 20, 5), at(3)).unwrap();
+        let mut file = Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3)).unwrap();
         file.append(&frame(b"next"), at(4)).unwrap();
         assert_eq!(messages(&path), [&b"next"[..]]);
         let backup = folder.path().join("profiles-20260101T000003.000Z.otlp");
@@ -155,7 +208,10 @@ fn torn_files_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
     std::fs::write(&path, frame(b"whole")).unwrap();
-    Appended::open(path.clone(), kept(1 << 20, 5), at(3)).unwrap().append(&frame(b"next"), at(4)).unwrap();
+    Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3))
+        .unwrap()
+        .append(&frame(b"next"), at(4))
+        .unwrap();
     assert_eq!(messages(&path), [&b"whole"[..], b"next"]);
 }
 
@@ -183,7 +239,7 @@ async fn dropped_attempts_do_not_write_twice() {
 fn a_file_that_was_moved_away() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
-    let mut file = Appended::open(path.clone(), kept(1 << 20, 5), at(0)).unwrap();
+    let mut file = Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(0)).unwrap();
     file.append(&frame(b"one"), at(1)).unwrap();
     std::fs::rename(&path, folder.path().join("moved.otlp")).unwrap();
     file.append(&frame(b"two"), at(2)).unwrap();
@@ -235,7 +291,7 @@ fn links() {
     let (links, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (link, target) = (links.path().join("link.otlp"), folder.path().join("profiles.otlp"));
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    let mut file = Appended::open(link.clone(), kept(30, 5), at(0)).unwrap();
+    let mut file = Appended::open(link.clone(), Framing::Length, kept(30, 5), at(0)).unwrap();
     for n in 0..3_u8 {
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
     }

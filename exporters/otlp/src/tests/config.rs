@@ -60,6 +60,21 @@ fn defaults() {
     assert_eq!(settings.host, "collector:4317");
 }
 
+/// Guarantees: JSON is for HTTP; gRPC has protobuf only, and says so.
+#[test]
+fn encodings() {
+    for (kind, yaml) in [
+        ("otlp_http", "{endpoint: 'http://c:1', encoding: json}"),
+        ("otlp_http", "{endpoint: 'http://c:1', encoding: proto}"),
+        ("otlp", "{endpoint: 'c:1', encoding: proto}"),
+    ] {
+        assert_eq!(problems(kind, yaml), "", "{yaml}");
+    }
+    let refused = problems("otlp", "{endpoint: 'c:1', encoding: json}");
+    assert!(refused.contains("OTLP over gRPC is protobuf") && refused.contains("key: encoding"), "{refused}");
+    assert!(problems("otlp_http", "{endpoint: 'http://c:1', encoding: xml}").contains("encoding"));
+}
+
 /// Guarantees: settings that cannot be printed with their headers.
 #[test]
 fn secrets_do_not_print() {

@@ -128,7 +128,7 @@ async fn unreadable_answers_are_counted() {
         ("snappy", b"x".to_vec(), "snappy"),
         ("gzip", b"no gzip".to_vec(), "not valid gzip"),
         ("gzip", bomb, "larger than 4194304 bytes"),
-        ("zstd", pack(Compression::ZSTD, b"\xff\xff"), "no ExportProfilesServiceResponse"),
+        ("zstd", pack(Compression::ZSTD, b"\xff\xff"), "no response of the export service"),
     ] {
         let peer = raw(None, move || compressed(encoding, &body)).await;
         let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
@@ -168,7 +168,7 @@ async fn strange_answers() {
         (Box::new(|| response(503, &[], "overloaded")), later),
         (Box::new(|| response(404, &[], "")), never),
         (Box::new(|| grpc_response(b"\0\0\0\0\0", &[("grpc-status", "0")])), Ok("")),
-        (Box::new(|| grpc_response(b"\0\0\0\0\x02\xff\xff", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
+        (Box::new(|| grpc_response(b"\0\0\0\0\x02\xff\xff", &[("grpc-status", "0")])), Ok("no response of the export")),
         (Box::new(|| grpc_response(b"\x01\0\0\0\x01x", &[("grpc-status", "0")])), Ok("does not say how")),
         (Box::new(|| grpc_response(b"\x07\0\0\0\x01x", &[("grpc-status", "0")])), Ok("the flag 7")),
         (Box::new(|| grpc_response(b"\0\0\0\0\x02x", &[("grpc-status", "0")])), Ok("not one whole message")),

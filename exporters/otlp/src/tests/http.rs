@@ -109,8 +109,8 @@ async fn successes() {
         (200, PROTOBUF, partial, 5, Some("1 profiles were rejected: no")),
         (200, PROTOBUF, Vec::new(), 0, None),
         (204, html, Vec::new(), 0, None),
-        (200, PROTOBUF, b"\xff".to_vec(), 0, Some("no ExportProfilesServiceResponse")),
-        (200, html, b"<html>".to_vec(), 0, Some("no protobuf")),
+        (200, PROTOBUF, b"\xff".to_vec(), 0, Some("no response of the export service")),
+        (200, html, b"<html>".to_vec(), 0, Some("neither protobuf nor JSON")),
         (200, PROTOBUF, vec![0; (4 << 20) + 1], 0, Some("cannot be read")),
     ] {
         let peer = raw(None, move || response(status, &[media_type], body.clone())).await;
@@ -121,6 +121,41 @@ async fn successes() {
             (says, message) => assert_eq!((says, message.as_deref()), (None, None)),
         }
     }
+}
+
+/// Guarantees: with `encoding: json` the body is JSON and says so, compressed or not, and an answer in JSON is read, with
+/// numbers as strings and as numbers; one in protobuf is read all the same.
+#[tokio::test]
+async fn json() {
+    const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
+    let said = r#"{"partialSuccess":{"rejectedProfiles":"1","errorMessage":"no"}}"#;
+    for (compression, answer, rejected, message) in [
+        ("none", response(200, &[JSON], "{}"), 0, None),
+        ("gzip", response(200, &[JSON], said), 5, Some("1 profiles were rejected: no")),
+        ("zstd", response(200, &[JSON], said.replace("\"1\"", "1")), 5, Some("1 profiles were rejected: no")),
+        ("none", response(200, &[PROTOBUF], partial(1, "no")), 5, Some("1 profiles were rejected: no")),
+        ("none", response(200, &[JSON], ""), 0, None),
+        ("none", response(200, &[JSON], "[]"), 0, Some("no response of the export service")),
+    ] {
+        let answer = std::sync::Mutex::new(Some(answer));
+        let mut peer = raw(None, move || answer.lock().unwrap().take().unwrap()).await;
+        let exporter = to(peer.address, &format!("encoding: json, compression: {compression}"));
+        let accepted = send(&exporter, &batch(&[5, 5])).await.unwrap();
+        assert_eq!(accepted.rejected.total(), rejected);
+        match (message, &accepted.message) {
+            (Some(says), Some(message)) => assert!(message.contains(says), "{message}"),
+            (says, message) => assert_eq!((says, message.as_deref()), (None, None)),
+        }
+        let (head, body) = peer.seen.recv().await.unwrap();
+        assert_eq!(head.uri.path(), "/v1development/profiles");
+        assert_eq!(head.headers["content-type"], "application/json");
+        let encoding = head.headers.get("content-encoding").map(|value| value.to_str().unwrap());
+        let text = decompress(Coding::parse(encoding).unwrap(), body, 1 << 20).unwrap();
+        assert_eq!(otlp::json::decode(&text, &Limits::default()).unwrap().profiles.observations(), 10);
+    }
+    let peer = raw(None, || response(400, &[JSON], r#"{"code":3,"message":"bad index"}"#)).await;
+    let error = send(&to(peer.address, "encoding: json"), &batch(&[1])).await.unwrap_err();
+    assert_eq!(error.message, format!("{} answers 400 Bad Request: bad index", peer.address));
 }
 
 /// Guarantees: answers that are compressed are read, those of a success and those of an error, and what can be read is

@@ -86,6 +86,31 @@ async fn over_http() {
     }
 }
 
+/// Guarantees: the same in JSON, by the size of the JSON.
+#[tokio::test]
+async fn in_json() {
+    let peer = super::peer::raw_that(None, move |body| match body.len() > 300_000 {
+        true => response(413, &[], ""),
+        false => response(200, &[], ""),
+    });
+    let mut peer = peer.await;
+    let yaml = format!("{{endpoint: 'http://{}', compression: none, encoding: json}}", peer.address);
+    let exporter = exporter(Protocol::Http, &yaml);
+    let mut arrived = 0;
+    for expected in [50_000, 100_000] {
+        let outcomes = send_all(&exporter, &batch(&[50_000]).into()).await;
+        assert!(outcomes.iter().all(|outcome| *outcome == Ok(Accepted::default())));
+        while let Ok((_, body)) = peer.seen.try_recv() {
+            // Once the peer's limit is known, nothing larger is sent.
+            assert!(body.len() <= 300_000 || expected == 50_000);
+            if body.len() <= 300_000 {
+                arrived += otlp::json::decode(&body, &Limits::default()).unwrap().profiles.observations();
+            }
+        }
+        assert_eq!(arrived, expected);
+    }
+}
+
 /// Guarantees: a peer that finds everything too large ends the cutting: the request is refused for good.
 #[tokio::test]
 async fn a_peer_that_takes_nothing() {

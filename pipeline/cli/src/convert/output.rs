@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
+use profbridge_codec::otlp::Encoding;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
 
@@ -38,7 +39,8 @@ impl Output {
             Format::Sentry => {
                 Self::Sentry(Box::new(Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?))
             }
-            Format::Otlp => Self::Otlp(Otlp::open(path, &processor)?),
+            Format::Otlp => Self::Otlp(Otlp::open(path, &processor, Encoding::Protobuf)?),
+            Format::OtlpJson => Self::Otlp(Otlp::open(path, &processor, Encoding::Json)?),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
             Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
         })
@@ -91,6 +93,7 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
         Some(File::Svg) => Some(Format::Svg),
         Some(File::Folded) => Some(Format::Folded),
         Some(File::Otlp) => Some(Format::Otlp),
+        Some(File::OtlpJson) => Some(Format::OtlpJson),
         Some(File::Envelope) => Some(Format::Sentry),
         None => None,
     };
@@ -113,7 +116,7 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
         (None, None) if path.extension().is_none() => Ok(Format::Sentry),
         (None, None) => {
             let endings = destination::ENDINGS_IN_WORDS;
-            let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|folded|svg`");
+            let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|otlp-json|folded|svg`");
             refused("the ending does not say what to write", &hint)
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct Settings {
 fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
     match format {
         Format::Sentry => &[("exporters", "sentry"), ("processors", "chunk"), ("service", "identity")],
-        Format::Otlp => &[("processors", "dedup")],
+        Format::Otlp | Format::OtlpJson => &[("processors", "dedup")],
         Format::Folded | Format::Svg => &[],
     }
 }
@@ -41,7 +41,7 @@ fn in_words(format: Format) -> String {
                 "of `exporters.sentry` {keys} have a meaning here, and all of `processors.chunk` and `service.identity`"
             )
         }
-        Format::Otlp => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
+        Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
         Format::Folded | Format::Svg => {
             "stacks are written as they are; where Sentry envelopes or OTLP are written there is something to set"
                 .to_owned()
@@ -63,7 +63,7 @@ impl Settings {
     fn check(assignments: &[String], format: Format) -> Result<Self, Problems> {
         // What holds where nobody says otherwise.
         let built_in = match format {
-            Format::Otlp => {
+            Format::Otlp | Format::OtlpJson => {
                 Some(Source::Text { name: "convert".to_owned(), text: format!("processors: {{dedup: {MERGE}}}") })
             }
             _ => None,
@@ -75,7 +75,7 @@ impl Settings {
         meaningless(&root, format, &mut problems)?;
         let chunk = chunk_settings(&root.below("exporters.sentry"), format, &mut problems);
         let (path, create) = match format {
-            Format::Otlp => ("processors.dedup", profbridge_processor_dedup::FACTORY.create),
+            Format::Otlp | Format::OtlpJson => ("processors.dedup", profbridge_processor_dedup::FACTORY.create),
             _ => ("processors.chunk", profbridge_processor_chunk::FACTORY.create),
         };
         let processor = root.below(path);
@@ -149,7 +149,7 @@ mod tests {
     /// Guarantees: without assignments the defaults hold: for chunks those of the exporter, for OTLP one long window.
     #[test]
     fn defaults() {
-        for format in [Format::Sentry, Format::Otlp, Format::Folded, Format::Svg] {
+        for format in [Format::Sentry, Format::Otlp, Format::OtlpJson, Format::Folded, Format::Svg] {
             assert_eq!(read(&[], format).unwrap().chunk, chunk::Settings::default());
         }
         let dedup: profbridge_processor_dedup::Config = read(&[], Format::Otlp).unwrap().processor.extract().unwrap();

@@ -1,10 +1,10 @@
-//! OTLP: one `ProfilesData`; frames of several where one would be too large.
+//! OTLP: one `ProfilesData`; frames or lines of several where one would be too large.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{Encoder, EncoderOptions};
+use profbridge_codec::otlp::{Encoder, EncoderOptions, Encoding, Framing};
 use profbridge_codec::{Encoded, Report};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
@@ -22,6 +22,7 @@ pub(crate) struct Otlp {
     pub(crate) path: PathBuf,
     dedup: Stage,
     encoder: Encoder,
+    encoding: Encoding,
     messages: Vec<Bytes>,
     /// The observations in them.
     pub(crate) observations: u64,
@@ -32,10 +33,14 @@ pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
 
 impl Otlp {
     /// An output that writes nothing before its end. `dedup` is the section of the processor that merges.
-    pub(crate) fn open(path: PathBuf, dedup: &Section) -> Result<Self, Failure> {
+    pub(crate) fn open(path: PathBuf, dedup: &Section, encoding: Encoding) -> Result<Self, Failure> {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY, dedup, &Rules::default())?;
-        let encoder = Encoder::new(EncoderOptions::plain(usize::MAX));
-        Ok(Self { path, dedup, encoder, messages: Vec::new(), observations: 0 })
+        let framing = match encoding {
+            Encoding::Protobuf => Framing::None,
+            Encoding::Json => Framing::Line,
+        };
+        let encoder = Encoder::new(EncoderOptions { encoding, framing, ..EncoderOptions::plain(usize::MAX) });
+        Ok(Self { path, dedup, encoder, encoding, messages: Vec::new(), observations: 0 })
     }
 
     /// Takes what becomes a part of the message.
@@ -61,12 +66,13 @@ impl Otlp {
     pub(crate) fn close(&mut self, report: &mut Report) -> Result<Option<u64>, Failure> {
         let out = self.dedup.flush();
         self.encode(out, report);
-        let Self { path, messages, observations, .. } = self;
+        let Self { path, messages, observations, encoding, .. } = self;
         if *observations == 0 {
             return Ok(None);
         }
         write_file(path, |file| match messages.as_slice() {
             [one] => file.write_all(one),
+            lines if *encoding == Encoding::Json => lines.iter().try_for_each(|line| file.write_all(line)),
             many => {
                 let mut frames = Vec::new();
                 many.iter().try_for_each(|one| put_frame(&mut frames, one)).map_err(std::io::Error::other)?;

@@ -7,6 +7,7 @@ mod tests;
 use std::path::PathBuf;
 
 use profbridge_codec::Report;
+use profbridge_codec::otlp::Encoding;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_sampler::message::Mode;
@@ -47,7 +48,8 @@ impl Writer {
         Ok(match destination.format {
             Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, apart))),
             Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
-            Format::Otlp => Self::Otlp(Box::new(Otlp::open(path, &merge()?)?)),
+            Format::Otlp => Self::Otlp(Box::new(Otlp::open(path, &merge()?, Encoding::Protobuf)?)),
+            Format::OtlpJson => Self::Otlp(Box::new(Otlp::open(path, &merge()?, Encoding::Json)?)),
             Format::Envelope => {
                 let destination = EnvelopeDestination::Files(destination.clone());
                 // Each part is cut on its own: parts are no longer than a chunk may be.

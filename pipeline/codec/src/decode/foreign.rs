@@ -2,8 +2,7 @@
 //! known", and most of them come with a way to go.
 
 use profbridge_wire::otlp::sniff;
-use serde::Deserialize;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// What content begins with, what it is, and what to do instead.
 const BEGINNINGS: [(&[u8], &str, &str); 12] = [
@@ -23,16 +22,16 @@ const BEGINNINGS: [(&[u8], &str, &str); 12] = [
 
 const SAMPLE: &str = "`profbridge sample` makes a profile of a process that can be converted";
 const IMAGE: &str = "convert the profile from which it was made";
-const OTLP: &str = "let the sender write protobuf: `format: proto` in the Collector's file exporter";
+const OTLP: &str = "convert what the profiler sends: `resourceProfiles` in place of it";
 
 /// What some programs of Windows put in front of text in UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Formats in JSON, told by keys of the outermost object; each needs all of its keys.
 const OBJECTS: [(&[&str], &str, &str); 11] = [
-    (&["resourceProfiles"], "OTLP profiles as JSON", OTLP),
-    (&["resource_profiles"], "OTLP profiles as JSON", OTLP),
     (&["resourceSpans"], "OTLP traces as JSON, and no profiles", OTLP),
+    (&["resourceMetrics"], "OTLP metrics as JSON, and no profiles", OTLP),
+    (&["resourceLogs"], "OTLP logs as JSON, and no profiles", OTLP),
     (&["nodes", "startTime", "endTime"], "a CPU profile of V8 (.cpuprofile)", SAMPLE),
     (&["nodes", "timeDeltas"], "a CPU profile of V8 (.cpuprofile)", SAMPLE),
     (&["head", "selfSize"], "a heap profile of V8 (.heapprofile)", SAMPLE),
@@ -64,7 +63,7 @@ pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     }
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {
-            let keys = keys(bytes)?;
+            let keys = keys(bytes);
             let has = |wanted: &&str| keys.iter().any(|key| key == wanted);
             if has(&"profiler_id") {
                 return None;
@@ -72,60 +71,50 @@ pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
             OBJECTS.iter().find(|(wanted, ..)| wanted.iter().all(has)).map(found)
         }
         Some(b'[') => Some(("a list in JSON, perhaps a trace in Chrome's format", SAMPLE)),
-        _ if is_collapsed(bytes) => Some((
-            "collapsed stacks",
-            "they have lost what a profile is made of; flame graph tools and speedscope read them",
-        )),
         _ => None,
     }
 }
 
-/// The keys of the first JSON value, which is an object.
-fn keys(bytes: &[u8]) -> Option<Vec<String>> {
-    struct Keys(Vec<String>);
+/// The keys of the first JSON value, if it is an object: those in front of what is no JSON.
+pub(super) fn keys(bytes: &[u8]) -> Vec<String> {
+    struct Keys<'a>(&'a mut Vec<String>);
 
-    impl<'de> Deserialize<'de> for Keys {
-        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            struct Collect;
+    impl<'de> DeserializeSeed<'de> for Keys<'_> {
+        type Value = ();
 
-            impl<'de> Visitor<'de> for Collect {
-                type Value = Keys;
-
-                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    f.write_str("an object")
-                }
-
-                fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
-                    let mut keys = Vec::new();
-                    while let Some(key) = map.next_key::<String>()? {
-                        map.next_value::<IgnoredAny>()?;
-                        // An object with more is none of those that are told apart by their keys.
-                        if keys.len() < MOST_KEYS {
-                            keys.push(key);
-                        }
-                    }
-                    Ok(Keys(keys))
-                }
-            }
-
-            deserializer.deserialize_map(Collect)
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+            deserializer.deserialize_map(self)
         }
     }
 
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Keys>();
-    values.next()?.ok().map(|Keys(keys)| keys)
+    impl<'de> Visitor<'de> for Keys<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<String>()? {
+                // An object with more is none of those that are told apart by their keys.
+                if self.0.len() < MOST_KEYS {
+                    self.0.push(key);
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let mut keys = Vec::new();
+    // What comes after the first value, or is no JSON, is for its reader to refuse.
+    drop(Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(bytes)));
+    keys
 }
 
 /// The most keys of an object that are looked at.
 const MOST_KEYS: usize = 64;
-
-/// Whether the first line is `frame;frame 12`.
-fn is_collapsed(bytes: &[u8]) -> bool {
-    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let Ok(line) = std::str::from_utf8(line) else { return false };
-    let Some((stack, count)) = line.trim_end().rsplit_once(' ') else { return false };
-    stack.contains(';') && !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit())
-}
 
 #[cfg(test)]
 mod tests {
@@ -141,9 +130,8 @@ mod tests {
             (b"\x7fELF\x02", "program"),
             (b"PK\x03\x04", "zip"),
             (b"<svg version=\"1.1\"", "image"),
-            (b"{\"resourceProfiles\":[{\"scopeProfiles\":[]}]}", "OTLP profiles as JSON"),
-            (b"\n {\n \"dictionary\": {}, \"resource_profiles\": []}\n{}", "OTLP profiles as JSON"),
-            (b"\xef\xbb\xbf{\"resourceProfiles\":[]}", "OTLP profiles as JSON"),
+            (b"{\"resourceSpans\":[{\"scopeSpans\":[]}]}", "OTLP traces as JSON"),
+            (b"\xef\xbb\xbf{\"resourceLogs\":[]}", "OTLP logs as JSON"),
             (b"{\"nodes\":[],\"startTime\":1,\"endTime\":2,\"samples\":[]}", ".cpuprofile"),
             (b"{\"traceEvents\":[]}", "Chrome"),
             (b"[{\"ph\":\"X\"}]", "Chrome"),
@@ -152,7 +140,6 @@ mod tests {
                 "speedscope",
             ),
             (b"{\"version\":\"1\",\"transaction\":{\"name\":\"t\"},\"profile\":{}}", "V1 profile"),
-            (b"main;handle;parse 42\nmain 1\n", "collapsed stacks"),
         ] {
             let (what, way) = name(bytes).unwrap_or_else(|| panic!("{expected}"));
             assert!(what.contains(expected) && way.len() > 10, "{what}: {way}");
@@ -169,6 +156,7 @@ mod tests {
             b"{\"event_id\":\"a\"}\n{\"type\":\"profile_chunk\"}\n{}",
             b"{\"profiler_id\":\"a\",\"profile\":{},\"transaction\":{}}",
             b"{\"resourceProfiles\":",
+            b"{\"resourceProfiles\":[]}",
             b"a b",
         ] {
             assert_eq!(name(bytes), None, "{}", String::from_utf8_lossy(bytes));

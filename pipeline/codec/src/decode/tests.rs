@@ -10,7 +10,8 @@ use profbridge_net::compression::Compression;
 fn read(bytes: impl Into<Bytes>) -> (Vec<u64>, Findings, Result<(), Refused>) {
     let mut findings = Findings::default();
     let mut taken = Vec::new();
-    let outcome = decode("in", bytes.into(), 1 << 20, &mut findings, |telemetry| taken.push(telemetry.observations()));
+    let options = Options { limit: 1 << 20, counted: Counted::default() };
+    let outcome = decode("in", bytes.into(), options, &mut findings, |telemetry| taken.push(telemetry.observations()));
     (taken, findings, outcome)
 }
 
@@ -78,6 +79,76 @@ fn parts_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
 }
 
+/// A request in JSON.
+fn json(observations: u64) -> String {
+    let mut text = Vec::new();
+    let message = otlp::json::Message::ProfilesRequest;
+    otlp::json::write(message, &request(observations), usize::MAX, &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// Guarantees: OTLP in JSON is read as one message, on one line or on several, and as lines of messages, plain or
+/// compressed as a whole; so are frames whose messages are compressed or in JSON.
+#[test]
+fn otlp_in_json() {
+    let (one, two) = (json(2), json(3));
+    let value: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let zstd = |text: &str| compress(Compression::ZSTD, text.as_bytes()).unwrap();
+    for (bytes, expected) in [
+        (one.clone().into_bytes(), vec![2]),
+        (serde_json::to_vec_pretty(&value).unwrap(), vec![2]),
+        (format!("{one}\n{two}\n").into_bytes(), vec![2, 3]),
+        (format!("\n{one}\r\n\r\n{two}").into_bytes(), vec![2, 3]),
+        (compress(Compression::GZIP, format!("{one}\n{two}\n").as_bytes()).unwrap().to_vec(), vec![2, 3]),
+        (framed(&[&zstd(&one), &zstd(&two)]), vec![2, 3]),
+        (framed(&[one.as_bytes(), &request(4)]), vec![2, 4]),
+        (framed(&[&compress(Compression::GZIP, &request(4)).unwrap()]), vec![4]),
+    ] {
+        let (taken, findings, outcome) = read(bytes);
+        assert_eq!((taken, outcome), (expected, Ok(())));
+        assert!(findings.refused.is_empty() && findings.losses.is_none());
+    }
+}
+
+/// Guarantees: a line that cannot be read is named by its number and loses nothing else; where nothing can be read the
+/// failure says the place and the rule.
+#[test]
+fn lines_are_refused_alone() {
+    let (one, two) = (json(2), json(3));
+    let (taken, findings, outcome) = read(format!("{one}\n{{\"dictionary\":5}}\n{two}\n{}", &two[..40]));
+    assert_eq!((taken, outcome), (vec![2, 3], Ok(())));
+    let refused: Vec<_> = findings.refused.iter().map(ToString::to_string).collect();
+    assert!(refused[0].starts_with("in: line 2: malformed request: dictionary"), "{refused:?}");
+    assert!(refused[1].starts_with("in: line 4: "), "{refused:?}");
+    let (_, findings, outcome) = read("{\"resourceProfiles\":[{\"scopeProfiles\":[5]}]}");
+    assert!(findings.refused.is_empty());
+    let refused = outcome.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("in: malformed request: resource_profiles[0].scope_profiles[0] (at byte "),
+        "{refused}"
+    );
+    let (_, findings, outcome) = read("{\"dictionary\":5}\n{\"dictionary\":6}");
+    assert_eq!(findings.refused.len(), 2);
+    assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
+}
+
+/// Guarantees: collapsed stacks are read, plain or compressed, also where they begin like a list in JSON; a line that is
+/// refused is named by its number and counted.
+#[test]
+fn collapsed_stacks() {
+    for text in ["main;parse 3\nmain 1\n", "[running];main;parse 3\nmain 1\n"] {
+        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
+            let (taken, findings, outcome) = read(compress(compression, text.as_bytes()).unwrap());
+            assert_eq!((taken, outcome), (vec![2], Ok(())));
+            assert!(findings.refused.is_empty() && findings.losses.is_none());
+        }
+    }
+    let (taken, findings, outcome) = read("main;parse 3\nmain;lex\nmain 1\n");
+    assert_eq!((taken, outcome), (vec![2], Ok(())));
+    assert_eq!(findings.refused[0].to_string(), "in: line 2: it has no number behind a stack");
+    assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
+}
+
 /// Guarantees: of an envelope with two profiles the one that cannot be read is named, and the other is read.
 #[test]
 fn views_are_refused_alone() {
@@ -123,7 +194,7 @@ fn refusals() {
     for (bytes, why) in [
         (Bytes::new(), "is empty"),
         (gzip(b""), "is empty"),
-        (Bytes::from_static(b"\nname,value\n"), "is neither OTLP protobuf"),
+        (Bytes::from_static(b"\nname,value\n"), "is neither OTLP protobuf or JSON"),
         (gzip(b"who knows"), "compressed with gzip, and what is in it is neither"),
         (gzip(&vec![0; 2 << 20]), "1048576"),
         (gzip(&gzip(&request(2))), "is compressed twice\nhint: "),

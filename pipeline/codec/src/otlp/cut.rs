@@ -1,11 +1,13 @@
 //! A message that was finished, cut into smaller ones.
 
 use bytes::Bytes;
+use profbridge_model::Profiles;
 use profbridge_net::compression::{Coding, Compression, decompress};
-use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, split, traces};
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, json, split, traces};
 
+use super::json::{parts, profiles_text, span_parts};
 use super::spans::span_message;
-use super::{Batch, Signal, message};
+use super::{Batch, Encoding, Signal, message};
 use crate::compressor::Compressor;
 use crate::message::Message;
 
@@ -25,23 +27,37 @@ pub struct Cut {
 
 /// Cuts a message that a reader found too large, to `limit` or, where it is within that, to about half its size. `None`
 /// where it cannot be cut, or is so small that its size cannot be what is wrong with it. The message is not framed.
-pub fn cut(body: Bytes, signal: Signal, compression: Compression, limit: usize) -> Option<Cut> {
+pub fn cut(body: Bytes, signal: Signal, encoding: Encoding, compression: Compression, limit: usize) -> Option<Cut> {
     let coding = Coding::parse(compression.content_encoding()).ok()?;
     // Our own body: it is as large as it was when it was compressed.
-    let plain = decompress(coding, body, i32::MAX as usize).ok()?;
+    let mut plain = decompress(coding, body, i32::MAX as usize).ok()?;
     let size = plain.len();
     // Somewhat more than half, so that two halves fit that both need the same names.
     let limit = if size > limit { limit } else { size / 8 * 5 };
     if limit < MIN_LIMIT {
         return None;
     }
-    let limits = Limits { max_request: size, ..Limits::default() };
+    // Short numbers take more bytes in protobuf than in JSON.
+    let limits = Limits { max_request: size.saturating_mul(4), ..Limits::default() };
+    if encoding == Encoding::Json {
+        let message = match signal {
+            Signal::Profiles => json::Message::ProfilesRequest,
+            Signal::Traces => json::Message::TracesRequest,
+        };
+        plain = json::read(message, &plain, &limits, &mut |_| true).ok()?.into();
+    }
     let mut compressor = Compressor::default();
     let mut messages = Vec::new();
     if signal == Signal::Traces {
         let decoded = traces::decode(plain, &limits).ok().filter(|decoded| decoded.refused_spans == 0)?;
-        for (message, spans) in traces::split(&decoded.spans, limit) {
-            messages.push(span_message(compressor.pack(compression, message.into()).ok()?, spans as u64));
+        let parts = match encoding {
+            Encoding::Protobuf => {
+                traces::split(&decoded.spans, limit).map(|(message, spans)| (Some(message), spans)).collect()
+            }
+            Encoding::Json => span_parts(&decoded.spans, limit),
+        };
+        for (message, spans) in parts {
+            messages.push(span_message(compressor.pack(compression, message?.into()).ok()?, spans as u64));
         }
         return (messages.len() > 1).then_some(Cut { messages, size, limit });
     }
@@ -50,9 +66,21 @@ pub fn cut(body: Bytes, signal: Signal, compression: Compression, limit: usize) 
     // reader that knows them only.
     let references = decoded.profiles.dictionary().tables().references;
     let options = EncodeOptions { references, ..EncodeOptions::default() };
-    for part in split(&decoded.profiles, limit, &options) {
-        let body = compressor.pack(compression, encode(&part, &options).into()).ok()?;
-        messages.push(message(body, &part));
+    let mut failed = false;
+    let mut take = |part: &Profiles, plain: Option<Vec<u8>>| match plain
+        .and_then(|plain| compressor.pack(compression, plain.into()).ok())
+    {
+        Some(body) => messages.push(message(body, part)),
+        None => failed = true,
+    };
+    match encoding {
+        Encoding::Protobuf => {
+            split(&decoded.profiles, limit, &options).for_each(|part| take(&part, Some(encode(&part, &options))));
+        }
+        Encoding::Json => parts(&decoded.profiles, limit, &options, &mut |part, plain| {
+            // What cannot be cut further goes to the peer as it is.
+            take(part, plain.or_else(|| profiles_text(&encode(part, &options), usize::MAX).ok()));
+        }),
     }
-    (messages.len() > 1).then_some(Cut { messages, size, limit })
+    (messages.len() > 1 && !failed).then_some(Cut { messages, size, limit })
 }

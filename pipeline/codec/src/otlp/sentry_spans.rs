@@ -4,30 +4,20 @@ use profbridge_model::{Quantities, Reason, Spans};
 use profbridge_wire::otlp::{Limits, traces};
 use profbridge_wire::sentry::spans_to_otlp;
 
-use super::{Batch, Encoder, SPLIT};
+use super::{Batch, Encoder};
 use crate::message::Encoded;
 
 impl Encoder {
     /// Writes a transaction and its spans, or those of a container.
     pub(super) fn spans_of_sentry(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
         let request = spans_to_otlp::request(spans);
-        if request.len() <= self.options.part_bytes {
-            return self.span_message(request.into(), spans.spans().len(), out);
-        }
         // Our own message: it is as large as it was made.
         let limits = Limits { max_request: request.len(), ..Limits::default() };
         let Ok(decoded) = traces::decode(request.into(), &limits) else {
             return out.report.losses.add(Reason::LimitExceeded, spans.quantities());
         };
         out.report.losses.add(Reason::LimitExceeded, Quantities::spans(decoded.refused_spans));
-        out.report.note(SPLIT, 1);
-        for (message, count) in traces::split(&decoded.spans, self.options.part_bytes) {
-            if message.len() > self.options.max_bytes {
-                out.report.losses.add(Reason::TooLarge, Quantities::spans(count as u64));
-            } else {
-                self.span_message(message.into(), count, out);
-            }
-        }
+        self.otlp_spans(&decoded.spans, out);
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use profbridge_model::{Quantities, Reason, SpanForm, Spans};
 use profbridge_wire::otlp::traces;
 
-use super::{Batch, Encoder, FORWARDED, SPLIT, Signal};
+use super::{Batch, Encoder, Encoding, FORWARDED, SPLIT, Signal};
 use crate::message::{Encoded, Message};
 
 impl Encoder {
@@ -19,10 +19,21 @@ impl Encoder {
         if spans.form() != SpanForm::Otlp {
             return self.spans_of_sentry(spans, out);
         }
+        let is_forwarded = self.options.encoding == Encoding::Protobuf && fits(spans, self.options.max_bytes);
+        out.report.note(FORWARDED, u64::from(is_forwarded));
+        self.otlp_spans(spans, out);
+    }
+
+    /// Writes spans that are in the form of OTLP.
+    pub(super) fn otlp_spans(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
         let count = spans.spans().len();
-        let received = spans.received().filter(|received| received.len() <= self.options.max_bytes);
+        let received = spans.received().filter(|_| fits(spans, self.options.max_bytes));
+        if self.options.encoding == Encoding::Json {
+            let protobuf =
+                received.map_or_else(|| traces::encode(spans).into(), |received| Cow::Borrowed(&received[..]));
+            return self.spans_json(&protobuf, spans, self.options.part_bytes, out);
+        }
         if let Some(received) = received {
-            out.report.note(FORWARDED, 1);
             return self.span_message(Cow::Borrowed(received), count, out);
         }
         if traces::encoded_len(spans) <= self.options.part_bytes {
@@ -41,6 +52,11 @@ impl Encoder {
     pub(super) fn span_message(&mut self, bytes: Cow<'_, [u8]>, count: usize, out: &mut Encoded<Batch>) {
         self.finish(bytes, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
     }
+}
+
+/// Whether a batch can leave as the bytes that it came as.
+fn fits(spans: &Spans, max_bytes: usize) -> bool {
+    spans.received().is_some_and(|received| received.len() <= max_bytes)
 }
 
 /// A message of so many spans.

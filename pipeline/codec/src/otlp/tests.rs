@@ -6,7 +6,7 @@ use profbridge_bench::profcheck::assert_valid;
 use profbridge_engine::testing::{self, batch};
 use profbridge_model::{Builder, Envelope, Item, View};
 use profbridge_net::compression::{Coding, decompress};
-use profbridge_wire::otlp::{Limits, decode, delimited};
+use profbridge_wire::otlp::{Limits, decode, delimited, json as wire_json, traces};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -24,18 +24,33 @@ fn encoded(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Encoded<
 
 /// Messages that keep the rules of OTLP.
 fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
-    let (compression, framed) = (options.compression, options.framed);
+    let (compression, framing, encoding) = (options.compression, options.framing, options.encoding);
     let messages = encoded(options, telemetry).messages;
     for Message { body, .. } in &messages {
-        let body = if framed { delimited::frames(body.clone()).next().unwrap().unwrap() } else { body.clone() };
+        let body = match framing {
+            Framing::Length => delimited::frames(body.clone()).next().unwrap().unwrap(),
+            Framing::Line | Framing::None => body.clone(),
+        };
         let coding = Coding::parse(compression.content_encoding()).unwrap();
-        assert_valid(&decompress(coding, body, 1 << 30).unwrap());
+        let plain = decompress(coding, body, 1 << 30).unwrap();
+        match encoding {
+            Encoding::Protobuf => assert_valid(&plain),
+            Encoding::Json => assert_valid(&from_json(&plain)),
+        }
     }
     messages
 }
 
+/// A message in JSON as protobuf.
+fn from_json(text: &[u8]) -> Vec<u8> {
+    wire_json::read(wire_json::Message::ProfilesRequest, text, &Limits::default(), &mut |_| true).unwrap()
+}
+
 fn request(message: &Message<Batch>) -> ExportProfilesServiceRequest {
-    ExportProfilesServiceRequest::decode(&*message.body).unwrap()
+    match message.body.first() {
+        Some(b'{') => ExportProfilesServiceRequest::decode(&*from_json(&message.body)).unwrap(),
+        _ => ExportProfilesServiceRequest::decode(&*message.body).unwrap(),
+    }
 }
 
 /// The same as it comes from a receiver.
@@ -258,12 +273,70 @@ fn forms() {
     let plain = messages(DEFAULTS, batch(&[20])).remove(0).body;
     for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
         let coding = Coding::parse(compression.content_encoding()).unwrap();
-        for framed in [false, true] {
-            let body = messages(EncoderOptions { compression, framed, ..DEFAULTS }, batch(&[20])).remove(0).body;
-            let message = if framed { delimited::frames(body).next().unwrap().unwrap() } else { body };
-            assert_eq!(decompress(coding, message, 1 << 20).unwrap(), plain);
+        for framing in [Framing::None, Framing::Length] {
+            for encoding in [Encoding::Protobuf, Encoding::Json] {
+                let options = EncoderOptions { compression, framing, encoding, ..DEFAULTS };
+                let body = messages(options, batch(&[20])).remove(0).body;
+                let message = match framing {
+                    Framing::Length => delimited::frames(body).next().unwrap().unwrap(),
+                    _ => body,
+                };
+                let message = decompress(coding, message, 1 << 20).unwrap();
+                match encoding {
+                    Encoding::Protobuf => assert_eq!(message, plain),
+                    Encoding::Json => assert_eq!(from_json(&message), plain),
+                }
+            }
         }
     }
+}
+
+/// Guarantees: JSON stands on lines in a file, of which each is a message, whether its batch came as one or not.
+#[test]
+fn lines() {
+    let options = EncoderOptions { encoding: Encoding::Json, framing: Framing::Line, ..DEFAULTS };
+    let came = with_ids(&batch(&[20]));
+    for profiles in [came.clone(), batch(&[20])] {
+        let Encoded { messages, report } = encoded(options, profiles);
+        let text = std::str::from_utf8(&messages[0].body).unwrap();
+        assert!(text.starts_with("{\"resourceProfiles\":[") && text.ends_with("}\n") && text.lines().count() == 1);
+        assert_eq!(Some(from_json(text.as_bytes()).into()), came.received);
+        assert_eq!(report.notes, []);
+    }
+    assert_eq!(Framing::of_file(Encoding::Json, true), Framing::Length);
+    assert_eq!(Framing::of_file(Encoding::Json, false), Framing::Line);
+    assert_eq!(Framing::of_file(Encoding::Protobuf, false), Framing::Length);
+}
+
+/// Guarantees: spans are written in JSON whole or, where that is longer than the limit, in parts that hold all of them;
+/// a finished message of them is cut by its length in JSON.
+#[test]
+fn spans_in_json() {
+    let spans: Vec<String> = (1..=2_000_u128)
+        .map(|n| format!(r#"{{"traceId":"{n:032x}","spanId":"{:016x}","name":"GET /","kind":2}}"#, n as u64))
+        .collect();
+    let text = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+    let read = |text: &[u8]| {
+        let message = wire_json::Message::TracesRequest;
+        let protobuf = wire_json::read(message, text, &Limits::default(), &mut |_| true).unwrap();
+        traces::decode(protobuf.into(), &Limits::default()).unwrap().spans
+    };
+    let options = EncoderOptions { encoding: Encoding::Json, ..DEFAULTS };
+    let all = encoded(options, read(text.as_bytes()));
+    assert_eq!((all.messages.len(), &all.messages[0].body[..]), (1, text.as_bytes()));
+    assert_eq!(all.report.notes, []);
+    let parts = encoded(EncoderOptions { max_bytes: 4096, part_bytes: 4096, ..options }, read(text.as_bytes()));
+    assert_eq!(parts.report.notes, [(SPLIT, 1)]);
+    assert!(parts.report.losses.is_none() && parts.messages.iter().all(|part| part.body.len() <= 4096));
+    let count = |messages: &[Message<Batch>]| -> (usize, u64) {
+        let read = messages.iter().map(|part| read(&part.body).spans().len()).sum();
+        (read, messages.iter().map(|part| part.meta.counted).sum())
+    };
+    assert_eq!(count(&parts.messages), (2_000, 2_000));
+    let body = all.messages[0].body.clone();
+    let Cut { messages, limit, .. } = cut(body, Signal::Traces, Encoding::Json, Compression::None, 64 << 20).unwrap();
+    assert_eq!((count(&messages), limit), ((2_000, 2_000), text.len() / 8 * 5));
+    assert!(messages.iter().all(|part| part.body.len() <= limit));
 }
 
 /// Guarantees: a finished message is cut to the limit, or to about half where it is within that already; the parts say
@@ -271,18 +344,24 @@ fn forms() {
 #[test]
 fn finished_messages_are_cut() {
     let compression = Compression::ZSTD;
-    let message = messages(EncoderOptions { compression, ..DEFAULTS }, batch(&[30_000, 20_000])).remove(0);
-    let whole = messages(DEFAULTS, batch(&[30_000, 20_000])).remove(0);
-    for (limit, most) in [(100_000, 100_000), (64 << 20, whole.body.len() / 8 * 5)] {
-        let Cut { messages, size, limit } = cut(message.body.clone(), Signal::Profiles, compression, limit).unwrap();
-        assert_eq!((size, limit), (whole.body.len(), most));
-        assert_eq!(messages.iter().map(|part| part.quantities.observations).sum::<u64>(), 50_000);
-        let plain = messages.iter().map(|part| decompress(Coding::Zstd, part.body.clone(), most).unwrap());
-        let parts: Vec<_> = plain.map(|part| ExportProfilesServiceRequest::decode(part).unwrap()).collect();
-        assert_eq!(said(&parts), said(&[request(&whole)]));
+    for encoding in [Encoding::Protobuf, Encoding::Json] {
+        let options = EncoderOptions { encoding, ..DEFAULTS };
+        let message = messages(EncoderOptions { compression, ..options }, batch(&[30_000, 20_000])).remove(0);
+        let whole = messages(options, batch(&[30_000, 20_000])).remove(0);
+        for (limit, most) in [(100_000, 100_000), (64 << 20, whole.body.len() / 8 * 5)] {
+            let Cut { messages, size, limit } =
+                cut(message.body.clone(), Signal::Profiles, encoding, compression, limit).unwrap();
+            assert_eq!((size, limit), (whole.body.len(), most));
+            assert_eq!(messages.iter().map(|part| part.quantities.observations).sum::<u64>(), 50_000);
+            let plain = messages.into_iter().map(|part| {
+                let body = decompress(Coding::Zstd, part.body.clone(), most).unwrap();
+                request(&Message { body, ..part })
+            });
+            assert_eq!(said(&plain.collect::<Vec<_>>()), said(&[request(&whole)]));
+        }
     }
     let small = messages(DEFAULTS, batch(&[2000])).remove(0);
-    assert!(cut(small.body, Signal::Profiles, Compression::None, 64 << 20).is_none());
+    assert!(cut(small.body, Signal::Profiles, Encoding::Protobuf, Compression::None, 64 << 20).is_none());
 }
 
 proptest! {
@@ -302,11 +381,13 @@ proptest! {
 
     /// Guarantees: whatever the limit, each message stays below it, and together they say what the batch said.
     #[test]
-    fn splits_say_the_same(seed: u64, samples in 1_usize..200, limit in 1024_usize..20_000) {
+    fn splits_say_the_same(seed: u64, samples in 1_usize..200, limit in 1024_usize..20_000, json: bool) {
         let now = testing::ManualClock::default().now();
         let profiles = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
+        // A profile that takes a kilobyte by itself takes several in JSON.
+        let (encoding, limit) = if json { (Encoding::Json, 8 * limit) } else { (Encoding::Protobuf, limit) };
         let encode = |limit: usize| {
-            encoded(EncoderOptions { max_bytes: limit, part_bytes: limit, ..DEFAULTS }, profiles.clone())
+            encoded(EncoderOptions { max_bytes: limit, part_bytes: limit, encoding, ..DEFAULTS }, profiles.clone())
         };
         let (whole, parts) = (encode(64 << 20), encode(limit));
         prop_assert!(parts.report.losses.is_none());

@@ -18,7 +18,8 @@ pub(super) const FIXED64: u32 = 1;
 pub(super) const LEN: u32 = 2;
 const GROUP: u32 = 3;
 const END_GROUP: u32 = 4;
-const FIXED32: u32 = 5;
+/// Wire type of four bytes.
+pub(super) const FIXED32: u32 = 5;
 
 /// Reads one message.
 #[derive(Debug, Clone, Copy)]

@@ -39,7 +39,7 @@ pub fn sniff(file: &[u8]) -> Kind {
         let first = rest.get(..length.min(rest.len())).unwrap_or_default();
         // The last frame may be cut off: a file that is still being written is a file of frames.
         let cut_off = first.len() < length && starts_request(first) && !starts_request(file);
-        if cut_off || first.len() == length && is_request(first) {
+        if cut_off || first.len() == length && (is_request(first) || is_packed(first)) {
             return Kind::Frames;
         }
     }
@@ -102,6 +102,11 @@ fn is_request(bytes: &[u8]) -> bool {
     }
 }
 
+/// Whether bytes are compressed, or JSON, as messages in frames may be.
+fn is_packed(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] | [b'{', ..])
+}
+
 /// Whether bytes start with one of the two fields of a request.
 fn starts_request(bytes: &[u8]) -> bool {
     matches!(bytes.first(), Some(0x0a | 0x12))
@@ -129,6 +134,11 @@ mod tests {
         assert_eq!(sniff(&framed), Kind::Frames);
         assert_eq!(sniff(&framed[..9]), Kind::Frames);
         assert_eq!(sniff(&[0, 0, 0, 0]), Kind::Frames);
+        for message in [&[0x1f, 0x8b, 8][..], &[0x28, 0xb5, 0x2f, 0xfd, 0], b"{}"] {
+            let mut framed = Vec::new();
+            put_frame(&mut framed, message).unwrap();
+            assert_eq!(sniff(&framed), Kind::Frames);
+        }
         assert_eq!(sniff(b"{\"resourceProfiles\":[]}"), Kind::Json);
         assert_eq!(sniff(b"\n {\n}"), Kind::Json);
         assert_eq!(sniff(b"{}\n{\"type\":\"profile_chunk\"}\n{}"), Kind::Json);

@@ -32,7 +32,6 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
-mod json;
 pub mod profile_items;
 pub mod rate_limit;
 pub mod response;

@@ -29,7 +29,15 @@ fn origin() -> Arc<Origin> {
 
 fn work(intake: &Intake, permit: Permit) -> Work {
     let (intake, origin) = (intake.clone(), origin());
-    Work { intake, max_bytes: 64 << 20, content: PROFILES, permit, origin, sender: sender(peer()) }
+    Work {
+        intake,
+        max_bytes: 64 << 20,
+        content: PROFILES,
+        form: Form::Protobuf,
+        permit,
+        origin,
+        sender: sender(peer()),
+    }
 }
 
 fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
@@ -70,16 +78,18 @@ async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 0);
     let small = received(&intake, heavy(0));
-    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, PROFILES, peer()), consumer.take());
+    let (taken, _) =
+        tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
     assert_eq!(taken.unwrap().items.samples, 1);
 
     let large = received(&intake, heavy(SMALL));
-    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, peer()));
+    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, Form::Protobuf, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     // Requests are taken at the same time: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
-    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, PROFILES, peer()), consumer.take());
+    let (taken, _) =
+        tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
     assert_eq!(taken.unwrap().items.samples, 1);
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     caller.slots.add_permits(1);
@@ -94,7 +104,8 @@ async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 1);
     let request = received(&intake, heavy(0));
-    let (_, taken) = tokio::join!(caller.call(request, Coding::Identity, PROFILES, peer()), consumer.take());
+    let (_, taken) =
+        tokio::join!(caller.call(request, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
     let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }

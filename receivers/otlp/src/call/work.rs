@@ -11,10 +11,11 @@ use profbridge_engine::intake::Intake;
 use profbridge_model::Profiles;
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
-use profbridge_wire::otlp::{self, DecodeError, Limits, decode, decode_as};
+use profbridge_wire::otlp::{self, DecodeError, Layout, Limits, decode, decode_as, json};
 
 use super::Content;
 use crate::fault::Fault;
+use crate::form::{Form, read_json};
 use crate::origin::Origin;
 
 /// How many bytes of memory a byte of a request may turn into, in the attempts to decode it. Real requests take 0.7 and
@@ -26,6 +27,7 @@ pub(super) struct Work {
     pub(super) intake: Intake,
     pub(super) max_bytes: usize,
     pub(super) content: Content,
+    pub(super) form: Form,
     pub(super) permit: Permit,
     pub(super) origin: Arc<Origin>,
     pub(super) sender: IpAddr,
@@ -52,7 +54,11 @@ impl Decoded {
 
 impl Work {
     pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), Fault> {
-        let request = self.unpack(bytes, coding)?;
+        let mut request = self.unpack(bytes, coding)?;
+        if self.form == Form::Json {
+            let (message, limits) = (self.content.request(), self.limits());
+            request = read_json(message, request, &limits, &self.intake, &mut self.permit)?;
+        }
         let decoded = match self.decode(request)? {
             Decoded::Profiles(mut decoded) => {
                 decoded.profiles = self.complete(decoded.profiles)?;
@@ -92,19 +98,26 @@ impl Work {
         Ok(request)
     }
 
+    fn limits(&self) -> Limits {
+        Limits { max_request: self.max_bytes, ..Limits::default() }
+    }
+
     fn decode(&mut self, request: Bytes) -> Result<Decoded, Fault> {
         let held = self.permit.bytes();
-        let mut limits = Limits { max_request: self.max_bytes, ..Limits::default() };
+        let mut limits = self.limits();
         let mut factors = MEMORY_FACTORS.into_iter().peekable();
         loop {
             limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
             let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
             let more = (held + memory).saturating_sub(self.permit.bytes());
             self.intake.grow(&mut self.permit, more)?;
-            let decoded = match self.content {
-                Content::Profiles(Some(layout)) => decode_as(request.clone(), layout, &limits).map(Decoded::of),
-                Content::Profiles(None) => decode(request.clone(), &limits).map(Decoded::of),
-                Content::Traces => traces::decode(request.clone(), &limits).map(Decoded::Traces),
+            let decoded = match (self.content, self.form) {
+                (Content::Profiles(_), Form::Json) => {
+                    decode_as(request.clone(), Layout::V1_10, &limits).map(Decoded::of)
+                }
+                (Content::Profiles(Some(layout)), _) => decode_as(request.clone(), layout, &limits).map(Decoded::of),
+                (Content::Profiles(None), _) => decode(request.clone(), &limits).map(Decoded::of),
+                (Content::Traces, _) => traces::decode(request.clone(), &limits).map(Decoded::Traces),
             };
             match decoded {
                 Ok(decoded) => {
@@ -117,6 +130,7 @@ impl Work {
                 }
                 // The limit that was met is the memory of this attempt.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
+                Err(error) if self.form == Form::Json => return Err(json::without_offset(error).into()),
                 Err(error) => return Err(error.into()),
             }
         }

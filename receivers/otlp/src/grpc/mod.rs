@@ -23,6 +23,7 @@ use self::reply::Reply;
 use crate::call::{Caller, Content, Taken};
 use crate::elsewhere::GrpcElsewhere;
 use crate::fault::{Fault, Kind, Signal};
+use crate::form::Form;
 use crate::tally::Tally;
 use crate::version;
 
@@ -105,7 +106,7 @@ impl Service {
             }
             (true, coding) => coding,
         };
-        self.caller.call(received, coding, content, peer).await
+        self.caller.call(received, coding, content, Form::Protobuf, peer).await
     }
 
     /// Whether calls of a method are taken.

@@ -5,11 +5,16 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
+use profbridge_wire::otlp::Layout;
+use profbridge_wire::otlp::json::{self, Message};
+
+use crate::call::Content;
 use crate::fault::{Fault, Kind};
+use crate::form::Form;
 use crate::message;
 
 /// The content type of protobuf.
-pub(super) const PROTOBUF: &str = "application/x-protobuf";
+const PROTOBUF: &str = "application/x-protobuf";
 
 /// The content type of JSON.
 const JSON: &str = "application/json";
@@ -37,18 +42,30 @@ impl Media {
         }
     }
 
-    /// Refuses what is not protobuf.
-    pub(super) fn check(self) -> Result<(), Fault> {
-        let text = match self {
-            Self::Protobuf => return Ok(()),
-            Self::Json => {
-                "OTLP profiles in JSON are not supported, send protobuf with the content type application/x-protobuf"
+    /// How a request is written.
+    pub(super) fn form(self, content: Content) -> Result<Form, Fault> {
+        let text = match (self, content) {
+            (Self::Protobuf, _) => return Ok(Form::Protobuf),
+            (Self::Json, Content::Traces | Content::Profiles(None | Some(Layout::V1_10))) => return Ok(Form::Json),
+            (Self::Json, Content::Profiles(Some(_))) => {
+                "profiles of an earlier layout are not taken in JSON, send protobuf with the content type \
+                 application/x-protobuf"
             }
-            Self::Other => {
-                "the content type is not supported, send protobuf with the content type application/x-protobuf"
+            (Self::Other, _) => {
+                "the content type is not supported, send protobuf as application/x-protobuf or JSON as application/json"
             }
         };
         Err(Fault::new(Kind::Format, text))
+    }
+
+    /// The content type and the body of an answer that is a message, given in protobuf.
+    pub(super) fn response(self, message: Message, protobuf: Bytes) -> (&'static str, Bytes) {
+        let mut text = Vec::new();
+        match self {
+            // What this receiver wrote itself can be read.
+            Self::Json if json::write(message, &protobuf, usize::MAX, &mut text).is_ok() => (JSON, text.into()),
+            _ => (PROTOBUF, protobuf),
+        }
     }
 
     /// The content type and the body of an answer that is a fault: a `google.rpc.Status`, in protobuf unless the

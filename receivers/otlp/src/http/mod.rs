@@ -1,4 +1,4 @@
-//! OTLP over HTTP with protobuf: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of traces.
+//! OTLP over HTTP, in protobuf or in JSON: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of traces.
 //!
 //! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
 //! ([`body::discard_rest`]).
@@ -18,6 +18,7 @@ use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::{self, Coding};
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
+use profbridge_wire::otlp::json::Message;
 
 use self::media::Media;
 use crate::call::{Caller, Content, Taken};
@@ -68,10 +69,14 @@ impl Service {
             return Ok(failure(&fault, media));
         }
         let tally = Tally::new(&self.caller.telemetry, peer);
+        let message = match request.uri().path() {
+            TRACES => Message::TracesResponse,
+            _ => Message::ProfilesResponse,
+        };
         let outcome = self.export(&mut request, media).await;
         tally.finish(&outcome);
         Ok(match outcome {
-            Ok(taken) => success(&taken),
+            Ok(taken) => success(&taken, message, media),
             Err(fault) => {
                 body::discard_rest(request, self.linger).await;
                 failure(&fault, media)
@@ -84,16 +89,16 @@ impl Service {
             .extensions()
             .get::<Peer>()
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
-        media.check()?;
         let coding = Coding::parse(encoding(request.headers())?)?;
         let content = match request.uri().path() {
             TRACES => Content::Traces,
             EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
             _ => Content::Profiles(version::announced(request.headers())?),
         };
+        let form = media.form(content)?;
         self.caller.intake.room_for(content.kind()).await?;
         let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
-        self.caller.call(received, coding, content, peer).await
+        self.caller.call(received, coding, content, form, peer).await
     }
 
     /// Whether a path is that of a signal which is not taken here.
@@ -137,9 +142,10 @@ fn encoding(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
     }
 }
 
-fn success(taken: &Taken) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(message::response(taken)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media::PROTOBUF));
+fn success(taken: &Taken, message: Message, media: Media) -> Response<Full<Bytes>> {
+    let (content_type, body) = media.response(message, message::response(taken));
+    let mut response = Response::new(Full::new(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 

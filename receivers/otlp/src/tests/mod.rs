@@ -5,6 +5,7 @@ mod grpc;
 mod grpc_raw;
 mod http;
 mod http_raw;
+mod json;
 mod layouts;
 mod lifecycle;
 mod memory;

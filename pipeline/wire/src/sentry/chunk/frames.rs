@@ -17,7 +17,7 @@ use super::runtime::Runtime;
 use super::settings::InApp;
 use super::source::Source;
 use super::stamped::Stamped;
-use crate::sentry::json::{self, Index};
+use crate::json::{self, Index};
 
 /// What is known of a location in the current chunk.
 #[derive(Debug, Clone, Copy, Default)]

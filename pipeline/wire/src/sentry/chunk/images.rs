@@ -12,7 +12,7 @@ use profbridge_model::{Dictionary, Mapping, MappingId, Value};
 
 use super::limits::MAX_STRING_BYTES;
 use super::stamped::Stamped;
-use crate::sentry::json;
+use crate::json;
 
 /// The distance between two images, and so the largest size of one: 4 GiB.
 const STRIDE: u64 = 1 << 32;

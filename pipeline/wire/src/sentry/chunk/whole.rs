@@ -24,7 +24,7 @@ use profbridge_model::{
 use self::frames::Frames;
 use super::limits::MAX_CHUNK_NANOS;
 use super::report::Notes;
-use crate::sentry::json;
+use crate::json;
 use crate::sentry::sampled::measurements::are_valid;
 
 /// The largest chunk that is written as it is, in bytes: what Relay takes, and so what it took before.

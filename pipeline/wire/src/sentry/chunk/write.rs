@@ -18,8 +18,8 @@ use super::sink::ChunkSink;
 use super::threads::Lane;
 use super::timeline::{Timeline, number, tick};
 use super::whole::Whole;
+use crate::json::{self, Index};
 use crate::sentry::about::About;
-use crate::sentry::json::{self, Index};
 
 /// The name and version under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version
 /// gates.

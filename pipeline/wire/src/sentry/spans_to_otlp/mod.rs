@@ -39,8 +39,9 @@ mod words;
 use profbridge_model::{Span, SpanForm, Spans};
 use serde_json::value::RawValue;
 
-use super::span_reader::{TraceHeader, elements, place_in};
+use super::span_reader::{elements, place_in};
 use super::span_writer;
+use super::trace_header::TraceHeader;
 use super::transaction_reader;
 use crate::otlp::traces::write::{self, Origin, Said};
 use object::Form;

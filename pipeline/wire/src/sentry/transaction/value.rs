@@ -10,8 +10,8 @@ use hashbrown::HashTable;
 
 use super::limits::{MAX_VALUE_BYTES, MAX_VALUE_DEPTH};
 use super::notes::Notes;
+use crate::json;
 use crate::otlp::traces::AnyValue;
-use crate::sentry::json;
 
 /// Stands at the end of a text that was cut.
 const ELLIPSIS: &str = "…";

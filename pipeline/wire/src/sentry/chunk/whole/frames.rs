@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use profbridge_model::{AttributeSetId, Dictionary, Line, Location, LocationId, MappingId, StackId, Value};
 
 use super::MAX_BYTES;
-use crate::sentry::json::{self, Index};
+use crate::json::{self, Index};
 
 /// The frames and stacks, as JSON without their brackets.
 #[derive(Default)]

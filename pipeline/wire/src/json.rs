@@ -1,4 +1,4 @@
-//! Writes the pieces of JSON that chunks and transactions consist of.
+//! Writes the pieces of JSON that chunks, transactions and OTLP requests consist of.
 
 /// Two digits for each number below 100.
 const PAIRS: [[u8; 2]; 100] = {
@@ -16,7 +16,7 @@ const MAX_DIGITS: usize = 20;
 
 /// Appends a number in decimal.
 #[inline]
-pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     if value < 10 {
         out.push(b'0' + value as u8);
         return;
@@ -39,15 +39,15 @@ pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
 /// The number of an element, as text: digits and a comma in the lower bytes of a word, the first one lowest, and in
 /// the highest byte how many bytes that is. One load, one store and one addition write it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Index(u64);
+pub(crate) struct Index(u64);
 
 impl Index {
     /// The first number that is too large.
-    pub(super) const END: usize = 1_000_000;
+    pub(crate) const END: usize = 1_000_000;
 
     /// The text of a number below [`Index::END`].
     #[inline]
-    pub(super) fn new(value: u32) -> Self {
+    pub(crate) fn new(value: u32) -> Self {
         let [a, b, c, d, e, f] = six_digits(value);
         let digits = u64::from_le_bytes([a, b, c, d, e, f, b',', 0]);
         let zeroes = u32::from(value < 100_000)
@@ -60,20 +60,20 @@ impl Index {
 
     /// How many bytes of the text count, the comma included; 0 for no number.
     #[inline]
-    pub(super) fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         (self.0 >> 56) as usize
     }
 
     /// Writes the text, and whatever, up to eight bytes.
     #[inline]
-    pub(super) fn write(self, out: &mut [u8], at: usize) {
+    pub(crate) fn write(self, out: &mut [u8], at: usize) {
         out[at..at + 8].copy_from_slice(&self.0.to_le_bytes());
     }
 }
 
 /// Six digits, zeroes in front.
 #[inline]
-pub(super) fn six_digits(value: u32) -> [u8; 6] {
+pub(crate) fn six_digits(value: u32) -> [u8; 6] {
     let [a, b] = PAIRS[(value / 10_000 % 100) as usize];
     let [c, d] = PAIRS[(value / 100 % 100) as usize];
     let [e, f] = PAIRS[(value % 100) as usize];
@@ -81,14 +81,14 @@ pub(super) fn six_digits(value: u32) -> [u8; 6] {
 }
 
 /// Appends a number as a string in hexadecimal, with `0x` in front (getsentry/relay `relay-profiling/src/types.rs`).
-pub(super) fn address(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn address(out: &mut Vec<u8>, value: u64) {
     out.push(b'"');
     hexadecimal(out, value);
     out.push(b'"');
 }
 
 /// Appends a number in hexadecimal digits, with their prefix, as a part of a string.
-pub(super) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(b"0x");
     let digits = (64 - (value | 1).leading_zeros()).div_ceil(4);
     for digit in (0..digits).rev() {
@@ -99,7 +99,7 @@ pub(super) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
 /// Appends the inside of a JSON string (RFC 8259 section 7): quotes, backslashes and control characters are escaped,
 /// everything else stands as it is. `text` is UTF-8.
 #[inline]
-pub(super) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     let clean = clean_prefix(text);
     out.extend_from_slice(&text[..clean]);
     if clean < text.len() {
@@ -154,7 +154,7 @@ fn escape_rest(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// The front of a text that has at most `max` bytes and ends between two characters.
-pub(super) fn cut(text: &[u8], max: usize) -> &[u8] {
+pub(crate) fn cut(text: &[u8], max: usize) -> &[u8] {
     if text.len() <= max {
         return text;
     }

@@ -1,0 +1,117 @@
+//! Messages in JSON. How long a batch is in JSON is known once it is written, so what is too long is written again in
+//! parts.
+
+use profbridge_model::{Profiles, Quantities, Reason, Spans};
+use profbridge_wire::otlp::json::{self, Message};
+use profbridge_wire::otlp::{DecodeError, EncodeOptions, encode, split, traces};
+
+use super::{Batch, Encoder, SPLIT};
+use crate::message::Encoded;
+
+/// How many times as many bytes a request takes in JSON, most often.
+const BYTES_OF_JSON: usize = 4;
+
+/// Parts are not cut to less than this many bytes of protobuf: what is too long in JSON then cannot be cut.
+const MIN_PART: usize = 256;
+
+impl Encoder {
+    /// Appends a message of at most `limit` bytes of JSON, or several. `protobuf` is the batch in protobuf.
+    pub(super) fn json(
+        &mut self,
+        protobuf: &[u8],
+        whole: &Profiles,
+        limit: usize,
+        options: &EncodeOptions,
+        out: &mut Encoded<Batch>,
+    ) {
+        match profiles_text(protobuf, limit) {
+            Ok(text) => return self.message(text.into(), whole, out),
+            Err(DecodeError::LimitExceeded { .. }) => out.report.note(SPLIT, 1),
+            // A request that we encoded, or that was decoded, can be written.
+            Err(_) => return out.report.losses.add_observations(Reason::Internal, whole.observations()),
+        }
+        // The parts of a split must not carry a payload, which says what the whole said.
+        let options = EncodeOptions { original_payload: false, ..*options };
+        parts(whole, limit, &options, &mut |part, text| match text {
+            Some(text) => self.message(text.into(), part, out),
+            None => out.report.losses.add_observations(Reason::TooLarge, part.observations()),
+        });
+    }
+
+    /// The same for spans.
+    pub(super) fn spans_json(&mut self, protobuf: &[u8], spans: &Spans, limit: usize, out: &mut Encoded<Batch>) {
+        match text(Message::TracesRequest, protobuf, limit) {
+            Ok(text) => return self.span_message(text.into(), spans.spans().len(), out),
+            Err(DecodeError::LimitExceeded { .. }) => out.report.note(SPLIT, 1),
+            Err(_) => return out.report.losses.add(Reason::Internal, spans.quantities()),
+        }
+        for (text, count) in span_parts(spans, limit) {
+            match text {
+                Some(text) => self.span_message(text.into(), count, out),
+                None => out.report.losses.add(Reason::TooLarge, Quantities::spans(count as u64)),
+            }
+        }
+    }
+}
+
+/// Hands over each part of a batch, and the part in at most `limit` bytes of JSON; `None` where it cannot be cut that
+/// small.
+pub(super) fn parts(
+    batch: &Profiles,
+    limit: usize,
+    options: &EncodeOptions,
+    take: &mut dyn FnMut(&Profiles, Option<Vec<u8>>),
+) {
+    cut(batch, limit / BYTES_OF_JSON, limit, options, take);
+}
+
+/// Cuts a batch into parts of so many bytes of protobuf, and those that are longer than `limit` in JSON again.
+fn cut(
+    batch: &Profiles,
+    part_bytes: usize,
+    limit: usize,
+    options: &EncodeOptions,
+    take: &mut dyn FnMut(&Profiles, Option<Vec<u8>>),
+) {
+    for part in split(batch, part_bytes, options) {
+        match profiles_text(&encode(&part, options), limit) {
+            Ok(text) => take(&part, Some(text)),
+            Err(_) if part.observations() > 1 && part_bytes > MIN_PART => {
+                cut(&part, part_bytes / 2, limit, options, take);
+            }
+            Err(_) => take(&part, None),
+        }
+    }
+}
+
+/// The parts of a batch of spans in at most `limit` bytes of JSON, each with the number of its spans; `None` where one
+/// cannot be cut that small.
+pub(super) fn span_parts(spans: &Spans, limit: usize) -> Vec<(Option<Vec<u8>>, usize)> {
+    let mut part_bytes = limit / BYTES_OF_JSON;
+    loop {
+        let can_be_smaller = part_bytes > MIN_PART;
+        let parts = traces::split(spans, part_bytes).map(|(protobuf, count)| {
+            match text(Message::TracesRequest, &protobuf, limit) {
+                Ok(text) => Some((Some(text), count)),
+                Err(_) if count > 1 && can_be_smaller => None,
+                Err(_) => Some((None, count)),
+            }
+        });
+        match parts.collect() {
+            Some(parts) => return parts,
+            None => part_bytes /= 2,
+        }
+    }
+}
+
+/// A request of profiles in at most `limit` bytes of JSON.
+pub(super) fn profiles_text(protobuf: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
+    text(Message::ProfilesRequest, protobuf, limit)
+}
+
+/// A message in at most `limit` bytes of JSON.
+fn text(message: Message, protobuf: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
+    let mut text = Vec::with_capacity(protobuf.len().saturating_mul(BYTES_OF_JSON).min(limit));
+    json::write(message, protobuf, limit, &mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,229 @@
+//! Collapsed stacks to a profile.
+//!
+//! A line is frames, root first, with `;` between them, then white space and an integer. What the integer counts is
+//! not said in the file: samples, unless the caller knows better. Nor are times: the profile has none.
+
+use std::collections::HashMap;
+
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::{Builder, LocationId, Profile, Profiles, StackId};
+
+use crate::otlp::Limits;
+
+/// How many of the first lines are looked at to tell what a file is.
+const LOOKED_AT: usize = 32;
+
+/// The most lines that are named one by one of those that were refused.
+const MOST_NAMED: usize = 100;
+
+/// The memory that a frame that is not known yet takes: its name's place, a function, a location, a line, and their
+/// places in the builder's tables.
+const BYTES_OF_FRAME: usize = 160;
+
+/// The memory that a stack that is not known yet takes beside its frames.
+const BYTES_OF_STACK: usize = 96;
+
+/// How many bytes of memory each byte of text may turn into, and how many any text may. Real names have tens of bytes and
+/// most lines no new one; a file of new names of three bytes would become fifty times as much.
+const MEMORY_FACTOR: usize = 16;
+const MEMORY_BASE: usize = 1 << 20;
+
+/// What the numbers of lines are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Counted {
+    /// Samples.
+    #[default]
+    Samples,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Bytes of memory.
+    Bytes,
+}
+
+impl Counted {
+    /// The type and the unit of the profile's values, in the words of pprof.
+    fn value_type(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Samples => ("samples", "count"),
+            Self::Nanoseconds => ("time", "nanoseconds"),
+            Self::Microseconds => ("time", "microseconds"),
+            Self::Milliseconds => ("time", "milliseconds"),
+            Self::Bytes => ("space", "bytes"),
+        }
+    }
+}
+
+/// What was read of a file.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// One profile, with a sample for each distinct stack, in the order in which they first stand.
+    pub profiles: Profiles,
+    /// The lines that were refused, the first hundred of them.
+    pub refused: Vec<RefusedLine>,
+    /// How many lines were refused.
+    pub refused_lines: u64,
+    /// In how many lines there was something that is not UTF-8, which was replaced by U+FFFD.
+    pub replaced_lines: u64,
+}
+
+/// A line that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {rule}")]
+pub struct RefusedLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// Why.
+    pub rule: &'static str,
+}
+
+/// Whether a text is collapsed stacks: at least half of its first lines end with a number, and one of them has several
+/// frames. No JSON and no document begins so.
+pub fn is_folded(text: &[u8]) -> bool {
+    let mut lines =
+        text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).peekable();
+    if lines.peek().is_none_or(|first| matches!(first, [b'{' | b'<' | b'#', ..])) {
+        return false;
+    }
+    let (mut seen, mut numbered, mut deep) = (0, 0, false);
+    for line in lines.take(LOOKED_AT) {
+        if line.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t') {
+            return false;
+        }
+        seen += 1;
+        if let Some((stack, _)) = divided(line).filter(|(_, number)| parsed(number).is_some()) {
+            numbered += 1;
+            deep |= stack.contains(&b';');
+        }
+    }
+    deep && numbered * 2 >= seen
+}
+
+/// The stack of a line, and what stands behind its last white space.
+fn divided(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = line.iter().rposition(u8::is_ascii_whitespace)?;
+    Some((line[..at].trim_ascii(), &line[at + 1..])).filter(|(stack, _)| !stack.is_empty())
+}
+
+/// An integer without a sign.
+fn parsed(number: &[u8]) -> Option<i64> {
+    let digits = number.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(number).ok().filter(|_| digits)?.parse().ok()
+}
+
+/// Reads collapsed stacks. Equal stacks become one sample, whose value is their sum. A line that cannot be read costs
+/// nothing but itself.
+///
+/// # Errors
+///
+/// The text is too large to be addressed: 4 GiB of names.
+pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
+    let mut builder = Builder::new();
+    builder.resource(&[]);
+    builder.scope("", "");
+    let (kind, unit) = counted.value_type();
+    let sample_type = builder.value_type(kind, unit);
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    let mut reader = Reader {
+        builder,
+        frames: HashMap::new(),
+        samples: Vec::new(),
+        known: HashMap::new(),
+        memory: text.len().saturating_mul(MEMORY_FACTOR).saturating_add(MEMORY_BASE),
+        stack: Vec::new(),
+    };
+    let (mut refused, mut refused_lines, mut replaced_lines) = (Vec::new(), 0, 0);
+    for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let outcome = match std::str::from_utf8(line) {
+            Ok(line) => reader.line(line),
+            Err(_) => {
+                replaced_lines += 1;
+                reader.line(&String::from_utf8_lossy(line))
+            }
+        };
+        if let Err(rule) = outcome {
+            refused_lines += 1;
+            if refused.len() < MOST_NAMED {
+                refused.push(RefusedLine { line: number as u64 + 1, rule });
+            }
+        }
+    }
+    let Reader { mut builder, samples, .. } = reader;
+    for (stack, value) in samples {
+        builder.sample(stack, None, None, &[], &[value]);
+    }
+    Ok(Read { profiles: builder.finish()?, refused, refused_lines, replaced_lines })
+}
+
+struct Reader {
+    builder: Builder,
+    /// The frames that are known, by their names.
+    frames: HashMap<Box<str>, Option<LocationId>>,
+    /// The stacks and their sums, in their order, and where each stands.
+    samples: Vec<(Option<StackId>, i64)>,
+    known: HashMap<Option<StackId>, usize>,
+    /// The memory that may still be taken, in bytes.
+    memory: usize,
+    stack: Vec<Option<LocationId>>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) -> Result<(), &'static str> {
+        let (stack, number) = divided(line.as_bytes()).ok_or("it has no number behind a stack")?;
+        let value = match parsed(number) {
+            Some(value) => value,
+            None if number.iter().all(u8::is_ascii_digit) => return Err("its number is too large"),
+            None => return Err("it does not end with an integer"),
+        };
+        // What was divided at white space of one byte is as much text as the whole.
+        let stack = std::str::from_utf8(stack).unwrap_or_default();
+        if stack.bytes().filter(|&byte| byte == b';').count() >= Limits::default().max_stack_depth {
+            return Err("its stack is deeper than any stack may be");
+        }
+        self.stack.clear();
+        for name in stack.rsplit(';') {
+            let frame = self.frame(name.trim())?;
+            self.stack.push(frame);
+        }
+        let id = self.builder.stack(&self.stack);
+        match self.known.get(&id) {
+            Some(&at) => {
+                let sum = self.samples[at].1.checked_add(value).ok_or("the sum of its stack is too large")?;
+                self.samples[at].1 = sum;
+            }
+            None => {
+                self.charge(BYTES_OF_STACK)?;
+                self.known.insert(id, self.samples.len());
+                self.samples.push((id, value));
+            }
+        }
+        Ok(())
+    }
+
+    /// The location of a frame; one without a name is unknown.
+    fn frame(&mut self, name: &str) -> Result<Option<LocationId>, &'static str> {
+        let name = if name.is_empty() { "[unknown]" } else { name };
+        if let Some(known) = self.frames.get(name) {
+            return Ok(*known);
+        }
+        self.charge(BYTES_OF_FRAME + 2 * name.len())?;
+        let frame = self.builder.frame(name, "", 0);
+        self.frames.insert(name.into(), frame);
+        Ok(frame)
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), &'static str> {
+        self.memory = self.memory.checked_sub(bytes).ok_or("the names and stacks before it took all of the memory")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Bytes in JSON, as senders write them.
+
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig, general_purpose};
+
+/// Padding may be there or not, and what the last character says beyond the last byte is passed over, as Go and Python
+/// do it.
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+
+/// The most bytes that so many characters stand for.
+pub(super) fn most_bytes(characters: usize) -> usize {
+    characters.div_ceil(4) * 3
+}
+
+/// Reads base64 in the standard alphabet or in that of URLs into `out`, which has room for [`most_bytes`], and says how
+/// many bytes it was, or what is wrong with it.
+pub(super) fn read(text: &str, out: &mut [u8]) -> Result<usize, String> {
+    let engine = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
+    engine.decode_slice(text, out).map_err(|error| format!("is not base64: {error}"))
+}
+
+/// Appends base64 in the standard alphabet, padded.
+pub(super) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    // The room is exactly what padded base64 takes.
+    let written = general_purpose::STANDARD.encode_slice(bytes, &mut out[start..]).unwrap_or_default();
+    debug_assert_eq!(start + written, out.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Guarantees: bytes come back from either alphabet, with and without padding, and from what is written.
+        #[test]
+        fn round_trip(bytes: Vec<u8>) {
+            let mut written = Vec::new();
+            write(&mut written, &bytes);
+            let standard = String::from_utf8(written).unwrap();
+            let bare = standard.trim_end_matches('=');
+            let url = standard.replace('+', "-").replace('/', "_");
+            for text in [&standard, bare, &url, url.trim_end_matches('=')] {
+                let mut out = vec![0; most_bytes(text.len())];
+                let len = read(text, &mut out);
+                prop_assert_eq!(len, Ok(bytes.len()));
+                prop_assert_eq!(&out[..bytes.len()], &bytes[..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Protobuf to JSON.
+//!
+//! The message may be written in any lawful way: its fields in any order, lists in pieces, messages in parts, with
+//! unknown fields. Where the fields of each name stand together, as everybody writes them, each is looked at twice: for
+//! where it stands, and to be written.
+
+use super::Message;
+use super::base64;
+use super::schema::{Field, Kind, MAX_FIELDS, Schema};
+use crate::json;
+use crate::otlp::error::{DecodeError, Fault, Result};
+use crate::otlp::reader::{FIXED32, FIXED64, LEN, Reader, VARINT};
+
+/// How deep messages may nest; as deep as prost reads them.
+const MAX_DEPTH: u32 = 100;
+
+/// Appends a message as JSON, on one line and without one's end. What is unknown is left out.
+///
+/// # Errors
+///
+/// It is not that message in protobuf, or deeper than a hundred messages, or `out` has got more than `most` bytes. A part
+/// of it may have been appended: up to `most` bytes, and what one string or number takes.
+pub fn write(
+    message: Message,
+    protobuf: &[u8],
+    most: usize,
+    out: &mut Vec<u8>,
+) -> std::result::Result<(), DecodeError> {
+    if protobuf.len() > i32::MAX as usize {
+        return Err(DecodeError::LimitExceeded { what: "bytes of the message", limit: i32::MAX as u64 });
+    }
+    let mut text = Text { out, most };
+    Ok(object(message.schema(), Reader::new(protobuf), &mut text, 0)?)
+}
+
+/// What is written, and how long it may get.
+struct Text<'a> {
+    out: &'a mut Vec<u8>,
+    most: usize,
+}
+
+impl Text<'_> {
+    /// Refuses to go on where too much is written.
+    #[inline]
+    fn in_limit(&self) -> Result<()> {
+        match self.out.len() > self.most {
+            true => Err(Fault::limit("bytes of JSON", self.most as u64)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Where the fields of one name stand in a message.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    /// From the first one on.
+    from: Reader<'a>,
+    /// Where the last one ends.
+    end: usize,
+    /// How many there are.
+    count: usize,
+}
+
+/// Writes a message.
+fn object(schema: &'static Schema, message: Reader<'_>, text: &mut Text<'_>, depth: u32) -> Result<()> {
+    if depth >= MAX_DEPTH {
+        return Err(Fault::limit("messages in each other", u64::from(MAX_DEPTH)));
+    }
+    let mut places = [None; MAX_FIELDS];
+    let mut last = 0;
+    let mut reader = message;
+    loop {
+        let from = reader;
+        let Some(key) = reader.key()? else { break };
+        let Some(index) = index(schema, key >> 3, last) else {
+            reader.skip(key)?;
+            continue;
+        };
+        check(&schema.fields[index], key, reader)?;
+        reader.skip(key)?;
+        last = index;
+        let place = places[index].get_or_insert(Place { from, end: 0, count: 0 });
+        *place = Place { end: reader.position(), count: place.count + 1, ..*place };
+    }
+    text.out.push(b'{');
+    let start = text.out.len();
+    for (index, (field, place)) in schema.fields.iter().zip(places).enumerate() {
+        // Of a `oneof` the last one that stands counts (protobuf encoding guide, "Last One Wins").
+        let Some(place) = place.filter(|_| !schema.one_of || index == last) else { continue };
+        let before = text.out.len();
+        if before > start {
+            text.out.push(b',');
+        }
+        text.out.push(b'"');
+        text.out.extend_from_slice(field.name.as_bytes());
+        text.out.extend_from_slice(b"\":");
+        let there = match field.repeated {
+            true => list(field, place, text, depth),
+            false => single(field, place, schema.one_of, text, depth),
+        };
+        if !there.map_err(|fault| fault.within(field.proto_name))? {
+            text.out.truncate(before);
+        }
+    }
+    text.out.push(b'}');
+    text.in_limit()
+}
+
+/// The field of a number, which most often is the same as before or the next one.
+#[inline]
+fn index(schema: &'static Schema, number: u32, last: usize) -> Option<usize> {
+    let fields = schema.fields;
+    let is = |index: usize| fields.get(index).is_some_and(|field| field.number == number);
+    match () {
+        () if is(last) => Some(last),
+        () if is(last + 1) => Some(last + 1),
+        () => fields.iter().position(|field| field.number == number),
+    }
+}
+
+fn wire_type(kind: Kind) -> u32 {
+    match kind {
+        Kind::Message(_) | Kind::String | Kind::Bytes | Kind::Hex | Kind::ProfileId => LEN,
+        Kind::Double | Kind::Fixed64 => FIXED64,
+        Kind::Fixed32 => FIXED32,
+        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => VARINT,
+    }
+}
+
+/// Refuses a field that has another wire type than its own. A list of numbers may stand in one piece or not.
+#[inline]
+fn check(field: &'static Field, key: u32, reader: Reader<'_>) -> Result<()> {
+    let found = key & 7;
+    if found == wire_type(field.kind) || (found == LEN && field.repeated && field.kind.is_packed()) {
+        return Ok(());
+    }
+    let rule = format!("field {} has wire type {found}, which is not its own", field.number);
+    Err(Fault::wire(reader.position(), rule).within(field.proto_name))
+}
+
+/// Calls `take` for each field of a number, behind its key.
+fn each<'a>(
+    field: &'static Field,
+    place: Place<'a>,
+    mut take: impl FnMut(u32, &mut Reader<'a>) -> Result<()>,
+) -> Result<()> {
+    let mut reader = place.from;
+    while reader.position() < place.end {
+        let Some(key) = reader.key()? else { break };
+        match key >> 3 == field.number {
+            true => take(key & 7, &mut reader)?,
+            false => reader.skip(key)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a list, and says whether there is anything in it.
+fn list(field: &'static Field, place: Place<'_>, text: &mut Text<'_>, depth: u32) -> Result<bool> {
+    text.out.push(b'[');
+    let mut index = 0;
+    each(field, place, |wire, reader| {
+        let mut one = |reader: &mut Reader<'_>, text: &mut Text<'_>| {
+            if index > 0 {
+                text.out.push(b',');
+            }
+            text.in_limit()?;
+            index += 1;
+            let written = match field.kind {
+                Kind::Message(schema) => object(schema, reader.message()?, text, depth + 1),
+                kind => scalar(kind, reader, text.out).map(drop),
+            };
+            written.map_err(|fault| fault.within(format_args!("[{}]", index - 1)))
+        };
+        if wire != LEN || !field.kind.is_packed() {
+            return one(reader, text);
+        }
+        let mut packed = reader.message()?;
+        while !packed.rest().is_empty() {
+            one(&mut packed, text)?;
+        }
+        Ok(())
+    })?;
+    text.out.push(b']');
+    Ok(index > 0)
+}
+
+/// Writes what is no list, and says whether there is anything to write: a zero is not, unless it is `explicit`.
+fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Text<'_>, depth: u32) -> Result<bool> {
+    let start = text.out.len();
+    let mut is_zero = true;
+    if let Kind::Message(schema) = field.kind {
+        let mut parts = Vec::new();
+        each(field, place, |_, reader| {
+            let part = reader.message()?;
+            if place.count == 1 {
+                return object(schema, part, text, depth + 1);
+            }
+            // The parts of a message are one behind the other the whole (protobuf encoding guide, "Last One Wins").
+            parts.extend_from_slice(part.rest());
+            Ok(())
+        })?;
+        if place.count > 1 {
+            object(schema, Reader::new(&parts), text, depth + 1)?;
+        }
+        return Ok(true);
+    }
+    each(field, place, |_, reader| {
+        text.out.truncate(start);
+        is_zero = scalar(field.kind, reader, text.out)?;
+        Ok(())
+    })?;
+    Ok(explicit || !is_zero)
+}
+
+/// Writes one value that is no message, and says whether it is zero.
+fn scalar(kind: Kind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<bool> {
+    let position = reader.position();
+    let number = match kind {
+        Kind::String => {
+            let text = reader.bytes()?;
+            if std::str::from_utf8(text).is_err() {
+                return Err(Fault::wire(position, "the text is not UTF-8"));
+            }
+            out.push(b'"');
+            json::escaped(out, text);
+            out.push(b'"');
+            return Ok(text.is_empty());
+        }
+        Kind::Bytes | Kind::Hex | Kind::ProfileId => {
+            let bytes = reader.bytes()?;
+            out.push(b'"');
+            match kind {
+                Kind::Bytes => base64::write(out, bytes),
+                // An id of another length is none, and digits of another number are read as base64.
+                Kind::ProfileId if bytes.len() != 16 => base64::write(out, bytes),
+                _ => hexadecimal(out, bytes),
+            }
+            out.push(b'"');
+            return Ok(bytes.is_empty());
+        }
+        Kind::Double | Kind::Fixed64 => reader.fixed64()?,
+        Kind::Fixed32 => reader.fixed32()?.into(),
+        Kind::Message(_) => return Err(Fault::wire(position, "is a message")),
+        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => reader.varint()?,
+    };
+    match kind {
+        Kind::Bool => out.extend_from_slice(if number == 0 { b"false" } else { b"true" }),
+        Kind::Double => double(out, f64::from_bits(number)),
+        // Protobuf reads integers of 32 bits from the lower half.
+        Kind::Int32 | Kind::Enum(_) => signed(out, (number as i32).into()),
+        Kind::Uint32 | Kind::Fixed32 => json::number(out, u64::from(number as u32)),
+        Kind::Int64 => {
+            out.push(b'"');
+            signed(out, number as i64);
+            out.push(b'"');
+        }
+        _ => {
+            out.push(b'"');
+            json::number(out, number);
+            out.push(b'"');
+        }
+    }
+    Ok(number == 0)
+}
+
+fn signed(out: &mut Vec<u8>, value: i64) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    json::number(out, value.unsigned_abs());
+}
+
+/// A double in as few digits as tell it from all others; JSON has no number for some.
+fn double(out: &mut Vec<u8>, value: f64) {
+    let name: &[u8] = match value {
+        value if value.is_nan() => b"\"NaN\"",
+        f64::INFINITY => b"\"Infinity\"",
+        f64::NEG_INFINITY => b"\"-Infinity\"",
+        // Writing a finite number into memory does not fail.
+        value => return drop(serde_json::to_writer(out, &value)),
+    };
+    out.extend_from_slice(name);
+}
+
+fn hexadecimal(out: &mut Vec<u8>, bytes: &[u8]) {
+    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
+    out.extend(bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]));
+}

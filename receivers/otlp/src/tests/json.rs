@@ -1,0 +1,136 @@
+//! OTLP over HTTP in JSON.
+
+use profbridge_wire::otlp::json::{Message, write};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::http::{PATH, TRACES};
+
+/// A request in JSON.
+fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
+    let mut text = Vec::new();
+    write(Message::ProfilesRequest, &request.encode_to_vec(), usize::MAX, &mut text).unwrap();
+    text
+}
+
+fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
+    let request = Request::post(PATH).header("host", "x").header("content-type", "application/json; charset=utf-8");
+    let request = match encoding {
+        Some(encoding) => request.header("content-encoding", encoding),
+        None => request,
+    };
+    request.body(whole(body)).unwrap()
+}
+
+/// An answer's status and its JSON.
+fn answered(answer: &Answer) -> (u16, Value) {
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+/// Guarantees: a request in JSON arrives as the same batch as in protobuf, in every encoding, small and large, and is
+/// answered in JSON; full success leaves `partialSuccess` unset.
+#[tokio::test]
+async fn exports() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let (small, large) = (small(), heavy(100_000));
+    for (request, encoding, body) in [
+        (&small, None, text(&small)),
+        (&small, Some("gzip"), gzip(&text(&small))),
+        (&small, Some("zstd"), zstandard(&text(&small))),
+        (&large, None, text(&large)),
+    ] {
+        let (answer, taken) = tokio::join!(http1(rig.http(), post(encoding, body)), rig.consumer.take());
+        assert_eq!(answered(&answer), (200, json!({})), "{encoding:?}");
+        let profiles = profiles(taken);
+        let received = ExportProfilesServiceRequest::decode(profiles.received.unwrap()).unwrap();
+        assert_eq!(&received, request);
+        assert_eq!(profiles.peer.as_deref(), Some("127.0.0.1"));
+    }
+    assert_eq!((rig.samples("accepted", "http"), rig.requests("success", "http")), (7, 4));
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: an empty request succeeds.
+#[tokio::test]
+async fn an_empty_request_succeeds() {
+    let rig = Rig::start(LOOPBACK).await;
+    assert_eq!(answered(&http1(rig.http(), post(None, "{}")).await), (200, json!({})));
+}
+
+/// Guarantees: profiles that break a rule are refused by partial success, whose numbers are strings as in OTLP/JSON.
+#[tokio::test]
+async fn some_profiles_refused_is_partial_success() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let (answer, taken) = tokio::join!(http1(rig.http(), post(None, text(&half_bad()))), rig.consumer.take());
+    let (status, said) = answered(&answer);
+    assert_eq!((status, &said["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
+    assert!(said["partialSuccess"]["errorMessage"].as_str().unwrap().contains("profiles[1]"), "{said}");
+    assert_eq!(profiles(taken).profiles().count(), 1);
+}
+
+/// Guarantees: what is no JSON, or not that of a request, is 400 with a status in JSON that names the place; what is
+/// too large is 413; and nothing of it keeps memory.
+#[tokio::test]
+async fn bad_requests() {
+    let rig = Rig::start(SMALL).await;
+    for (body, code, says) in [
+        (b"{\"resourceProfiles\":[{},".to_vec(), 400, "resource_profiles[1] (at byte 23): EOF while parsing a value"),
+        (b"{}{}".to_vec(), 400, "trailing characters"),
+        (b"\xff".to_vec(), 400, "the text is not UTF-8"),
+        (br#"{"dictionary":{},"dictionary":{}}"#.to_vec(), 400, r#"the field "dictionary" stands twice"#),
+        (br#"{"dictionary":{"stackTable":[{},{"locationIndices":[1]}]}}"#.to_vec(), 400, "dictionary.stack_table[1]"),
+        (small().encode_to_vec(), 400, "the text is not UTF-8"),
+        (vec![b' '; SMALL_LIMIT + 1], 413, "1048576"),
+        (text(&heavy(SMALL_LIMIT)), 413, "1048576"),
+    ] {
+        let answer = patiently(http1(rig.http(), post(None, body))).await;
+        let (status, said) = answered(&answer);
+        assert_eq!(status, code, "{said}");
+        assert!(said["message"].as_str().unwrap().contains(says), "{says}: {said}");
+        assert_eq!(said["code"], json!(if code == 400 { 3 } else { 8 }));
+    }
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: traces in JSON arrive as the spans that they say, some that break a rule are refused by partial success in
+/// the words of spans, and a request without one that can be taken by 400 with the place.
+#[tokio::test]
+async fn traces() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let post = |spans: Value| {
+        let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
+        let request = Request::post(TRACES).header("host", "x").header("content-type", "application/json");
+        request.body(whole(body)).unwrap()
+    };
+    let good = json!({ "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "kind": 2 });
+    let bad = json!({ "traceId": "5b8e", "spanId": "eee19b7ec3c1b174" });
+    let (answer, taken) = tokio::join!(http1(rig.http(), post(json!([good]))), rig.consumer.take());
+    assert_eq!(answered(&answer), (200, json!({})));
+    let Some(Telemetry::Spans(spans)) = taken else { panic!("{taken:?}") };
+    assert_eq!(spans.spans().len(), 1);
+    let (answer, _) = tokio::join!(http1(rig.http(), post(json!([good, bad]))), rig.consumer.take());
+    let place = "resource_spans[0].scope_spans[0].spans[1].trace_id: has 2 bytes where an id has 16";
+    let said = json!({ "partialSuccess": { "rejectedSpans": "1", "errorMessage": place } });
+    assert_eq!(answered(&answer), (200, said));
+    let (status, said) = answered(&http1(rig.http(), post(json!([bad]))).await);
+    assert_eq!((status, said["code"].clone()), (400, json!(3)));
+    assert!(said["message"].as_str().unwrap().contains("spans[0].trace_id: has 2 bytes"), "{said}");
+    let (status, said) = answered(&http1(rig.http(), post(json!([{ "traceId": "xy" }]))).await);
+    assert_eq!(status, 400);
+    assert!(said["message"].as_str().unwrap().contains("resource_spans[0].scope_spans[0].spans[0].trace_id (at byte "));
+}
+
+/// Guarantees: memory that runs out while JSON is read means later.
+#[tokio::test]
+async fn memory_is_asked_for() {
+    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let held = rig.intake.admit(5 << 20).unwrap();
+    let body = text(&heavy(1 << 20));
+    let answer = http1(rig.http(), post(None, body)).await;
+    let (status, said) = answered(&answer);
+    assert_eq!((status, &said["code"]), (503, &json!(14)), "{said}");
+    assert!(answer.header("retry-after").is_some());
+    drop(held);
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
