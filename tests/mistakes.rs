@@ -183,7 +183,10 @@ fn devices() {
         assert!(finished.status.success(), "{}", finished.stderr);
         refused(&run(folder.path(), &["convert", "in", "-o", "full", "--to", to]), &["full: No space left on device"]);
     }
-    refused(&run(folder.path(), &["convert", "in", "-o", "null"]), &["null is no folder", "--to otlp|pprof|folded|svg"]);
+    refused(
+        &run(folder.path(), &["convert", "in", "-o", "null"]),
+        &["null is no folder", "--to otlp|pprof|folded|svg"],
+    );
     assert!(["null", "full"].iter().all(|name| folder.path().join(name).is_symlink()));
     assert_eq!(names(folder.path()), ["full", "in", "null"]);
 }

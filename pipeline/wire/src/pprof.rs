@@ -13,11 +13,13 @@
 //! | `comment`, `doc_url`, `drop_frames`, `keep_frames` | `pprof.profile.*` |
 //! | `default_sample_type` | `pprof.scope.default_sample_type` |
 //!
-//! What is read and written again is equal: [`mod@encode`] undoes what [`mod@decode`] does. gzip, which most pprof
+//! What is read and written again is equal: [`mod@encode`] undoes what [`mod@decode`] does. [`mod@prune`] is for
+//! whoever shows frames, of which `drop_frames` leaves some out. gzip, which most pprof
 //! files are compressed with, is for the caller.
 
 pub mod decode;
 pub mod encode;
+pub mod prune;
 pub mod span;
 
 mod error;
@@ -27,3 +29,4 @@ pub use decode::{Decoded, decode};
 pub use encode::{Encoded, Group, encode, groups};
 pub use error::DecodeError;
 pub use keys::{DROP_FRAMES, KEEP_FRAMES};
+pub use prune::{Pruned, pruned};
