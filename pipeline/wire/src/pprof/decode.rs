@@ -50,19 +50,40 @@ pub struct Decoded {
     pub left_out_numbers: u64,
 }
 
+/// When a profile was made, as whoever brings it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// The start, in nanoseconds since the Unix epoch; 0 where it is not known.
+    pub time_unix_nano: u64,
+    /// The duration, in nanoseconds; 0 where it is not known.
+    pub duration_nano: u64,
+}
+
 /// Reads a pprof profile that is not compressed.
 ///
 /// # Errors
 ///
 /// See [`DecodeError`].
 pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
+    decode_with(profile, limits, Times::default())
+}
+
+/// As [`decode`], for a profile that may not say itself when it was made.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result::Result<Decoded, DecodeError> {
     let most = limits.max_request.min(i32::MAX as usize);
     if profile.len() > most {
         return Err(DecodeError::LimitExceeded { what: "bytes of the profile", limit: most as u64 });
     }
     let counts = Counts::of(&profile)?;
     let mut decoder = Decoder::new(&profile, limits, &counts)?;
-    let header = decoder.read()?;
+    let mut header = decoder.read()?;
+    let or = |said: u64, known: u64| if said == 0 { known.min(i64::MAX as u64) } else { said };
+    header.time_nanos = or(header.time_nanos, times.time_unix_nano);
+    header.duration_nanos = or(header.duration_nanos, times.duration_nano);
     decoder.finish(header, &profile)
 }
 
