@@ -233,7 +233,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Hands over each element of a field that has a length in front, with its position.
+    /// Hands over each element of a field that has a length in front; a fault is named by its position.
     fn each(
         &mut self,
         wanted: u32,
@@ -268,17 +268,12 @@ impl<'a> Decoder<'a> {
         self.each(0x2a, "function", Self::function)?;
         self.each(0x1a, "mapping", Self::mapping)?;
         self.each(0x22, "location", Self::location)?;
-        if header.types.is_empty() && self.first_of(0x12)? {
+        if header.types.is_empty() && count(Reader::new(self.profile), 0x12)? > 0 {
             return Err(Fault::value("sample_type", "there is none, and there are samples"));
         }
         let types = header.types.len();
         self.each(0x12, "sample", |this, sample| this.sample(sample, types))?;
         Ok(header)
-    }
-
-    /// Whether a field is there.
-    fn first_of(&self, wanted: u32) -> Result<bool> {
-        Ok(count(Reader::new(self.profile), wanted)? > 0)
     }
 
     fn header(&mut self) -> Result<Header> {
