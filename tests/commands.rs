@@ -194,6 +194,49 @@ fn convert_there_and_back() {
     }
 }
 
+/// Guarantees: OTLP becomes a pprof profile for each process, told by both endings, and these become stacks and
+/// envelopes again; several of them cannot go to standard output.
+#[test]
+fn convert_pprof() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut request = Vec::new();
+    for (pid, frame) in [(1, "go!hot"), (2, "go!cold")] {
+        let one = RequestBuilder::new().process("p", pid).on_cpu(20).sample(&[frame, "go!main"], 1, &ms([0, 50]));
+        let one = one.encode();
+        request.extend_from_slice(&(one.len() as u32).to_be_bytes());
+        request.extend_from_slice(&one);
+    }
+    std::fs::write(folder.path().join("in"), request).unwrap();
+    let convert = |arguments: &[&str]| {
+        let finished = run(folder.path(), &[&["convert"], arguments].concat());
+        assert!(finished.status.success(), "{}", finished.stderr);
+        finished
+    };
+    let stacks = |input: &[&str], out: &str| {
+        convert(&[input, &["-o", out]].concat());
+        std::fs::read_to_string(folder.path().join(out)).unwrap()
+    };
+    let before = stacks(&["in"], "before.folded");
+    assert!(before.contains("hot") && before.contains("cold"), "{before}");
+    let unthreaded = |text: &str| {
+        text.lines().filter_map(|line| line.split_once(';')).map(|(_, rest)| rest.to_owned()).collect::<Vec<_>>()
+    };
+    for [first, second] in [["a.pprof", "a-2.pprof"], ["b.pb.gz", "b-2.pb.gz"]] {
+        let finished = convert(&["in", "-o", first]);
+        assert!(finished.stdout.contains(&format!("to 2 files, {first} and beside it")), "{}", finished.stdout);
+        assert!(finished.stderr.contains("pprof_samples_without_their_times 2"), "{}", finished.stderr);
+        let after = stacks(&[first, second], "after.folded");
+        assert_eq!(unthreaded(&after), unthreaded(&before));
+        convert(&[first, "-o", "envelopes"]);
+    }
+    for payload in payloads(&folder.path().join("envelopes")) {
+        validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
+    }
+    let finished = run(folder.path(), &["convert", "in", "--to", "pprof", "-o", "-"]);
+    assert!(finished.stderr.contains("2 pprof profiles are as many files"), "{}", finished.stderr);
+    assert_eq!(finished.status.code(), Some(1));
+}
+
 /// Guarantees: an envelope goes out byte for byte as it came in, is counted as such and not as one that was made, and
 /// the last line says which of the two there were.
 #[test]

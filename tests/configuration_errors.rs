@@ -58,6 +58,18 @@ const WRONG: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "receivers.pprof",
+        &[
+            "{push: {endpoint: localhost, max_request_body_size: 0, max_connections: 0, idle_timeout: 0s}}",
+            "{scrape: {interval: 1s, duration: 1500ms, timeout: 0s, max_profile_size: 3GiB}}",
+            "{scrape: {targets: {a: {}, b: {endpoint: 'h:1'}, c: {endpoint: 'http://h/x'}}}}",
+            "{scrape: {targets: {a: {endpoint: 'http://user:hush@h'}}}}",
+            "{scrape: {targets: {a: {endpoint: 'http://h', path: x, headers: {'a b': hush}}}}}",
+            "{scrape: {targets: {a: {endpoint: 'http://h', attributes: {process.pid: '1'}, interval: 5s}}}}",
+            "{endpoint: '127.0.0.1:4040'}",
+        ],
+    ),
+    (
         "receivers.sentry",
         &[
             "{endpoint: localhost, max_request_body_size: 0, idle_timeout: 0s}",

@@ -9,7 +9,8 @@ use profbridge_relay_rules::validate_json;
 use crate::backend::otlp::Otlp;
 use crate::backend::sentry::{KEY, Sentry, split_envelope};
 use crate::client::export;
-use crate::process::{Profbridge, command, run};
+use crate::pprof;
+use crate::process::{Profbridge, command, eventually, run};
 use crate::sentry_envelopes::Sent;
 
 fn examples() -> PathBuf {
@@ -252,6 +253,32 @@ fn sentry_sidecar() {
     let (exit, log) = profbridge.stop();
     assert!(exit.success() && !log.contains(KEY), "{log}");
     assert_eq!(backend.received.wait(1).len(), 1);
+}
+
+/// Guarantees: a Go service is asked for its profile, and another sends one; both arrive in Sentry under their names.
+#[test]
+fn go_pprof() {
+    let sentry = Sentry::start();
+    let replaced =
+        [("127.0.0.1:4040", "127.0.0.1:0"), ("interval: 60s", "interval: 1s"), ("duration: 10s", "duration: 1s")];
+    let shop = pprof::serve(pprof::go_cpu());
+    let (dsn, address) = (sentry.dsn(1), shop.to_string());
+    let environment = [("SENTRY_DSN", dsn.as_str()), ("SHOP", &address)];
+    let profbridge = Profbridge::start_with(&adapted("go-pprof/config.yaml", &replaced), &environment);
+    let query = "service.name=batch&service.instance.id=batch-1";
+    assert_eq!(pprof::post(profbridge.address("pprof/http"), &format!("/api/pprof?{query}"), &pprof::go_cpu()), 200);
+    eventually("a profile was fetched", || {
+        let labels = "receiver=\"pprof\",transport=\"scrape\",outcome=\"success\"";
+        (profbridge.metric("otelcol_receiver_requests", labels) >= 1.0).then_some(())
+    });
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success() && !log.contains(KEY), "{log}");
+    let chunks = sentry.wait_for_chunks(2);
+    let releases: BTreeSet<&str> = chunks.iter().map(|chunk| chunk["release"].as_str().unwrap()).collect();
+    assert_eq!(releases, BTreeSet::from(["batch", "shop"]));
+    for chunk in &chunks {
+        validate_json(&serde_json::to_vec(chunk).unwrap()).unwrap();
+    }
 }
 
 /// Guarantees: behind a Collector it listens where the Collector's configuration sends to, and takes it to Sentry.

@@ -24,6 +24,7 @@ mod main_job;
 #[cfg(target_os = "linux")]
 mod memory_bounds;
 mod mistakes;
+mod pprof;
 mod process;
 mod readme;
 mod reference_configuration;

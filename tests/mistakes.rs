@@ -29,10 +29,6 @@ fn good() -> Vec<u8> {
     RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot", "go!main"], 1, &ms([0, 50])).encode()
 }
 
-/// A pprof profile: a value type, a sample, a location and its strings.
-const PPROF: &[u8] =
-    b"\x0a\x04\x08\x01\x10\x02\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x02\x08\x01\x32\x00\x32\x03cpu\x32\x0bnanoseconds\x60\x08";
-
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -57,7 +53,6 @@ fn other_formats() {
     let cpuprofile = br#"{"nodes":[],"startTime":1,"endTime":2,"samples":[],"timeDeltas":[]}"#;
     for (bytes, name) in [
         (&otlp_json[..], "OTLP traces as JSON"),
-        (PPROF, "a pprof profile"),
         (cpuprofile, ".cpuprofile"),
         (b"PERFILE2\0\0\0\0", "perf.data"),
         (b"FLR\0\0\x02\0\0", "JFR"),
@@ -189,7 +184,10 @@ fn devices() {
         assert!(finished.status.success(), "{}", finished.stderr);
         refused(&run(folder.path(), &["convert", "in", "-o", "full", "--to", to]), &["full: No space left on device"]);
     }
-    refused(&run(folder.path(), &["convert", "in", "-o", "null"]), &["null is no folder", "--to otlp|folded|svg"]);
+    refused(
+        &run(folder.path(), &["convert", "in", "-o", "null"]),
+        &["null is no folder", "--to otlp|pprof|folded|svg"],
+    );
     assert!(["null", "full"].iter().all(|name| folder.path().join(name).is_symlink()));
     assert_eq!(names(folder.path()), ["full", "in", "null"]);
 }

@@ -78,7 +78,9 @@ pub(crate) fn components() -> Vec<(String, String)> {
 
 /// Maps with keys of the code: the components, the parts of `service`, and a target, which has a name in between.
 fn sections() -> Vec<String> {
-    let others = ["receivers.ptrace.targets.app", "service.limits", "service.telemetry"].map(str::to_owned);
+    let others =
+        ["receivers.pprof.scrape.targets.app", "receivers.ptrace.targets.app", "service.limits", "service.telemetry"]
+            .map(str::to_owned);
     components().into_iter().map(|(component, _)| component).chain(others).collect()
 }
 
@@ -163,10 +165,13 @@ fn shows_every_key() {
     let sections = sections();
     for path in shown.keys() {
         let of_component = sections.iter().any(|section| path.starts_with(&format!("{section}.")));
-        let is_known = keys_of_code().contains(path) || path == "receivers.ptrace.targets.app";
+        let is_known = keys_of_code().contains(path) || TARGETS.contains(&path.as_str());
         assert!(!of_component || is_known, "the code does not know {path} of config.yaml");
     }
 }
+
+/// Targets, whose names are anything.
+const TARGETS: [&str; 2] = ["receivers.pprof.scrape.targets.app", "receivers.ptrace.targets.app"];
 
 fn indent(yaml: &str) -> String {
     yaml.lines().map(|line| format!("  {line}\n")).collect()
@@ -184,6 +189,9 @@ fn shows_the_defaults() {
     let ptrace = |section: &Section| profbridge_receiver_ptrace::Settings::read(section).unwrap();
     let target = Section::from_yaml("targets: {app: {executable: app}}").unwrap();
     assert_eq!(ptrace(&of("receivers.ptrace")), ptrace(&target));
+    let pprof = |section: &Section| format!("{:?}", profbridge_receiver_pprof::Settings::read(section).unwrap());
+    let target = "push: {}\nscrape: {targets: {app: {endpoint: 'http://127.0.0.1:6060'}}}";
+    assert_eq!(pprof(&of("receivers.pprof")), pprof(&Section::from_yaml(target).unwrap()));
     let sdks = |section: &Section| format!("{:?}", profbridge_receiver_sentry::Settings::read(section).unwrap());
     assert_eq!(sdks(&of("receivers.sentry")), sdks(&Section::defaults()));
     let dedup: profbridge_processor_dedup::Config = of("processors.dedup").extract().unwrap();

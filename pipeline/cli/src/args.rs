@@ -99,14 +99,15 @@ pub(crate) struct DemoArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
     /// Files: a raw ProfilesData or ExportProfilesServiceRequest, as protobuf or JSON, the Collector file exporter's
-    /// length-prefixed frames and lines of JSON, a Sentry envelope, the JSON of a profile_chunk, or collapsed stacks.
-    /// What they are is told by their content. `-` is standard input.
+    /// length-prefixed frames and lines of JSON, a pprof profile, a Sentry envelope, the JSON of a profile_chunk, or
+    /// collapsed stacks. What they are is told by their content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
-    /// (OTLP profiles), .json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on
-    /// beside it); a name without an ending is a folder, for one Sentry envelope per file. `-` is standard output. A
-    /// file from before is replaced once all of the new one is there; a pipe or a device is written to.
+    /// (OTLP profiles), .json (the same as JSON), .pprof or .pb.gz (pprof), .envelope (Sentry envelopes: this file, and
+    /// `x-2.envelope` and so on beside it, as for several pprof profiles); a name without an ending is a folder, for one
+    /// Sentry envelope per file. `-` is standard output. A file from before is replaced once all of the new one is
+    /// there; a pipe or a device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// What to write, whatever the ending says.
@@ -162,6 +163,8 @@ pub(crate) enum Format {
     Otlp,
     /// The same as JSON.
     OtlpJson,
+    /// pprof profiles, gzipped: one for each profile that is not of the same samples as the one before.
+    Pprof,
     /// Collapsed stacks, one line each, for flame graph tools.
     Folded,
     /// A flame graph.

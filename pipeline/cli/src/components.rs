@@ -6,6 +6,7 @@ use profbridge_engine::registry::{Description, Factory, Registry};
 pub(crate) const REGISTRY: Registry = Registry {
     receivers: &[
         profbridge_receiver_otlp::FACTORY,
+        profbridge_receiver_pprof::FACTORY,
         #[cfg(target_os = "linux")]
         profbridge_receiver_ptrace::FACTORY,
         profbridge_receiver_sentry::FACTORY,

@@ -8,19 +8,21 @@ use crate::Failure;
 use crate::{files, terminal::shown};
 
 /// The endings and what each stands for.
-const ENDINGS: [(&str, Format); 6] = [
+const ENDINGS: [(&str, Format); 8] = [
     ("svg", Format::Svg),
     ("folded", Format::Folded),
     ("otlp", Format::Otlp),
     ("pb", Format::Otlp),
     ("json", Format::OtlpJson),
+    ("pprof", Format::Pprof),
+    ("pb.gz", Format::Pprof),
     ("envelope", Format::Envelope),
 ];
 
 /// The same for a person.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
     .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP profiles), .json (the same as JSON), \
-    .envelope (Sentry envelope)";
+    .pprof or .pb.gz (pprof), .envelope (Sentry envelope)";
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) enum Format {
     Otlp,
     /// OTLP profiles as JSON.
     OtlpJson,
+    /// pprof profiles, gzipped.
+    Pprof,
     /// Sentry envelopes.
     Envelope,
 }
@@ -46,6 +50,7 @@ impl Format {
             Self::Folded => "collapsed stacks; flame graph tools and speedscope read them",
             Self::Otlp => "OTLP profiles; `profbridge convert` and OTLP backends read them",
             Self::OtlpJson => "OTLP profiles in JSON; `profbridge convert` and OTLP backends read them",
+            Self::Pprof => "pprof; `go tool pprof` and others read it",
             Self::Envelope => "a Sentry envelope",
         }
     }
@@ -86,16 +91,25 @@ impl Destination {
         if number < 2 {
             return self.path.clone();
         }
-        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let ending = self.path.extension().unwrap_or_default().to_string_lossy();
-        self.path.with_file_name(format!("{stem}-{number}.{ending}"))
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let (stem, ending) = match ending_of(&name) {
+            Some((ending, _)) => name.split_at(name.len() - ending.len() - 1),
+            None => name.split_at(name.rfind('.').unwrap_or(name.len())),
+        };
+        self.path.with_file_name(format!("{stem}-{number}{ending}"))
     }
 }
 
 /// What a path's ending says; `None` where it says nothing.
 pub(crate) fn format_of(path: &Path) -> Option<Format> {
-    let ending = path.extension()?.to_string_lossy().to_ascii_lowercase();
-    ENDINGS.iter().find(|(known, _)| *known == ending).map(|&(_, format)| format)
+    ending_of(&path.file_name()?.to_string_lossy()).map(|(_, format)| format)
+}
+
+/// The ending of a file's name that is known, without its dot.
+fn ending_of(name: &str) -> Option<(&'static str, Format)> {
+    let name = name.to_ascii_lowercase();
+    let ends = |ending: &str| name.strip_suffix(ending).is_some_and(|stem| stem.len() > 1 && stem.ends_with('.'));
+    ENDINGS.into_iter().find(|(ending, _)| ends(ending))
 }
 
 /// Reads a destination from the command line.
@@ -132,16 +146,25 @@ mod tests {
         assert_eq!(format("a.pb"), Ok(Format::Otlp));
         assert_eq!(format("a.json"), Ok(Format::OtlpJson));
         assert_eq!(format("a.envelope"), Ok(Format::Envelope));
+        assert_eq!((format("a.pprof"), format("a.b.PB.gz")), (Ok(Format::Pprof), Ok(Format::Pprof)));
     }
 
     /// Guarantees: an unknown ending, or none, is refused with all that there are.
     #[test]
     fn unknown_endings() {
-        for (text, what) in [("a.txt", "`.txt`"), ("svg", "no ending"), (".svg", "no ending"), ("a.svg.gz", "`.gz`")] {
+        for (text, what) in [
+            ("a.txt", "`.txt`"),
+            ("svg", "no ending"),
+            (".svg", "no ending"),
+            ("a.svg.gz", "`.gz`"),
+            ("pb.gz", "`.gz`"),
+        ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(what), "{error}");
             assert!(
-                [".svg", ".folded", ".otlp", ".pb", ".json", ".envelope"].iter().all(|ending| error.contains(ending))
+                [".svg", ".folded", ".otlp", ".pb", ".json", ".pprof", ".pb.gz", ".envelope"]
+                    .iter()
+                    .all(|ending| error.contains(ending))
             );
         }
     }
@@ -152,6 +175,7 @@ mod tests {
         let destination = parse("out/a.b.envelope").unwrap();
         let parts = [1, 2, 3].map(|number| destination.part(number));
         assert_eq!(parts, ["out/a.b.envelope", "out/a.b-2.envelope", "out/a.b-3.envelope"].map(PathBuf::from));
+        assert_eq!(parse("a.pb.gz").unwrap().part(2), PathBuf::from("a-2.pb.gz"));
     }
 
     /// Guarantees: what cannot be written is known beforehand, and finding out leaves nothing behind.

@@ -2,6 +2,7 @@
 
 mod envelopes;
 mod otlp;
+mod pprof;
 
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
@@ -13,6 +14,7 @@ use crate::Failure;
 
 pub(crate) use envelopes::{EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
+pub(crate) use pprof::Pprof;
 
 /// A processor without a pipeline around it: no time passes.
 pub(crate) struct Stage(Box<dyn Processor>);

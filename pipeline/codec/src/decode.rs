@@ -1,7 +1,8 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests in every layout, in JSON, the Collector's frames and lines of them, Sentry envelopes, the JSON of a chunk, collapsed
-//! stacks; each of them alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is known.
+//! OTLP requests in every layout, in JSON, the Collector's frames and lines of them, pprof profiles, Sentry envelopes, the JSON of a
+//! chunk, collapsed stacks; each of them alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is
+//! known.
 
 mod foreign;
 mod json;
@@ -19,7 +20,9 @@ use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
 use profbridge_wire::folded::{self, Counted};
 use profbridge_wire::otlp::delimited::frames;
+use profbridge_wire::otlp::sniff::is_pprof;
 use profbridge_wire::otlp::{self, Decoded, Kind, Layout, Limits};
+use profbridge_wire::pprof;
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 use profbridge_wire::sentry::profile_items::read_items;
@@ -71,7 +74,8 @@ pub struct Findings {
     pub unused_elements: u64,
     /// How many requests were in an earlier layout of OTLP, by the layout.
     pub earlier_layouts: BTreeMap<Layout, u64>,
-    /// What such layouts say and the current one has no place for, by the name of the field, and how often.
+    /// What such layouts, or pprof profiles, say and the current layout has no place for, by the name of the field, and
+    /// how often.
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
@@ -116,6 +120,10 @@ pub fn decode(
     if let Some((what, way)) = foreign::name(&bytes) {
         return Err(Refused::new(name, format!("is {what}, which is not supported\nhint: {way}")));
     }
+    if is_pprof(&bytes) {
+        take(reader.pprof(bytes)?.into());
+        return Ok(());
+    }
     match otlp::sniff(&bytes) {
         Kind::Json if json::is_otlp(&bytes) => {
             let messages = json::messages(&bytes).into_iter().map(|(line, text)| match line {
@@ -152,7 +160,8 @@ pub fn decode(
 
 /// What is said of content that is nothing known.
 fn unknown(coding: Coding) -> String {
-    let read = "neither OTLP protobuf or JSON, nor the Collector's frames of it, nor a Sentry envelope or chunk, nor collapsed stacks";
+    let read = "neither OTLP protobuf or JSON, nor the Collector's frames of it, nor a pprof profile, nor a Sentry envelope or chunk, \
+                nor collapsed stacks";
     match coding {
         Coding::Gzip => format!("is compressed with gzip, and what is in it is {read}"),
         Coding::Zstd => format!("is compressed with zstd, and what is in it is {read}"),
@@ -262,6 +271,15 @@ impl Reader<'_> {
         let refused = decoded.refused.iter().map(|refusal| Refused::new(place, refusal.invalid.to_string()));
         self.findings.refused.extend(refused);
         self.with_peer(decoded.profiles)
+    }
+
+    fn pprof(&mut self, bytes: Bytes) -> Result<Profiles, Refused> {
+        let decoded = pprof::decode(bytes, &Limits::default()).map_err(|error| Refused::by(self.name, &error))?;
+        self.findings.replaced_strings += decoded.replaced_strings;
+        if decoded.left_out_numbers > 0 {
+            *self.findings.left_out.entry("label.num").or_default() += decoded.left_out_numbers;
+        }
+        Ok(self.with_peer(decoded.profiles))
     }
 
     /// An envelope with the profiles in it as views, at least one.

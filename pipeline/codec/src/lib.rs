@@ -2,6 +2,7 @@
 //!
 //! * [`mod@decode`]: bytes of whatever kind become telemetry, each refusal with its place.
 //! * [`otlp`]: batches become requests, as the bytes that they came as wherever these may leave, split to a limit.
+//! * [`pprof`]: batches become pprof profiles, gzipped.
 //! * [`sentry`]: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of
 //!   others bodies.
 //!
@@ -14,6 +15,7 @@ mod compressor;
 pub mod decode;
 mod message;
 pub mod otlp;
+pub mod pprof;
 pub mod sentry;
 
 pub use compressor::{CompressionConfig, compress};

@@ -47,7 +47,7 @@ impl Buffer {
     }
 
     /// Writes more behind the spill: what was there stays where it is. Copies the spill, not the request.
-    pub(crate) fn append(&mut self, more: &[u8]) {
+    pub fn append(&mut self, more: &[u8]) {
         if more.is_empty() {
             return;
         }

@@ -22,6 +22,8 @@ use choice::Choice;
 
 pub use read::{Counted, Read, RefusedLine, is_folded, read};
 
+use crate::pprof::pruned;
+
 /// The most frames of a stack that are written; deeper ones lose their root.
 pub const MAX_DEPTH: usize = 4096;
 
@@ -86,8 +88,15 @@ impl Folded {
         }
     }
 
-    /// Adds all stacks of a batch.
+    /// Adds all stacks of a batch, without the frames that pprof's `drop_frames` says are not to be shown.
     pub fn add(&mut self, batch: &Profiles) {
+        match pruned(batch) {
+            Some(pruned) => self.add_all(&pruned.batch),
+            None => self.add_all(batch),
+        }
+    }
+
+    fn add_all(&mut self, batch: &Profiles) {
         for scope in batch.resources().iter().flat_map(|resource| &resource.scopes) {
             let choice = Choice::best(batch, &scope.profiles);
             for profile in &scope.profiles {

@@ -1,8 +1,9 @@
-//! Bytes to the model and back: OTLP profiles, Sentry envelopes and chunks, folded stacks.
+//! Bytes to the model and back: OTLP and pprof profiles, Sentry envelopes and chunks, folded stacks.
 //!
 //! * [`otlp`]: requests become batches that point into them, and batches requests; layouts are told apart.
 //! * [`sentry`]: batches become chunks, the conversion; envelopes, DSNs and rate limits are read and written.
 //! * [`spans`]: one reading of a span, whether OTLP or Sentry wrote it.
+//! * [`pprof`]: pprof profiles become batches, and batches pprof profiles.
 //! * [`folded`]: stacks as the lines that flame graphs are made of.
 //!
 //! It knows the formats and their rules, and nothing of where bytes come from or go to: no I/O, no clock, no runtime,
@@ -11,6 +12,7 @@
 
 pub mod folded;
 pub mod otlp;
+pub mod pprof;
 pub mod sentry;
 pub mod spans;
 

@@ -20,10 +20,10 @@ pub mod sniff;
 pub mod split;
 pub mod traces;
 
-mod error;
+pub(crate) mod error;
 mod layout;
-mod limits;
-mod reader;
+pub(crate) mod limits;
+pub(crate) mod reader;
 
 pub use decode::{Decoded, decode, decode_as, memory};
 pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};

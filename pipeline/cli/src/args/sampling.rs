@@ -51,8 +51,8 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_enum, default_value_t = Stops::UserBound)]
     pub(crate) stops: Stops,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
-    /// (OTLP profiles), .envelope (Sentry envelope; one for each minute, so `x.envelope` may be followed by
-    /// `x-2.envelope`). Default: `profile-PID.svg`.
+    /// (OTLP profiles), .pprof or .pb.gz (pprof, one for each process), .envelope (Sentry envelope; one for each minute,
+    /// so `x.envelope` may be followed by `x-2.envelope`). Default: `profile-PID.svg`.
     #[arg(short, long, value_name = "FILE", value_parser = destination::parse)]
     pub(crate) output: Option<Destination>,
     /// A command to start and to sample from its first instruction.

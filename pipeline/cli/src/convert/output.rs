@@ -13,7 +13,7 @@ use super::settings::Settings;
 use crate::args::{ConvertArgs, Format};
 use crate::destination::{self, Destination};
 use crate::files::{self, write_file};
-use crate::output::{EnvelopeDestination, Envelopes, Otlp};
+use crate::output::{EnvelopeDestination, Envelopes, Otlp, Pprof};
 use crate::terminal::{self, STANDARD, shown};
 use crate::{Failure, flamegraph};
 
@@ -21,6 +21,7 @@ use crate::{Failure, flamegraph};
 pub(super) enum Output {
     Sentry(Box<Envelopes>),
     Otlp(Otlp),
+    Pprof(Pprof),
     Stacks(Box<Stacks>),
 }
 
@@ -41,6 +42,7 @@ impl Output {
             }
             Format::Otlp => Self::Otlp(Otlp::open(path, &processor, Encoding::Protobuf)?),
             Format::OtlpJson => Self::Otlp(Otlp::open(path, &processor, Encoding::Json)?),
+            Format::Pprof => Self::Pprof(Pprof::open(Destination { path, format: destination::Format::Pprof })),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
             Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
         })
@@ -54,6 +56,9 @@ impl Output {
             (Self::Sentry(_), Telemetry::Spans(spans)) => report.losses.add(Reason::Unroutable, spans.quantities()),
             (Self::Otlp(output), telemetry) => {
                 telemetry.into_profiles().into_iter().for_each(|profiles| output.take(profiles, report));
+            }
+            (Self::Pprof(output), telemetry) => {
+                telemetry.profiles().for_each(|profiles| output.take(profiles, report));
             }
             (Self::Stacks(output), telemetry) => {
                 telemetry.profiles().for_each(|profiles| output.folded.add(profiles));
@@ -75,6 +80,10 @@ impl Output {
                 let (observations, path) = (output.observations, shown(&output.path));
                 format!("wrote {observations} observations to {path} ({})", terminal::bytes(size))
             })),
+            Self::Pprof(mut output) => {
+                output.close(&mut tally.report)?;
+                Ok(pprof_written(&output))
+            }
             Self::Stacks(output) => output.close(&mut tally.report),
         }
     }
@@ -94,6 +103,7 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
         Some(File::Folded) => Some(Format::Folded),
         Some(File::Otlp) => Some(Format::Otlp),
         Some(File::OtlpJson) => Some(Format::OtlpJson),
+        Some(File::Pprof) => Some(Format::Pprof),
         Some(File::Envelope) => Some(Format::Sentry),
         None => None,
     };
@@ -109,14 +119,15 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
         }
         (Some(asked_for), _) => Ok(asked_for),
         (None, Some(said)) => Ok(said),
-        (None, None) if standard => {
-            refused("it has no ending that says what to write", "add `--to otlp`, `--to folded` or `--to svg`")
-        }
+        (None, None) if standard => refused(
+            "it has no ending that says what to write",
+            "add `--to otlp`, `--to pprof`, `--to folded` or `--to svg`",
+        ),
         // A name without an ending is a folder's.
         (None, None) if path.extension().is_none() => Ok(Format::Sentry),
         (None, None) => {
             let endings = destination::ENDINGS_IN_WORDS;
-            let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|otlp-json|folded|svg`");
+            let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|otlp-json|pprof|folded|svg`");
             refused("the ending does not say what to write", &hint)
         }
     }
@@ -127,11 +138,26 @@ fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
     match destination::format_of(&path) {
         Some(format) if !path.is_dir() => Ok(EnvelopeDestination::Files(Destination { path, format })),
         _ if path.exists() && !path.is_dir() => {
-            let hint = "name a folder, or a file that ends with .envelope; other formats have `--to otlp|folded|svg`";
+            let hint =
+                "name a folder, or a file that ends with .envelope; other formats have `--to otlp|pprof|folded|svg`";
             let why = "is no folder, and envelopes are written into one";
             Err(Failure(format!("error: {} {why}\nhint: {hint}", shown(&path))))
         }
         _ => Ok(EnvelopeDestination::Folder(path)),
+    }
+}
+
+/// Says which pprof profiles were written.
+fn pprof_written(output: &Pprof) -> Option<String> {
+    let path = shown(&output.destination.path);
+    let size = terminal::bytes(output.files.iter().map(|(_, size)| size).sum());
+    match output.files.len() {
+        0 => None,
+        1 => Some(format!("wrote {} observations to {path} ({size})", output.observations)),
+        files => Some(format!(
+            "wrote {} observations to {files} files, {path} and beside it ({size}): they are of different samples",
+            output.observations
+        )),
     }
 }
 

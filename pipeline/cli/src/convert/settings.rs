@@ -28,7 +28,7 @@ fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
     match format {
         Format::Sentry => &[("exporters", "sentry"), ("processors", "chunk"), ("service", "identity")],
         Format::Otlp | Format::OtlpJson => &[("processors", "dedup")],
-        Format::Folded | Format::Svg => &[],
+        Format::Pprof | Format::Folded | Format::Svg => &[],
     }
 }
 
@@ -42,8 +42,8 @@ fn in_words(format: Format) -> String {
             )
         }
         Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
-        Format::Folded | Format::Svg => {
-            "stacks are written as they are; where Sentry envelopes or OTLP are written there is something to set"
+        Format::Pprof | Format::Folded | Format::Svg => {
+            "pprof and stacks are written as they are; where Sentry envelopes or OTLP are written there is something to set"
                 .to_owned()
         }
     }

@@ -16,7 +16,7 @@ use profbridge_wire::sentry::chunk::Settings;
 use super::collect::Halves;
 use crate::Failure;
 use crate::destination::{Destination, Format};
-use crate::output::{EnvelopeDestination, Envelopes, MERGE, Otlp};
+use crate::output::{EnvelopeDestination, Envelopes, MERGE, Otlp, Pprof};
 use crate::terminal::shown;
 use stacks::Stacks;
 
@@ -26,6 +26,8 @@ pub(crate) enum Writer {
     Stacks(Box<Stacks>),
     /// One OTLP message.
     Otlp(Box<Otlp>),
+    /// A pprof profile of each process.
+    Pprof(Box<Pprof>),
     /// An envelope for each chunk.
     Envelopes(Box<Envelopes>),
 }
@@ -50,6 +52,7 @@ impl Writer {
             Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
             Format::Otlp => Self::Otlp(Box::new(Otlp::open(path, &merge()?, Encoding::Protobuf)?)),
             Format::OtlpJson => Self::Otlp(Box::new(Otlp::open(path, &merge()?, Encoding::Json)?)),
+            Format::Pprof => Self::Pprof(Box::new(Pprof::merging(destination.clone(), &merge()?)?)),
             Format::Envelope => {
                 let destination = EnvelopeDestination::Files(destination.clone());
                 // Each part is cut on its own: parts are no longer than a chunk may be.
@@ -65,6 +68,7 @@ impl Writer {
         match self {
             Self::Stacks(stacks) => stacks.take(part),
             Self::Otlp(otlp) => otlp.take(part.whole.clone(), &mut written.report),
+            Self::Pprof(pprof) => pprof.take(&part.whole, &mut written.report),
             Self::Envelopes(envelopes) => envelopes.take(part.whole.clone(), &mut written.report)?,
         }
         Ok(())
@@ -77,6 +81,13 @@ impl Writer {
             Self::Otlp(mut otlp) => {
                 let size = otlp.close(&mut written.report)?.ok_or_else(|| nothing(&otlp.path))?;
                 written.files.push((otlp.path, size));
+            }
+            Self::Pprof(mut pprof) => {
+                pprof.close(&mut written.report)?;
+                written.files.append(&mut pprof.files);
+                if written.files.is_empty() {
+                    return Err(nothing(&pprof.destination.path));
+                }
             }
             Self::Envelopes(mut envelopes) => {
                 envelopes.close(&mut written.report)?;

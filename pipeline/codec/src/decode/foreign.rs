@@ -1,7 +1,6 @@
 //! Content that is something else than what is read, called by its name: "not supported" helps more than "not
 //! known", and most of them come with a way to go.
 
-use profbridge_wire::otlp::sniff;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// What content begins with, what it is, and what to do instead.
@@ -54,12 +53,6 @@ pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let found = |&(_, what, way): &(_, &'static str, &'static str)| (what, way);
     if let Some(known) = BEGINNINGS.iter().find(|(beginning, ..)| bytes.starts_with(beginning)) {
         return Some((known.1, known.2));
-    }
-    if sniff::is_pprof(bytes) {
-        return Some((
-            "a pprof profile",
-            "let the program's profiler send OTLP, or sample it with `profbridge sample`",
-        ));
     }
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {

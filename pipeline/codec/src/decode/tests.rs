@@ -59,6 +59,28 @@ fn forms() {
     }
 }
 
+/// Guarantees: a pprof profile is read, gzipped or not, and one that breaks a rule is refused with it; what is written
+/// as pprof is gzipped, and says what was read.
+#[test]
+fn pprof_profiles() {
+    let mut batches = Vec::new();
+    let options = Options { limit: 1 << 20, counted: Counted::default() };
+    decode("in", request(3).into(), options, &mut Findings::default(), |telemetry| batches.push(telemetry)).unwrap();
+    let [batch] = &batches[..] else { panic!("one batch") };
+    let [message] = &crate::pprof::profiles(batch.profiles().next().unwrap()).messages[..] else { panic!("one file") };
+    assert_eq!((message.quantities.observations, &message.body[..2]), (3, &[0x1f, 0x8b][..]));
+    let plain = decompress(Coding::Gzip, message.body.clone(), 1 << 20).unwrap();
+    for bytes in [&message.body, &plain] {
+        // Three observations have become one sample that counts three.
+        let (taken, findings, outcome) = read(bytes.clone());
+        assert_eq!((taken, outcome), (vec![1], Ok(())));
+        assert!(findings.refused.is_empty() && findings.losses.is_none());
+    }
+    // A location with the id 0.
+    let refused = read([&plain[..], b"\x22\x00"].concat()).2.unwrap_err().to_string();
+    assert!(refused.starts_with("in: malformed pprof profile: location[1].id: is 0"), "{refused}");
+}
+
 /// Guarantees: a message of several that is refused is named by its number and loses nothing else; a file that is cut
 /// off gives what was before the cut, and says where that is.
 #[test]

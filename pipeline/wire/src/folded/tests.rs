@@ -213,3 +213,17 @@ fn attack_long_names() {
     assert_eq!(kept, 31);
     assert_eq!(2 * kept + folded.losses().get(Reason::LimitExceeded).total(), 160);
 }
+
+/// Guarantees: frames that a profile says are not to be shown are not.
+#[test]
+fn frames_that_are_not_shown() {
+    let folded = fold(|builder| {
+        builder.on_cpu(20);
+        let attributes = builder.attributes(&[("pprof.profile.drop_frames", "m.*c".into())]);
+        builder.open_profile().unwrap().attributes = attributes;
+        let [grow, malloc, main] = ["grow", "malloc", "main"].map(|name| builder.frame(name, "", 0));
+        let stack = builder.stack(&[grow, malloc, main]);
+        builder.sample(stack, None, None, &[1, 2], &[]);
+    });
+    assert_eq!(text(&folded), "main 100000000\n");
+}

@@ -24,13 +24,13 @@
 //! Deviations from protobuf's letter, all on the strict side: an index list of the dictionary may not hold integers
 //! beyond 32 bits (protobuf cuts them), and nesting is bounded.
 
-mod census;
+pub(crate) mod census;
 mod dictionary;
 mod older;
 mod profile;
 mod resource;
-mod run;
-mod sets;
+pub(crate) mod run;
+pub(crate) mod sets;
 mod value;
 
 use std::sync::Arc;
@@ -300,7 +300,9 @@ impl<'a> Decoder<'a> {
         tables.references = self.references;
         self.sets.finish(&mut tables);
         tables.buffer = Buffer::new(request.clone(), self.spill.take());
-        let dictionary = self.checked(tables)?;
+        let within = |invalid: Invalid| Invalid { place: format!("dictionary.{}", invalid.place), ..invalid };
+        let (dictionary, replaced) = checked(tables, &mut self.budget, within)?;
+        self.replaced += replaced;
         let samples = std::mem::take(&mut self.samples);
         let mut faults = std::mem::take(&mut self.faults).into_iter().peekable();
         let (mut profiles, refused) = Profiles::new_refusing(Arc::new(dictionary), resources, samples, &mut |place| {
@@ -314,28 +316,6 @@ impl<'a> Decoder<'a> {
         let suspicious = suspicious || (self.layout == Layout::V1_10 && has_shape_of_1_9(&profiles));
         let (replaced_strings, layout, left_out) = (self.replaced, self.layout, self.older.take_left_out());
         Ok((Decoded { profiles, refused, replaced_strings, layout, left_out }, suspicious))
-    }
-
-    /// The dictionary of the tables. Text is looked at again only where the check found that something is wrong.
-    fn checked(&mut self, tables: Tables) -> std::result::Result<Dictionary, DecodeError> {
-        let within = |invalid: Invalid| Invalid { place: format!("dictionary.{}", invalid.place), ..invalid };
-        let (mut tables, invalid) = match Dictionary::new_or_back(tables) {
-            Ok(dictionary) => return Ok(dictionary),
-            Err(back) => *back,
-        };
-        let mut room = Ok(());
-        let replaced = tables.replace_invalid_text(|bytes| {
-            room = self.budget.charge::<u8>(bytes);
-            room.is_ok()
-        });
-        room?;
-        match replaced {
-            None | Some(0) => Err(within(invalid).into()),
-            Some(replaced) => {
-                self.replaced += replaced;
-                Ok(Dictionary::new(tables).map_err(within)?)
-            }
-        }
     }
 
     /// Handles a field that has no reading in a message whose fields are numbered from 1 to `known`.
@@ -389,5 +369,28 @@ impl<'a> Decoder<'a> {
             Some(invalid) => Err(Fault::value(invalid.place, invalid.rule)),
             None => Ok(()),
         }
+    }
+}
+
+/// The dictionary of these tables, and the number of strings in which something that is not UTF-8 was replaced. Text is
+/// looked at again only where the check found that something is wrong, which `within` then says from further outside.
+pub(crate) fn checked(
+    tables: Tables,
+    budget: &mut Budget,
+    within: impl Fn(Invalid) -> Invalid,
+) -> std::result::Result<(Dictionary, u64), DecodeError> {
+    let (mut tables, invalid) = match Dictionary::new_or_back(tables) {
+        Ok(dictionary) => return Ok((dictionary, 0)),
+        Err(back) => *back,
+    };
+    let mut room = Ok(());
+    let replaced = tables.replace_invalid_text(|bytes| {
+        room = budget.charge::<u8>(bytes);
+        room.is_ok()
+    });
+    room?;
+    match replaced {
+        None | Some(0) => Err(within(invalid).into()),
+        Some(replaced) => Ok((Dictionary::new(tables).map_err(within)?, replaced)),
     }
 }

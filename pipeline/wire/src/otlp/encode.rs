@@ -4,7 +4,7 @@
 //! copied as they are; every index stays what it is.
 
 mod dictionary;
-pub(super) mod put;
+pub(crate) mod put;
 mod resource;
 mod value;
 

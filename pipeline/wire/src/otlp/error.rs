@@ -37,7 +37,7 @@ pub enum DecodeError {
 }
 
 /// Prints where in the bytes something is, if that is known.
-struct At(Option<usize>);
+pub(crate) struct At(pub(crate) Option<usize>);
 
 impl Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +56,7 @@ impl From<Invalid> for DecodeError {
 
 /// A fault on its way up: each message that it passes adds its name in front. Boxed, for it is the rare case.
 #[derive(Debug)]
-pub(super) struct Fault(Box<Kind>);
+pub(crate) struct Fault(Box<Kind>);
 
 #[derive(Debug)]
 enum Kind {
@@ -65,30 +65,30 @@ enum Kind {
 }
 
 /// The result of reading a part of a request.
-pub(super) type Result<T> = std::result::Result<T, Fault>;
+pub(crate) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
     /// Bytes that break a rule of the encoding.
     #[cold]
-    pub(super) fn wire(offset: usize, rule: impl Into<String>) -> Self {
+    pub(crate) fn wire(offset: usize, rule: impl Into<String>) -> Self {
         Self(Box::new(Kind::Wire { place: String::new(), offset: Some(offset), rule: rule.into() }))
     }
 
     /// A value that breaks a rule of the protocol.
     #[cold]
-    pub(super) fn value(place: impl Into<String>, rule: impl Into<String>) -> Self {
+    pub(crate) fn value(place: impl Into<String>, rule: impl Into<String>) -> Self {
         Self(Box::new(Kind::Wire { place: place.into(), offset: None, rule: rule.into() }))
     }
 
     /// More than a limit allows.
     #[cold]
-    pub(super) fn limit(what: &'static str, limit: u64) -> Self {
+    pub(crate) fn limit(what: &'static str, limit: u64) -> Self {
         Self(Box::new(Kind::Limit { what, limit }))
     }
 
     /// The same fault, said from further outside.
     #[cold]
-    pub(super) fn within(mut self, outer: impl Display) -> Self {
+    pub(crate) fn within(mut self, outer: impl Display) -> Self {
         if let Kind::Wire { place, .. } = &mut *self.0 {
             *place = match place.as_str() {
                 "" => outer.to_string(),

@@ -43,7 +43,7 @@ pub(super) const VALUE_DEPTH: &str = "depth of attribute values";
 
 /// What is left of a request's [`Limits`].
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     memory: usize,
     left: usize,
     values: usize,
@@ -53,14 +53,14 @@ pub(super) struct Budget {
 
 impl Budget {
     /// The budget of a request of this many bytes.
-    pub(super) fn new(limits: &Limits, request: usize) -> Self {
+    pub(crate) fn new(limits: &Limits, request: usize) -> Self {
         let memory = request.saturating_mul(limits.memory_factor).saturating_add(limits.memory_base);
         let values = limits.max_values;
         Self { memory, left: memory, values, values_left: values, max_depth: limits.max_value_depth }
     }
 
     /// Charges `count` elements of type `T`, before they are allocated.
-    pub(super) fn charge<T>(&mut self, count: usize) -> Result<()> {
+    pub(crate) fn charge<T>(&mut self, count: usize) -> Result<()> {
         let bytes = count.checked_mul(size_of::<T>());
         match bytes.and_then(|bytes| self.left.checked_sub(bytes)) {
             Some(left) => {
@@ -72,7 +72,7 @@ impl Budget {
     }
 
     /// Counts an attribute value at this depth, 0 being outermost.
-    pub(super) fn value(&mut self, depth: u32) -> Result<()> {
+    pub(crate) fn value(&mut self, depth: u32) -> Result<()> {
         if depth >= self.max_depth {
             return Err(Fault::limit(VALUE_DEPTH, u64::from(self.max_depth)));
         }

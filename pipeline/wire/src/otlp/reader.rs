@@ -11,11 +11,11 @@ use super::error::{Fault, Result};
 const MAX_GROUP_DEPTH: u32 = 100;
 
 /// Wire type of integers of variable length.
-pub(super) const VARINT: u32 = 0;
+pub(crate) const VARINT: u32 = 0;
 /// Wire type of eight bytes.
-pub(super) const FIXED64: u32 = 1;
+pub(crate) const FIXED64: u32 = 1;
 /// Wire type of bytes with a length in front.
-pub(super) const LEN: u32 = 2;
+pub(crate) const LEN: u32 = 2;
 const GROUP: u32 = 3;
 const END_GROUP: u32 = 4;
 /// Wire type of four bytes.
@@ -23,7 +23,7 @@ pub(super) const FIXED32: u32 = 5;
 
 /// Reads one message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     /// The offset in the request at which `rest` ends.
     end: usize,
@@ -31,37 +31,37 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads a whole request, which must be shorter than 4 GiB.
-    pub(super) fn new(request: &'a [u8]) -> Self {
+    pub(crate) fn new(request: &'a [u8]) -> Self {
         Self { rest: request, end: request.len() }
     }
 
     /// Reads the message at a place of the request.
-    pub(super) fn at(request: &'a [u8], span: ByteRange) -> Self {
+    pub(crate) fn at(request: &'a [u8], span: ByteRange) -> Self {
         let end = span.start as usize + span.len as usize;
         Self { rest: request.get(span.start as usize..end).unwrap_or_default(), end }
     }
 
     /// All that is left.
     #[inline]
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// Where the next byte stands in the request.
     #[inline]
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.end - self.rest.len()
     }
 
     /// The place of all that is left.
     #[inline]
-    pub(super) fn place(&self) -> ByteRange {
+    pub(crate) fn place(&self) -> ByteRange {
         ByteRange { start: self.position() as u32, len: self.rest.len() as u32 }
     }
 
     /// The next key (field number and wire type); `None` at the message's end.
     #[inline]
-    pub(super) fn key(&mut self) -> Result<Option<u32>> {
+    pub(crate) fn key(&mut self) -> Result<Option<u32>> {
         match self.rest {
             [] => Ok(None),
             [first @ 8..0x80, rest @ ..] => {
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
 
     /// An integer of variable length.
     #[inline]
-    pub(super) fn varint(&mut self) -> Result<u64> {
+    pub(crate) fn varint(&mut self) -> Result<u64> {
         match varint::take(&mut self.rest) {
             Some(value) => Ok(value),
             None => Err(Fault::wire(self.position(), "an integer is cut off or too long")),
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
 
     /// An integer of variable length as it stands.
     #[inline]
-    pub(super) fn varint_bytes(&mut self) -> Result<ByteRange> {
+    pub(crate) fn varint_bytes(&mut self) -> Result<ByteRange> {
         let start = self.position();
         self.varint()?;
         Ok(ByteRange { start: start as u32, len: (self.position() - start) as u32 })
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
 
     /// An eight-byte integer.
     #[inline]
-    pub(super) fn fixed64(&mut self) -> Result<u64> {
+    pub(crate) fn fixed64(&mut self) -> Result<u64> {
         match self.rest.split_first_chunk() {
             Some((bytes, rest)) => {
                 self.rest = rest;
@@ -124,19 +124,19 @@ impl<'a> Reader<'a> {
 
     /// The place of what has a length in front: bytes, a string, a packed list, or a message.
     #[inline]
-    pub(super) fn span(&mut self) -> Result<ByteRange> {
+    pub(crate) fn span(&mut self) -> Result<ByteRange> {
         Ok(self.message()?.place())
     }
 
     /// What has a length in front.
     #[inline]
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
         Ok(self.message()?.rest)
     }
 
     /// The reader of a message with a length in front.
     #[inline(always)]
-    pub(super) fn message(&mut self) -> Result<Reader<'a>> {
+    pub(crate) fn message(&mut self) -> Result<Reader<'a>> {
         let len = self.varint()?;
         if len > self.rest.len() as u64 {
             return Err(self.cut_off(len));
@@ -153,14 +153,14 @@ impl<'a> Reader<'a> {
 
     /// The place of an eight-byte number.
     #[inline]
-    pub(super) fn fixed64_bytes(&mut self) -> Result<ByteRange> {
+    pub(crate) fn fixed64_bytes(&mut self) -> Result<ByteRange> {
         let start = self.position() as u32;
         self.fixed64()?;
         Ok(ByteRange { start, len: 8 })
     }
 
     /// Skips the value of a field that is not known.
-    pub(super) fn skip(&mut self, key: u32) -> Result<()> {
+    pub(crate) fn skip(&mut self, key: u32) -> Result<()> {
         self.skip_nested(key, 0)
     }
 
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
     /// Handles a field that a message has no reading for: refuses one of the `known` first field numbers, which then
     /// has the wrong wire type, and skips any other.
     #[cold]
-    pub(super) fn other(&mut self, key: u32, known: u32) -> Result<()> {
+    pub(crate) fn other(&mut self, key: u32, known: u32) -> Result<()> {
         if key >> 3 <= known {
             let rule = format!("field {} has wire type {}, which is not its own", key >> 3, key & 7);
             return Err(Fault::wire(self.position(), rule));

@@ -61,7 +61,7 @@ impl Census {
 }
 
 /// How many fields with this key a message has.
-pub(super) fn count(mut reader: Reader<'_>, wanted: u32) -> Result<usize> {
+pub(crate) fn count(mut reader: Reader<'_>, wanted: u32) -> Result<usize> {
     let mut found = 0;
     while let Some(key) = reader.key()? {
         found += usize::from(key == wanted);

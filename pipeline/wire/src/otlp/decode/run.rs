@@ -10,7 +10,7 @@ use super::super::error::{Fault, Result};
 
 /// What was written anew; its offsets continue those of the request.
 #[derive(Debug)]
-pub(super) struct Spill {
+pub(crate) struct Spill {
     base: u32,
     bytes: Vec<u8>,
 }
@@ -18,41 +18,50 @@ pub(super) struct Spill {
 impl Spill {
     /// A spill behind a request, which is shorter than 2 GiB. Lists are no longer than they stand in the request. Text
     /// that is replaced can be, and both together longer than 4 GiB: that is refused when the tables are checked.
-    pub(super) fn behind(request: &[u8]) -> Self {
+    pub(crate) fn behind(request: &[u8]) -> Self {
         Self { base: request.len() as u32, bytes: Vec::new() }
     }
 
-    pub(super) fn put(&mut self, bytes: &[u8]) -> ByteRange {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> ByteRange {
         let start = (self.base as usize + self.bytes.len()) as u32;
         self.bytes.extend_from_slice(bytes);
         ByteRange { start, len: bytes.len() as u32 }
     }
 
+    /// The bytes at a place of the request or of what was written behind it.
+    #[inline]
+    pub(crate) fn bytes<'a>(&'a self, request: &'a [u8], span: ByteRange) -> &'a [u8] {
+        match span.start.checked_sub(self.base) {
+            None => bytes(request, span),
+            Some(start) => bytes(&self.bytes, ByteRange { start, ..span }),
+        }
+    }
+
     /// The spilled bytes.
-    pub(super) fn take(&mut self) -> Bytes {
+    pub(crate) fn take(&mut self) -> Bytes {
         std::mem::take(&mut self.bytes).into_boxed_slice().into()
     }
 }
 
 /// Where the pieces of the lists of one message are joined; empty between messages.
 #[derive(Debug, Default)]
-pub(super) struct Scratches {
+pub(crate) struct Scratches {
     /// Attribute indices.
-    pub(super) attributes: Vec<u8>,
+    pub(crate) attributes: Vec<u8>,
     /// Timestamps.
-    pub(super) timestamps: Vec<u8>,
+    pub(crate) timestamps: Vec<u8>,
     /// Values, or the locations of a stack.
-    pub(super) values: Vec<u8>,
+    pub(crate) values: Vec<u8>,
 }
 
 /// One list of one message, while it is read.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Run(ByteRange);
+pub(crate) struct Run(ByteRange);
 
 impl Run {
     /// Appends a piece of a list of integers: a packed run, or a single integer.
     #[inline]
-    pub(super) fn add(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn add(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
         if self.0.is_empty() {
             self.0 = piece;
             return Ok(());
@@ -67,7 +76,7 @@ impl Run {
 
     /// Appends a piece of a list of eight-byte numbers.
     #[inline]
-    pub(super) fn add_fixed(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) {
+    pub(crate) fn add_fixed(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) {
         if self.0.is_empty() {
             self.0 = piece;
         } else {
@@ -85,7 +94,7 @@ impl Run {
 
     /// The place of the whole list.
     #[inline]
-    pub(super) fn finish(self, scratch: &mut Vec<u8>, spill: &mut Spill) -> ByteRange {
+    pub(crate) fn finish(self, scratch: &mut Vec<u8>, spill: &mut Spill) -> ByteRange {
         if scratch.is_empty() {
             return self.0;
         }
@@ -96,7 +105,7 @@ impl Run {
 
     /// The bytes of the whole list, for whoever needs them only now. The scratch is to be cleared afterwards.
     #[inline]
-    pub(super) fn bytes<'a>(self, request: &'a [u8], scratch: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn bytes<'a>(self, request: &'a [u8], scratch: &'a [u8]) -> &'a [u8] {
         if scratch.is_empty() { bytes(request, self.0) } else { scratch }
     }
 }

@@ -14,7 +14,7 @@ use super::super::limits::Budget;
 
 /// What a list of indices is. Small, since it is returned for each sample.
 #[derive(Debug)]
-pub(super) enum Set {
+pub(crate) enum Set {
     /// A list that is stored; none where it is empty.
     Known(Option<AttributeSetId>),
     /// No list, since it has this index.
@@ -23,7 +23,7 @@ pub(super) enum Set {
 
 /// Says that an index of a list is out of range.
 #[cold]
-pub(super) fn out_of_range(index: u32, attributes: u32) -> Invalid {
+pub(crate) fn out_of_range(index: u32, attributes: u32) -> Invalid {
     let rule = format!("index {} is out of range, attribute_table has {attributes} elements", index as i32);
     Invalid { place: "attribute_indices".to_owned(), rule }
 }
@@ -33,7 +33,7 @@ const RECENT: usize = 512;
 
 /// The distinct lists of attributes of a request.
 #[derive(Debug)]
-pub(super) struct Sets {
+pub(crate) struct Sets {
     sets: Vec<ByteRange>,
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Sets {
     /// their number, and the id. Zero is no list.
     recent: Box<[(u64, u32)]>,
     /// A list holds an index twice, or index 0: whoever sends that may mean something else by it.
-    pub(super) odd: bool,
+    pub(crate) odd: bool,
 }
 
 impl Default for Sets {
@@ -62,7 +62,7 @@ impl Sets {
     /// The id of a packed list of indices into an `attribute_table` of this many elements; none for the empty list.
     ///
     #[inline]
-    pub(super) fn intern(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
+    pub(crate) fn intern(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
         if packed.is_empty() {
             return Ok(Set::Known(None));
         }
@@ -85,7 +85,7 @@ impl Sets {
     }
 
     /// The id of the list of `base`, followed by `more`, all of which are there; none for the empty list.
-    pub(super) fn extended(
+    pub(crate) fn extended(
         &mut self,
         base: Option<AttributeSetId>,
         more: &[Option<AttributeId>],
@@ -150,7 +150,7 @@ impl Sets {
     }
 
     /// Hands the lists over to the tables.
-    pub(super) fn finish(&mut self, tables: &mut Tables) {
+    pub(crate) fn finish(&mut self, tables: &mut Tables) {
         tables.attribute_sets = std::mem::take(&mut self.sets);
         tables.attribute_set_items = std::mem::take(&mut self.items);
         tables.attribute_sets.shrink_to_fit();

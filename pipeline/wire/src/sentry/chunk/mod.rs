@@ -61,6 +61,8 @@ use segments::Segment;
 use timeline::{Timeline, number};
 use whole::Whole;
 
+use crate::pprof::pruned;
+
 /// Nanoseconds of a second.
 const NANOS: u64 = 1_000_000_000;
 
@@ -112,7 +114,13 @@ impl Converter {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match (Whole::of(batch), &batch.window) {
             (Some(whole), _) => self.write_whole(whole, sink, &mut report),
-            (None, Some(window)) => self.convert_window(batch, window, sink, &mut report),
+            (None, Some(window)) => match pruned(batch) {
+                Some(pruned) => {
+                    report.notes.frame_patterns += pruned.not_applied;
+                    self.convert_window(&pruned.batch, window, sink, &mut report);
+                }
+                None => self.convert_window(batch, window, sink, &mut report),
+            },
             (None, None) => report.losses.add_observations(Reason::ChunkRule, batch.observations()),
         }
         let clipped = self.clipped_nanos.saturating_add(report.notes.clipped_nanos);

@@ -20,6 +20,9 @@ pub struct Notes {
     pub clipped_nanos: u64,
     /// Images and measurements of others' chunks that Sentry would refuse the chunk for.
     pub left_out: u64,
+    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that frames are shown which are
+    /// not to be.
+    pub frame_patterns: u64,
 }
 
 impl Notes {
@@ -34,6 +37,7 @@ impl Notes {
         self.truncated_strings += other.truncated_strings;
         self.truncated_stacks += other.truncated_stacks;
         self.left_out += other.left_out;
+        self.frame_patterns += other.frame_patterns;
         self.clipped_nanos = self.clipped_nanos.saturating_add(other.clipped_nanos);
     }
 }
@@ -76,6 +80,7 @@ impl Report {
             ("truncated_stacks", self.notes.truncated_stacks),
             (CLIPPED_SECONDS, self.clipped_seconds),
             ("left_out_of_chunks", self.notes.left_out),
+            ("frame_patterns_not_applied", self.notes.frame_patterns),
         ]
         .into_iter()
         .filter(|&(_, count)| count > 0)

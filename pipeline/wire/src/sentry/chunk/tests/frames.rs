@@ -335,3 +335,18 @@ fn system_names() {
         assert_eq!(batch.convert().chunk()["profile"]["frames"][0]["function"], expected);
     }
 }
+
+/// Guarantees: frames that a pprof profile says are not to be shown are not, and observations are what they were; a
+/// pattern that cannot be read drops nothing and is counted.
+#[test]
+fn frames_that_are_not_shown() {
+    for (pattern, shown, not_applied) in [("m.*c", "work", 0), ("(", "grow", 1)] {
+        let mut batch = Batch::new().on_cpu(20);
+        let attributes = batch.builder.attributes(&[("pprof.profile.drop_frames", pattern.into())]);
+        batch.builder.open_profile().unwrap().attributes = attributes;
+        let converted = batch.at(7, &["grow", "malloc", "work"], [0, 50, 100]).convert();
+        assert_eq!(converted.text(), format!("7: {shown}@0 {shown}@50 {shown}@100 -@150"));
+        assert_eq!(converted.report.notes.frame_patterns, not_applied);
+        assert!(converted.report.losses.is_none());
+    }
+}

@@ -1,0 +1,459 @@
+//! pprof to a batch: one resource, one scope, and a profile for each type of sample.
+//!
+//! As with OTLP nothing is copied that can stay where it is. Strings and values are places in the profile's own bytes,
+//! and so are stacks where locations are numbered from 1 on, as Go's and most other writers do. Samples may stand in
+//! front of what they refer to, and mostly do, so the message is gone through once for each kind of element, which
+//! looks at the heads of all others only; first of all everything is counted and charged to a budget ([`Limits`]).
+//!
+//! A profile is refused as a whole, for what google/pprof refuses as well (an id 0, an id that is there twice, a
+//! location that is not there, values that are not as many as types, a string table whose first element is not the
+//! empty string), and for references to mappings and functions that are not there and times before 1970, which OTLP
+//! cannot say. Ids may be in any order. Negative values are kept, as differences of profiles have them.
+
+mod elements;
+mod ids;
+mod labels;
+mod sample;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::{
+    Attribute, AttributeId, AttributeSetId, Buffer, ByteRange, Line, Link, LinkId, Location, Mapping, Profile,
+    Profiles, ResourceProfiles, Samples, Scope, ScopeProfiles, StringId, Tables, Value, ValueType,
+};
+
+use self::ids::Ids;
+use super::error::DecodeError;
+use super::keys::{COMMENT, DEFAULT_SAMPLE_TYPE, DOC_URL, DROP_FRAMES, KEEP_FRAMES};
+use crate::otlp::Limits;
+use crate::otlp::decode::census::count;
+use crate::otlp::decode::checked;
+use crate::otlp::decode::run::Spill;
+use crate::otlp::decode::sets::Sets;
+use crate::otlp::error::{Fault, Result};
+use crate::otlp::limits::Budget;
+use crate::otlp::reader::Reader;
+
+/// What a pprof profile held.
+#[derive(Debug, Clone)]
+pub struct Decoded {
+    /// The profiles, one for each type of sample.
+    pub profiles: Profiles,
+    /// In how many strings there was something that is not UTF-8, which was replaced by U+FFFD.
+    pub replaced_strings: u64,
+    /// Labels that had a number beside their text, which is against pprof's rules: the text was kept.
+    pub left_out_numbers: u64,
+}
+
+/// When a profile was made, as whoever brings it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// The start, in nanoseconds since the Unix epoch; 0 where it is not known.
+    pub time_unix_nano: u64,
+    /// The duration, in nanoseconds; 0 where it is not known.
+    pub duration_nano: u64,
+}
+
+/// Reads a pprof profile that is not compressed.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
+    decode_with(profile, limits, Times::default())
+}
+
+/// As [`decode`], for a profile that may not say itself when it was made.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result::Result<Decoded, DecodeError> {
+    let most = limits.max_request.min(i32::MAX as usize);
+    if profile.len() > most {
+        return Err(DecodeError::LimitExceeded { what: "bytes of the profile", limit: most as u64 });
+    }
+    let counts = Counts::of(&profile)?;
+    let mut decoder = Decoder::new(&profile, limits, &counts)?;
+    let mut header = decoder.read()?;
+    let or = |said: u64, known: u64| if said == 0 { known.min(i64::MAX as u64) } else { said };
+    header.time_nanos = or(header.time_nanos, times.time_unix_nano);
+    header.duration_nanos = or(header.duration_nanos, times.duration_nano);
+    decoder.finish(header, &profile)
+}
+
+/// How many elements there are; the lines of all locations are one.
+#[derive(Debug, Default)]
+struct Counts {
+    types: usize,
+    samples: usize,
+    mappings: usize,
+    locations: usize,
+    lines: usize,
+    functions: usize,
+    strings: usize,
+}
+
+impl Counts {
+    /// Goes through the message, and refuses fields that are not of their type: whoever reads it again need not look.
+    fn of(profile: &[u8]) -> Result<Self> {
+        let mut counts = Self::default();
+        let mut reader = Reader::new(profile);
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => counts.types += 1,
+                0x12 => counts.samples += 1,
+                0x1a => counts.mappings += 1,
+                0x22 => {
+                    counts.locations += 1;
+                    counts.lines += count(reader.message()?, 0x22)?;
+                    continue;
+                }
+                0x2a => counts.functions += 1,
+                0x32 => counts.strings += 1,
+                // drop_frames to duration_nanos, period_type, period, comment, default_sample_type, doc_url.
+                0x38 | 0x40 | 0x48 | 0x50 | 0x5a | 0x60 | 0x68 | 0x6a | 0x70 | 0x78 => {}
+                _ => {
+                    reader.other(key, 15)?;
+                    continue;
+                }
+            }
+            reader.skip(key)?;
+        }
+        Ok(counts)
+    }
+}
+
+/// What a profile says beside its tables and samples, as indices into the string table.
+#[derive(Debug, Default)]
+struct Header {
+    types: Vec<ValueType>,
+    drop_frames: Option<StringId>,
+    keep_frames: Option<StringId>,
+    time_nanos: u64,
+    duration_nanos: u64,
+    period_type: ValueType,
+    period: i64,
+    comments: Vec<Value>,
+    default_sample_type: Option<StringId>,
+    doc_url: Option<StringId>,
+}
+
+/// The state of reading one profile.
+struct Decoder<'a> {
+    profile: &'a [u8],
+    limits: &'a Limits,
+    budget: Budget,
+    tables: Tables,
+    /// How many elements `string_table` has; behind them come texts that the profile does not have.
+    table_strings: u32,
+    texts: Vec<(&'static str, Option<StringId>)>,
+    /// Lists of one attribute that says that something is so, by their key.
+    flags: Vec<(&'static str, Option<AttributeId>)>,
+    sets: Sets,
+    spill: Spill,
+    mappings: Ids,
+    functions: Ids,
+    locations: Ids,
+    /// The stacks by their bytes.
+    stacks: HashTable<u32>,
+    state: RandomState,
+    labels: HashMap<[u64; 4], Option<AttributeId>>,
+    links: HashMap<Link, Option<LinkId>>,
+    left_out_numbers: u64,
+    samples: Samples,
+    /// The values of all samples: of the first one, one for each type, then of the second one.
+    values: Vec<ByteRange>,
+    /// The pieces of a list of locations, and what is written in its place.
+    scratch: [Vec<u8>; 2],
+    /// The labels and attributes of the sample at hand.
+    own_labels: Vec<labels::Label>,
+    own_attributes: Vec<Option<AttributeId>>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Makes room for what was counted, once it is charged.
+    fn new(profile: &'a [u8], limits: &'a Limits, counts: &Counts) -> Result<Self> {
+        let mut budget = Budget::new(limits, profile.len());
+        let rows = counts.samples.saturating_mul(counts.types);
+        budget.charge::<ByteRange>(counts.strings)?;
+        budget.charge::<Mapping>(counts.mappings)?;
+        budget.charge::<profbridge_model::Function>(counts.functions)?;
+        budget.charge::<Location>(counts.locations)?;
+        budget.charge::<Line>(counts.lines)?;
+        // The stack, attributes and link, the timestamps, and the values twice: as they are read, and in columns.
+        budget.charge::<[u32; 5]>(rows)?;
+        budget.charge::<[ByteRange; 2]>(rows)?;
+        // A stack for each sample, and its place in the hash table.
+        budget.charge::<[ByteRange; 2]>(counts.samples)?;
+        budget.charge::<Profile>(counts.types)?;
+        let mut tables = Tables::empty();
+        tables.strings.clear();
+        tables.strings.reserve_exact(counts.strings.max(1));
+        tables.mappings.reserve_exact(counts.mappings);
+        tables.functions.reserve_exact(counts.functions);
+        tables.locations.reserve_exact(counts.locations);
+        tables.lines.reserve_exact(counts.lines);
+        tables.stacks.reserve_exact(counts.samples);
+        let mut samples = Samples::default();
+        samples.stack.reserve_exact(rows);
+        samples.attributes.reserve_exact(rows);
+        samples.link.reserve_exact(rows);
+        samples.timestamps.reserve_exact(rows);
+        samples.values.reserve_exact(rows);
+        Ok(Self {
+            profile,
+            limits,
+            tables,
+            // There are fewer elements than bytes, of which there are fewer than 2^31.
+            table_strings: counts.strings as u32,
+            texts: Vec::new(),
+            flags: Vec::new(),
+            sets: Sets::default(),
+            spill: Spill::behind(profile),
+            mappings: Ids::new("mapping", counts.mappings, &mut budget)?,
+            functions: Ids::new("function", counts.functions, &mut budget)?,
+            locations: Ids::new("location", counts.locations, &mut budget)?,
+            stacks: HashTable::with_capacity(counts.samples),
+            state: RandomState::default(),
+            labels: HashMap::new(),
+            links: HashMap::new(),
+            left_out_numbers: 0,
+            samples,
+            values: Vec::with_capacity(rows),
+            scratch: [Vec::new(), Vec::new()],
+            own_labels: Vec::new(),
+            own_attributes: Vec::new(),
+            budget,
+        })
+    }
+
+    /// Hands over each element of a field that has a length in front; a fault is named by its position.
+    fn each(
+        &mut self,
+        wanted: u32,
+        name: &str,
+        mut read: impl FnMut(&mut Self, Reader<'a>) -> Result<()>,
+    ) -> Result<()> {
+        let mut reader = Reader::new(self.profile);
+        let mut position = 0usize;
+        while let Some(key) = reader.key()? {
+            if key != wanted {
+                reader.skip(key)?;
+                continue;
+            }
+            let element = reader.message()?;
+            read(self, element).map_err(|fault| fault.within(format_args!("{name}[{position}]")))?;
+            position += 1;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<Header> {
+        self.each(0x32, "string_table", |this, text| {
+            this.tables.strings.push(text.place());
+            Ok(())
+        })?;
+        match self.tables.strings.first() {
+            Some(first) if first.is_empty() => {}
+            Some(_) => return Err(Fault::value("string_table[0]", "is not the empty string, which it has to be")),
+            None => return Err(Fault::value("string_table", "is empty, its first element has to be the empty string")),
+        }
+        let header = self.header()?;
+        self.each(0x2a, "function", Self::function)?;
+        self.each(0x1a, "mapping", Self::mapping)?;
+        self.each(0x22, "location", Self::location)?;
+        if header.types.is_empty() && count(Reader::new(self.profile), 0x12)? > 0 {
+            return Err(Fault::value("sample_type", "there is none, and there are samples"));
+        }
+        let types = header.types.len();
+        self.each(0x12, "sample", |this, sample| this.sample(sample, types))?;
+        Ok(header)
+    }
+
+    fn header(&mut self) -> Result<Header> {
+        let mut header = Header::default();
+        let mut reader = Reader::new(self.profile);
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => {
+                    let place = format_args!("sample_type[{}]", header.types.len()).to_string();
+                    let sample_type = self.value_type(reader.message()?).map_err(|fault| fault.within(place))?;
+                    self.budget.charge::<ValueType>(1)?;
+                    header.types.push(sample_type);
+                }
+                0x38 => header.drop_frames = self.string(reader.varint()?, "drop_frames")?,
+                0x40 => header.keep_frames = self.string(reader.varint()?, "keep_frames")?,
+                0x48 => header.time_nanos = time(reader.varint()?, "time_nanos")?,
+                0x50 => header.duration_nanos = time(reader.varint()?, "duration_nanos")?,
+                0x5a => {
+                    let period_type = self.value_type(reader.message()?);
+                    header.period_type = period_type.map_err(|fault| fault.within("period_type"))?;
+                }
+                0x60 => header.period = reader.varint()? as i64,
+                0x68 => self.comment(reader.varint()?, &mut header)?,
+                0x6a => {
+                    let mut packed = reader.message()?;
+                    while !packed.rest().is_empty() {
+                        self.comment(packed.varint()?, &mut header)?;
+                    }
+                }
+                0x70 => header.default_sample_type = self.string(reader.varint()?, "default_sample_type")?,
+                0x78 => header.doc_url = self.string(reader.varint()?, "doc_url")?,
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(header)
+    }
+
+    fn comment(&mut self, index: u64, header: &mut Header) -> Result<()> {
+        self.budget.charge::<Value>(1)?;
+        let comment = self.string(index, "comment")?;
+        header.comments.push(Value::String(comment));
+        Ok(())
+    }
+
+    /// An element of `string_table`.
+    #[inline]
+    fn string(&self, index: u64, field: &str) -> Result<Option<StringId>> {
+        if index >= u64::from(self.table_strings) {
+            return Err(self.no_string(index, field));
+        }
+        Ok(StringId::new(index as u32))
+    }
+
+    #[cold]
+    fn no_string(&self, index: u64, field: &str) -> Fault {
+        let rule = format!("index {} is out of range, string_table has {} elements", index as i64, self.table_strings);
+        Fault::value(field, rule)
+    }
+
+    /// The bytes of a string that the profile has.
+    fn bytes_of(&self, id: Option<StringId>) -> &'a [u8] {
+        let span = id.and_then(|id| self.tables.strings.get(id.index())).copied().unwrap_or_default();
+        self.profile.get(span.start as usize..span.start as usize + span.len as usize).unwrap_or_default()
+    }
+
+    /// The id of a text that the profile does not have.
+    fn text(&mut self, text: &'static str) -> Result<Option<StringId>> {
+        if let Some((_, known)) = self.texts.iter().find(|(known, _)| *known == text) {
+            return Ok(*known);
+        }
+        self.budget.charge::<u8>(text.len() + size_of::<ByteRange>())?;
+        let id = StringId::new(self.tables.strings.len() as u32);
+        let place = self.spill.put(text.as_bytes());
+        self.tables.strings.push(place);
+        self.texts.push((text, id));
+        Ok(id)
+    }
+
+    /// Appends an attribute.
+    fn attribute(
+        &mut self,
+        key: Option<StringId>,
+        value: Value,
+        unit: Option<StringId>,
+    ) -> Result<Option<AttributeId>> {
+        self.budget.charge::<Attribute>(1)?;
+        let id = AttributeId::new(self.tables.attributes.len() as u32);
+        self.tables.attributes.push(Attribute { key, value, unit });
+        Ok(id)
+    }
+
+    /// The attribute that says that this is so.
+    fn flag(&mut self, key: &'static str) -> Result<Option<AttributeId>> {
+        if let Some((_, known)) = self.flags.iter().find(|(known, _)| *known == key) {
+            return Ok(*known);
+        }
+        let name = self.text(key)?;
+        let id = self.attribute(name, Value::Bool(true), None)?;
+        self.flags.push((key, id));
+        Ok(id)
+    }
+
+    fn set(&mut self, ids: &[Option<AttributeId>]) -> Result<Option<AttributeSetId>> {
+        self.sets.extended(None, ids, &mut self.budget)
+    }
+
+    fn finish(mut self, header: Header, profile: &Bytes) -> std::result::Result<Decoded, DecodeError> {
+        let attributes = self.attributes_of(&header)?;
+        let mut scope = Scope::default();
+        if header.default_sample_type.is_some() {
+            let key = self.text(DEFAULT_SAMPLE_TYPE)?;
+            let value = Value::String(header.default_sample_type);
+            scope.attributes.push(Attribute { key, value, unit: None });
+        }
+        let rows = self.samples.len() as u32;
+        self.columns(header.types.len());
+        let profiles = (0..).zip(&header.types).map(|(k, &sample_type)| Profile {
+            sample_type,
+            samples: k * rows..(k + 1) * rows,
+            time_unix_nano: header.time_nanos,
+            duration_nano: header.duration_nanos,
+            period_type: header.period_type,
+            period: header.period,
+            attributes,
+            ..Profile::default()
+        });
+        let scope = ScopeProfiles { scope, profiles: profiles.collect(), schema_url: None };
+        let resource = ResourceProfiles { scopes: vec![scope], ..ResourceProfiles::default() };
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.table_strings = tables.strings.len() as u32;
+        self.sets.finish(&mut tables);
+        tables.buffer = Buffer::new(profile.clone(), self.spill.take());
+        let (dictionary, replaced_strings) = checked(tables, &mut self.budget, |invalid| invalid)?;
+        let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
+        let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
+        Ok(Decoded { profiles, replaced_strings, left_out_numbers: self.left_out_numbers })
+    }
+
+    /// The attributes that all profiles have.
+    fn attributes_of(&mut self, header: &Header) -> Result<Option<AttributeSetId>> {
+        let mut ids = Vec::new();
+        for (key, text) in
+            [(DROP_FRAMES, header.drop_frames), (KEEP_FRAMES, header.keep_frames), (DOC_URL, header.doc_url)]
+        {
+            if !self.bytes_of(text).is_empty() {
+                let key = self.text(key)?;
+                ids.push(self.attribute(key, Value::String(text), None)?);
+            }
+        }
+        if !header.comments.is_empty() {
+            let key = self.text(COMMENT)?;
+            ids.push(self.attribute(key, Value::Array(header.comments.clone().into()), None)?);
+        }
+        self.set(&ids)
+    }
+
+    /// Gives each type its rows: those of the first type are there, without values.
+    fn columns(&mut self, types: usize) {
+        let samples = &mut self.samples;
+        let rows = samples.stack.len();
+        for k in 0..types {
+            if k > 0 {
+                samples.stack.extend_from_within(..rows);
+                samples.attributes.extend_from_within(..rows);
+                samples.link.extend_from_within(..rows);
+                samples.timestamps.extend_from_within(..rows);
+            }
+            samples.values.extend(self.values.iter().skip(k).step_by(types));
+        }
+    }
+}
+
+/// A time, which OTLP has without a sign.
+fn time(number: u64, field: &str) -> Result<u64> {
+    if number > i64::MAX as u64 {
+        return Err(Fault::value(field, format!("{} ns is no time", number as i64)));
+    }
+    Ok(number)
+}
+
+fn malformed(invalid: Invalid) -> DecodeError {
+    DecodeError::Malformed { place: invalid.place, offset: None, rule: invalid.rule }
+}

@@ -1,0 +1,69 @@
+//! Ids, which a profile gives its elements as it likes, and their positions in the tables.
+
+use std::collections::HashMap;
+
+use crate::otlp::error::{Fault, Result};
+use crate::otlp::limits::Budget;
+
+/// The positions of a table's elements, from 1 on, by their ids.
+#[derive(Debug)]
+pub(super) struct Ids {
+    /// What the elements are called.
+    name: &'static str,
+    /// The positions of ids up to the number of elements; 0 where there is none.
+    small: Vec<u32>,
+    large: HashMap<u64, u32>,
+    /// Whether each id so far is the position.
+    in_order: bool,
+    /// The last position.
+    last: u32,
+}
+
+impl Ids {
+    /// For so many elements.
+    pub(super) fn new(name: &'static str, elements: usize, budget: &mut Budget) -> Result<Self> {
+        budget.charge::<u32>(elements)?;
+        Ok(Self { name, small: vec![0; elements + 1], large: HashMap::new(), in_order: true, last: 0 })
+    }
+
+    /// The next element has this id.
+    pub(super) fn add(&mut self, id: u64, budget: &mut Budget) -> Result<()> {
+        // There are fewer elements than bytes, of which there are fewer than 2^31.
+        self.last += 1;
+        self.in_order &= id == u64::from(self.last);
+        if id == 0 {
+            return Err(Fault::value("id", "is 0, which stands for none"));
+        }
+        let before = match usize::try_from(id).ok().and_then(|id| self.small.get_mut(id)) {
+            Some(position) => std::mem::replace(position, self.last),
+            None => {
+                budget.charge::<[u64; 5]>(1)?;
+                self.large.insert(id, self.last).unwrap_or_default()
+            }
+        };
+        match before {
+            0 => Ok(()),
+            first => Err(Fault::value("id", format!("is {id}, as that of {}[{}]", self.name, first - 1))),
+        }
+    }
+
+    /// Whether ids are positions.
+    pub(super) fn in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// The position of an element.
+    #[inline]
+    pub(super) fn get(&self, id: u64, field: &str) -> Result<u32> {
+        let small = usize::try_from(id).ok().and_then(|id| self.small.get(id)).copied();
+        match small.or_else(|| self.large.get(&id).copied()) {
+            Some(position) if position > 0 => Ok(position),
+            _ => Err(self.missing(id, field)),
+        }
+    }
+
+    #[cold]
+    fn missing(&self, id: u64, field: &str) -> Fault {
+        Fault::value(field, format!("there is no {} with the id {id}", self.name))
+    }
+}

@@ -1,0 +1,101 @@
+//! Labels: attributes of a sample, and the span that it was taken in.
+
+use profbridge_model::{AttributeSetId, Link, LinkId, Value};
+
+use super::super::span::{Held, Named, Role, role};
+use super::Decoder;
+use crate::otlp::error::Result;
+use crate::otlp::reader::Reader;
+
+/// A label: its key, text, number and unit as they stand there, and what it says of a span.
+#[derive(Debug)]
+pub(super) struct Label {
+    fields: [u64; 4],
+    role: Option<Role>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Reads a label of the sample at hand.
+    pub(super) fn label(&mut self, mut reader: Reader<'a>) -> Result<()> {
+        let mut fields = [0; 4];
+        while let Some(field) = reader.key()? {
+            match field {
+                0x08 | 0x10 | 0x18 | 0x20 => fields[(field >> 3) as usize - 1] = reader.varint()?,
+                _ => reader.other(field, 4)?,
+            }
+        }
+        let [key, text, number, unit] = fields;
+        let position = self.own_labels.len();
+        let string = |index, field| {
+            let found = self.string(index, field);
+            found.map_err(|fault| fault.within(format_args!("label[{position}]")))
+        };
+        let (key, text, unit) = (string(key, "key")?, string(text, "str")?, string(unit, "num_unit")?);
+        if text.is_some() && number != 0 {
+            self.left_out_numbers += 1;
+            fields[2] = 0;
+        }
+        let held = if text.is_some() { Held::Text(self.bytes_of(text)) } else { Held::Number(number as i64) };
+        let mut role = role(self.bytes_of(key), held);
+        // Who writes one anew gives it no unit.
+        if let Some(Role::Trace(_, exact) | Role::Span(_, exact)) = &mut role {
+            *exact &= self.bytes_of(unit).is_empty();
+        }
+        if self.own_labels.len() == self.own_labels.capacity() {
+            // One sample after the other uses this room.
+            self.budget.charge::<Label>(self.own_labels.len().max(4))?;
+        }
+        self.own_labels.push(Label { fields, role });
+        Ok(())
+    }
+
+    /// What the labels of the sample at hand become.
+    pub(super) fn labelled(&mut self) -> Result<(Option<AttributeSetId>, Option<LinkId>)> {
+        if self.own_labels.is_empty() {
+            return Ok((None, None));
+        }
+        let mut named = Named::default();
+        self.own_labels.iter().filter_map(|label| label.role).for_each(|role| named.add(role));
+        let plain = named.is_plain();
+        let labels = std::mem::take(&mut self.own_labels);
+        let mut ids = std::mem::take(&mut self.own_attributes);
+        ids.clear();
+        for Label { fields, role } in &labels {
+            if plain && matches!(role, Some(Role::Trace(..) | Role::Span(..))) {
+                continue;
+            }
+            let id = match self.labels.get(fields) {
+                Some(&known) => known,
+                None => {
+                    let [key, text, number, unit] = *fields;
+                    let (key, text) = (self.string(key, "key")?, self.string(text, "str")?);
+                    let unit = self.string(unit, "num_unit")?;
+                    let value = if text.is_some() { Value::String(text) } else { Value::Int(number as i64) };
+                    let id = self.attribute(key, value, unit)?;
+                    // With its place in the hash table.
+                    self.budget.charge::<[u64; 6]>(1)?;
+                    self.labels.insert(*fields, id);
+                    id
+                }
+            };
+            ids.push(id);
+        }
+        let attributes = self.set(&ids)?;
+        (self.own_labels, self.own_attributes) = (labels, ids);
+        self.own_labels.clear();
+        let link = named.link().map(|link| self.link(link)).transpose()?.flatten();
+        Ok((attributes, link))
+    }
+
+    fn link(&mut self, link: Link) -> Result<Option<LinkId>> {
+        if let Some(&known) = self.links.get(&link) {
+            return Ok(known);
+        }
+        // With its place in the hash table.
+        self.budget.charge::<[Link; 3]>(1)?;
+        let id = LinkId::new(self.tables.links.len() as u32);
+        self.tables.links.push(link);
+        self.links.insert(link, id);
+        Ok(id)
+    }
+}

@@ -1,0 +1,98 @@
+//! Samples, where the time goes.
+
+use std::hash::BuildHasher as _;
+
+use profbridge_model::{ByteRange, StackId, varint};
+
+use super::Decoder;
+use crate::otlp::decode::run::Run;
+use crate::otlp::error::{Fault, Result};
+use crate::otlp::reader::Reader;
+
+impl<'a> Decoder<'a> {
+    /// Reads a sample of so many types, and appends its row of the first one.
+    pub(super) fn sample(&mut self, mut reader: Reader<'a>, types: usize) -> Result<()> {
+        let mut locations = Run::default();
+        let mut found = 0;
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => locations.add(reader.span()?, self.profile, &mut self.scratch[0])?,
+                0x12 => {
+                    let mut packed = reader.message()?;
+                    while !packed.rest().is_empty() {
+                        self.value(packed.varint_bytes()?, &mut found, types);
+                    }
+                }
+                0x1a => self.label(reader.message()?)?,
+                0x08 => locations.add(reader.varint_bytes()?, self.profile, &mut self.scratch[0])?,
+                0x10 => self.value(reader.varint_bytes()?, &mut found, types),
+                _ => reader.other(key, 3)?,
+            }
+        }
+        if found != types {
+            return Err(Fault::value("value", format!("there are {found} values for {types} types")));
+        }
+        let stack = self.stack(locations)?;
+        let (attributes, link) = self.labelled()?;
+        let samples = &mut self.samples;
+        samples.stack.push(stack);
+        samples.attributes.push(attributes);
+        samples.link.push(link);
+        samples.timestamps.push(ByteRange::default());
+        Ok(())
+    }
+
+    #[inline]
+    fn value(&mut self, place: ByteRange, found: &mut usize, types: usize) {
+        // There is room for so many, and a sample that has more is refused.
+        if *found < types {
+            self.values.push(place);
+        }
+        *found += 1;
+    }
+
+    /// The stack of a list of locations, each different one stored once.
+    fn stack(&mut self, list: Run) -> Result<Option<StackId>> {
+        let [pieces, moved] = &mut self.scratch;
+        let packed = list.bytes(self.profile, pieces);
+        if packed.is_empty() {
+            return Ok(None);
+        }
+        let in_order = self.locations.in_order();
+        moved.clear();
+        let (mut rest, mut depth) = (packed, 0usize);
+        while !rest.is_empty() {
+            let place = || format!("location_id[{depth}]");
+            let Some(id) = varint::take(&mut rest) else {
+                return Err(Fault::value(place(), "an integer is cut off or too long"));
+            };
+            let position = self.locations.get(id, "").map_err(|fault| fault.within(place()))?;
+            if !in_order {
+                varint::put(moved, position.into());
+            }
+            depth += 1;
+        }
+        if depth > self.limits.max_stack_depth {
+            return Err(Fault::limit("locations of one sample", self.limits.max_stack_depth as u64));
+        }
+        let packed = if in_order { packed } else { &moved[..] };
+        let hash = self.state.hash_one(packed);
+        let (tables, spill, profile) = (&mut self.tables, &mut self.spill, self.profile);
+        let of = |stacks: &[ByteRange], spill: &crate::otlp::decode::run::Spill, stack: u32| {
+            spill.bytes(profile, stacks[stack as usize]) == packed
+        };
+        if let Some(&known) = self.stacks.find(hash, |&stack| of(&tables.stacks, spill, stack)) {
+            pieces.clear();
+            return Ok(StackId::new(known));
+        }
+        let place = if in_order { list.finish(pieces, spill) } else { spill.put(packed) };
+        pieces.clear();
+        // There is room for one of each sample, in the hash table as well.
+        let stack = tables.stacks.len() as u32;
+        tables.stacks.push(place);
+        let state = &self.state;
+        self.stacks
+            .insert_unique(hash, stack, |&stack| state.hash_one(spill.bytes(profile, tables.stacks[stack as usize])));
+        Ok(StackId::new(stack))
+    }
+}

@@ -1,0 +1,301 @@
+//! A batch to pprof profiles.
+//!
+//! pprof has one process, one time and several types of values for each sample; OTLP has one type in a profile, and
+//! profiles of many processes in a batch. So profiles of a scope that follow each other, say the same of everything but
+//! their type, and have the same samples, are one pprof profile, as [`mod@super::decode`] took them apart; any other is
+//! one by itself ([`groups`]). Elements have the order that they have in the tables and are numbered from 1 on. Where
+//! one pprof profile is all there is, it has all mappings, functions and locations, else those that its samples need.
+//!
+//! pprof has no place for some of what OTLP says. Times of observations are left out: a sample's value is the sum of
+//! its values, or the number of its observations where it has none. So are resources, scopes, and attributes of other
+//! elements than samples that pprof has no field for, and attributes of samples that are lists or bytes.
+
+mod marks;
+mod sample;
+mod text;
+
+use std::ops::Range;
+
+use profbridge_model::{
+    Attribute, AttributeSetId, Dictionary, Function, Location, LocationId, Mapping, Profile, Profiles, Scope,
+    ScopeProfiles, StringId, Value, ValueType, varint,
+};
+
+use self::marks::Marks;
+use self::sample::Labels;
+use self::text::Texts;
+use super::keys::{BUILD_ID, COMMENT, DEFAULT_SAMPLE_TYPE, DOC_URL, DROP_FRAMES, HAS, IS_FOLDED, KEEP_FRAMES};
+use crate::otlp::encode::put::{bytes, head, int};
+
+/// Profiles of a batch that are one pprof profile.
+#[derive(Debug, Clone)]
+pub struct Group<'a> {
+    scope: &'a ScopeProfiles,
+    profiles: Range<usize>,
+    /// Whether it is the batch's only one.
+    only: bool,
+}
+
+impl<'a> Group<'a> {
+    /// The profiles, one for each type.
+    pub fn profiles(&self) -> &'a [Profile] {
+        self.scope.profiles.get(self.profiles.clone()).unwrap_or_default()
+    }
+}
+
+/// A pprof profile, not compressed, and what it has no place for.
+#[derive(Debug, Clone)]
+pub struct Encoded {
+    /// The profile.
+    pub bytes: Vec<u8>,
+    /// How many samples had times, which are left out.
+    pub left_out_times: u64,
+    /// How many attributes of samples were left out.
+    pub left_out_attributes: u64,
+}
+
+/// The profiles of a batch that are one pprof profile each time, in their order.
+pub fn groups(batch: &Profiles) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for scope in batch.resources().iter().flat_map(|resource| &resource.scopes) {
+        let mut start = 0;
+        for (p, profile) in scope.profiles.iter().enumerate() {
+            let joins = p > start && are_one(batch, &scope.profiles[start], profile);
+            match groups.last_mut() {
+                Some(last) if joins => last.profiles.end = p + 1,
+                _ => {
+                    start = p;
+                    groups.push(Group { scope, profiles: p..p + 1, only: false });
+                }
+            }
+        }
+    }
+    if let [only] = &mut groups[..] {
+        only.only = true;
+    }
+    groups
+}
+
+/// Whether two profiles differ in their type and values alone.
+fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
+    // An id is each profile's own.
+    let common = |profile: &Profile| Profile {
+        sample_type: ValueType::default(),
+        samples: 0..0,
+        profile_id: None,
+        ..profile.clone()
+    };
+    let rows = |profile: &Profile| profile.samples.start as usize..profile.samples.end as usize;
+    let columns = batch.columns();
+    let (a, b) = (rows(one), rows(other));
+    let is_total = |row: u32| {
+        let sample = batch.sample(row);
+        sample.timestamps_bytes().is_empty() && varint::count(sample.values_bytes()) == 1
+    };
+    common(one) == common(other)
+        && columns.stack[a.clone()] == columns.stack[b.clone()]
+        && columns.attributes[a.clone()] == columns.attributes[b.clone()]
+        && columns.link[a] == columns.link[b]
+        && one.samples.clone().chain(other.samples.clone()).all(is_total)
+}
+
+/// Writes a group of profiles of a batch.
+pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
+    let mut encoder = Encoder {
+        batch,
+        dictionary: batch.dictionary(),
+        marks: Marks::new(batch.dictionary(), group.only),
+        texts: Texts::default(),
+        labels: Labels::default(),
+        left_out_times: 0,
+        left_out_attributes: 0,
+    };
+    let bytes = encoder.profile(group);
+    let Encoder { left_out_times, left_out_attributes, .. } = encoder;
+    Encoded { bytes, left_out_times, left_out_attributes }
+}
+
+struct Encoder<'a> {
+    batch: &'a Profiles,
+    dictionary: &'a Dictionary,
+    marks: Marks,
+    texts: Texts<'a>,
+    labels: Labels,
+    left_out_times: u64,
+    left_out_attributes: u64,
+}
+
+impl<'a> Encoder<'a> {
+    fn profile(&mut self, group: &Group<'a>) -> Vec<u8> {
+        let profiles = group.profiles();
+        let Some(first) = profiles.first() else { return Vec::new() };
+        for sample in self.batch.samples(first) {
+            self.marks.stack(self.dictionary, sample.stack);
+        }
+        self.marks.number();
+        let mut out = Vec::new();
+        for profile in profiles {
+            self.value_type(&mut out, 0x0a, profile.sample_type);
+        }
+        self.samples(&mut out, profiles);
+        self.mappings(&mut out);
+        self.locations(&mut out);
+        self.functions(&mut out);
+        let mut rest = Vec::new();
+        self.header(&mut rest, group.scope, first);
+        for text in self.texts.all() {
+            head(&mut out, 0x32, text.len());
+            out.extend_from_slice(text);
+        }
+        out.extend_from_slice(&rest);
+        out
+    }
+
+    fn value_type(&mut self, out: &mut Vec<u8>, key: u8, ValueType { kind, unit }: ValueType) {
+        let mut message = Vec::new();
+        int(&mut message, 0x08, self.string(kind));
+        int(&mut message, 0x10, self.string(unit));
+        head(out, key, message.len());
+        out.extend_from_slice(&message);
+    }
+
+    /// The index of a string of the batch.
+    fn string(&mut self, id: Option<StringId>) -> u64 {
+        self.texts.index(self.dictionary.string_bytes(id))
+    }
+
+    fn mappings(&mut self, out: &mut Vec<u8>) {
+        let mut message = Vec::new();
+        for (number, index) in self.marks.mappings.numbered() {
+            let &Mapping { memory_start, memory_limit, file_offset, filename, attributes } =
+                &self.dictionary.tables().mappings[index];
+            message.clear();
+            int(&mut message, 0x08, number);
+            int(&mut message, 0x10, memory_start);
+            int(&mut message, 0x18, memory_limit);
+            int(&mut message, 0x20, file_offset);
+            int(&mut message, 0x28, self.texts.index(self.dictionary.string_bytes(filename)));
+            if let Some(Value::String(build_id)) = self.dictionary.find(attributes, BUILD_ID) {
+                int(&mut message, 0x30, self.texts.index(self.dictionary.string_bytes(*build_id)));
+            }
+            for (key, field) in HAS.into_iter().zip([0x38, 0x40, 0x48, 0x50]) {
+                int(&mut message, field, u64::from(self.is_so(attributes, key)));
+            }
+            bytes_of_message(out, 0x1a, &message);
+        }
+    }
+
+    fn is_so(&self, attributes: Option<AttributeSetId>, key: &str) -> bool {
+        self.dictionary.find(attributes, key) == Some(&Value::Bool(true))
+    }
+
+    fn locations(&mut self, out: &mut Vec<u8>) {
+        let (mut message, mut inner) = (Vec::new(), Vec::new());
+        for (number, index) in self.marks.locations.numbered() {
+            let location = &self.dictionary.tables().locations[index];
+            let &Location { mapping, address, attributes, lines_start: _, lines_len: _ } = location;
+            message.clear();
+            int(&mut message, 0x08, number);
+            int(&mut message, 0x10, mapping.map_or(0, |mapping| self.marks.mappings.get(mapping.index())));
+            int(&mut message, 0x18, address);
+            for line in self.dictionary.lines(location) {
+                inner.clear();
+                let function = line.function.map_or(0, |function| self.marks.functions.get(function.index()));
+                int(&mut inner, 0x08, function);
+                int(&mut inner, 0x10, line.line as u64);
+                int(&mut inner, 0x18, line.column as u64);
+                bytes_of_message(&mut message, 0x22, &inner);
+            }
+            int(&mut message, 0x28, u64::from(self.is_so(attributes, IS_FOLDED)));
+            bytes_of_message(out, 0x22, &message);
+        }
+    }
+
+    fn functions(&mut self, out: &mut Vec<u8>) {
+        let mut message = Vec::new();
+        for (number, index) in self.marks.functions.numbered() {
+            let &Function { name, system_name, filename, start_line } = &self.dictionary.tables().functions[index];
+            message.clear();
+            int(&mut message, 0x08, number);
+            for (key, id) in [(0x10, name), (0x18, system_name), (0x20, filename)] {
+                int(&mut message, key, self.texts.index(self.dictionary.string_bytes(id)));
+            }
+            int(&mut message, 0x28, start_line as u64);
+            bytes_of_message(out, 0x2a, &message);
+        }
+    }
+
+    /// Writes what stands behind the string table, and finds strings for it.
+    fn header(&mut self, out: &mut Vec<u8>, scope: &ScopeProfiles, profile: &Profile) {
+        for (key, field) in [(DROP_FRAMES, 0x38), (KEEP_FRAMES, 0x40)] {
+            int(out, field, self.text_of(profile.attributes, key));
+        }
+        int(out, 0x48, profile.time_unix_nano);
+        int(out, 0x50, profile.duration_nano);
+        let ValueType { kind, unit } = profile.period_type;
+        if [kind, unit].iter().any(|&id| !self.dictionary.string_bytes(id).is_empty()) {
+            self.value_type(out, 0x5a, profile.period_type);
+        }
+        int(out, 0x60, profile.period as u64);
+        let mut comments = Vec::new();
+        for comment in comments_of(self.dictionary, profile.attributes) {
+            varint::put(&mut comments, self.string(comment));
+        }
+        bytes(out, 0x6a, &comments);
+        let default = self.default_sample_type(&scope.scope);
+        int(out, 0x70, default);
+        int(out, 0x78, self.text_of(profile.attributes, DOC_URL));
+    }
+
+    fn text_of(&mut self, attributes: Option<AttributeSetId>, key: &str) -> u64 {
+        match self.dictionary.find(attributes, key) {
+            Some(Value::String(text)) => self.string(*text),
+            _ => 0,
+        }
+    }
+
+    fn default_sample_type(&mut self, scope: &Scope) -> u64 {
+        match self.batch.find(&scope.attributes, DEFAULT_SAMPLE_TYPE) {
+            Some(Value::String(text)) => self.string(*text),
+            _ => 0,
+        }
+    }
+
+    /// The number of a location; `None` is one that says nothing.
+    fn location(&self, id: Option<LocationId>) -> u64 {
+        self.marks.locations.get(LocationId::wire(id) as usize)
+    }
+}
+
+/// Writes a message, also where nothing is in it.
+fn bytes_of_message(out: &mut Vec<u8>, key: u8, message: &[u8]) {
+    head(out, key, message.len());
+    out.extend_from_slice(message);
+}
+
+/// The comments of a profile: a list under one key, or, as the Collector's translator writes them, each under a key of
+/// its own with its position behind it.
+fn comments_of(dictionary: &Dictionary, attributes: Option<AttributeSetId>) -> Vec<Option<StringId>> {
+    let mut single: Vec<(u32, Option<StringId>)> = Vec::new();
+    for Attribute { key, value, unit: _ } in dictionary.attributes(attributes) {
+        let Some(rest) = dictionary.string(*key).strip_prefix(COMMENT) else { continue };
+        match (rest, value) {
+            ("", Value::Array(texts)) => {
+                let text = |value: &Value| match value {
+                    Value::String(text) => Some(*text),
+                    _ => None,
+                };
+                return texts.iter().filter_map(text).collect();
+            }
+            ("", Value::String(text)) => return vec![*text],
+            (position, Value::String(text)) => {
+                if let Some(position) = position.strip_prefix('.').and_then(|position| position.parse().ok()) {
+                    single.push((position, *text));
+                }
+            }
+            _ => {}
+        }
+    }
+    single.sort_by_key(|&(position, _)| position);
+    single.into_iter().map(|(_, text)| text).collect()
+}

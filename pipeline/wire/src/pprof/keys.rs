@@ -1,0 +1,23 @@
+//! The attributes that say what pprof has fields for (semantic-conventions `model/pprof/registry.yaml`).
+
+/// `Profile.comment`: a list of texts.
+pub(super) const COMMENT: &str = "pprof.profile.comment";
+/// `Profile.doc_url`.
+pub(super) const DOC_URL: &str = "pprof.profile.doc_url";
+/// `Profile.drop_frames`: the functions whose frames, and what they called, are not shown.
+pub const DROP_FRAMES: &str = "pprof.profile.drop_frames";
+/// `Profile.keep_frames`: the functions that are shown although [`DROP_FRAMES`] fits them.
+pub const KEEP_FRAMES: &str = "pprof.profile.keep_frames";
+/// `Profile.default_sample_type`, an attribute of the scope.
+pub(super) const DEFAULT_SAMPLE_TYPE: &str = "pprof.scope.default_sample_type";
+/// `Mapping.build_id`, which is taken for the linker's, as the Collector does.
+pub(super) const BUILD_ID: &str = "process.executable.build_id.gnu";
+/// `Location.is_folded`.
+pub(super) const IS_FOLDED: &str = "pprof.location.is_folded";
+/// `Mapping.has_functions` and the fields behind it, in their order.
+pub(super) const HAS: [&str; 4] = [
+    "pprof.mapping.has_functions",
+    "pprof.mapping.has_filenames",
+    "pprof.mapping.has_line_numbers",
+    "pprof.mapping.has_inline_frames",
+];

@@ -1,0 +1,174 @@
+//! The labels that name the span in which a sample was taken.
+//!
+//! | label | who writes it | what it holds |
+//! |---|---|---|
+//! | `trace_id`, `span_id` | programs that use OpenTelemetry (Grafana's otel-profiling-go has `span_id` alone) | hexadecimal digits, as W3C Trace Context has them |
+//! | `span id` | DataDog/dd-trace-go `internal/traceprof` | a 64-bit number, as text or as number |
+//! | `local root span id` | the same, and Datadog's native profilers | the same, of the outermost span in the process |
+//!
+//! A span needs its id; one whose trace is not said has a trace id of zeros, since Datadog's labels have none. The
+//! labels stay attributes, except for `trace_id` and `span_id` where both are there as the writer of this module would
+//! write them: so what is read and written again has the labels that it had.
+
+use profbridge_model::Link;
+
+/// The labels of OpenTelemetry.
+pub(super) const TRACE_ID: &str = "trace_id";
+/// See [`TRACE_ID`].
+pub(super) const SPAN_ID: &str = "span_id";
+
+/// What a label says of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The trace, and whether it stands there as it would be written.
+    Trace([u8; 16], bool),
+    /// The span, and whether it stands there as it would be written.
+    Span([u8; 8], bool),
+    /// The span in Datadog's form.
+    Number([u8; 8]),
+    /// The outermost span of the process.
+    Root([u8; 8]),
+}
+
+/// What a label has beside its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Held<'a> {
+    Text(&'a [u8]),
+    Number(i64),
+}
+
+/// What a label says of a span, if it does.
+pub(super) fn role(key: &[u8], held: Held<'_>) -> Option<Role> {
+    match (key, held) {
+        (b"trace_id", Held::Text(text)) => hex(text).map(|(id, exact)| Role::Trace(id, exact)),
+        (b"span_id", Held::Text(text)) => hex(text).map(|(id, exact)| Role::Span(id, exact)),
+        (b"span id", held) => number(held).map(Role::Number),
+        (b"local root span id", held) => number(held).map(Role::Root),
+        _ => None,
+    }
+}
+
+/// An id in hexadecimal digits, which is not zero, and whether they are all lower-case.
+fn hex<const N: usize>(text: &[u8]) -> Option<([u8; N], bool)> {
+    if text.len() != 2 * N {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut id = [0; N];
+    for (byte, pair) in id.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+    }
+    (id != [0; N]).then(|| (id, !text.iter().any(u8::is_ascii_uppercase)))
+}
+
+/// An id of 64 bits, big-endian as W3C Trace Context has it.
+fn number(held: Held<'_>) -> Option<[u8; 8]> {
+    let number = match held {
+        Held::Number(number) => number as u64,
+        Held::Text(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
+    };
+    (number != 0).then(|| number.to_be_bytes())
+}
+
+/// The span that labels name together, and whether it was said by a `trace_id` and a `span_id` that can be left out,
+/// since they would be written again from it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Named {
+    trace: Option<([u8; 16], bool)>,
+    span: Option<([u8; 8], bool)>,
+    number: Option<[u8; 8]>,
+    root: Option<[u8; 8]>,
+    /// One of the labels of OpenTelemetry is there twice.
+    twice: bool,
+}
+
+impl Named {
+    pub(super) fn add(&mut self, role: Role) {
+        match role {
+            Role::Trace(id, exact) => {
+                self.twice |= self.trace.is_some();
+                self.trace.get_or_insert((id, exact));
+            }
+            Role::Span(id, exact) => {
+                self.twice |= self.span.is_some();
+                self.span.get_or_insert((id, exact));
+            }
+            Role::Number(id) => {
+                self.number.get_or_insert(id);
+            }
+            Role::Root(id) => {
+                self.root.get_or_insert(id);
+            }
+        }
+    }
+
+    /// The span.
+    pub(super) fn link(&self) -> Option<Link> {
+        let span_id = self.span.map(|(id, _)| id).or(self.number).or(self.root)?;
+        Some(Link { trace_id: self.trace.map_or([0; 16], |(id, _)| id), span_id })
+    }
+
+    /// Whether the labels of OpenTelemetry need not stay.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.twice && matches!((self.trace, self.span), (Some((_, true)), Some((_, true))))
+    }
+}
+
+/// An id as it is written.
+pub(super) fn text(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(labels: &[(&str, Held<'_>)]) -> Named {
+        let mut named = Named::default();
+        labels.iter().filter_map(|&(key, held)| role(key.as_bytes(), held)).for_each(|role| named.add(role));
+        named
+    }
+
+    /// Guarantees: each form of the labels names its span, the most exact one first; a label whose value is no id of
+    /// its form names none.
+    #[test]
+    fn forms() {
+        let trace = Held::Text(b"0102030405060708090a0b0c0d0e0f10");
+        let span = Held::Text(b"00000000000000ff");
+        let both = named(&[("trace_id", trace), ("span_id", span), ("span id", Held::Number(7))]);
+        assert!(both.is_plain());
+        let link = both.link().unwrap();
+        assert_eq!((link.trace_id[0], link.trace_id[15], link.span_id), (1, 16, 255u64.to_be_bytes()));
+        assert_eq!((text(&link.span_id), text(&link.trace_id).len()), ("00000000000000ff".to_owned(), 32));
+        for (key, held, id) in [
+            ("span_id", span, 255u64),
+            ("span_id", Held::Text(b"00000000000000FF"), 255),
+            ("span id", Held::Text(b"18446744073709551615"), u64::MAX),
+            ("local root span id", Held::Number(-1), u64::MAX),
+            ("local root span id", Held::Text(b"12"), 12),
+        ] {
+            let named = named(&[(key, held)]);
+            let expected = Link { trace_id: [0; 16], span_id: id.to_be_bytes() };
+            assert_eq!((named.link(), named.is_plain()), (Some(expected), false), "{key}");
+        }
+        for (key, held) in [
+            ("trace_id", trace),
+            ("span_id", Held::Number(255)),
+            ("span_id", Held::Text(b"ff")),
+            ("span_id", Held::Text(b"000000000000000g")),
+            ("span_id", Held::Text(b"0000000000000000")),
+            ("span id", Held::Text(b"-1")),
+            ("span id", Held::Number(0)),
+            ("span", Held::Number(5)),
+        ] {
+            assert_eq!(named(&[(key, held)]).link(), None, "{key} {held:?}");
+        }
+        let upper = Held::Text(b"0102030405060708090A0B0C0D0E0F10");
+        for labels in [
+            &[("trace_id", upper), ("span_id", span)][..],
+            &[("trace_id", trace), ("span_id", span), ("span_id", span)],
+        ] {
+            assert!(!named(labels).is_plain());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! One test per abuse: what is amplified, by how much at most, and what the safe outcome is.
+
+use bytes::Bytes;
+use profbridge_model::varint;
+use profbridge_wire::otlp::{Limits, memory};
+use profbridge_wire::pprof::{DecodeError, Decoded, decode, encode, groups};
+use proptest::prelude::*;
+use prost::Message;
+
+use crate::arbitrary::profile;
+use crate::proto::{Location, Sample};
+use crate::refusals::valid;
+
+fn attack(bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
+    decode(Bytes::from(bytes), &Limits::default())
+}
+
+fn field(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![(number << 3 | 2) as u8];
+    varint::put(&mut bytes, content.len() as u64);
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+fn limit(outcome: Result<Decoded, DecodeError>) -> (&'static str, u64) {
+    match outcome {
+        Err(DecodeError::LimitExceeded { what, limit }) => (what, limit),
+        other => panic!("{:?}", other.map(|decoded| memory(&decoded.profiles))),
+    }
+}
+
+const MEMORY: &str = "bytes of memory for the decoded request";
+
+/// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the profile and
+/// a megabyte, checked before anything is allocated. Outcome: the profile is refused.
+#[test]
+fn a_million_empty_elements() {
+    for number in [1, 2, 3, 4, 5] {
+        let mut profile = valid().encode_to_vec();
+        profile.extend_from_slice(&[(number << 3 | 2) as u8, 0].repeat(1_000_000));
+        let most = (profile.len() * 8 + (1 << 20)) as u64;
+        match (number, attack(profile)) {
+            // Samples without values are refused for that, where they are few enough to be looked at.
+            (_, Err(DecodeError::LimitExceeded { what, limit })) => assert_eq!((what, limit), (MEMORY, most)),
+            (5, Err(DecodeError::Malformed { place, .. })) => assert_eq!(place, "function[1].id"),
+            (_, other) => panic!("{number}: {:?}", other.map(drop)),
+        }
+    }
+}
+
+/// Amplification: each type of each sample is a row, and types cost two bytes. Ceiling: the same. Outcome: refused,
+/// before a row is allocated.
+#[test]
+fn types_times_samples() {
+    let mut profile = valid().encode_to_vec();
+    profile.extend_from_slice(&[0x0a, 0].repeat(10_000));
+    profile.extend_from_slice(&[0x12, 0].repeat(100_000));
+    let most = (profile.len() * 8 + (1 << 20)) as u64;
+    assert_eq!(limit(attack(profile)), (MEMORY, most));
+}
+
+/// Amplification: locations of one sample, and lines of one location, are walked by whoever reads it. Ceiling: 65,536
+/// and 4,096. Outcome: refused.
+#[test]
+fn deep_stacks_and_many_lines() {
+    let mut profile = valid();
+    profile.sample.push(Sample { location_id: vec![1; 65_537], value: vec![1], label: Vec::new() });
+    assert_eq!(limit(attack(profile.encode_to_vec())), ("locations of one sample", 65_536));
+    let mut profile = valid();
+    let line = profile.location[0].line[0];
+    profile.location.push(Location { id: 2, line: vec![line; 4097], ..Location::default() });
+    assert_eq!(limit(attack(profile.encode_to_vec())), ("lines of one location", 4096));
+}
+
+/// Amplification: ids far apart cost a place in a hash table each instead of a word. Ceiling: the same budget. Outcome:
+/// read where the elements are as large as real ones.
+#[test]
+fn ids_far_apart() {
+    let mut profile = valid();
+    profile.location.extend((0..50_000u64).map(|n| Location {
+        id: u64::MAX - (n << 20),
+        address: u64::MAX,
+        ..Location::default()
+    }));
+    let bytes = profile.encode_to_vec();
+    let decoded = attack(bytes).unwrap();
+    assert_eq!(decoded.profiles.dictionary().tables().locations.len(), 50_002);
+}
+
+/// Amplification: none, since nothing is allocated for what a length claims. Outcome: refused, with the place.
+#[test]
+fn lengths_that_lie() {
+    for number in [1u8, 2, 3, 4, 5, 6, 11, 13] {
+        let mut profile = vec![number << 3 | 2];
+        varint::put(&mut profile, 1 << 40);
+        let error = attack(profile).unwrap_err().to_string();
+        assert!(error.contains("claims 1099511627776 bytes where 0 are left"), "{error}");
+    }
+    let error = attack(field(2, &field(1, &[0x80]))).unwrap_err().to_string();
+    assert!(error.starts_with("malformed pprof profile: "), "{error}");
+    for wrong_type in [&[0x08u8, 1][..], &[0x3a, 0], &[0x4d, 0, 0, 0, 0], &[0x30, 1]] {
+        let error = attack(wrong_type.to_vec()).unwrap_err().to_string();
+        assert!(error.contains("which is not its own"), "{error}");
+    }
+}
+
+/// Amplification: a profile of so many bytes may have another limit than 64 MiB. Outcome: refused by the limit's name.
+#[test]
+fn too_long() {
+    let limits = Limits { max_request: 10, ..Limits::default() };
+    let error = decode(Bytes::from(valid().encode_to_vec()), &limits).unwrap_err();
+    assert_eq!(error, DecodeError::LimitExceeded { what: "bytes of the profile", limit: 10 });
+}
+
+/// Checks what holds for any bytes that are read.
+fn holds(bytes: Vec<u8>) {
+    let length = bytes.len();
+    let Ok(decoded) = attack(bytes) else { return };
+    // Columns whose length is not known beforehand grow by doubling.
+    assert!(memory(&decoded.profiles) <= 2 * (8 * length + (1 << 20)));
+    for group in groups(&decoded.profiles) {
+        let written = encode(&decoded.profiles, &group).bytes;
+        assert!(attack(written).is_ok());
+    }
+}
+
+proptest! {
+    /// Guarantees: no bytes make the reader panic or take more memory than it may, and what it lets through can be
+    /// written and read again.
+    #[test]
+    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        holds(bytes);
+    }
+
+    /// Guarantees: the same for valid profiles with a few bytes changed, taken out or put in.
+    #[test]
+    fn damaged(
+        profile in profile(),
+        edits in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0u8..3), 1..4),
+    ) {
+        let mut bytes = profile.encode_to_vec();
+        for (at, byte, edit) in edits {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = at.index(bytes.len());
+            match edit {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, byte),
+            }
+        }
+        holds(bytes);
+    }
+}

@@ -1,0 +1,125 @@
+//! What is refused, and what is said of it.
+
+use bytes::Bytes;
+use profbridge_wire::otlp::Limits;
+use profbridge_wire::pprof::{DecodeError, Decoded, Times, decode, decode_with};
+use prost::Message;
+
+use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample};
+
+fn read(profile: &Profile) -> Result<Decoded, DecodeError> {
+    decode(Bytes::from(profile.encode_to_vec()), &Limits::default())
+}
+
+/// A profile of one sample.
+pub(crate) fn valid() -> Profile {
+    let mut profile = Profile::default();
+    let sample_type = profile.value_type("cpu", "nanoseconds");
+    let name = profile.text("main.work");
+    profile.sample_type.push(sample_type);
+    profile.function.push(Function { id: 1, name, ..Function::default() });
+    profile.mapping.push(Mapping { id: 1, memory_start: 0x1000, memory_limit: 0x2000, ..Mapping::default() });
+    let line = Line { function_id: 1, line: 7, column: 0 };
+    profile.location.push(Location { id: 1, mapping_id: 1, line: vec![line], ..Location::default() });
+    profile.sample.push(Sample { location_id: vec![1], value: vec![10_000_000], label: Vec::new() });
+    profile
+}
+
+/// Guarantees: a profile that breaks a rule is refused, with the place in pprof's words and the rule.
+#[test]
+fn rules() {
+    type Break = fn(&mut Profile);
+    let cases: [(Break, &str); 20] = [
+        (|p| p.string_table.clear(), "string_table: is empty, its first element has to be the empty string"),
+        (|p| p.string_table[0] = "x".to_owned(), "string_table[0]: is not the empty string, which it has to be"),
+        (|p| p.function[0].id = 0, "function[0].id: is 0, which stands for none"),
+        (|p| p.mapping[0].id = 0, "mapping[0].id: is 0, which stands for none"),
+        (|p| p.location[0].id = 0, "location[0].id: is 0, which stands for none"),
+        (|p| p.function.push(p.function[0]), "function[1].id: is 1, as that of function[0]"),
+        (
+            |p| {
+                p.mapping[0].id = u64::MAX;
+                p.mapping.push(p.mapping[0]);
+            },
+            "mapping[1].id: is 18446744073709551615, as that of mapping[0]",
+        ),
+        (|p| p.location.push(p.location[0].clone()), "location[1].id: is 1, as that of location[0]"),
+        (|p| p.location[0].mapping_id = 2, "location[0].mapping_id: there is no mapping with the id 2"),
+        (
+            |p| p.location[0].line[0].function_id = 9,
+            "location[0].line[0].function_id: there is no function with the id 9",
+        ),
+        (|p| p.sample[0].location_id.push(0), "sample[0].location_id[1]: there is no location with the id 0"),
+        (
+            |p| p.sample[0].location_id.push(1 << 40),
+            "sample[0].location_id[1]: there is no location with the id 1099511627776",
+        ),
+        (|p| p.sample[0].value.push(1), "sample[0].value: there are 2 values for 1 types"),
+        (|p| p.sample[0].value.clear(), "sample[0].value: there are 0 values for 1 types"),
+        (|p| p.sample_type.clear(), "sample_type: there is none, and there are samples"),
+        (|p| p.time_nanos = -1, "time_nanos: -1 ns is no time"),
+        (|p| p.duration_nanos = -5, "duration_nanos: -5 ns is no time"),
+        (|p| p.function[0].name = 4, "function[0].name: index 4 is out of range, string_table has 4 elements"),
+        (|p| p.drop_frames = -1, "drop_frames: index -1 is out of range, string_table has 4 elements"),
+        (
+            |p| p.sample[0].label.push(Label { key: 99, ..Label::default() }),
+            "sample[0].label[0].key: index 99 is out of range, string_table has 4 elements",
+        ),
+    ];
+    assert_eq!(read(&valid()).unwrap().profiles.observations(), 1);
+    for (damage, message) in cases {
+        let mut profile = valid();
+        damage(&mut profile);
+        assert_eq!(read(&profile).unwrap_err().to_string(), format!("malformed pprof profile: {message}"));
+    }
+}
+
+/// Guarantees: a profile without samples, or without types, is valid and says nothing; ids may be in any order.
+#[test]
+fn what_is_valid() {
+    let mut profile = valid();
+    profile.sample.clear();
+    assert_eq!(read(&profile).unwrap().profiles.profiles().count(), 1);
+    profile.sample_type.clear();
+    assert_eq!(read(&profile).unwrap().profiles.profiles().count(), 0);
+    let mut profile = valid();
+    profile.location.insert(0, Location { id: 5, ..Location::default() });
+    let batch = read(&profile).unwrap().profiles;
+    let stack = batch.sample(0).stack;
+    let named =
+        batch.dictionary().stack(stack).flatten().map(|location| batch.dictionary().location(location).lines_len);
+    assert_eq!(named.collect::<Vec<_>>(), [1]);
+}
+
+/// Guarantees: negative values and counts of 2^40 are kept as they are; text that is not UTF-8 is replaced in that
+/// string and counted, and so is a number beside a label's text, which pprof forbids.
+#[test]
+fn kept() {
+    let mut profile = valid();
+    profile.sample.push(Sample { location_id: vec![1], value: vec![-(1 << 40)], label: Vec::new() });
+    profile.sample.push(Sample { location_id: vec![1], value: vec![1 << 40], label: Vec::new() });
+    let key = profile.text("key");
+    profile.sample[2].label.push(Label { key, str: key, num: 5, num_unit: 0 });
+    let mut bytes = profile.encode_to_vec();
+    let at = bytes.windows(9).position(|window| window == b"main.work").unwrap();
+    bytes[at] = 0xff;
+    let decoded = decode(bytes.into(), &Limits::default()).unwrap();
+    assert_eq!((decoded.replaced_strings, decoded.left_out_numbers), (1, 1));
+    let values: Vec<i64> = (0..3).flat_map(|row| decoded.profiles.sample(row).values().collect::<Vec<_>>()).collect();
+    assert_eq!(values, [10_000_000, -(1 << 40), 1 << 40]);
+    let dictionary = decoded.profiles.dictionary();
+    assert_eq!(dictionary.string(dictionary.tables().functions[1].name), "\u{fffd}ain.work");
+}
+
+/// Guarantees: a profile that does not say when it was made gets the times that are known otherwise, and one that does
+/// keeps its own.
+#[test]
+fn times() {
+    let times = Times { time_unix_nano: 5, duration_nano: 6 };
+    for (said, expected) in [([0, 0], [5, 6]), ([7, 0], [7, 6]), ([0, 8], [5, 8]), ([7, 8], [7, 8])] {
+        let profile = Profile { time_nanos: said[0], duration_nanos: said[1], ..valid() };
+        let decoded = decode_with(profile.encode_to_vec().into(), &Limits::default(), times).unwrap();
+        let read = decoded.profiles.profiles().next().map(|profile| [profile.time_unix_nano, profile.duration_nano]);
+        assert_eq!(read, Some(expected.map(|time: i64| time as u64)));
+    }
+}

@@ -1,0 +1,63 @@
+//! pprof to OTLP and back.
+
+use bytes::Bytes;
+use profbridge_model::Profiles;
+use profbridge_wire::otlp::{self, EncodeOptions};
+use profbridge_wire::pprof::{decode, encode, groups};
+use proptest::prelude::*;
+use prost::Message;
+
+use crate::arbitrary::{profile, scrambled};
+use crate::proto::Profile;
+
+fn read(bytes: Vec<u8>) -> Profiles {
+    decode(bytes.into(), &otlp::Limits::default()).unwrap().profiles
+}
+
+/// The only pprof profile of a batch.
+fn write(batch: &Profiles) -> Profile {
+    let [group] = &groups(batch)[..] else { panic!("one profile") };
+    let encoded = encode(batch, group);
+    assert_eq!((encoded.left_out_times, encoded.left_out_attributes), (0, 0));
+    Profile::decode(&encoded.bytes[..]).unwrap()
+}
+
+/// What a peer reads that a batch is sent to.
+fn through_otlp(batch: &Profiles) -> Profiles {
+    let request = otlp::encode(batch, &EncodeOptions::default());
+    let decoded = otlp::decode(Bytes::from(request), &otlp::Limits::default()).unwrap();
+    assert!(decoded.refused.is_empty(), "{:?}", decoded.refused);
+    assert_eq!(decoded.layout, otlp::Layout::V1_10);
+    decoded.profiles
+}
+
+proptest! {
+    /// Guarantees: what a profile says is the same once it was read and written again, also through OTLP, whatever its
+    /// ids are, in whatever order its fields come and however its lists are written.
+    #[test]
+    fn equal(
+        profile in profile(),
+        order in Just((1..=15).collect::<Vec<u64>>()).prop_shuffle(),
+        pieces in any::<bool>(),
+    ) {
+        let said = profile.says();
+        let batch = read(profile.encode_to_vec());
+        prop_assert_eq!(batch.observations() as usize, profile.sample.len() * profile.sample_type.len());
+        prop_assert_eq!(&write(&batch).says(), &said);
+        prop_assert_eq!(&write(&through_otlp(&batch)).says(), &said);
+        let batch = read(scrambled(&profile.encode_to_vec(), &order, pieces));
+        prop_assert_eq!(&write(&batch).says(), &said);
+    }
+
+    /// Guarantees: what is written is read as it was: writing it once more makes the same bytes.
+    #[test]
+    fn canonical(profile in profile()) {
+        let once = |bytes: Vec<u8>| {
+            let batch = read(bytes);
+            let [group] = &groups(&batch)[..] else { panic!("one profile") };
+            encode(&batch, group).bytes
+        };
+        let first = once(profile.encode_to_vec());
+        prop_assert_eq!(once(first.clone()), first);
+    }
+}

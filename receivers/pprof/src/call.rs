@@ -1,0 +1,162 @@
+//! One profile, however it came: unpacked, read, handed to the pipelines.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profbridge_engine::body::{self, Received};
+use profbridge_engine::budget::Permit;
+use profbridge_engine::intake::Intake;
+use profbridge_model::{Insertion, Profiles};
+use profbridge_net::compression::Coding;
+use profbridge_wire::otlp::{Limits, memory};
+use profbridge_wire::pprof::{DecodeError, Decoded, decode_with};
+use tokio::sync::Semaphore;
+
+use crate::fault::Fault;
+use crate::ingest::Known;
+use crate::multipart;
+
+/// How many bytes of memory a byte of a profile may turn into, in the attempts to read it. Real ones take one to two.
+const MEMORY_FACTORS: [usize; 2] = [3, 8];
+
+/// Strings in which something that is not UTF-8 was replaced.
+const REPLACED: &str = "pprof_strings_replaced";
+
+/// Numbers of labels that have a text as well.
+const LEFT_OUT: &str = "pprof_label_numbers_left_out";
+
+/// What gzip begins with (RFC 1952).
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// What all profiles of a receiver share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) intake: Intake,
+    /// How many profiles are unpacked and read at the same time: as many as there are cores.
+    pub(crate) slots: Arc<Semaphore>,
+    /// What resources get that they came without.
+    pub(crate) insert: Arc<[(String, String)]>,
+}
+
+/// A profile as it came.
+pub(crate) struct Arrived {
+    pub(crate) received: Received,
+    pub(crate) coding: Coding,
+    /// The boundary of the form that it stands in.
+    pub(crate) boundary: Option<String>,
+    pub(crate) known: Known,
+    /// Who sent it.
+    pub(crate) peer: Arc<str>,
+    /// The largest size, in bytes.
+    pub(crate) max_bytes: usize,
+}
+
+impl Caller {
+    /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they took.
+    pub(crate) async fn take(&self, arrived: Arrived) -> Result<u64, Fault> {
+        let work = Work { intake: self.intake.clone(), insert: Arc::clone(&self.insert) };
+        let afterwards = self.intake.clone();
+        // Never closed.
+        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Fault::internal())?;
+        let task = tokio::task::spawn_blocking(move || {
+            let result = work.run(arrived);
+            if result.is_err() {
+                afterwards.refused_large();
+            }
+            drop(slot);
+            result
+        });
+        let (profiles, permit) = task.await.map_err(|error| {
+            tracing::error!(%error, "reading a profile failed");
+            Fault::internal()
+        })??;
+        let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
+        if samples > 0 {
+            self.intake.consume(profiles, permit).await?;
+        }
+        Ok(samples)
+    }
+}
+
+/// The part that is computing.
+struct Work {
+    intake: Intake,
+    insert: Arc<[(String, String)]>,
+}
+
+impl Work {
+    fn run(&self, arrived: Arrived) -> Result<(Profiles, Permit), Fault> {
+        let Arrived { received: Received { bytes, mut permit }, coding, boundary, known, peer, max_bytes } = arrived;
+        let mut bytes = self.unpack(bytes, coding, max_bytes, &mut permit)?;
+        if let Some(boundary) = boundary {
+            bytes = of_form(&bytes, &boundary)?;
+        }
+        if bytes.starts_with(GZIP) {
+            bytes = self.unpack(bytes, Coding::Gzip, max_bytes, &mut permit)?;
+        }
+        let decoded = self.decode(bytes, &known, max_bytes, &mut permit)?;
+        self.intake.note(REPLACED, decoded.replaced_strings);
+        self.intake.note(LEFT_OUT, decoded.left_out_numbers);
+        let mut profiles = self.complete(decoded.profiles, known)?;
+        profiles.peer = Some(peer);
+        Ok((profiles, permit))
+    }
+
+    fn unpack(&self, bytes: Bytes, coding: Coding, max_bytes: usize, permit: &mut Permit) -> Result<Bytes, Fault> {
+        if coding == Coding::Identity {
+            return Ok(bytes);
+        }
+        let came = permit.bytes();
+        let plain = body::unpack(bytes, coding, max_bytes, &self.intake, permit)?;
+        // What was packed is freed; charge what it was unpacked to.
+        permit.set(permit.bytes() - came);
+        Ok(plain)
+    }
+
+    fn decode(&self, profile: Bytes, known: &Known, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
+        let held = permit.bytes();
+        let mut limits = Limits { max_request: max_bytes, ..Limits::default() };
+        let mut factors = MEMORY_FACTORS.into_iter().peekable();
+        loop {
+            limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
+            let most = profile.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
+            let more = (held + most).saturating_sub(permit.bytes());
+            self.intake.grow(permit, more)?;
+            match decode_with(profile.clone(), &limits, known.times) {
+                Ok(decoded) => {
+                    // Once more as much as it came as, for what it is written as on its way out while it is still here.
+                    let all = held + memory(&decoded.profiles) as u64 + profile.len() as u64;
+                    let more = all.saturating_sub(permit.bytes());
+                    self.intake.grow(permit, more)?;
+                    permit.set(all);
+                    return Ok(decoded);
+                }
+                // The limit that was met is the memory of this attempt.
+                Err(DecodeError::LimitExceeded { limit, .. }) if limit == most && factors.peek().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Gives the resource its attributes: what the sender said, and behind that what the configuration says.
+    fn complete(&self, profiles: Profiles, known: Known) -> Result<Profiles, Fault> {
+        let said = |key: &str| known.attributes.iter().any(|(known, _)| known == key);
+        let inserted = self.insert.iter().filter(|(key, _)| !said(key));
+        let all: Vec<(&str, &str)> =
+            known.attributes.iter().chain(inserted).map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let places: Vec<Insertion> =
+            (0..all.len() as u32).map(|attribute| Insertion { resource: 0, attribute }).collect();
+        profiles.insert(&all, &places).map_err(|invalid| Fault::malformed(invalid.to_string()))
+    }
+}
+
+/// The profile in a form.
+fn of_form(body: &Bytes, boundary: &str) -> Result<Bytes, Fault> {
+    let [profile, before] = multipart::parts(body, boundary, ["profile", "prev_profile"])?;
+    if before.is_some_and(|before| !before.is_empty()) {
+        let message = "prev_profile: the profile counts since the program's start, and only changes are read; let the \
+                       client send those";
+        return Err(Fault::malformed(message));
+    }
+    profile.ok_or_else(|| Fault::malformed("the form has no part `profile`"))
+}

@@ -1,0 +1,173 @@
+//! What the head of a request says of a profile: whose it is, and when it was made.
+//!
+//! Source: grafana/pyroscope-go `upstream/remote/remote.go` (the parameters), grafana/pyroscope
+//! `pkg/og/storage/segment/key.go` (names with labels) and `pkg/og/util/attime` (times).
+
+use percent_encoding::percent_decode_str;
+use profbridge_wire::pprof::Times;
+
+use crate::config::{INSTANCE, SERVICE};
+use crate::fault::Fault;
+
+/// The most attributes that a request may give, and the longest key and value, in bytes; as for `resource.insert`.
+const MOST_ATTRIBUTES: usize = 64;
+const LONGEST_KEY: usize = 256;
+const LONGEST_VALUE: usize = 4096;
+
+/// What is known of a profile beside its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Attributes of its resource, by keys that differ.
+    pub(crate) attributes: Vec<(String, String)>,
+    /// When it was made.
+    pub(crate) times: Times,
+}
+
+/// The parameters of a query, decoded.
+fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    let decoded = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    query.split('&').filter(|part| !part.is_empty()).map(move |part| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        (decoded(name), decoded(value))
+    })
+}
+
+impl Known {
+    /// What the query of `/ingest` says.
+    pub(crate) fn of_ingest(query: &str) -> Result<Self, Fault> {
+        let mut known = Self::default();
+        let [mut from, mut until] = [0; 2];
+        for (name, value) in parameters(query) {
+            match name.as_str() {
+                "name" => known.name(&value)?,
+                "from" => from = time(&name, &value)?,
+                "until" => until = time(&name, &value)?,
+                "format" if !matches!(value.as_str(), "" | "pprof") => {
+                    let message = format!("format: only pprof is read, not {value:?}; let the client send pprof");
+                    return Err(Fault::new(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "format", message));
+                }
+                // How its values are shown, which a pprof profile says itself.
+                _ => {}
+            }
+        }
+        known.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from) };
+        Ok(known)
+    }
+
+    /// What the query of the plain endpoint says: attributes, each under its key.
+    pub(crate) fn of_attributes(query: &str) -> Result<Self, Fault> {
+        let mut known = Self::default();
+        for (key, value) in parameters(query) {
+            known.add(key, value)?;
+        }
+        Ok(known)
+    }
+
+    /// A name with labels: `shop.cart{region=eu,env=prod}`.
+    fn name(&mut self, name: &str) -> Result<(), Fault> {
+        let (app, labels) = name.split_once('{').unwrap_or((name, "}"));
+        let Some(labels) = labels.trim_end().strip_suffix('}') else {
+            return Err(Fault::malformed("name: the labels have no `}` at their end"));
+        };
+        for label in labels.split(',').filter(|label| !label.trim().is_empty()) {
+            let Some((key, value)) = label.split_once('=') else {
+                return Err(Fault::malformed(format!("name: the label {:?} has no value", label.trim())));
+            };
+            let (key, value) = (key.trim(), value.trim().trim_matches('"'));
+            match key {
+                "__name__" => {}
+                // pyroscope-go draws one for each process.
+                "__session_id__" => self.add(INSTANCE.to_owned(), value.to_owned())?,
+                "service_name" => self.add(SERVICE.to_owned(), value.to_owned())?,
+                key => self.add(key.to_owned(), value.to_owned())?,
+            }
+        }
+        self.add(SERVICE.to_owned(), app.trim().to_owned())
+    }
+
+    /// Adds an attribute, unless it is there or says nothing.
+    fn add(&mut self, key: String, value: String) -> Result<(), Fault> {
+        if value.is_empty() || self.attributes.iter().any(|(known, _)| *known == key) {
+            return Ok(());
+        }
+        if key.is_empty() || key.len() > LONGEST_KEY || value.len() > LONGEST_VALUE {
+            let message = format!("an attribute has a key of 1 to {LONGEST_KEY} bytes and {LONGEST_VALUE} at most");
+            return Err(Fault::malformed(message));
+        }
+        if self.attributes.len() == MOST_ATTRIBUTES {
+            return Err(Fault::malformed(format!("there are more than {MOST_ATTRIBUTES} attributes")));
+        }
+        self.attributes.push((key, value));
+        Ok(())
+    }
+}
+
+/// A time as a number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which its digits tell.
+fn time(name: &str, text: &str) -> Result<u64, Fault> {
+    let number = text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let factor = match text.len() {
+        ..=10 => 1_000_000_000,
+        11..=13 => 1_000_000,
+        14..=16 => 1_000,
+        _ => 1,
+    };
+    number.and_then(|number| number.checked_mul(factor)).ok_or_else(|| {
+        let text: String = text.chars().take(40).collect();
+        Fault::malformed(format!("{name}: {text:?} is no number of seconds, or parts of them, since 1970"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(known: &Known) -> Vec<(&str, &str)> {
+        known.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+
+    /// Guarantees: name and labels become attributes, the session the instance; times are read in every unit.
+    #[test]
+    fn ingest() {
+        let query = "name=shop.cart%7Bregion%3Deu%2C+env%3D%22prod%22%2C__session_id__%3D7f%7D&from=1760000000&until=1760000010000&format=pprof&spyName=gospy";
+        let known = Known::of_ingest(query).unwrap();
+        let expected =
+            [("region", "eu"), ("env", "prod"), ("service.instance.id", "7f"), ("service.name", "shop.cart")];
+        assert_eq!(attributes(&known), expected);
+        let times = Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000 };
+        assert_eq!(known.times, times);
+        for query in ["from=1760000000000000&until=1760000010000000000", "until=1760000010&from=1760000000000000000"] {
+            assert_eq!(Known::of_ingest(query).unwrap().times, times);
+        }
+        assert_eq!(Known::of_ingest("").unwrap(), Known::default());
+        let named = Known::of_ingest("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
+        assert_eq!(attributes(&named), [("service.name", "b")]);
+    }
+
+    /// Guarantees: the plain endpoint takes attributes under their keys; the first value of a key counts, an empty one
+    /// does not.
+    #[test]
+    fn plain() {
+        let known = Known::of_attributes("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
+        assert_eq!(attributes(&known), [("service.name", "shop"), ("host.id", "é 1")]);
+    }
+
+    /// Guarantees: what cannot be read is refused by its name, and what is too much as well.
+    #[test]
+    fn refusals() {
+        for (query, said) in [
+            ("name=a%7Bb%7D", "has no value"),
+            ("name=a%7Bb=c", "no `}`"),
+            ("from=now-10s", "from: \"now-10s\" is no number"),
+            ("until=99999999999999999999", "until: "),
+            ("from=+1", "from: "),
+            ("format=jfr", "format: only pprof is read, not \"jfr\""),
+        ] {
+            let fault = Known::of_ingest(query).unwrap_err();
+            assert!(fault.message.contains(said), "{query}: {}", fault.message);
+        }
+        let many: String = (0..65).map(|n| format!("k{n}=v&")).collect();
+        assert!(Known::of_attributes(&many).unwrap_err().message.contains("more than 64"));
+        assert!(Known::of_attributes(&format!("k={}", "v".repeat(4097))).is_err());
+        assert!(Known::of_attributes("=v").is_err());
+    }
+}

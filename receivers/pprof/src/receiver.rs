@@ -1,0 +1,105 @@
+//! The receiver as the engine sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use profbridge_engine::component::{BoxFuture, StartError};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::http_server::HttpServer;
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
+use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::call::Caller;
+use crate::config::Settings;
+use crate::scrape::Scraper;
+use crate::service::Service;
+
+/// How long the rest of a refused body is read, so that its sender sees the answer.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Makes receivers of type `pprof`.
+pub const FACTORY: ReceiverFactory = ReceiverFactory {
+    description: Description::receiver("pprof", "takes pprof profiles over HTTP, and fetches them", PROFILES),
+    create,
+};
+
+fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
+    Ok(Box::new(Pprof::new(Settings::read(section)?)))
+}
+
+/// The receiver `pprof`.
+#[derive(Debug, Clone)]
+pub struct Pprof {
+    settings: Settings,
+}
+
+impl Pprof {
+    /// A receiver that has not started.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+impl Receiver for Pprof {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
+        Box::pin(start(self.settings, context))
+    }
+}
+
+async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
+    let Settings { push, mut scrape, insert } = settings;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let slots = Arc::new(Semaphore::new(cores));
+    let caller = Caller { intake: context.next.clone(), slots, insert: insert.into() };
+    let mut scrapers = Vec::new();
+    for target in std::mem::take(&mut scrape.targets) {
+        let name = target.name.clone();
+        let telemetry = context.telemetry.transport("scrape");
+        let scraper = Scraper::new(&context.id, &scrape, target, caller.clone(), telemetry);
+        scrapers.push(scraper.map_err(|error| StartError(format!("scrape.targets.{name}.tls: {error}")))?);
+    }
+    let (mut addresses, mut served) = (Vec::new(), None);
+    if let Some(push) = push {
+        let server = HttpServer {
+            transport: "http",
+            keys: "push.",
+            takes: "profiles",
+            endpoint: push.endpoint,
+            tls: push.tls,
+            limits: push.server,
+        };
+        let telemetry = context.telemetry.transport("http");
+        let service = Service { caller, telemetry, body: push.body, linger: LINGER };
+        let service = service_fn(move |request| service.clone().answer(request));
+        let (address, stopped) = server.listen(service, &context).await?;
+        addresses.push(("http", address));
+        served = Some(stopped);
+    }
+    let shutdown = context.shutdown;
+    let stopped = async move {
+        let mut tasks = JoinSet::new();
+        for scraper in scrapers {
+            tasks.spawn(scraper.run(shutdown.clone()));
+        }
+        let serving = async {
+            if let Some(served) = served {
+                served.await;
+            }
+        };
+        let fetching = async {
+            while let Some(ended) = tasks.join_next().await {
+                // A panic is the receiver's.
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+            }
+        };
+        tokio::join!(serving, fetching);
+    };
+    Ok(RunningReceiver { addresses, stopped: Box::pin(stopped) })
+}

@@ -1,0 +1,123 @@
+//! Fetching profiles of programs that serve them, each in a task of its own: one at a time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use profbridge_engine::body::Received;
+use profbridge_engine::clock::Clock;
+use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_net::Shutdown;
+use profbridge_net::client::{EndpointError, HttpClient, HttpClientConfig};
+use profbridge_net::compression::Coding;
+use profbridge_wire::pprof::Times;
+use tokio::time::{Instant, sleep};
+
+use crate::call::{Arrived, Caller};
+use crate::config::{ScrapeSettings, TargetSettings};
+use crate::fault::Fault;
+use crate::ingest::Known;
+use crate::schedule::Schedule;
+use crate::service::count;
+use crate::standing::{Change, Standing};
+
+/// How much of an answer that is no profile is shown, in characters. Go says there why.
+const SHOWN: usize = 200;
+
+/// A program, and what its profiles are fetched with.
+pub(crate) struct Scraper {
+    pub(crate) target: TargetSettings,
+    client: HttpClient,
+    schedule: Schedule,
+    duration: Duration,
+    max_bytes: usize,
+    caller: Caller,
+    telemetry: TransportTelemetry,
+    /// The receiver's id, for the log.
+    id: String,
+    clock: Clock,
+}
+
+impl Scraper {
+    /// Makes one; connects nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// The TLS settings cannot be used.
+    pub(crate) fn new(
+        id: &str,
+        settings: &ScrapeSettings,
+        target: TargetSettings,
+        caller: Caller,
+        telemetry: TransportTelemetry,
+    ) -> Result<Self, EndpointError> {
+        let &ScrapeSettings { interval, duration, timeout, max_bytes, targets: _ } = settings;
+        let client = HttpClient::new(&HttpClientConfig {
+            tls: (target.url.scheme_str() == Some("https")).then(|| target.tls.clone()),
+            timeout: duration + timeout,
+            max_response_bytes: max_bytes,
+            max_idle_connections: 1,
+            ..HttpClientConfig::default()
+        })?;
+        let schedule = Schedule::new(&format!("{id}/{}", target.name), interval);
+        let (id, clock) = (id.to_owned(), Clock::system());
+        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id, clock })
+    }
+
+    /// Fetches one profile after the other until the shutdown.
+    pub(crate) async fn run(mut self, mut shutdown: Shutdown) {
+        let start = Instant::now();
+        let mut standing = Standing::default();
+        loop {
+            let wait = self.schedule.wait(start.elapsed());
+            tokio::select! {
+                () = shutdown.wait() => return,
+                () = sleep(wait) => {}
+            }
+            let outcome = tokio::select! {
+                // What a program has begun to profile is not waited for.
+                () = shutdown.wait() => return,
+                outcome = self.fetch() => outcome,
+            };
+            count(&self.telemetry, &outcome);
+            let (id, name) = (&self.id, &self.target.name);
+            match standing.note(outcome.map(drop).map_err(|fault| fault.message)) {
+                None => {}
+                Some(Change::Failed(why)) => {
+                    tracing::warn!("{id}: no profile of {name} ({}): {why}", self.target.host);
+                }
+                Some(Change::Works(failed)) => {
+                    tracing::info!("{id}: profiles of {name} can be had again, {failed} could not");
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<u64, Fault> {
+        let unreachable = |message: String| Fault::new(StatusCode::BAD_GATEWAY, "unreachable", message);
+        self.caller.intake.room().await?;
+        let begun = self.clock.now().unix_nano;
+        let (url, headers) = (&self.target.url, self.target.headers.clone());
+        let response = self.client.send(Method::GET, url, headers, Bytes::new()).await;
+        let response = response.map_err(|failure| unreachable(failure.to_string()))?;
+        if response.status != StatusCode::OK {
+            let said: String = String::from_utf8_lossy(&response.body).trim().chars().take(SHOWN).collect();
+            return Err(unreachable(format!("it answered {}: {said}", response.status.as_u16())));
+        }
+        let coding = response.headers.get(http::header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok());
+        let permit = self.caller.intake.admitted(response.body.len() as u64).await?;
+        let duration_nano = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
+        let arrived = Arrived {
+            received: Received { bytes: response.body, permit },
+            coding: Coding::parse(coding)?,
+            boundary: None,
+            known: Known {
+                attributes: self.target.attributes.clone(),
+                times: Times { time_unix_nano: begun, duration_nano },
+            },
+            peer: self.target.host.as_str().into(),
+            max_bytes: self.max_bytes,
+        };
+        self.caller.take(arrived).await
+    }
+}

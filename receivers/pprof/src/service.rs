@@ -1,0 +1,165 @@
+//! The endpoints that profiles are sent to.
+//!
+//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
+//! ([`body::discard_rest`]).
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use profbridge_engine::body;
+use profbridge_engine::component::Retry;
+use profbridge_engine::telemetry::{ItemCounts, Refusal, TransportTelemetry};
+use profbridge_net::body::BodyLimits;
+use profbridge_net::compression::{self, Coding};
+use profbridge_net::server::Peer;
+
+use crate::call::{Arrived, Caller};
+use crate::fault::Fault;
+use crate::ingest::Known;
+use crate::multipart;
+
+/// Where clients of Pyroscope send to.
+pub(crate) const INGEST: &str = "/ingest";
+
+/// Where a plain profile is sent to.
+pub(crate) const PLAIN: &str = "/api/pprof";
+
+/// The service of the listener.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) caller: Caller,
+    pub(crate) telemetry: TransportTelemetry,
+    pub(crate) body: BodyLimits,
+    /// How long the rest of a refused body is read.
+    pub(crate) linger: Duration,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Service {
+    /// Answers a request. Never fails.
+    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip().to_canonical());
+        if let Some(fault) = misdirected(&request) {
+            // Whoever only looks (a browser, a probe) loses nothing.
+            if request.method() == Method::POST {
+                self.telemetry.not_taken(fault.refusal(peer));
+            }
+            body::discard_rest(request, self.linger).await;
+            return Ok(refused(&fault));
+        }
+        let tally = Tally { telemetry: Some(&self.telemetry), peer };
+        let outcome = self.take(&mut request, peer).await;
+        tally.finish(&outcome);
+        Ok(match outcome {
+            Ok(_) => Response::new(Full::default()),
+            Err(fault) => {
+                body::discard_rest(request, self.linger).await;
+                refused(&fault)
+            }
+        })
+    }
+
+    async fn take(&self, request: &mut Request<Incoming>, peer: Option<IpAddr>) -> Result<u64, Fault> {
+        let query = request.uri().query().unwrap_or_default();
+        let headers = request.headers();
+        let (known, boundary) = match request.uri().path() {
+            INGEST => {
+                (Known::of_ingest(query)?, multipart::boundary(text(headers, &CONTENT_TYPE)?.unwrap_or_default()))
+            }
+            _ => (Known::of_attributes(query)?, None),
+        };
+        let boundary = boundary.transpose()?;
+        let coding = Coding::parse(text(headers, &CONTENT_ENCODING)?)?;
+        self.caller.intake.room().await?;
+        let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
+        if received.bytes.is_empty() {
+            return Err(Fault::malformed("the body is empty"));
+        }
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default().into();
+        let max_bytes = self.body.max_bytes;
+        self.caller.take(Arrived { received, coding, boundary, known, peer, max_bytes }).await
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Fault> {
+    let value = headers.get(name).map(HeaderValue::to_str).transpose();
+    value.map_err(|_| Fault::malformed(format!("{name}: is not text")))
+}
+
+/// Why a request is not for this service.
+fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
+    let (method, path) = (request.method(), request.uri().path());
+    if [INGEST, PLAIN].contains(&path) {
+        let message = || format!("{method} is not allowed on {path}, profiles are sent with POST");
+        return (method != Method::POST).then(|| Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message()));
+    }
+    // A path is whatever a stranger wrote.
+    let path: String = path.chars().take(80).collect();
+    let message = format!("nothing is served on {path:?}: profiles are sent to {INGEST} or {PLAIN}");
+    Some(Fault::new(StatusCode::NOT_FOUND, "unknown_path", message))
+}
+
+fn refused(fault: &Fault) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{}\n", fault.message))));
+    *response.status_mut() = fault.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    match fault.status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING));
+        }
+        _ => {}
+    }
+    if let Some(delay) = fault.retry_after {
+        // Whole seconds, and not before the delay has passed.
+        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+    response
+}
+
+/// A request under way, counted once however it ends. One that is dropped unfinished, because its sender went away, has
+/// failed.
+struct Tally<'a> {
+    telemetry: Option<&'a TransportTelemetry>,
+    peer: Option<IpAddr>,
+}
+
+impl Tally<'_> {
+    fn finish(mut self, outcome: &Result<u64, Fault>) {
+        let Some(telemetry) = self.telemetry.take() else { return };
+        count(telemetry, outcome);
+        if let Err(fault) = outcome {
+            telemetry.not_taken(fault.refusal(self.peer));
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        if let Some(telemetry) = self.telemetry {
+            telemetry.failed(ItemCounts::NONE);
+            let message = "the sender went away".to_owned();
+            telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
+        }
+    }
+}
+
+/// Counts a profile by what became of it.
+pub(crate) fn count(telemetry: &TransportTelemetry, outcome: &Result<u64, Fault>) {
+    match outcome {
+        Ok(samples) => telemetry.accepted(ItemCounts::samples(*samples)),
+        Err(fault) if fault.refused.is_some() => telemetry.refused(ItemCounts::NONE),
+        Err(_) => telemetry.failed(ItemCounts::NONE),
+    }
+}

@@ -1,0 +1,107 @@
+//! Profiles that programs send.
+
+use super::*;
+
+const TIME: u64 = 1_760_000_000_000_000_000;
+
+/// A form as pyroscope-go sends it.
+fn form(parts: &[(&str, &[u8])]) -> Bytes {
+    let mut body = Vec::new();
+    for (name, content) in parts {
+        let head = format!("--xyz\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{name}.pprof\"\r\n");
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(b"Content-Type: application/octet-stream\r\n\r\n");
+        body.extend_from_slice(content);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--xyz--\r\n");
+    body.into()
+}
+
+const FORM: (&str, &str) = ("content-type", "multipart/form-data; boundary=xyz");
+const INGEST: &str = "/ingest?name=shop%7Bregion%3Deu%7D&from=1760000000&until=1760000010&spyName=gospy&sampleRate=100";
+
+/// Guarantees: a profile in a form, as Pyroscope's clients send it, arrives with its types, its name and labels, and
+/// when it was made; gzipped or not, in the profile, the body or both; and nothing of it stays.
+#[tokio::test]
+async fn ingest() {
+    let mut rig = Rig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
+    for profile in [cpu(0), gzip(&cpu(0)), cpu(7)] {
+        let said = if profile == cpu(7) { 7 } else { TIME };
+        let body = form(&[("sample_type_config", b"{}"), ("profile", &profile), ("prev_profile", b"")]);
+        let plain = post(INGEST, body.clone()).header(FORM.0, FORM.1);
+        let packed = post(INGEST, gzip(&body)).header(FORM.0, FORM.1).header("content-encoding", "gzip");
+        let bare = post(INGEST, profile).header("content-type", "application/octet-stream");
+        for request in [plain, packed, bare] {
+            let batch = rig.taken(request).await;
+            assert_eq!(attributes(&batch), [("region", "eu"), ("service.name", "shop"), ("zone", "a")]);
+            assert_eq!((batch.observations(), batch.peer.as_deref()), (2, Some("127.0.0.1")));
+            let times: Vec<_> = batch.profiles().map(|one| (one.time_unix_nano, one.duration_nano)).collect();
+            assert_eq!(times, [(said, 10_000_000_000); 2]);
+        }
+    }
+    assert_eq!((rig.requests("http", "success"), rig.requests("http", "failure")), (9, 0));
+    rig.stop().await;
+}
+
+/// Guarantees: a plain profile arrives with the attributes that its query has; one without samples is taken and leaves
+/// nothing behind.
+#[tokio::test]
+async fn plain() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let batch = rig.taken(post("/api/pprof?service.name=shop&service.instance.id=1", gzip(&cpu(TIME)))).await;
+    assert_eq!(attributes(&batch), [("service.name", "shop"), ("service.instance.id", "1")]);
+    assert_eq!(attributes(&rig.taken(post("/api/pprof", cpu(TIME))).await), []);
+    // A type and no sample.
+    let empty = b"\x0a\x04\x08\x01\x10\x01\x32\x00\x32\x01x";
+    assert_eq!(rig.send(post("/api/pprof", &empty[..])).await.status, 200);
+    assert_eq!(rig.consumer.memory_used(), 0);
+    rig.stop().await;
+}
+
+/// Guarantees: each request that is refused is answered with its status and why, is counted, and leaves nothing behind;
+/// a gzip bomb is one of them.
+#[tokio::test]
+async fn refusals() {
+    let rig = Rig::start("push: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}").await;
+    let with_form = |parts: &[(&str, &[u8])]| post(INGEST, form(parts)).header(FORM.0, FORM.1);
+    let profile = cpu(TIME);
+    let bomb = gzip(&vec![0; 8 << 20]);
+    assert!(bomb.len() < 1 << 20);
+    let damaged = [&profile[..], b"\x22\x00"].concat();
+    for (request, status, said) in [
+        (post("/api/pprof", ""), 400, "the body is empty"),
+        (post("/api/pprof", damaged), 400, "location[2].id: is 0, which stands for none"),
+        (post("/api/pprof", "some text"), 400, "malformed pprof profile"),
+        (post("/api/pprof", bomb.clone()), 413, "1048576"),
+        (post("/api/pprof", bomb).header("content-encoding", "gzip"), 413, "1048576"),
+        (post("/api/pprof", vec![0; (1 << 20) + 1]), 413, "larger than 1048576 bytes"),
+        (post("/api/pprof", profile.clone()).header("content-encoding", "lzma"), 415, "lzma"),
+        (post("/api/pprof", "x").header("content-encoding", "gzip"), 400, ""),
+        (post("/ingest?format=jfr", profile.clone()), 415, "only pprof is read"),
+        (post("/ingest?from=then", profile.clone()), 400, "from: "),
+        (with_form(&[("other", b"x")]), 400, "no part `profile`"),
+        (with_form(&[("profile", &profile), ("prev_profile", b"x")]), 400, "only changes are read"),
+        (post(INGEST, form(&[])).header("content-type", "multipart/form-data"), 400, "needs a boundary"),
+    ] {
+        let (answered, why) = rig.refused(request).await;
+        assert_eq!(answered, status, "{why}");
+        assert!(why.contains(said), "{why}");
+    }
+    assert_eq!((rig.requests("http", "success"), rig.requests("http", "failure")), (0, 13));
+    let (status, why) = rig.refused(post("/v1development/profiles", profile.clone())).await;
+    assert!(status == 404 && why.contains("sent to /ingest or /api/pprof"), "{why}");
+    let get = rig.send(Post { method: Method::GET, ..post("/ingest", "") }).await;
+    assert_eq!((get.status, &get.headers["allow"]), (405, &"POST".parse().unwrap()));
+    rig.stop().await;
+}
+
+/// Guarantees: where memory is short, the sender is told when to come back, or, where it never fits, that it does not.
+#[tokio::test]
+async fn memory() {
+    let rig = Rig::start_with(LOOPBACK, 100_000).await;
+    let (status, why) = rig.refused(post("/api/pprof", cpu(TIME))).await;
+    assert_eq!(status, 413, "{why}");
+    assert_eq!(rig.requests("http", "refused"), 1);
+    rig.stop().await;
+}
