@@ -8,7 +8,7 @@ use profbridge_model::{Quantities, Reason, Span, Spans};
 use crate::config::Settings;
 use crate::leaving::Leaving;
 use crate::left::Left;
-use crate::trees::{Deadlines, New, Put, Top, Tree, Trees};
+use crate::trees::{Deadlines, HeldSpan, New, Put, Top, Tree, Trees};
 use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
 
 /// So many spans are taken in by one step, or so many bytes of them.
@@ -179,7 +179,7 @@ impl Hold {
                 return self.origins.release(origin);
             }
         };
-        let is_full = |tree: &Tree| tree.spans.len() >= self.settings.max_spans || tree.bytes.len() >= MAX_TREE_BYTES;
+        let is_full = |tree: &Tree| tree.spans.len() >= self.settings.max_spans || tree.said >= MAX_TREE_BYTES;
         if self.trees.get(tree).is_some_and(is_full) {
             out.note(CLOSED_EARLY, 1);
             self.close(tree, out);
@@ -210,9 +210,9 @@ impl Hold {
             Top::Missing { has_left: false, .. } | Top::Circle => out.note(WITHOUT_ROOT, 1),
         }
         let resource = self.origins.resource_hash(tree.resource);
-        for span in &tree.spans {
+        for HeldSpan { span, bytes } in &tree.spans {
             let scope = self.origins.hash_of(Origin::of(span.scope));
-            self.left.remember((resource, span.trace_id, span.span_id), scope, tree.get(span.at));
+            self.left.remember((resource, span.trace_id, span.span_id), scope, bytes);
         }
         self.leaving.push(tree);
     }

@@ -9,7 +9,7 @@ use profbridge_engine::component::Outbox;
 use profbridge_model::spans::{Assembly, Origin, Origins, Segment};
 use profbridge_model::{Quantities, Reason, Span, Spans};
 
-use crate::trees::Tree;
+use crate::trees::{HeldSpan, Tree};
 
 /// A batch is put out when its spans take so much, in bytes.
 const BATCH: usize = 1 << 20;
@@ -109,12 +109,12 @@ impl Batch {
     /// Puts a transaction behind the others. Its origins are used by it no more.
     fn add(&mut self, mut tree: Tree, origins: &mut Origins, out: &mut Outbox) {
         tree.sort();
-        self.assembly.reserve(tree.spans.len(), tree.bytes.len());
-        self.taken += tree.spans.len() * SPAN + tree.bytes.len();
-        for span in std::mem::take(&mut tree.spans) {
-            let (origin, at) = (Origin::of(span.scope), span.at);
+        self.assembly.reserve(tree.spans.len(), tree.said);
+        self.taken += tree.spans.len() * SPAN + tree.said;
+        for HeldSpan { span, bytes } in tree.spans {
+            let origin = Origin::of(span.scope);
             let segment = Some(Segment { number: self.number, is_root: span.segment.is_some() });
-            if self.assembly.push(origins, Span { segment, ..span }, tree.get(at)).is_err() {
+            if self.assembly.push(origins, Span { segment, ..span }, &bytes).is_err() {
                 out.drop(Reason::LimitExceeded, Quantities::spans(1));
             }
             origins.release(origin);

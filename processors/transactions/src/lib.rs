@@ -36,7 +36,9 @@ pub const EQUAL_IDS: &str = "equal_span_ids";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    description: Description::processor("transactions", "groups spans by local root, as Sentry shows them", SPANS),
+    // What is sampled away need not be held.
+    description: Description::processor("transactions", "groups spans by local root, as Sentry shows them", SPANS)
+        .behind(&["sample"]),
     create: |section, _identity| create(section),
 };
 

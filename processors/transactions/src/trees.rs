@@ -15,7 +15,7 @@ use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, TraceId};
 
 use self::queue::{Queue, Which};
-pub(crate) use self::tree::{Top, Tree};
+pub(crate) use self::tree::{HeldSpan, Top, Tree};
 use crate::left::Left;
 
 /// The position of a parent that has not come.
@@ -38,6 +38,8 @@ pub(crate) struct Trees {
 /// Where a span is: its tree, and its position there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
+    /// The hash of its key, so that neither another span's tree is looked at, nor any while the table grows.
+    hash: u64,
     tree: u32,
     at: u32,
 }
@@ -156,10 +158,9 @@ impl Trees {
         let span_id = span.span_id;
         let at = self.change(tree, |tree| tree.add(span, bytes)).unwrap_or_default();
         self.spans += 1;
-        let place = Place { tree, at };
         match own {
-            Some(own) => self.move_place(key, own, place),
-            None => self.add_place(key, place),
+            Some(own) => self.move_place(own, tree, at),
+            None => self.add_place(key, tree, at),
         }
         match (parent, above) {
             (None, _) => {
@@ -170,7 +171,7 @@ impl Trees {
             (Some(parent), None) => {
                 let has_left = left.has((resource_hash, key.trace_id, parent));
                 self.set_top(tree, Top::Missing { parent, has_left });
-                self.add_place(Key { span_id: parent, ..key }, Place { tree, at: MISSING });
+                self.add_place(Key { span_id: parent, ..key }, tree, MISSING);
                 let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == Which::Soon);
                 if has_left && !waits_soon {
                     self.wait(tree, Which::Soon, deadlines.soon);
@@ -189,11 +190,11 @@ impl Trees {
     pub(crate) fn close(&mut self, tree: u32) -> Option<Tree> {
         self.unlink(tree);
         let closed = self.take(tree)?;
-        for (at, span) in closed.spans.iter().enumerate() {
-            self.remove_place(Self::key(&closed, span.span_id), Place { tree, at: at as u32 });
+        for (at, held) in closed.spans.iter().enumerate() {
+            self.remove_place(closed.key(held.span.span_id), tree, at as u32);
         }
         if let Some(missing) = closed.missing() {
-            self.remove_place(Self::key(&closed, missing), Place { tree, at: MISSING });
+            self.remove_place(closed.key(missing), tree, MISSING);
         }
         self.spans -= closed.spans.len() as u64;
         self.give_back();
@@ -202,8 +203,8 @@ impl Trees {
 
     /// A span whose id is there already goes to the first one that had it, wherever its own parent is.
     fn put_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> Put {
-        let first = self.get(place.tree).and_then(|tree| Some((tree, tree.spans.get(place.at as usize)?)));
-        if first.is_some_and(|(tree, first)| first.scope == span.scope && tree.get(first.at) == bytes) {
+        let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
+        if first.is_some_and(|first| first.span.scope == span.scope && *first.bytes == *bytes) {
             return Put::Resent;
         }
         self.change(place.tree, |tree| tree.add(Span { segment: None, ..span }, bytes));
@@ -251,14 +252,13 @@ impl Trees {
         }
         let Some(moved) = self.take(gone) else { return kept };
         let base = self.get(kept).map_or(0, |tree| tree.spans.len()) as u32;
-        for (at, span) in moved.spans.iter().enumerate() {
-            let at = at as u32;
-            let key = Self::key(&moved, span.span_id);
-            self.move_place(key, Place { tree: gone, at }, Place { tree: kept, at: base + at });
+        for (at, held) in moved.spans.iter().enumerate() {
+            let (hash, at) = (self.state.hash_one(moved.key(held.span.span_id)), at as u32);
+            self.move_place(Place { hash, tree: gone, at }, kept, base + at);
         }
         if let (true, Some(missing)) = (gone == upper, moved.missing()) {
-            let (old, new) = (Place { tree: gone, at: MISSING }, Place { tree: kept, at: MISSING });
-            self.move_place(Self::key(&moved, missing), old, new);
+            let hash = self.state.hash_one(moved.key(missing));
+            self.move_place(Place { hash, tree: gone, at: MISSING }, kept, MISSING);
         }
         self.change(kept, |tree| {
             tree.append(moved);
@@ -327,48 +327,47 @@ impl Trees {
             self.free = Vec::new();
         }
         if self.places.len() < self.places.capacity() / 4 {
-            let Self { slots, state, places, .. } = self;
-            places.shrink_to(places.len() * 2, |place| hash_of_place(slots, state, place));
+            self.places.shrink_to(self.places.len() * 2, |place| place.hash);
         }
-    }
-
-    fn key(tree: &Tree, span_id: SpanId) -> Key {
-        Key { resource: tree.resource, trace_id: tree.trace_id, span_id }
     }
 
     fn find(&self, key: Key) -> Option<Place> {
-        let is_it = |place: &Place| key_of_place(&self.slots, place) == Some(key);
-        self.places.find(self.state.hash_one(key), is_it).copied()
+        let hash = self.state.hash_one(key);
+        let is_it = |place: &Place| place.hash == hash && self.key_at(place) == Some(key);
+        self.places.find(hash, is_it).copied()
     }
 
-    fn add_place(&mut self, key: Key, place: Place) {
-        let Self { slots, state, places, .. } = self;
-        places.insert_unique(state.hash_one(key), place, |place| hash_of_place(slots, state, place));
+    fn key_at(&self, place: &Place) -> Option<Key> {
+        let tree = self.get(place.tree)?;
+        let span_id = match place.at {
+            MISSING => tree.missing()?,
+            at => tree.spans.get(at as usize)?.span.span_id,
+        };
+        Some(tree.key(span_id))
+    }
+
+    fn add_place(&mut self, key: Key, tree: u32, at: u32) {
+        let hash = self.state.hash_one(key);
+        self.places.insert_unique(hash, Place { hash, tree, at }, |place| place.hash);
     }
 
     /// What is not found is a span whose id another one had before.
-    fn move_place(&mut self, key: Key, old: Place, new: Place) {
-        if let Some(place) = self.places.find_mut(self.state.hash_one(key), |place| *place == old) {
-            *place = new;
+    fn move_place(&mut self, old: Place, tree: u32, at: u32) {
+        if let Some(place) = self.places.find_mut(old.hash, |place| *place == old) {
+            (place.tree, place.at) = (tree, at);
         }
     }
 
-    fn remove_place(&mut self, key: Key, place: Place) {
-        if let Ok(entry) = self.places.find_entry(self.state.hash_one(key), |other| *other == place) {
+    fn remove_place(&mut self, key: Key, tree: u32, at: u32) {
+        let hash = self.state.hash_one(key);
+        if let Ok(entry) = self.places.find_entry(hash, |place| *place == Place { hash, tree, at }) {
             entry.remove();
         }
     }
 }
 
-fn key_of_place(slots: &[Option<Box<Tree>>], place: &Place) -> Option<Key> {
-    let tree = slots.get(place.tree as usize)?.as_deref()?;
-    let span_id = match place.at {
-        MISSING => tree.missing()?,
-        at => tree.spans.get(at as usize)?.span_id,
-    };
-    Some(Trees::key(tree, span_id))
-}
-
-fn hash_of_place(slots: &[Option<Box<Tree>>], state: &RandomState, place: &Place) -> u64 {
-    key_of_place(slots, place).map_or(0, |key| state.hash_one(key))
+impl Tree {
+    fn key(&self, span_id: SpanId) -> Key {
+        Key { resource: self.resource, trace_id: self.trace_id, span_id }
+    }
 }

@@ -1,7 +1,7 @@
 //! Spans that belong together: a transaction in the making.
 
 use profbridge_model::spans::SpanChanges;
-use profbridge_model::{ByteRange, Span, SpanId, TraceId};
+use profbridge_model::{Span, SpanId, TraceId};
 
 use super::queue::Links;
 
@@ -15,17 +15,25 @@ pub(crate) struct Tree {
     pub(crate) resource: u32,
     /// Their trace.
     pub(crate) trace_id: TraceId,
-    /// The spans, in the order in which they came. Their places are in `bytes`, their scopes are origins, and only the
-    /// local root has a segment.
-    pub(crate) spans: Vec<Span>,
-    /// What they say.
-    pub(crate) bytes: Vec<u8>,
+    /// The spans, in the order in which they came.
+    pub(crate) spans: Vec<HeldSpan>,
+    /// How long their messages are together, in bytes.
+    pub(crate) said: usize,
     pub(crate) top: Top,
     /// When it is due, in monotonic nanoseconds.
     pub(crate) deadline: u64,
     pub(super) links: Links,
     /// The memory of what was found out about the spans, in bytes.
     changes: usize,
+}
+
+/// A span that is held.
+#[derive(Debug)]
+pub(crate) struct HeldSpan {
+    /// Its scope is its origin, its place says nothing any more, and it has a segment where it is the local root.
+    pub(crate) span: Span,
+    /// Its message. One block for each: what grows would be copied again and again, and be larger than it has to be.
+    pub(crate) bytes: Box<[u8]>,
 }
 
 /// Where one ends who goes from parent to parent.
@@ -44,8 +52,8 @@ pub(crate) enum Top {
     Circle,
 }
 
-/// What the allocator takes for the three blocks of a tree, in bytes.
-const BLOCKS: usize = 3 * 16;
+/// What the allocator takes for a block beside what is in it, in bytes.
+const BLOCK: usize = 16;
 
 impl Tree {
     pub(super) fn new(resource: u32, trace_id: TraceId) -> Self {
@@ -53,7 +61,7 @@ impl Tree {
             resource,
             trace_id,
             spans: Vec::new(),
-            bytes: Vec::new(),
+            said: 0,
             top: Top::Circle,
             deadline: 0,
             links: Links::default(),
@@ -63,13 +71,8 @@ impl Tree {
 
     /// Its memory, in bytes.
     pub(crate) fn size(&self) -> usize {
-        let spans = self.spans.capacity() * size_of::<Span>();
-        size_of::<Self>() + BLOCKS + spans + self.bytes.capacity() + self.changes
-    }
-
-    /// What a span of it says.
-    pub(crate) fn get(&self, at: ByteRange) -> &[u8] {
-        self.bytes.get(at.start as usize..).and_then(|rest| rest.get(..at.len as usize)).unwrap_or_default()
+        let spans = self.spans.capacity() * size_of::<HeldSpan>() + self.spans.len() * BLOCK + self.said;
+        size_of::<Self>() + 2 * BLOCK + spans + self.changes
     }
 
     /// The parent that has not come.
@@ -82,26 +85,18 @@ impl Tree {
 
     /// Puts a span behind the others. Returns its position.
     pub(super) fn add(&mut self, span: Span, bytes: &[u8]) -> u32 {
-        // A tree goes out when it has some megabytes, and a span is part of a request, so this is far from 4 GiB.
-        let at = ByteRange { start: self.bytes.len() as u32, len: bytes.len() as u32 };
-        make_room(&mut self.bytes, bytes.len());
-        self.bytes.extend_from_slice(bytes);
+        self.said += bytes.len();
         self.changes += span.changes.as_ref().map_or(0, |_| size_of::<SpanChanges>());
         make_room(&mut self.spans, 1);
-        self.spans.push(Span { at, ..span });
+        self.spans.push(HeldSpan { span, bytes: bytes.into() });
         (self.spans.len() - 1) as u32
     }
 
     /// Puts the spans of another tree behind its own.
     pub(super) fn append(&mut self, other: Tree) {
-        let moved_by = self.bytes.len() as u32;
-        make_room(&mut self.bytes, other.bytes.len());
-        self.bytes.extend_from_slice(&other.bytes);
         make_room(&mut self.spans, other.spans.len());
-        self.spans.extend(other.spans.into_iter().map(|mut span| {
-            span.at.start += moved_by;
-            span
-        }));
+        self.spans.extend(other.spans);
+        self.said += other.said;
         self.changes += other.changes;
     }
 
@@ -109,16 +104,19 @@ impl Tree {
     /// each then by its beginning. The order in which they came makes no difference.
     pub(crate) fn sort(&mut self) {
         let missing = self.missing();
-        self.spans.sort_unstable_by_key(|span| {
+        let key = |span: &Span| {
             let is_first = span.segment.is_some() || (missing.is_some() && span.parent_span_id == missing);
-            (!is_first, span.start_unix_nano, span.span_id, span.at.start)
+            (!is_first, span.start_unix_nano, span.span_id)
+        };
+        self.spans.sort_unstable_by(|one, other| {
+            key(&one.span).cmp(&key(&other.span)).then_with(|| one.bytes.cmp(&other.bytes))
         });
     }
 }
 
-/// Makes room for `more` elements, at least half of what is there: most trees are small, and there are many.
+/// Makes room for `more` elements, two at first and then half of what is there: most trees are small, and there are many.
 fn make_room<T>(column: &mut Vec<T>, more: usize) {
     if column.capacity() - column.len() < more {
-        column.reserve_exact(more.max(column.len() / 2));
+        column.reserve_exact(more.max(column.len() / 2).max(2));
     }
 }

@@ -1,6 +1,10 @@
-use profbridge_engine::component::Processor;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use profbridge_engine::component::{Outbox, Processor};
 use profbridge_model::Reason;
 use profbridge_processor_transactions::{LATE, WITHOUT_ROOT};
+use proptest::prelude::*;
 
 use crate::support::*;
 
@@ -99,4 +103,63 @@ fn flushes() {
     send(&mut processor, &[span(2, 1), span(4, 3).trace(2), span(1, None)], at(0));
     let out = flush(&mut processor, at(0));
     assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1, 2], vec![4]], 1));
+}
+
+/// The first quarter of a second that is not before a time.
+fn quarter(time: u64) -> u64 {
+    time.next_multiple_of(S / 4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Guarantees: whenever spans come, and whatever they connect, a transaction with its root leaves `wait` after that
+    /// came; one without leaves `orphan_wait` after the first of its spans, and no later than `wait` behind that where it
+    /// became late in between.
+    #[test]
+    fn leaves_in_time(seed in any::<u64>()) {
+        const WAIT: u64 = 2 * S;
+        const ORPHAN_WAIT: u64 = 10 * S;
+        let mut random = Rng::with_seed(seed);
+        let mut processor = processor("wait: 2s\norphan_wait: 10s");
+        let count = random.u64(2..40);
+        let mut left_of: Vec<u64> = (1..=count).collect();
+        random.shuffle(&mut left_of);
+        // When each span came, and those that have left.
+        let (mut came, mut left) = (BTreeMap::new(), BTreeSet::new());
+        let mut time = 0;
+        while processor.due().is_some() || !left_of.is_empty() {
+            let next = if left_of.is_empty() { 1000 * S } else { time + random.u64(0..4 * S) };
+            // All that is due before, each at its time.
+            while let Some(due) = processor.due().filter(|due| *due <= at(next).monotonic_nano) {
+                let now = due - at(0).monotonic_nano;
+                let mut out = Outbox::default();
+                processor.advance(at(now), &mut out);
+                for transaction in transactions(&out) {
+                    let arrival = |id: u64| came[&id];
+                    let is_late = transaction.spans.iter().any(|span| span.parent.is_some_and(|id| left.contains(&id)));
+                    let first = transaction.ids().into_iter().map(arrival).min().unwrap();
+                    match transaction.root {
+                        Some(root) => prop_assert_eq!(now, quarter(arrival(root) + WAIT)),
+                        None if is_late => prop_assert!(now <= quarter(first + ORPHAN_WAIT + WAIT)),
+                        None => prop_assert_eq!(now, quarter(first + ORPHAN_WAIT)),
+                    }
+                    left.extend(transaction.ids());
+                }
+            }
+            time = next;
+            let some = left_of.len().min(random.usize(1..4));
+            let given: Vec<Given> = left_of
+                .drain(..some)
+                .map(|id| {
+                    let given = span(id, (id > 1 && random.u8(0..10) > 0).then(|| random.u64(1..=id)));
+                    if random.u8(0..6) == 0 { given.server() } else { given }
+                })
+                .collect();
+            came.extend(given.iter().map(|span| (span.id, time)));
+            let out = send(&mut processor, &given, at(time));
+            prop_assert!(out.telemetry.is_empty());
+        }
+        prop_assert_eq!(left.len() as u64, count);
+    }
 }
