@@ -157,6 +157,22 @@ fn many_traces_and_long_ones() {
     }
 }
 
+/// Guarantees: a resource is held once for all that wait with it, and let go with the last of them, whether they leave or
+/// are dropped, with their root span or without it.
+#[test]
+fn resources_are_let_go() {
+    let large = || vec![text("container.id", "c1"), int("process.pid", 7), text("large", &"x".repeat(1 << 20))];
+    let mut sample = sample(&format!("{RULE}\ndecision_wait: 10s"));
+    let empty = sample.held().bytes;
+    process(&mut sample, batch((0..100).map(|trace| span(trace, trace + 1, 200)).collect(), large()), at(0));
+    assert!((1 << 20..3 << 20).contains(&sample.held().bytes), "{}", sample.held().bytes);
+    let roots = [root(0, 200, "keep"), root(1, 201, "drop")];
+    process(&mut sample, batch(roots.into(), large()), at(0));
+    assert_eq!(sample.held().quantities.spans, 98);
+    assert_eq!(ids(&advance(&mut sample, at(10 * S))).len(), 98);
+    assert!(sample.held().bytes - empty < 256 << 10, "{}", sample.held().bytes);
+}
+
 /// Guarantees: a request of which much has to wait is taken in piece by piece.
 #[test]
 fn large_requests_are_taken_in_steps() {
