@@ -121,6 +121,36 @@ fn the_header_decides() {
     assert_eq!(kept("traces_rules: [{name: other, sampled: false}]", "{}"), Some(None));
 }
 
+/// Guarantees: of the spans in a container those of one trace share its fate, which the first root span among them
+/// decides, wherever it stands.
+#[test]
+fn containers_are_decided_by_their_first_root() {
+    const ITEMS: &str = r#"{"items":[{"name":"child"},{"name":"later"},{"name":"first"}]}"#;
+    let decide = |yaml: &str| {
+        let place = |name: &str| {
+            let text = format!(r#"{{"name":"{name}"}}"#);
+            ByteRange { start: ITEMS.find(&text).unwrap() as u32, len: text.len() as u32 }
+        };
+        let like = transaction(1).spans()[0].clone();
+        let span = |id: u8, name, start, is_root: bool| Span {
+            span_id: SpanId::new(&[id; 8]).unwrap(),
+            parent_span_id: SpanId::new(&[9; 8]),
+            parent_is_remote: Some(is_root),
+            start_unix_nano: start,
+            end_unix_nano: T + 9,
+            at: place(name),
+            ..like.clone()
+        };
+        let spans = vec![span(1, "child", T, false), span(2, "later", T + 2, true), span(3, "first", T + 1, true)];
+        let (resources, scopes) = (vec![SpanResource::default()], vec![SpanScope::default()]);
+        let json = Bytes::from_static(ITEMS.as_bytes());
+        let spans = Spans::new(SpanForm::SentrySpans, json, resources, scopes, spans, true).unwrap();
+        dropped(&process(&mut sample(yaml), spans, at(0)))
+    };
+    assert_eq!(decide("traces_rules: [{name: first, sampled: false}]"), 3);
+    assert_eq!(decide("traces_rules: [{name: later, sampled: false}, {name: child, sampled: false}]"), 0);
+}
+
 /// Guarantees: transactions of a rate are those whose traces OTLP spans are kept of: forms agree.
 #[test]
 fn forms_agree() {

@@ -92,10 +92,11 @@ fn the_first_root_decides() {
 #[test]
 fn what_has_no_root_is_decided_without() {
     let yaml = "decision_wait: 10s\ntraces_rules: [{name: '*', sampled: false}, {op: '*', sampled: false}, \
-        {parent_sampled: none, sampled: false}, {service: other, sampled: false}, \
+        {parent_sampled: none, sampled: false}, {service: other, sampled: false}, {attributes: {k: v}, sampled: false}, \
         {service: shop, sample_rate: 0.999999}]";
     let mut sample = sample(yaml);
-    process(&mut sample, of_process(vec![span(1, 11, 10), span(1, 12, 10)]), at(0));
+    let child = Span { attributes: vec![text("k", "v")], ..span(1, 11, 10) };
+    process(&mut sample, of_process(vec![child, span(1, 12, 10)]), at(0));
     assert_eq!(sample.due(), Some(at(10 * S).monotonic_nano));
     assert!(ids(&advance(&mut sample, at(10 * S - 1))).is_empty());
     let out = advance(&mut sample, at(10 * S));
@@ -157,6 +158,22 @@ fn many_traces_and_long_ones() {
     }
 }
 
+/// Guarantees: a resource is held once for all that wait with it, and let go with the last of them, whether they leave or
+/// are dropped, with their root span or without it.
+#[test]
+fn resources_are_let_go() {
+    let large = || vec![text("container.id", "c1"), int("process.pid", 7), text("large", &"x".repeat(1 << 20))];
+    let mut sample = sample(&format!("{RULE}\ndecision_wait: 10s"));
+    let empty = sample.held().bytes;
+    process(&mut sample, batch((0..100).map(|trace| span(trace, trace + 1, 200)).collect(), large()), at(0));
+    assert!((1 << 20..3 << 20).contains(&sample.held().bytes), "{}", sample.held().bytes);
+    let roots = [root(0, 200, "keep"), root(1, 201, "drop")];
+    process(&mut sample, batch(roots.into(), large()), at(0));
+    assert_eq!(sample.held().quantities.spans, 98);
+    assert_eq!(ids(&advance(&mut sample, at(10 * S))).len(), 98);
+    assert!(sample.held().bytes - empty < 256 << 10, "{}", sample.held().bytes);
+}
+
 /// Guarantees: a request of which much has to wait is taken in piece by piece.
 #[test]
 fn large_requests_are_taken_in_steps() {
@@ -175,8 +192,8 @@ fn large_requests_are_taken_in_steps() {
 #[test]
 fn transactions_are_decided_at_once() {
     let spans =
-        of_process(vec![span(1, 11, 10), root(1, 10, "keep"), root(1, 12, "drop"), span(1, 13, 12), span(2, 21, 20)]);
-    let segments = [(0, false), (0, true), (1, true), (1, false), (2, false)];
+        of_process(vec![span(1, 11, 10), root(1, 10, "keep"), span(1, 13, 12), root(1, 12, "drop"), span(2, 21, 20)]);
+    let segments = [(0, false), (0, true), (1, false), (1, true), (2, false)];
     let all = spans.spans().iter().zip(segments).map(|(span, (number, is_root))| profbridge_model::Span {
         segment: Some(Segment { number, is_root }),
         ..span.clone()
