@@ -128,6 +128,9 @@ impl<'a> Iterator for Attributes<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut reader = next_message(&mut self.reader, self.key)?;
+        if let Some(attribute) = short_text(reader.rest()) {
+            return Some(attribute);
+        }
         let (mut key, mut value) = ("", AnyValue::Empty);
         while let Ok(Some(field)) = reader.key() {
             let read = match field {
@@ -143,10 +146,25 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
+/// What most attributes are: a key and a text of less than 128 bytes each, and nothing else. Those need no loops.
+#[inline]
+fn short_text(message: &[u8]) -> Option<(&str, AnyValue<'_>)> {
+    let [0x0a, length @ 0..0x80, rest @ ..] = message else { return None };
+    let (key, rest) = rest.split_at_checked(usize::from(*length))?;
+    let [0x12, length @ 0..0x80, value @ ..] = rest else { return None };
+    let [0x0a, text_length @ 0..0x80, text @ ..] = value else { return None };
+    let is_all = value.len() == usize::from(*length) && text.len() == usize::from(*text_length);
+    is_all.then(|| (text_of(key), AnyValue::Text(text_of(text))))
+}
+
 /// What a span says beside what the model knows.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
-    message: Reader<'a>,
+    /// The message from its first attribute on, from its first event on, and from its first link on; nothing where there
+    /// is none.
+    attributes: Reader<'a>,
+    events: Reader<'a>,
+    links: Reader<'a>,
     /// Its name.
     pub name: &'a str,
     /// W3C's `tracestate`.
@@ -162,11 +180,30 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Those of a span of this batch.
     pub fn of(spans: &'a Spans, span: &Span) -> Self {
-        let message = Reader::at(spans.bytes(), span.at);
-        let mut fields =
-            Self { message, name: "", trace_state: "", status_code: 0, status_message: "", dropped_attributes: 0 };
-        let mut reader = message;
-        while let Ok(Some(key)) = reader.key() {
+        let mut reader = Reader::at(spans.bytes(), span.at);
+        let none = Reader::new(&[]);
+        let mut fields = Self {
+            attributes: none,
+            events: none,
+            links: none,
+            name: "",
+            trace_state: "",
+            status_code: 0,
+            status_message: "",
+            dropped_attributes: 0,
+        };
+        loop {
+            let from = reader;
+            let Ok(Some(key)) = reader.key() else { break };
+            let first = match key {
+                0x4a => Some(&mut fields.attributes),
+                0x5a => Some(&mut fields.events),
+                0x6a => Some(&mut fields.links),
+                _ => None,
+            };
+            if let Some(first) = first.filter(|first| first.rest().is_empty()) {
+                *first = from;
+            }
             let read = match key {
                 0x1a => reader.bytes().map(|text| fields.trace_state = text_of(text)),
                 0x2a => reader.bytes().map(|text| fields.name = text_of(text)),
@@ -196,18 +233,18 @@ impl<'a> Fields<'a> {
 
     /// Its attributes, without what was found out on the way.
     pub fn attributes(&self) -> Attributes<'a> {
-        Attributes { reader: self.message, key: 0x4a }
+        Attributes { reader: self.attributes, key: 0x4a }
     }
 
     /// Its events.
     pub fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
-        let mut reader = self.message;
+        let mut reader = self.events;
         std::iter::from_fn(move || next_message(&mut reader, 0x5a)).map(Event::read)
     }
 
     /// The spans that it is linked with, by trace and span, and the attributes of each link.
     pub fn links(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Attributes<'a>)> + use<'a> {
-        let mut reader = self.message;
+        let mut reader = self.links;
         std::iter::from_fn(move || next_message(&mut reader, 0x6a)).map(|link| {
             let (mut trace, mut span): (&[u8], &[u8]) = (&[], &[]);
             let mut reader = link;

@@ -117,29 +117,38 @@ impl Key {
 }
 
 /// What a span's attributes say under the keys that decide anything.
-pub(super) struct Known<'a>([Option<AnyValue<'a>>; ALL.len()]);
+pub(super) struct Known<'a> {
+    /// Where in `values` what a key says is, from 1 on; 0 where it says nothing.
+    places: [u8; ALL.len()],
+    values: Vec<AnyValue<'a>>,
+}
 
 impl<'a> Known<'a> {
-    pub(super) const fn new() -> Self {
-        Self([None; ALL.len()])
+    pub(super) fn new() -> Self {
+        Self { places: [0; ALL.len()], values: Vec::with_capacity(16) }
     }
 
     /// Takes note of an attribute. Of several with one key the first counts; returns whether this is the first.
+    #[inline]
     pub(super) fn note(&mut self, key: Key, value: AnyValue<'a>) -> bool {
-        let slot = &mut self.0[key as usize];
-        let is_first = slot.is_none();
+        let place = &mut self.places[key as usize];
+        let is_first = *place == 0;
         if is_first {
-            *slot = Some(value);
+            self.values.push(value);
+            *place = self.values.len() as u8;
         }
         is_first
     }
 
+    #[inline]
     pub(super) fn get(&self, key: Key) -> Option<AnyValue<'a>> {
-        self.0[key as usize]
+        let place = usize::from(self.places[key as usize]).checked_sub(1)?;
+        self.values.get(place).copied()
     }
 
+    #[inline]
     pub(super) fn has(&self, key: Key) -> bool {
-        self.0[key as usize].is_some()
+        self.places[key as usize] > 0
     }
 
     /// What the first of these keys says that says any text.

@@ -65,7 +65,9 @@ impl<'a> Reading<'a> {
         json.raw(",\"data\":{");
         pieces.write(json, |json| self.attributes(spans, json));
         let thread = self.thread(json);
-        json.string("\"sentry.origin\":", self.origin(), MAX_TEXT_BYTES);
+        json.raw("\"sentry.origin\":\"");
+        json.raw(self.origin());
+        json.out.push(b'"');
         if let Some(profiler_id) = thread.profiler_id {
             json.raw(",\"profiler_id\":\"");
             json.display(profiler_id);
@@ -90,7 +92,9 @@ impl<'a> Reading<'a> {
         json.raw(",\"status\":\"");
         json.raw(status::of(&self.fields, &self.known));
         json.out.push(b'"');
-        json.string(",\"origin\":", self.origin(), MAX_TEXT_BYTES);
+        json.raw(",\"origin\":\"");
+        json.raw(self.origin());
+        json.out.push(b'"');
     }
 
     /// What the span is called.
@@ -99,8 +103,8 @@ impl<'a> Reading<'a> {
     }
 
     fn origin(&self) -> &'a str {
-        let said = self.known.text(&[Key::SentryOrigin]);
-        // Words between dots (Sentry developer documentation, "Trace Origin").
+        let said = self.known.text(&[Key::SentryOrigin]).filter(|text| text.len() <= MAX_TEXT_BYTES);
+        // Words between dots (Sentry developer documentation, "Trace Origin"), in which JSON escapes nothing.
         said.filter(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
             .unwrap_or(ORIGIN)
     }
@@ -110,12 +114,15 @@ impl<'a> Reading<'a> {
         json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
         let mut names = Names::default();
         for (key, value) in self.fields.attributes() {
-            let is_new = match Key::of(key) {
+            let known = Key::of(key);
+            let is_new = match known {
                 Some(known) => self.known.note(known, value) && !known.has_its_own_place(),
                 None => names.is_new(key),
             };
-            if is_new && !json.is_full() {
-                json.member(key, value, 0);
+            match known {
+                _ if !is_new || json.is_full() => {}
+                Some(_) => json.plain_member(key, value, 0),
+                None => json.member(key, value, 0),
             }
         }
         if json.is_full() {
@@ -136,7 +143,7 @@ impl<'a> Reading<'a> {
             ("sentry.status.message", self.fields.status_message),
         ] {
             if !value.is_empty() && names.is_new(key) {
-                json.member(key, AnyValue::Text(value), 0);
+                json.plain_member(key, AnyValue::Text(value), 0);
             }
         }
         if let (Some(code), None) =
@@ -246,10 +253,12 @@ fn attributes_of<'a>(attributes: impl Iterator<Item = (&'a str, AnyValue<'a>)>, 
     }
 }
 
-/// Appends bytes in lower-case hexadecimal digits.
+/// Appends at most sixteen bytes in lower-case hexadecimal digits.
 fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in bytes {
-        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    let mut text = [0; 32];
+    for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
+    out.extend_from_slice(&text[..(bytes.len() * 2).min(32)]);
 }

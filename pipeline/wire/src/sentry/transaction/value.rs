@@ -79,6 +79,25 @@ impl Json {
         let start = self.out.len();
         self.out.push(b'"');
         self.text(key, MAX_VALUE_BYTES);
+        self.end_of_member(start, value, depth);
+    }
+
+    /// The same of a key in which JSON escapes nothing.
+    #[inline]
+    pub(super) fn plain_member(&mut self, key: &str, value: AnyValue<'_>, depth: u32) {
+        let start = self.out.len();
+        self.out.push(b'"');
+        self.raw(key);
+        self.end_of_member(start, value, depth);
+    }
+
+    #[inline]
+    fn end_of_member(&mut self, start: usize, value: AnyValue<'_>, depth: u32) {
+        if let AnyValue::Text(text) = value {
+            self.raw("\":\"");
+            self.text(text, MAX_VALUE_BYTES);
+            return self.raw("\",");
+        }
         self.raw("\":");
         if self.value(value, depth) {
             self.out.push(b',');
