@@ -11,7 +11,7 @@ use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, Target, settle
 use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
-use profbridge_model::{Envelope, Profiles, Quantities, Reason, Spans};
+use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, SpanForm, Spans};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::ChunkSummary;
 use profbridge_wire::sentry::chunk::limits::MAX_CHUNK_NANOS;
@@ -42,14 +42,11 @@ pub struct Meta {
     pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which the limits in the answer are handed back to that client.
     pub(crate) peer_key: Option<String>,
+    /// Whether it is a transaction that was made of spans, and no client's.
+    pub(crate) is_own_transaction: bool,
 }
 
 impl Meta {
-    /// Whether it is a transaction that was made of spans, and no client's.
-    pub(crate) fn is_own_transaction(&self) -> bool {
-        self.items.iter().any(Contained::is_spans_of_transaction)
-    }
-
     /// Its memory, in bytes: clients determine how many items there are, and how long their headers are.
     pub(crate) fn bytes(&self) -> u64 {
         /// What the allocator and the counting of references add to a block.
@@ -104,9 +101,11 @@ impl Contained {
             .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
     }
 
-    /// Whether it stands for the spans of a transaction that was made here.
-    fn is_spans_of_transaction(&self) -> bool {
-        self.limited_by == Category::OF_TRANSACTIONS && matches!(self.counted, Some((Category::Span, _)))
+    /// The spans of a transaction that was read of an envelope, beside the transaction, which is an item of it. The spans
+    /// of a container are what its item is counted as.
+    fn spans_of(spans: &Spans) -> Option<Self> {
+        let [_, counted] = Self::transaction(spans.spans().len() as u64);
+        (spans.form() == SpanForm::SentryTransaction).then_some(counted)
     }
 }
 
@@ -191,15 +190,17 @@ struct Way {
 impl Way {
     /// The envelope as it came, as far as it can go so.
     fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
-        let items = envelope.items.iter().map(|item| Contained {
+        let item = |item: &Item| Contained {
             limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
             counted: Category::count_of(item),
-        });
+        };
+        let spans = || envelope.spans().filter_map(Contained::spans_of);
+        let items = || envelope.items.iter().map(item).chain(spans()).collect();
         encoder.forward(envelope, self.destination.dsn(), self.compression).prepared(|encoding| Meta {
             body: encoding.map_or(Body::Ours(self.compression), Body::AsReceived),
             billed: billed(envelope),
             arrived: envelope.meta.arrival_unix_nano.map(|arrival| (envelope.header.clone(), arrival)),
-            ..self.meta(items.clone().collect())
+            ..self.meta(items())
         })
     }
 
@@ -218,6 +219,7 @@ impl Way {
             headers: self.headers.clone(),
             arrived: None,
             peer_key: self.peer_key.clone(),
+            is_own_transaction: false,
         }
     }
 }
@@ -237,6 +239,7 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
         headers: Vec::new(),
         arrived: None,
         peer_key: None,
+        is_own_transaction: false,
     };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
@@ -264,7 +267,7 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
         let destination = Arc::clone(settings.destinations.configured(number));
         let compression = compression(settings.compression, &destination);
         let way = Way { destination, compression, headers: Vec::new(), peer_key: None };
-        way.meta(Contained::transaction(transaction.spans).to_vec())
+        Meta { is_own_transaction: true, ..way.meta(Contained::transaction(transaction.spans).to_vec()) }
     });
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());

@@ -240,3 +240,32 @@ async fn thinned_out_spans() {
         }
     }
 }
+
+/// Guarantees: a transaction that is lost is reported as one and as its spans, and its limit is that of transactions; a
+/// container is reported as its spans.
+#[tokio::test]
+async fn lost_transactions() {
+    const TRANSACTION: &[u8] =
+        include_bytes!("../../../../pipeline/wire/testdata/sentry/python-2.75-transaction.envelope");
+    const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-11.1-span.envelope");
+    for (bytes, limit, counted) in
+        [(TRANSACTION, "transaction", &[("transaction", 1), ("span", 2)][..]), (SPANS, "span", &[("span", 2)])]
+    {
+        let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", format!("60:{limit}"))).await;
+        let exporter = exporter_to(&server, "").await;
+        let mut envelope = envelope::read(Bytes::from_static(bytes)).unwrap().envelope;
+        let views = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        envelope.views = views.collect();
+        let request = prepare(&exporter, envelope).requests.remove(0);
+        assert_eq!(exporter.refuses(&request), None);
+        exporter.send(&request).await.unwrap();
+        assert_eq!(exporter.refuses(&request), Some(Reason::RateLimited));
+        exporter.lost(&request, Reason::RateLimited);
+        exporter.close().await;
+        let reported = counted.iter().map(
+            |(category, quantity)| json!({"reason": "ratelimit_backoff", "category": category, "quantity": quantity}),
+        );
+        let report = server.received()[1].item("client_report");
+        assert_eq!(report["discarded_events"], reported.collect::<serde_json::Value>());
+    }
+}
