@@ -2,8 +2,8 @@
 //!
 //! As with OTLP nothing is copied that can stay where it is. Strings and values are places in the profile's own bytes,
 //! and so are stacks where locations are numbered from 1 on, as Go's and most other writers do. Samples may stand in
-//! front of what they refer to, and mostly do, so the message is gone through once for each kind of element, which
-//! looks at the heads of all others only; first of all everything is counted and charged to a budget ([`Limits`]).
+//! front of what they refer to, and mostly do, so the message is gone through once for where its elements stand; then
+//! what they become is charged to a budget ([`Limits`]), and they are read, samples last.
 //!
 //! A profile is refused as a whole, for what google/pprof refuses as well (an id 0, an id that is there twice, a
 //! location that is not there, values that are not as many as types, a string table whose first element is not the
@@ -78,54 +78,64 @@ pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result
     if profile.len() > most {
         return Err(DecodeError::LimitExceeded { what: "bytes of the profile", limit: most as u64 });
     }
-    let counts = Counts::of(&profile)?;
-    let mut decoder = Decoder::new(&profile, limits, &counts)?;
-    let mut header = decoder.read()?;
+    let mut budget = Budget::new(limits, profile.len());
+    let places = Places::of(&profile, &mut budget)?;
+    let mut decoder = Decoder::new(&profile, limits, budget, &places)?;
+    let mut header = decoder.read(places)?;
     let or = |said: u64, known: u64| if said == 0 { known.min(i64::MAX as u64) } else { said };
     header.time_nanos = or(header.time_nanos, times.time_unix_nano);
     header.duration_nanos = or(header.duration_nanos, times.duration_nano);
     decoder.finish(header, &profile)
 }
 
-/// How many elements there are; the lines of all locations are one.
+/// Where the elements stand.
 #[derive(Debug, Default)]
-struct Counts {
+struct Places<'a> {
+    strings: Vec<ByteRange>,
+    functions: Vec<ByteRange>,
+    mappings: Vec<ByteRange>,
+    locations: Vec<ByteRange>,
+    samples: Vec<ByteRange>,
+    /// Everything else: each field's key, and the reader in front of its value.
+    rest: Vec<(u32, Reader<'a>)>,
     types: usize,
-    samples: usize,
-    mappings: usize,
-    locations: usize,
+    /// How many lines all locations have.
     lines: usize,
-    functions: usize,
-    strings: usize,
 }
 
-impl Counts {
-    /// Goes through the message, and refuses fields that are not of their type: whoever reads it again need not look.
-    fn of(profile: &[u8]) -> Result<Self> {
-        let mut counts = Self::default();
+impl<'a> Places<'a> {
+    /// Goes through the message, and refuses fields that are not of their type.
+    fn of(profile: &'a [u8], budget: &mut Budget) -> Result<Self> {
+        let mut places = Self::default();
         let mut reader = Reader::new(profile);
         while let Some(key) = reader.key()? {
-            match key {
-                0x0a => counts.types += 1,
-                0x12 => counts.samples += 1,
-                0x1a => counts.mappings += 1,
-                0x22 => {
-                    counts.locations += 1;
-                    counts.lines += count(reader.message()?, 0x22)?;
+            let list = match key {
+                0x12 => &mut places.samples,
+                0x1a => &mut places.mappings,
+                0x22 => &mut places.locations,
+                0x2a => &mut places.functions,
+                0x32 => &mut places.strings,
+                // sample_type, drop_frames to duration_nanos, period_type, period, comment, default_sample_type, doc_url.
+                0x0a | 0x38 | 0x40 | 0x48 | 0x50 | 0x5a | 0x60 | 0x68 | 0x6a | 0x70 | 0x78 => {
+                    budget.charge::<(u32, Reader<'_>)>(1)?;
+                    places.types += usize::from(key == 0x0a);
+                    places.rest.push((key, reader));
+                    reader.skip(key)?;
                     continue;
                 }
-                0x2a => counts.functions += 1,
-                0x32 => counts.strings += 1,
-                // drop_frames to duration_nanos, period_type, period, comment, default_sample_type, doc_url.
-                0x38 | 0x40 | 0x48 | 0x50 | 0x5a | 0x60 | 0x68 | 0x6a | 0x70 | 0x78 => {}
                 _ => {
                     reader.other(key, 15)?;
                     continue;
                 }
+            };
+            budget.charge::<ByteRange>(1)?;
+            list.push(reader.span()?);
+            if key == 0x22 {
+                let location = places.locations.last().copied().unwrap_or_default();
+                places.lines += count(Reader::at(profile, location), 0x22)?;
             }
-            reader.skip(key)?;
         }
-        Ok(counts)
+        Ok(places)
     }
 }
 
@@ -178,53 +188,50 @@ struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Makes room for what was counted, once it is charged.
-    fn new(profile: &'a [u8], limits: &'a Limits, counts: &Counts) -> Result<Self> {
-        let mut budget = Budget::new(limits, profile.len());
-        let rows = counts.samples.saturating_mul(counts.types);
-        budget.charge::<ByteRange>(counts.strings)?;
-        budget.charge::<Mapping>(counts.mappings)?;
-        budget.charge::<profbridge_model::Function>(counts.functions)?;
-        budget.charge::<Location>(counts.locations)?;
-        budget.charge::<Line>(counts.lines)?;
+    fn new(profile: &'a [u8], limits: &'a Limits, mut budget: Budget, places: &Places<'a>) -> Result<Self> {
+        let samples = places.samples.len();
+        let rows = samples.saturating_mul(places.types);
+        budget.charge::<Mapping>(places.mappings.len())?;
+        budget.charge::<profbridge_model::Function>(places.functions.len())?;
+        budget.charge::<Location>(places.locations.len())?;
+        budget.charge::<Line>(places.lines)?;
         // The stack, attributes and link, the timestamps, and the values twice: as they are read, and in columns.
         budget.charge::<[u32; 5]>(rows)?;
         budget.charge::<[ByteRange; 2]>(rows)?;
         // A stack for each sample, and its place in the hash table.
-        budget.charge::<[ByteRange; 2]>(counts.samples)?;
-        budget.charge::<Profile>(counts.types)?;
+        budget.charge::<[ByteRange; 2]>(samples)?;
+        budget.charge::<Profile>(places.types)?;
         let mut tables = Tables::empty();
-        tables.strings.clear();
-        tables.strings.reserve_exact(counts.strings.max(1));
-        tables.mappings.reserve_exact(counts.mappings);
-        tables.functions.reserve_exact(counts.functions);
-        tables.locations.reserve_exact(counts.locations);
-        tables.lines.reserve_exact(counts.lines);
-        tables.stacks.reserve_exact(counts.samples);
-        let mut samples = Samples::default();
-        samples.stack.reserve_exact(rows);
-        samples.attributes.reserve_exact(rows);
-        samples.link.reserve_exact(rows);
-        samples.timestamps.reserve_exact(rows);
-        samples.values.reserve_exact(rows);
+        tables.mappings.reserve_exact(places.mappings.len());
+        tables.functions.reserve_exact(places.functions.len());
+        tables.locations.reserve_exact(places.locations.len());
+        tables.lines.reserve_exact(places.lines);
+        tables.stacks.reserve_exact(samples);
+        let mut columns = Samples::default();
+        columns.stack.reserve_exact(rows);
+        columns.attributes.reserve_exact(rows);
+        columns.link.reserve_exact(rows);
+        columns.timestamps.reserve_exact(rows);
+        columns.values.reserve_exact(rows);
         Ok(Self {
             profile,
             limits,
             tables,
             // There are fewer elements than bytes, of which there are fewer than 2^31.
-            table_strings: counts.strings as u32,
+            table_strings: places.strings.len() as u32,
             texts: Vec::new(),
             flags: Vec::new(),
             sets: Sets::default(),
             spill: Spill::behind(profile),
-            mappings: Ids::new("mapping", counts.mappings, &mut budget)?,
-            functions: Ids::new("function", counts.functions, &mut budget)?,
-            locations: Ids::new("location", counts.locations, &mut budget)?,
-            stacks: HashTable::with_capacity(counts.samples),
+            mappings: Ids::new("mapping", places.mappings.len(), &mut budget)?,
+            functions: Ids::new("function", places.functions.len(), &mut budget)?,
+            locations: Ids::new("location", places.locations.len(), &mut budget)?,
+            stacks: HashTable::with_capacity(samples),
             state: RandomState::default(),
             labels: HashMap::new(),
             links: HashMap::new(),
             left_out_numbers: 0,
-            samples,
+            samples: columns,
             values: Vec::with_capacity(rows),
             scratch: [Vec::new(), Vec::new()],
             own_labels: Vec::new(),
@@ -233,56 +240,47 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Hands over each element of a field that has a length in front; a fault is named by its position.
+    /// Hands over each element of a field; a fault is named by its position.
     fn each(
         &mut self,
-        wanted: u32,
+        places: &[ByteRange],
         name: &str,
         mut read: impl FnMut(&mut Self, Reader<'a>) -> Result<()>,
     ) -> Result<()> {
-        let mut reader = Reader::new(self.profile);
-        let mut position = 0usize;
-        while let Some(key) = reader.key()? {
-            if key != wanted {
-                reader.skip(key)?;
-                continue;
-            }
-            let element = reader.message()?;
+        let profile = self.profile;
+        for (position, &place) in places.iter().enumerate() {
+            let element = Reader::at(profile, place);
             read(self, element).map_err(|fault| fault.within(format_args!("{name}[{position}]")))?;
-            position += 1;
         }
         Ok(())
     }
 
-    fn read(&mut self) -> Result<Header> {
-        self.each(0x32, "string_table", |this, text| {
-            this.tables.strings.push(text.place());
-            Ok(())
-        })?;
+    fn read(&mut self, places: Places<'a>) -> Result<Header> {
+        let Places { strings, functions, mappings, locations, samples, rest, types: _, lines: _ } = places;
+        self.tables.strings = strings;
         match self.tables.strings.first() {
             Some(first) if first.is_empty() => {}
             Some(_) => return Err(Fault::value("string_table[0]", "is not the empty string, which it has to be")),
             None => return Err(Fault::value("string_table", "is empty, its first element has to be the empty string")),
         }
-        let header = self.header()?;
-        self.each(0x2a, "function", Self::function)?;
-        self.each(0x1a, "mapping", Self::mapping)?;
-        self.each(0x22, "location", Self::location)?;
-        if header.types.is_empty() && count(Reader::new(self.profile), 0x12)? > 0 {
+        let header = self.header(&rest)?;
+        self.each(&functions, "function", Self::function)?;
+        self.each(&mappings, "mapping", Self::mapping)?;
+        self.each(&locations, "location", Self::location)?;
+        if header.types.is_empty() && !samples.is_empty() {
             return Err(Fault::value("sample_type", "there is none, and there are samples"));
         }
         let types = header.types.len();
-        self.each(0x12, "sample", |this, sample| this.sample(sample, types))?;
+        self.each(&samples, "sample", |this, sample| this.sample(sample, types))?;
         Ok(header)
     }
 
-    fn header(&mut self) -> Result<Header> {
+    fn header(&mut self, fields: &[(u32, Reader<'a>)]) -> Result<Header> {
         let mut header = Header::default();
-        let mut reader = Reader::new(self.profile);
-        while let Some(key) = reader.key()? {
+        for &(key, mut reader) in fields {
             match key {
                 0x0a => {
-                    let place = format_args!("sample_type[{}]", header.types.len()).to_string();
+                    let place = format!("sample_type[{}]", header.types.len());
                     let sample_type = self.value_type(reader.message()?).map_err(|fault| fault.within(place))?;
                     self.budget.charge::<ValueType>(1)?;
                     header.types.push(sample_type);
@@ -296,7 +294,6 @@ impl<'a> Decoder<'a> {
                     header.period_type = period_type.map_err(|fault| fault.within("period_type"))?;
                 }
                 0x60 => header.period = reader.varint()? as i64,
-                0x68 => self.comment(reader.varint()?, &mut header)?,
                 0x6a => {
                     let mut packed = reader.message()?;
                     while !packed.rest().is_empty() {
@@ -305,7 +302,8 @@ impl<'a> Decoder<'a> {
                 }
                 0x70 => header.default_sample_type = self.string(reader.varint()?, "default_sample_type")?,
                 0x78 => header.doc_url = self.string(reader.varint()?, "doc_url")?,
-                _ => reader.skip(key)?,
+                // 0x68, the only other one that is kept.
+                _ => self.comment(reader.varint()?, &mut header)?,
             }
         }
         Ok(header)

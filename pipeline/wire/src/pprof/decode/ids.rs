@@ -55,6 +55,14 @@ impl Ids {
     /// The position of an element.
     #[inline]
     pub(super) fn get(&self, id: u64, field: &str) -> Result<u32> {
+        if self.in_order {
+            // One comparison for the most frequent of all.
+            return if id.wrapping_sub(1) < u64::from(self.last) {
+                Ok(id as u32)
+            } else {
+                Err(self.missing(id, field))
+            };
+        }
         let small = usize::try_from(id).ok().and_then(|id| self.small.get(id)).copied();
         match small.or_else(|| self.large.get(&id).copied()) {
             Some(position) if position > 0 => Ok(position),
