@@ -110,8 +110,9 @@ impl Budget {
         self.used() > self.shared.limit
     }
 
-    /// Gives memory back to the system that was freed, where that is much. To be called when there has been nothing to do
-    /// for a while, when a large request has ended, and while memory is short: what is free otherwise is soon taken again.
+    /// Gives memory back to the system that was freed, where that is much. To be called when there has been nothing to
+    /// do for a while, when a large request has ended, and while memory is short: what is free otherwise is soon taken
+    /// again.
     pub(crate) fn give_back_freed(&self) {
         self.give_back_from(self.much());
     }
