@@ -2,6 +2,7 @@
 # Measures every figure and collects what was printed, and the JSON, in a folder (default: target/figures).
 #
 # Takes about half an hour on two cores, and means nothing on a machine that does other work meanwhile.
+# `COLLECTOR`, the path of a Collector (README.md says how one is built), adds the traces beside it.
 # `SECONDS_SLOW` shortens the five minutes of the slow sink, `PAIRS` the number of pairs.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -26,8 +27,13 @@ measure layouts $bench layouts --pairs "${PAIRS:-12}" --json "$out/layouts.json"
 measure process-avg $bench process --pairs "${PAIRS:-8}" --json "$out/process-avg.json"
 measure process-avg-60s $bench process --window 60s --pairs "${PAIRS:-8}" --json "$out/process-avg-60s.json"
 measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}" --json "$out/process-ruby-deep.json"
+if [ -n "${COLLECTOR:-}" ]; then
+    measure traces $bench traces --collector "$COLLECTOR" --pairs "${PAIRS:-8}" --json "$out/traces.json"
+    measure traces-gzip $bench traces --collector "$COLLECTOR" --compression gzip --pairs "${PAIRS:-8}" --json "$out/traces-gzip.json"
+fi
 measure memory $bench memory --windows --json "$out/memory.json"
 measure memory-bounds $bench memory-bounds --json "$out/memory-bounds.json"
+measure memory-bounds-spans $bench memory-bounds --spans --json "$out/memory-bounds-spans.json"
 measure slow-sink $bench slow-sink --seconds "${SECONDS_SLOW:-300}" --json "$out/slow-sink.json"
 measure forward $bench forward --pairs "${PAIRS:-8}" --json "$out/forward.json"
 measure sampler $bench sampler --turns "${PAIRS:-12}" --json "$out/sampler.json"

@@ -13,7 +13,7 @@ use profbridge_bench::{
     fixture,
     harness::{
         self, calibrator, control, footprint, forward, layouts, load, memory, memory_bounds, parts, process, sampler,
-        sink, slow_sink, there_and_back,
+        sink, slow_sink, there_and_back, traces,
     },
     naive,
     releases::transcode::{earlier, plain},
@@ -83,6 +83,8 @@ enum Command {
     Footprint(footprint::Options),
     /// Measure the CPU time of forwarding an envelope that nothing is read of, beside nginx as a proxy
     Forward(forward::Options),
+    /// Measure the CPU time per span of forwarding OTLP traces, against a Collector's
+    Traces(traces::Options),
     /// Measure the memory while the sink takes a tenth of what comes
     SlowSink(slow_sink::Options),
     /// Measure the sampler: its cost, what it does to its targets, and how much of their stacks it finds
@@ -167,6 +169,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         Command::MemoryBounds(options) => memory_bounds::run(&options),
         Command::Footprint(options) => footprint::run(&options),
         Command::Forward(options) => forward::run(&options),
+        Command::Traces(options) => traces::run(&options),
         Command::SlowSink(options) => slow_sink::run(&options),
         Command::Sampler(options) => sampler::run(&options),
         Command::SamplerMissedOnce(options) => sampler::missed_once(&options),

@@ -26,20 +26,24 @@ impl Compressor {
 
     /// Ends a body.
     pub(crate) fn close(&mut self, open: Open) -> io::Result<Bytes> {
-        // A queue counts what it holds by length, so nothing beyond that is kept.
-        Ok(open.finish(&mut self.context)?.into_boxed_slice().into())
+        Ok(written(open.finish(&mut self.context)?))
     }
 
     /// A body of bytes that are at hand. Bytes that belong to somebody else are copied, so that they need not stay.
     pub(crate) fn pack(&mut self, compression: Compression, plain: Cow<'_, [u8]>) -> io::Result<Bytes> {
         if compression == Compression::None {
-            return Ok(plain.into_owned().into_boxed_slice().into());
+            return Ok(written(plain.into_owned()));
         }
         // OTLP shrinks to a fifth.
         let mut open = self.open(compression, plain.len(), 4)?;
         open.write_all(&plain)?;
         self.close(open)
     }
+}
+
+/// What was written, in no more memory than it has bytes: a queue counts what it holds by length.
+pub(crate) fn written(bytes: Vec<u8>) -> Bytes {
+    bytes.into_boxed_slice().into()
 }
 
 /// A body of bytes, for who has one only now and then.

@@ -23,7 +23,7 @@ use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leav
 pub use cut::{Cut, cut};
 pub use form::{Encoding, Framing};
 
-use crate::compressor::Compressor;
+use crate::compressor::{Compressor, written};
 use crate::message::{Encoded, Message, Report, samples};
 
 /// Batches that left as the bytes they came as.
@@ -155,7 +155,7 @@ impl Encoder {
                 return self.json(received, profiles, self.options.max_bytes, &options, out);
             }
             out.report.note(FORWARDED, 1);
-            return self.message(Cow::Borrowed(received), profiles, out);
+            return self.message(received.clone(), profiles, out);
         }
         let Ok(whole) = self.with_ids(profiles) else {
             out.report.losses.add_observations(Reason::Internal, profiles.observations());
@@ -173,7 +173,7 @@ impl Encoder {
             return self.json(&encode(&whole, &options), &whole, limit, &options, out);
         }
         if encoded_len(&whole, &options) <= limit {
-            return self.message(encode(&whole, &options).into(), &whole, out);
+            return self.message(written(encode(&whole, &options)), &whole, out);
         }
         out.report.note(SPLIT, 1);
         // The parts of a split must not carry a payload, which says what the whole said.
@@ -183,7 +183,7 @@ impl Encoder {
             if message.len() > max_bytes {
                 out.report.losses.add_observations(Reason::TooLarge, part.observations());
             } else {
-                self.message(message.into(), &part, out);
+                self.message(written(message), &part, out);
             }
         }
     }
@@ -215,13 +215,13 @@ impl Encoder {
         profiles.with_resources(resources)
     }
 
-    fn message(&mut self, bytes: Cow<'_, [u8]>, profiles: &Profiles, out: &mut Encoded<Batch>) {
+    fn message(&mut self, bytes: Bytes, profiles: &Profiles, out: &mut Encoded<Batch>) {
         self.finish(bytes, Quantities::observations(profiles.observations()), out, |body| message(body, profiles));
     }
 
     fn finish(
         &mut self,
-        bytes: Cow<'_, [u8]>,
+        bytes: Bytes,
         quantities: Quantities,
         out: &mut Encoded<Batch>,
         message: impl FnOnce(Bytes) -> Message<Batch>,
@@ -237,20 +237,22 @@ impl Encoder {
     }
 
     /// Each message is compressed by itself, as the Collector does it, so that a file of frames can be cut and joined.
-    fn body(&mut self, message: Cow<'_, [u8]>) -> io::Result<Bytes> {
+    /// One that leaves as it is shares its memory with the batch that it came as.
+    fn body(&mut self, message: Bytes) -> io::Result<Bytes> {
         let EncoderOptions { compression, framing, .. } = self.options;
-        let mut frame = Vec::new();
-        match (framing, compression) {
-            (Framing::None, _) => return self.compressor.pack(compression, message),
-            (Framing::Line, _) => {
-                let mut line = message.into_owned();
-                line.push(b'\n');
-                return self.compressor.pack(compression, line.into());
-            }
-            (Framing::Length, Compression::None) => put_frame(&mut frame, &message),
-            (Framing::Length, _) => put_frame(&mut frame, &self.compressor.pack(compression, message)?),
+        let message = match framing {
+            Framing::Line => [&message[..], b"\n"].concat().into(),
+            Framing::None | Framing::Length => message,
+        };
+        let body = match compression {
+            Compression::None => message,
+            _ => self.compressor.pack(compression, Cow::Borrowed(&message))?,
+        };
+        if framing != Framing::Length {
+            return Ok(body);
         }
-        .map_err(io::Error::other)?;
+        let mut frame = Vec::new();
+        put_frame(&mut frame, &body).map_err(io::Error::other)?;
         Ok(frame.into())
     }
 }

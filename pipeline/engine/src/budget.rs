@@ -16,8 +16,12 @@ use tokio::sync::{Notify, watch};
 const HIGH_WATER: (u64, u64) = (4, 5);
 
 /// When requests and batches of so many bytes are gone, or of a quarter of the limit, what they leave is given back to
-/// the system: less is soon needed again.
+/// the system, once there is nothing to do: less is soon needed again.
 const MUCH: u64 = 16 << 20;
+
+/// When so many bytes are gone, as a part of the limit, what they leave is given back between two requests as well.
+/// Looking through the heap takes time, and so does asking for the same pages again.
+const TOO_MUCH: u64 = 4;
 
 /// The memory that data may take. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
@@ -106,13 +110,30 @@ impl Budget {
         self.used() > self.shared.limit
     }
 
-    /// Gives memory back to the system that was freed, where that is much. To be called when nothing is left to do,
-    /// when a large request has ended, and while memory is short: what is free otherwise is soon taken again.
+    /// Gives memory back to the system that was freed, where that is much. To be called when there has been nothing to
+    /// do for a while, when a large request has ended, and while memory is short: what is free otherwise is soon taken
+    /// again.
     pub(crate) fn give_back_freed(&self) {
-        let shared = &self.shared;
-        let much = MUCH.min(shared.limit / 4);
-        let enough = |gone: u64| (gone >= much).then_some(0);
-        if shared.gone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok() {
+        self.give_back_from(self.much());
+    }
+
+    /// The same between two requests, where it is very much.
+    pub(crate) fn give_back_between(&self) {
+        self.give_back_from(self.shared.limit / TOO_MUCH);
+    }
+
+    /// Whether [`Budget::give_back_freed`] would.
+    pub(crate) fn has_freed_much(&self) -> bool {
+        self.shared.gone.load(Ordering::Relaxed) >= self.much()
+    }
+
+    fn much(&self) -> u64 {
+        MUCH.min(self.shared.limit / TOO_MUCH)
+    }
+
+    fn give_back_from(&self, least: u64) {
+        let enough = |gone: u64| (gone >= least).then_some(0);
+        if self.shared.gone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok() {
             profbridge_heap::give_back();
         }
     }
@@ -226,6 +247,28 @@ mod tests {
         assert_eq!((first.bytes(), budget.used()), (100, 100));
         drop(first);
         assert_eq!(budget.used(), 0);
+    }
+
+    /// Guarantees: what is gone counts until it is given back: when there is nothing to do from 16 MiB on, and between
+    /// two requests from a quarter of the limit on.
+    #[test]
+    fn what_is_gone_is_given_back() {
+        const MIB: u64 = 1 << 20;
+        let budget = Budget::new(256 * MIB);
+        let pass = |mib: u64| drop(budget.charge(mib * MIB));
+        pass(15);
+        assert!(!budget.has_freed_much());
+        pass(1);
+        assert!(budget.has_freed_much());
+        pass(47);
+        budget.give_back_between();
+        assert!(budget.has_freed_much());
+        pass(1);
+        budget.give_back_between();
+        assert!(!budget.has_freed_much());
+        pass(16);
+        budget.give_back_freed();
+        assert!(!budget.has_freed_much());
     }
 
     /// Guarantees: waiting pipelines are woken when memory becomes short and when a request was turned away, and not

@@ -317,14 +317,16 @@ impl Intake {
         let fate = Arc::new(Fate::default());
         let _withdrawn = WithdrawnWhenDropped(Arc::clone(&fate));
         let mut answers = Vec::with_capacity(slots.len());
-        for (position, (entrance, slot)) in slots.into_iter().enumerate() {
+        // The last gets the batch itself: most go to one pipeline, and what stands beside the bytes of spans is copied.
+        let batches = std::iter::repeat_n(telemetry, slots.len());
+        for (position, ((entrance, slot), telemetry)) in slots.into_iter().zip(batches).enumerate() {
             let (taken, answer) = oneshot::channel();
             let source = (position == 0).then(|| self.shared.edge.clone());
-            let (telemetry, permit, fate) = (telemetry.clone(), Arc::clone(&permit), Arc::clone(&fate));
+            let (permit, fate) = (Arc::clone(&permit), Arc::clone(&fate));
             slot.send(Arrival { telemetry, permit, source, taken, fate });
             answers.push((entrance, answer));
         }
-        drop((telemetry, permit));
+        drop(permit);
 
         let mut accepted = false;
         let mut rejected = None;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::{Compression, write::ZlibEncoder};
 
-use super::{Error, procfs};
+use super::{Error, TARGET_CORE, children, procfs};
 
 /// How much is compressed, in bytes.
 const BYTES: usize = 1 << 20;
@@ -34,4 +34,12 @@ pub fn nanos() -> Result<u64, Error> {
         least = least.min(u64::try_from(took.as_nanos())?);
     }
     Ok(least)
+}
+
+/// [`nanos`] of a process of its own on the core of what is measured.
+///
+/// # Errors
+/// The process fails.
+pub fn on_target_core() -> Result<f64, Error> {
+    Ok(children::ask::<u64>(TARGET_CORE, &["calibrate"])? as f64)
 }

@@ -1,8 +1,13 @@
-//! Counts the observations in an envelope, without building what it says: samples whose stack is not empty.
+//! Counts what is in a body, without building what it says: in an envelope the observations, which are samples whose
+//! stack is not empty; in a call of a trace service the spans.
 
-use std::io::{self, Read};
+use std::{
+    borrow::Cow,
+    io::{self, Read},
+};
 
 use memchr::{memchr_iter, memmem};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
 /// Counts samples with a stack in the JSON of chunks. Keys are looked for as JSON writes them; in a name their quotes
 /// would be escaped.
@@ -31,6 +36,42 @@ fn idle_stacks(json: &[u8]) -> impl Iterator<Item = usize> {
     ends.enumerate().filter(|&(_, end)| stacks[end - 1] == b'[').map(|(stack, _)| stack)
 }
 
+/// The fields that lead from an `ExportTraceServiceRequest` to its spans, by their numbers (opentelemetry-proto
+/// `trace/v1/trace.proto`): `resource_spans`, `scope_spans`, `spans`.
+const SPANS: [u32; 3] = [1, 2, 2];
+
+/// The spans in a call over gRPC with this `grpc-encoding`; `None` of what is no call with one request.
+pub fn spans_of_call(encoding: Option<&str>, call: &[u8]) -> Option<u64> {
+    let (prefix, message) = call.split_first_chunk::<5>()?;
+    let [flag, length @ ..] = *prefix;
+    if u32::from_be_bytes(length) as usize != message.len() {
+        return None;
+    }
+    let request = match flag {
+        0 => Cow::Borrowed(message),
+        _ => Cow::Owned(decompress(encoding, message).ok()?),
+    };
+    messages(&request, &SPANS)
+}
+
+/// How many messages there are at the end of a path of fields.
+fn messages(mut message: &[u8], path: &[u32]) -> Option<u64> {
+    let Some((field, deeper)) = path.split_first() else { return Some(1) };
+    let mut count = 0;
+    while !message.is_empty() {
+        let (number, wire_type) = decode_key(&mut message).ok()?;
+        if number == *field && wire_type == WireType::LengthDelimited {
+            let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
+            let (inner, rest) = message.split_at_checked(length)?;
+            message = rest;
+            count += messages(inner, deeper)?;
+        } else {
+            skip_field(wire_type, number, &mut message, DecodeContext::default()).ok()?;
+        }
+    }
+    Some(count)
+}
+
 /// What is inside a body with this `Content-Encoding`.
 ///
 /// # Errors
@@ -52,6 +93,8 @@ pub fn decompress(encoding: Option<&str>, body: &[u8]) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
     use crate::{naive, workload};
 
@@ -70,6 +113,20 @@ mod tests {
         assert_eq!(active_samples(json), 2);
         assert_eq!(active_samples(b""), 0);
         assert_eq!(active_samples(br#"{"samples":[],"stacks":[]}"#), 0);
+    }
+
+    /// Guarantees: the spans of a call are counted, compressed or not, and what is no call with one request is not.
+    #[test]
+    fn spans_of_calls() {
+        let request = workload::spans::request(workload::SEED, 0).encode_to_vec();
+        let call = |flag: u8, message: &[u8]| [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat();
+        assert_eq!(spans_of_call(None, &call(0, &request)), Some(workload::spans::SPANS as u64));
+        let gzipped = naive::gzip(&request).unwrap();
+        assert_eq!(spans_of_call(Some("gzip"), &call(1, &gzipped)), Some(workload::spans::SPANS as u64));
+        assert_eq!(spans_of_call(None, &call(0, b"")), Some(0));
+        assert_eq!(spans_of_call(None, b""), None);
+        assert_eq!(spans_of_call(None, &call(0, &request[..request.len() - 1])), None);
+        assert_eq!(spans_of_call(None, &call(0, &request)[..100]), None);
     }
 
     /// Guarantees: every encoding that a sender may use is undone; others are refused.

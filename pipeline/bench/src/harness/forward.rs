@@ -22,7 +22,7 @@ use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::{Dsn, chunk::Settings, envelope, item_limits};
 
 use super::{
-    Error, TARGET_CORE,
+    Error, TARGET_CORE, calibrator,
     children::{self, Running, Sink},
     pairs, procfs,
     report::{Goal, Report},
@@ -218,10 +218,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     );
     let request: Arc<[u8]> = [head.as_bytes(), &body].concat().into();
     let before = sink.stats()?.requests;
-    let calibrate = || Ok(children::ask::<u64>(TARGET_CORE, &["calibrate"])? as f64);
     let outcome = pairs::measure(
         options.pairs,
-        calibrate,
+        calibrator::on_target_core,
         || block(options, &ours, &request),
         || block(options, &theirs, &request),
     )?;

@@ -1,4 +1,4 @@
-//! The load generator: encoded requests over gRPC, their times moved with each send, nothing encoded twice.
+//! The load generator: encoded requests, the times of profiles moved with each send, nothing encoded twice.
 
 use std::{
     io::Write,
@@ -11,26 +11,34 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use clap::Args;
-use http::uri::PathAndQuery;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tonic::{
-    Code, Status,
-    client::Grpc,
-    codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-    transport::{Channel, Endpoint},
-};
 
-use super::{Error, patch::Template, statistics};
+use super::{
+    Error,
+    call::{Answer, Client, Compression, Form, Protocol, Signal},
+    patch::Template,
+    statistics,
+};
+use crate::naive;
 
 /// What to send, and how fast.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// The target's address for OTLP over gRPC
+    /// The target's address for OTLP
     #[arg(long)]
     pub target: SocketAddr,
+    /// How requests travel
+    #[arg(long, default_value = "grpc")]
+    pub protocol: Protocol,
+    /// What the requests hold
+    #[arg(long, default_value = "profiles")]
+    pub signal: Signal,
+    /// How requests are compressed, before the first is sent; traces only
+    #[arg(long, default_value = "none")]
+    pub compression: Compression,
     /// For how long
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
@@ -59,7 +67,7 @@ pub struct Options {
 pub struct Sent {
     /// Taken by the target.
     pub acknowledged: u64,
-    /// Refused for now: UNAVAILABLE or RESOURCE_EXHAUSTED.
+    /// Refused for now: UNAVAILABLE, RESOURCE_EXHAUSTED, or 429, 502, 503 and 504 over HTTP.
     pub later: u64,
     /// Failed otherwise.
     pub failed: u64,
@@ -71,52 +79,18 @@ pub struct Sent {
     pub p99_ms: f64,
 }
 
-/// Hands bytes through as they are.
-#[derive(Clone, Copy, Debug, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(item.len());
-        out.put(item);
-        Ok(())
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(64 << 10, 1 << 20)
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
+/// What is sent, again and again.
+enum Body {
+    /// With its times moved.
+    Moving(Template),
+    /// As it is: nobody looks for resends among spans.
+    Fixed(Bytes),
 }
 
 /// The requests, one after the other, for ever.
 struct Reports {
-    templates: Vec<Template>,
+    bodies: Vec<Body>,
+    form: Form,
     window: u64,
     offset: u64,
     next: AtomicU64,
@@ -125,39 +99,37 @@ struct Reports {
 impl Reports {
     fn next(&self) -> (u64, Bytes) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let rounds = self.templates.len() as u64;
-        let template = &self.templates[(number % rounds) as usize];
-        (number, template.later(self.offset + number / rounds * rounds * self.window).into())
+        let rounds = self.bodies.len() as u64;
+        let body = match &self.bodies[(number % rounds) as usize] {
+            Body::Moving(template) => {
+                self.form.body(&template.later(self.offset + number / rounds * rounds * self.window))
+            }
+            Body::Fixed(body) => body.clone(),
+        };
+        (number, body)
     }
 }
 
 struct Generator {
     reports: Reports,
-    channel: Channel,
+    client: Client,
     sent: Mutex<(Sent, Vec<f64>)>,
 }
 
 impl Generator {
     async fn send(&self, body: Bytes) {
         let start = Instant::now();
-        let outcome = self.call(body).await;
+        let answer = self.client.call(body).await;
         let took = start.elapsed().as_secs_f64() * 1e3;
         let (sent, times) = &mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        match outcome.map_err(|status| status.code()) {
-            Ok(_) => {
+        match answer {
+            Ok(Answer::Taken) => {
                 sent.acknowledged += 1;
                 times.push(took);
             }
-            Err(Code::Unavailable | Code::ResourceExhausted) => sent.later += 1,
-            Err(_) => sent.failed += 1,
+            Ok(Answer::Later) => sent.later += 1,
+            Ok(Answer::Failed) | Err(_) => sent.failed += 1,
         }
-    }
-
-    async fn call(&self, body: Bytes) -> Result<tonic::Response<Bytes>, Status> {
-        let mut client = Grpc::new(self.channel.clone());
-        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let path = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
-        client.unary(tonic::Request::new(body), PathAndQuery::from_static(path), Raw).await
     }
 
     /// As fast as the target takes it, or `count` requests.
@@ -212,14 +184,20 @@ impl Generator {
 /// The target cannot be reached, or a file cannot be read.
 #[tokio::main(flavor = "current_thread")]
 pub async fn run(options: Options) -> Result<(), Error> {
-    let mut templates = Vec::new();
+    let form = Form { protocol: options.protocol, signal: options.signal, compression: options.compression };
+    let mut bodies = Vec::new();
     for path in &options.bodies {
         let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        templates.push(Template::new(bytes)?);
+        bodies.push(match (options.signal, options.compression) {
+            (Signal::Profiles, Compression::None) => Body::Moving(Template::new(bytes)?),
+            (Signal::Traces, Compression::None) => Body::Fixed(form.body(&bytes)),
+            (Signal::Traces, Compression::Gzip) => Body::Fixed(form.body(&naive::gzip(&bytes)?)),
+            (Signal::Profiles, Compression::Gzip) => return Err("the times of compressed profiles cannot move".into()),
+        });
     }
-    let channel = Endpoint::from_shared(format!("http://{}", options.target))?.connect().await?;
-    let reports = Reports { templates, window: options.window, offset: options.offset, next: AtomicU64::new(0) };
-    let generator = Arc::new(Generator { reports, channel, sent: Mutex::default() });
+    let client = Client::connect(options.target, form).await?;
+    let reports = Reports { bodies, form, window: options.window, offset: options.offset, next: AtomicU64::new(0) };
+    let generator = Arc::new(Generator { reports, client, sent: Mutex::default() });
     let until = Instant::now() + Duration::from_secs_f64(options.seconds);
     match options.rate {
         Some(rate) => generator.open(&options, rate, until).await?,

@@ -1,6 +1,9 @@
 //! The most memory that the hard moments take, beside the limit that was configured: a shutdown with thousands of open
 //! windows, the same behind a limit that is too small for them, a request of a few hundred kilobytes that names
-//! hundreds of thousands of processes, several of its kind at the same time, and many that unpack to nothing but zeros.
+//! hundreds of thousands of processes, several of its kind at the same time, and many that unpack to nothing but zeros;
+//! for traces, requests of a million spans and of a hundred thousand traces.
+
+mod spans;
 
 use std::{
     io::{Read, Write},
@@ -22,6 +25,7 @@ use super::{
     procfs,
     report::{Goal, Report},
     target::{Setting, Target},
+    traces,
 };
 use crate::RequestBuilder;
 
@@ -43,10 +47,22 @@ pub struct Options {
     /// Processes of each of the eight hostile requests that come at the same time
     #[arg(long, default_value_t = 25_000)]
     together: i64,
+    /// Measure a pipeline of traces instead
+    #[arg(long)]
+    spans: bool,
     /// Write the figures as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
+
+/// Spans of one trace in one request.
+const MOST_SPANS: u64 = 1_000_000;
+
+/// Traces in one request.
+const MOST_TRACES: u64 = 100_000;
+
+/// Where profiles are sent to.
+const PROFILES: &str = "/v1development/profiles";
 
 /// What may be resident beyond the limit: the program itself, a batch under way, and what the allocator keeps.
 const BEYOND: u64 = 32 << 20;
@@ -76,6 +92,8 @@ const ZEROS: (usize, usize) = (32, 30 << 20);
 /// Requests, and how they are sent.
 struct Load {
     name: &'static str,
+    /// Where they are sent to.
+    path: &'static str,
     requests: Vec<Vec<u8>>,
     gzipped: bool,
     /// How many are on their way at the same time.
@@ -88,8 +106,10 @@ struct Outcome {
     peak: u64,
     /// What was resident when everything was taken in and nothing was under way.
     at_rest: u64,
-    /// Observations that the process said were dropped.
+    /// Observations or spans that the process said were dropped.
     dropped: u64,
+    /// Requests that it took. The others were refused for good.
+    taken: usize,
 }
 
 /// Measures, and reports.
@@ -98,6 +118,28 @@ struct Outcome {
 /// A process does not start, or does not do what it should.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut report = Report::new("memory-bounds");
+    let (loads, noun) = match options.spans {
+        false => (of_profiles(options, &mut report)?, "observations"),
+        true => (spans::loads(MOST_SPANS, MOST_TRACES)?, "spans"),
+    };
+    for &limit in &options.limits {
+        let bound = Goal::AtMost(((limit << 20) + BEYOND) as f64 / 1e6);
+        for load in &loads {
+            let outcome = measured(options, limit, load)?;
+            let name = format!("{limit} MiB, {}", load.name);
+            report.figure(format!("{name}: peak (VmHWM)"), outcome.peak as f64 / 1e6, "MB", Some(bound));
+            report.figure(format!("{name}: at rest before the end"), outcome.at_rest as f64 / 1e6, "MB", None);
+            report.figure(format!("{name}: dropped"), outcome.dropped as f64, noun, Some(Goal::AtMost(0.0)));
+            if options.spans {
+                let all = load.requests.len();
+                report.figure(format!("{name}: taken of {all}"), outcome.taken as f64, "requests", None);
+            }
+        }
+    }
+    report.finish(options.json.as_deref())
+}
+
+fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Error> {
     let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
     let requests: Vec<Vec<u8>> = (0..options.processes)
         .step_by(usize::try_from(TOGETHER)?)
@@ -108,37 +150,31 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let together: Result<Vec<Vec<u8>>, Error> =
         (0..8).map(|host| gzip(&many_processes(options.together, &format!("host-{host}"), now))).collect();
     let zeros = vec![gzip(&vec![0; ZEROS.1])?; ZEROS.0];
-    let loads = [
+    Ok(vec![
         // At the smallest limit most of it is put out for want of memory, before the end.
-        Load { name: "flush and relief", requests, gzipped: false, at_once: 1 },
-        Load { name: "hostile request", requests: vec![hostile], gzipped: true, at_once: 1 },
-        Load { name: "8 hostile requests at once", requests: together?, gzipped: true, at_once: 8 },
-        Load { name: "32 requests of zeros at once", requests: zeros, gzipped: true, at_once: ZEROS.0 },
-    ];
-    for &limit in &options.limits {
-        let bound = Goal::AtMost(((limit << 20) + BEYOND) as f64 / 1e6);
-        for load in &loads {
-            let outcome = measured(options, limit, load)?;
-            let name = format!("{limit} MiB, {}", load.name);
-            report.figure(format!("{name}: peak (VmHWM)"), outcome.peak as f64 / 1e6, "MB", Some(bound));
-            report.figure(format!("{name}: at rest before the end"), outcome.at_rest as f64 / 1e6, "MB", None);
-            report.figure(format!("{name}: dropped"), outcome.dropped as f64, "observations", Some(Goal::AtMost(0.0)));
-        }
-    }
-    report.finish(options.json.as_deref())
+        Load { path: PROFILES, name: "flush and relief", requests, gzipped: false, at_once: 1 },
+        Load { path: PROFILES, name: "hostile request", requests: vec![hostile], gzipped: true, at_once: 1 },
+        Load { path: PROFILES, name: "8 hostile requests at once", requests: together?, gzipped: true, at_once: 8 },
+        Load { path: PROFILES, name: "32 requests of zeros at once", requests: zeros, gzipped: true, at_once: ZEROS.0 },
+    ])
 }
 
 /// Sends requests to a fresh process, ends it, and says what it took.
 fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error> {
     let folder = tempfile::tempdir()?;
     let sink = Sink::start(&["--blind"])?;
-    let setting = Setting { window: "60s".to_owned(), memory_mib: Some(limit), ..Setting::default() };
-    let mut target = Target::profbridge(&options.binary, folder.path(), &setting, sink.address)?;
+    let yaml = if options.spans {
+        traces::Setting { memory_mib: Some(limit), ..traces::Setting::default() }.yaml(sink.address)
+    } else {
+        Setting { window: "60s".to_owned(), memory_mib: Some(limit), ..Setting::default() }.yaml(sink.address)?
+    };
+    let mut target = Target::profbridge_with(&options.binary, folder.path(), &yaml)?;
     let http = target.http.ok_or("profbridge does not say where it listens for HTTP")?;
-    let next = AtomicUsize::new(0);
+    let (next, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let send = || -> Result<(), String> {
         while let Some(request) = load.requests.get(next.fetch_add(1, Ordering::Relaxed)) {
-            post(http, request, load.gzipped).map_err(|error| error.to_string())?;
+            let is_taken = post(http, load.path, request, load.gzipped).map_err(|error| error.to_string())?;
+            taken.fetch_add(usize::from(is_taken), Ordering::Relaxed);
         }
         Ok(())
     };
@@ -164,12 +200,13 @@ fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error
     }
     thread::sleep(Duration::from_millis(100));
     let dropped = target.process.said().iter().map(|line| dropped(line)).sum();
-    Ok(Outcome { peak: memory.peak, at_rest, dropped })
+    Ok(Outcome { peak: memory.peak, at_rest, dropped, taken: taken.into_inner() })
 }
 
 /// The observations that a line of the final report calls dropped: `dropped 3 queue_full, 5 shutdown`.
 fn dropped(line: &str) -> u64 {
-    let is_total = line.contains(" pipeline profiles: ") || line.contains(" exporter sentry: ");
+    let totals = [" pipeline profiles: ", " pipeline traces: ", " exporter sentry: ", " exporter otlp: "];
+    let is_total = totals.iter().any(|total| line.contains(total));
     let Some((_, losses)) = line.split_once("dropped ").filter(|_| is_total) else { return 0 };
     let loss = |part: &str| part.split_once(' ').filter(|(_, reason)| !reason.contains(' '))?.0.parse::<u64>().ok();
     losses.split(", ").map_while(loss).sum()
@@ -213,8 +250,9 @@ fn gzip(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(encoder.finish()?)
 }
 
-/// Posts a request, again and again while it is told to come later. One that is refused for good is an answer too.
-fn post(address: SocketAddr, body: &[u8], gzipped: bool) -> Result<(), Error> {
+/// Posts a request, again and again while it is told to come later, and says whether it was taken. One that is refused
+/// for good is an answer too.
+fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<bool, Error> {
     let encoding = if gzipped { "Content-Encoding: gzip\r\n" } else { "" };
     let begin = Instant::now();
     loop {
@@ -223,7 +261,7 @@ fn post(address: SocketAddr, body: &[u8], gzipped: bool) -> Result<(), Error> {
         let length = body.len();
         write!(
             stream,
-            "POST /v1development/profiles HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
              Content-Type: application/x-protobuf\r\n{encoding}Content-Length: {length}\r\n\r\n"
         )?;
         // Refused early, the connection is closed while the body is on its way: what was answered counts.
@@ -232,7 +270,8 @@ fn post(address: SocketAddr, body: &[u8], gzipped: bool) -> Result<(), Error> {
         stream.read_to_end(&mut answer).ok();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         match answer.split_whitespace().nth(1) {
-            Some("200" | "400" | "413") => return Ok(()),
+            Some("200") => return Ok(true),
+            Some("400" | "413") => return Ok(false),
             Some("503" | "429") | None if begin.elapsed() < PATIENCE => thread::sleep(LATER),
             _ => return Err(format!("a request was not taken: {}", answer.lines().next().unwrap_or_default()).into()),
         }
@@ -251,6 +290,7 @@ mod tests {
         let line =
             "2026 INFO exporter sentry: 9 in, 7 sent in 2 requests, dropped 2 queue_full, 3 seconds will be billed";
         assert_eq!(dropped(line), 2);
+        assert_eq!(dropped("2026 INFO exporter otlp: 9 in, 7 sent in 2 requests, dropped 2 queue_full"), 2);
         assert_eq!(dropped("2026 INFO   chunk: 9 in, 1 out, dropped 3 limit_exceeded"), 0);
         assert_eq!(dropped("2026 INFO pipeline profiles: 9 in, 9 out"), 0);
     }

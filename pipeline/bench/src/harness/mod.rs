@@ -5,11 +5,13 @@
 //! * Only ratios of runs that lie next to each other in time are reported ([`pairs`]); a pair during which the machine
 //!   changed its speed is thrown away ([`calibrator`]).
 //! * CPU time counts, not wall time ([`procfs`]), per observation that arrived ([`sink`], [`count`]).
-//! * The three parties are three processes ([`children`]): what sends ([`load`]), what is measured ([`target`],
-//!   [`control`]), and what takes ([`sink`]).
+//! * The three parties are three processes ([`children`], [`block`]): what sends ([`load`], [`call`]), what is measured
+//!   ([`target`], [`control`]), and what takes ([`sink`]).
 //! * Each figure is printed beside what it must reach, and written as JSON ([`report`]).
 
+pub mod block;
 pub mod calibrator;
+pub mod call;
 pub mod children;
 pub mod control;
 pub mod count;
@@ -34,6 +36,7 @@ pub mod slow_sink;
 pub mod statistics;
 pub mod target;
 pub mod there_and_back;
+pub mod traces;
 
 /// Whatever can go wrong: the harness has nobody to tell but its user.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

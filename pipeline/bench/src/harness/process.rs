@@ -1,17 +1,17 @@
 //! CPU per observation through real processes: gRPC in, HTTP out, profbridge's binary against the control's.
 
-use std::{cell::Cell, path::PathBuf, thread, time::Duration};
+use std::{cell::Cell, path::PathBuf};
 
 use clap::Args;
 use prost::Message;
 use serde_json::json;
 
 use super::{
-    Error, HELPERS_CORE, TARGET_CORE,
+    Error,
+    block::{Length, Side},
+    calibrator,
     children::{self, Sink},
-    load::Sent,
     pairs::{self, Outcome},
-    procfs,
     report::{Goal, Report},
     sink::Stats,
     target::{Setting, Target},
@@ -53,12 +53,6 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// A target with the sink behind it.
-struct Side {
-    target: Target,
-    sink: Sink,
-}
-
 /// The blocks' common part.
 struct Blocks<'a> {
     options: &'a Options,
@@ -73,69 +67,32 @@ struct Blocks<'a> {
 const MOST_REQUESTS: u64 = 100_000;
 
 impl Blocks<'_> {
-    fn arguments(&self, target: &Target, extra: &[&str]) -> Vec<String> {
+    fn arguments(&self, target: &Target) -> Vec<String> {
         let number = self.number.replace(self.number.get() + 1);
         let offset = number * MOST_REQUESTS * self.step;
         let target = target.address.to_string();
         let (step, offset) = (self.step.to_string(), offset.to_string());
-        let fixed = ["load", "--target", &target, "--window", &step, "--offset", &offset];
-        fixed
-            .into_iter()
-            .chain(extra.iter().copied())
-            .chain(self.bodies.iter().map(String::as_str))
-            .map(str::to_owned)
-            .collect()
+        let fixed = ["--target", &target, "--window", &step, "--offset", &offset];
+        fixed.into_iter().chain(self.bodies.iter().map(String::as_str)).map(str::to_owned).collect()
     }
 
     /// Sends each body once, and returns what came out.
     fn once(&self, side: &Side) -> Result<Stats, Error> {
-        let count = self.bodies.len().to_string();
-        let before = side.sink.stats()?;
-        let arguments = self.arguments(&side.target, &["--count", &count, "--seconds", "60"]);
-        let sent: Sent = children::ask(HELPERS_CORE, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
-        if sent.acknowledged != self.bodies.len() as u64 {
-            return Err(format!("not all requests were taken: {sent:?}").into());
-        }
-        let after = side.sink.settle(Duration::from_secs(1), Duration::from_secs(60))?;
-        Ok(difference(before, after))
+        side.once(&self.arguments(&side.target), self.bodies.len())
     }
 
     /// One block: the CPU time per observation that arrived, in nanoseconds.
     fn block(&self, side: &Side) -> Result<f64, Error> {
-        let Options { seconds, warm_up, .. } = self.options;
-        let seconds_of_load = (seconds + warm_up + 1.0).to_string();
-        let arguments = self.arguments(&side.target, &["--seconds", &seconds_of_load]);
-        let command = children::myself(HELPERS_CORE, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let mut load = children::start(command)?;
-        thread::sleep(Duration::from_secs_f64(*warm_up));
-        let pid = side.target.process.pid();
-        let (before, cpu_before) = (side.sink.stats()?, procfs::cpu(pid)?);
-        thread::sleep(Duration::from_secs_f64(*seconds));
-        let (after, cpu_after) = (side.sink.stats()?, procfs::cpu(pid)?);
-        let sent: Sent = load.wait_for("the end of the load", |line| serde_json::from_str(line).ok())?;
-        if sent.failed + sent.later > 0 {
-            return Err(format!("requests were refused: {sent:?}").into());
+        let Options { seconds, warm_up, .. } = *self.options;
+        let arrived = side.block(&self.arguments(&side.target), Length { warm_up, seconds })?;
+        if arrived.stats.observations == 0 {
+            return Err(format!("no observation arrives: {arrived:?}").into());
         }
-        let arrived = difference(before, after);
-        if arrived.observations == 0 || arrived.broken > 0 {
-            return Err(format!("the sink cannot read what arrives: {arrived:?}").into());
-        }
-        Ok((cpu_after - cpu_before).as_nanos() as f64 / arrived.observations as f64)
+        Ok(arrived.cpu.as_nanos() as f64 / arrived.stats.observations as f64)
     }
 
     fn pairs(&self, wanted: usize, a: &Side, b: &Side) -> Result<Outcome, Error> {
-        let calibrate = || Ok(children::ask::<u64>(TARGET_CORE, &["calibrate"])? as f64);
-        pairs::measure(wanted, calibrate, || self.block(a), || self.block(b))
-    }
-}
-
-fn difference(before: Stats, after: Stats) -> Stats {
-    Stats {
-        requests: after.requests - before.requests,
-        bytes: after.bytes - before.bytes,
-        json_bytes: after.json_bytes - before.json_bytes,
-        observations: after.observations - before.observations,
-        broken: after.broken - before.broken,
+        pairs::measure(wanted, calibrator::on_target_core, || self.block(a), || self.block(b))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sink: an HTTP server that counts what arrives, and can be slow or refuse.
 //!
-//! `GET /stats` answers with [`Stats`] as JSON; everything else is an envelope. A chunk's observations are counted
-//! before it is acknowledged.
+//! `GET /stats` answers with [`Stats`] as JSON. A call over gRPC is one of spans, whatever its service, and everything
+//! else is an envelope. A chunk's observations, and a call's spans, are counted before it is acknowledged.
 
 use std::{
     convert::Infallible,
@@ -12,10 +12,17 @@ use std::{
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Method, Request, Response, StatusCode, header::CONTENT_ENCODING};
-use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+    request,
+};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::TcpListener,
@@ -41,16 +48,32 @@ pub struct Options {
 /// What arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Envelopes.
+    /// Envelopes, or calls over gRPC.
     pub requests: u64,
     /// Bytes of their bodies, as they came.
     pub bytes: u64,
-    /// Bytes of their bodies, decompressed.
+    /// Bytes of the envelopes, decompressed.
     pub json_bytes: u64,
     /// Samples with a stack.
     pub observations: u64,
+    /// Spans.
+    pub spans: u64,
     /// Bodies that could not be read.
     pub broken: u64,
+}
+
+impl Stats {
+    /// What arrived after what had arrived before.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            requests: self.requests - before.requests,
+            bytes: self.bytes - before.bytes,
+            json_bytes: self.json_bytes - before.json_bytes,
+            observations: self.observations - before.observations,
+            spans: self.spans - before.spans,
+            broken: self.broken - before.broken,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,10 +106,10 @@ impl Shared {
         sleep_until(until).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
         if request.method() == Method::GET {
             let stats = serde_json::to_vec(&self.stats()).unwrap_or_default();
-            return Response::new(Full::new(Bytes::from(stats)));
+            return Response::new(Full::new(Bytes::from(stats)).boxed_unsync());
         }
         let (head, mut body) = request.into_parts();
         let mut bytes = Vec::new();
@@ -103,8 +126,16 @@ impl Shared {
                 }
             }
         }
-        let encoding = head.headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok());
-        let inside = if self.options.blind { Ok(Vec::new()) } else { count::decompress(encoding, &bytes) };
+        if head.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+            self.call(&head, &bytes)
+        } else {
+            self.envelope(&head, &bytes)
+        }
+    }
+
+    fn envelope(&self, head: &request::Parts, bytes: &[u8]) -> Answer {
+        let encoding = text(head, CONTENT_ENCODING);
+        let inside = if self.options.blind { Ok(Vec::new()) } else { count::decompress(encoding, bytes) };
         let answer = StatusCode::from_u16(self.options.status).unwrap_or(StatusCode::OK);
         self.add(|stats| {
             stats.requests += 1;
@@ -120,10 +151,37 @@ impl Shared {
         });
         status(answer)
     }
+
+    /// A call over gRPC, which is always taken (gRPC `doc/PROTOCOL-HTTP2.md`).
+    fn call(&self, head: &request::Parts, bytes: &[u8]) -> Answer {
+        let encoding = text(head, HeaderName::from_static("grpc-encoding"));
+        let spans = if self.options.blind { Some(0) } else { count::spans_of_call(encoding, bytes) };
+        self.add(|stats| {
+            stats.requests += 1;
+            stats.bytes += bytes.len() as u64;
+            match spans {
+                Some(spans) => stats.spans += spans,
+                None => stats.broken += 1,
+            }
+        });
+        let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
+        // A message without fields: full success.
+        let message = Full::new(Bytes::from_static(&[0; 5]));
+        let body = message.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed_unsync();
+        let mut response = Response::new(body);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        response
+    }
 }
 
-fn status(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+fn text(head: &request::Parts, name: HeaderName) -> Option<&str> {
+    head.headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn status(status: StatusCode) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from_static(b"{}")).boxed_unsync());
     *response.status_mut() = status;
     response
 }
@@ -147,7 +205,9 @@ pub async fn run(options: Options) -> Result<(), Error> {
         });
         // Senders may idle for as long as the other side is measured; one that goes away is none of the sink's
         // business.
-        let builder = http1::Builder::new();
-        tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await.ok() });
+        tokio::spawn(async move {
+            let builder = auto::Builder::new(TokioExecutor::new());
+            builder.serve_connection(TokioIo::new(stream), service).await.ok();
+        });
     }
 }

@@ -1,6 +1,11 @@
-//! The binary of profbridge as what is measured, with a configuration of the harness.
+//! What is measured, with a configuration of the harness: the binary of profbridge, the control, a Collector.
 
-use std::{fmt::Write, fs, net::SocketAddr, path::Path};
+use std::{
+    fmt::Write,
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+};
 
 use super::{
     Error, TARGET_CORE,
@@ -94,7 +99,7 @@ pub struct Target {
     pub address: SocketAddr,
     /// Where it takes OTLP over HTTP; the control does not.
     pub http: Option<SocketAddr>,
-    /// Where it answers with its metrics; the control has none.
+    /// Where it answers with its metrics; the others' are not read.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -104,8 +109,16 @@ impl Target {
     /// # Errors
     /// It does not start.
     pub fn profbridge(binary: &Path, folder: &Path, setting: &Setting, sink: SocketAddr) -> Result<Self, Error> {
+        Self::profbridge_with(binary, folder, &setting.yaml(sink)?)
+    }
+
+    /// Starts profbridge with a configuration file of this content, which is written into `folder`.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn profbridge_with(binary: &Path, folder: &Path, yaml: &str) -> Result<Self, Error> {
         let config = folder.join("config.yaml");
-        fs::write(&config, setting.yaml(sink)?)?;
+        fs::write(&config, yaml)?;
         let mut command = children::pinned(TARGET_CORE, binary.canonicalize()?);
         command.args(["run", "--config"]).arg(&config).current_dir(folder);
         let mut process = children::start(command)?;
@@ -138,6 +151,32 @@ impl Target {
         let mut process = children::start(command)?;
         let address = process.address("")?;
         Ok(Self { process, address, http: None, metrics: None })
+    }
+
+    /// Starts a Collector with one pipeline of traces in front of a sink: the receiver `otlp` and the exporter `otlp`
+    /// as they are by default, with this compression of what leaves.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn collector(binary: &Path, folder: &Path, compression: &str, sink: SocketAddr) -> Result<Self, Error> {
+        // It does not say which ports it got, so it is given free ones.
+        let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
+        let (grpc, http) = (free()?, free()?);
+        let config = folder.join("collector.yaml");
+        fs::write(
+            &config,
+            format!(
+                "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '{grpc}'}}, http: {{endpoint: '{http}'}}}}}}}}\n\
+                 exporters: {{otlp: {{endpoint: '{sink}', compression: {compression}, tls: {{insecure: true}}}}}}\n\
+                 service:\n  telemetry: {{metrics: {{level: none}}}}\n  \
+                 pipelines: {{traces: {{receivers: [otlp], exporters: [otlp]}}}}\n"
+            ),
+        )?;
+        let mut command = children::pinned(TARGET_CORE, binary.canonicalize()?);
+        command.arg("--config").arg(&config).current_dir(folder);
+        let mut process = children::start(command)?;
+        process.wait_for("`Everything is ready`", |line| line.contains("Everything is ready").then_some(()))?;
+        Ok(Self { process, address: grpc, http: Some(http), metrics: None })
     }
 
     /// The sum of a metric over its series; `None` where the target has no metrics.

@@ -14,6 +14,8 @@
 //! Observations of a burst are one period apart, give or take 40 µs; a gap ends a burst. [`crate::figures`] does not
 //! know time; the `shapes` command prints how many gaps a converter closes (about 2 % of the observations), one at the
 //! end of each thread included.
+//!
+//! Requests of spans are [`spans`].
 
 mod adversarial;
 mod code;
@@ -22,6 +24,7 @@ mod names;
 mod schedule;
 mod shape;
 pub mod traces;
+pub mod spans;
 
 #[cfg(test)]
 mod tests;

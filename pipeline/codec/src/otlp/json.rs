@@ -6,6 +6,7 @@ use profbridge_wire::otlp::json::{self, Message};
 use profbridge_wire::otlp::{DecodeError, EncodeOptions, encode, split, traces};
 
 use super::{Batch, Encoder, SPLIT};
+use crate::compressor::written;
 use crate::message::Encoded;
 
 /// How many times as many bytes a request takes in JSON, most often.
@@ -25,7 +26,7 @@ impl Encoder {
         out: &mut Encoded<Batch>,
     ) {
         match profiles_text(protobuf, limit) {
-            Ok(text) => return self.message(text.into(), whole, out),
+            Ok(text) => return self.message(written(text), whole, out),
             Err(DecodeError::LimitExceeded { .. }) => out.report.note(SPLIT, 1),
             // A request that we encoded, or that was decoded, can be written.
             Err(_) => return out.report.losses.add_observations(Reason::Internal, whole.observations()),
@@ -33,7 +34,7 @@ impl Encoder {
         // The parts of a split must not carry a payload, which says what the whole said.
         let options = EncodeOptions { original_payload: false, ..*options };
         parts(whole, limit, &options, &mut |part, text| match text {
-            Some(text) => self.message(text.into(), part, out),
+            Some(text) => self.message(written(text), part, out),
             None => out.report.losses.add_observations(Reason::TooLarge, part.observations()),
         });
     }
@@ -41,13 +42,13 @@ impl Encoder {
     /// The same for spans.
     pub(super) fn spans_json(&mut self, protobuf: &[u8], spans: &Spans, limit: usize, out: &mut Encoded<Batch>) {
         match text(Message::TracesRequest, protobuf, limit) {
-            Ok(text) => return self.span_message(text.into(), spans.spans().len(), out),
+            Ok(text) => return self.span_message(written(text), spans.spans().len(), out),
             Err(DecodeError::LimitExceeded { .. }) => out.report.note(SPLIT, 1),
             Err(_) => return out.report.losses.add(Reason::Internal, spans.quantities()),
         }
         for (text, count) in span_parts(spans, limit) {
             match text {
-                Some(text) => self.span_message(text.into(), count, out),
+                Some(text) => self.span_message(written(text), count, out),
                 None => out.report.losses.add(Reason::TooLarge, Quantities::spans(count as u64)),
             }
         }

@@ -1,12 +1,11 @@
 //! Spans as messages.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use profbridge_model::{Quantities, Reason, SpanForm, Spans};
 use profbridge_wire::otlp::traces;
 
 use super::{Batch, Encoder, Encoding, FORWARDED, SPLIT, Signal};
+use crate::compressor::written;
 use crate::message::{Encoded, Message};
 
 impl Encoder {
@@ -34,22 +33,22 @@ impl Encoder {
             return self.spans_json(&protobuf, spans, self.options.part_bytes, out);
         }
         if let Some(received) = received {
-            return self.span_message(Cow::Borrowed(received), count, out);
+            return self.span_message(received.clone(), count, out);
         }
         if traces::encoded_len(spans) <= self.options.part_bytes {
-            return self.span_message(traces::encode(spans).into(), count, out);
+            return self.span_message(written(traces::encode(spans)), count, out);
         }
         out.report.note(SPLIT, 1);
         for (message, count) in traces::split(spans, self.options.part_bytes) {
             if message.len() > self.options.max_bytes {
                 out.report.losses.add(Reason::TooLarge, Quantities::spans(count as u64));
             } else {
-                self.span_message(message.into(), count, out);
+                self.span_message(written(message), count, out);
             }
         }
     }
 
-    pub(super) fn span_message(&mut self, bytes: Cow<'_, [u8]>, count: usize, out: &mut Encoded<Batch>) {
+    pub(super) fn span_message(&mut self, bytes: Bytes, count: usize, out: &mut Encoded<Batch>) {
         self.finish(bytes, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
     }
 }

@@ -13,7 +13,7 @@ use profbridge_model::{Quantities, Reason, Telemetry, Unit};
 use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::chain::Progress;
 use super::{Chain, Context, Counters, Host};
@@ -27,6 +27,9 @@ use crate::telemetry::Edge;
 /// At most this often processors are asked to put out what they hold because memory is short, so that a flood of
 /// refused requests does not cut windows to pieces.
 const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
+
+/// When nothing has arrived for so long, memory that was freed is given back to the system.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// What lives on the thread.
 pub(super) struct Worker {
@@ -161,10 +164,13 @@ impl Worker {
             if stopping && self.is_over() {
                 break;
             }
-            // While there is much to do, what is free is soon taken again, unless memory is short.
-            if step.is_none() || self.relieving {
+            // While there is something to do, what is free is soon taken again, unless memory is short.
+            if self.relieving || self.around.budget.is_short() {
                 self.around.budget.give_back_freed();
+            } else if step.is_none() {
+                self.around.budget.give_back_between();
             }
+            let has_freed = step.is_none() && self.around.budget.has_freed_much();
             let due = self.chain.due().filter(|_| step.is_none());
             let mut stop = self.end.stopping.clone();
             tokio::select! {
@@ -183,6 +189,7 @@ impl Worker {
                 // The budget, and with it the sender, lives as long as this.
                 _ = pressure.changed() => {}
                 () = until(due, now) => {}
+                () = sleep(QUIET), if has_freed => self.around.budget.give_back_freed(),
             }
         }
         self.flush().await;

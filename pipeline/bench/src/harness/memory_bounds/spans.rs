@@ -1,0 +1,103 @@
+//! Requests of many spans: of one trace, of as many traces, and as small as spans can be.
+
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::encoding::{WireType, encode_key, encode_varint, message};
+
+use super::{Error, Load, gzip};
+
+/// So many requests of many traces come at the same time.
+const TOGETHER: usize = 8;
+
+/// The loads: a trace of so many `spans`, twice as many of the smallest spans, which are half as long, and so many
+/// `traces` of one span each.
+pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
+    // A million of them are just below the 64 MiB that a request may have.
+    let one_trace = request((0..spans).map(|number| Span {
+        name: "GET /".to_owned(),
+        parent_span_id: if number == 0 { Vec::new() } else { 1_u64.to_be_bytes().to_vec() },
+        ..span(1, number)
+    }));
+    let smallest = request((0..2 * spans).map(|number| Span {
+        start_time_unix_nano: 0,
+        end_time_unix_nano: 0,
+        ..span(1, number)
+    }));
+    let many_traces = |first: u64| {
+        let named = |number| Span { name: "GET /api/orders".to_owned(), kind: 2, ..span(first + number, number) };
+        request((0..traces).map(named))
+    };
+    let load = |name, requests: Vec<Vec<u8>>, gzipped| Load {
+        name,
+        path: "/v1/traces",
+        at_once: requests.len(),
+        requests,
+        gzipped,
+    };
+    let together = (0..TOGETHER as u64).map(|number| many_traces(1 + number * traces)).collect();
+    Ok(vec![
+        load("a million spans of one trace", vec![one_trace], false),
+        load("two million of the smallest spans, gzipped", vec![gzip(&smallest)?], true),
+        load("100,000 traces", vec![many_traces(1)], false),
+        load("8 requests of 100,000 traces at once", together, false),
+    ])
+}
+
+/// A span that says when it was, and whose it is.
+fn span(trace: u64, number: u64) -> Span {
+    Span {
+        trace_id: u128::from(trace).to_be_bytes().to_vec(),
+        span_id: (number + 1).to_be_bytes().to_vec(),
+        start_time_unix_nano: 1_760_000_000_000_000_000 + number,
+        end_time_unix_nano: 1_760_000_000_000_500_000 + number,
+        ..Span::default()
+    }
+}
+
+/// An `ExportTraceServiceRequest` of one resource and one scope, which is written without holding all spans at once.
+fn request(spans: impl Iterator<Item = Span>) -> Vec<u8> {
+    let mut scope_spans = Vec::new();
+    for span in spans {
+        message::encode(2, &span, &mut scope_spans);
+    }
+    let resource_spans = within(2, &scope_spans);
+    drop(scope_spans);
+    within(1, &resource_spans)
+}
+
+/// A message as a field of another one.
+fn within(field: u32, inner: &[u8]) -> Vec<u8> {
+    let mut outer = Vec::with_capacity(inner.len() + 16);
+    encode_key(field, WireType::LengthDelimited, &mut outer);
+    encode_varint(inner.len() as u64, &mut outer);
+    outer.extend_from_slice(inner);
+    outer
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use prost::Message;
+
+    use super::*;
+
+    /// Guarantees: the requests are what they are called: the spans of the first have one trace, those of the third one
+    /// each, and one sent at the same time has other traces.
+    #[test]
+    fn what_they_hold() {
+        let spans = |body: &[u8]| -> Vec<Span> {
+            let mut request = ExportTraceServiceRequest::decode(body).unwrap();
+            request.resource_spans.remove(0).scope_spans.remove(0).spans
+        };
+        let traces = |spans: &[Span]| {
+            let ids: std::collections::HashSet<_> = spans.iter().map(|span| span.trace_id.clone()).collect();
+            ids.len()
+        };
+        let loads = loads(10, 100).unwrap();
+        let one = spans(&loads[0].requests[0]);
+        assert_eq!((one.len(), traces(&one)), (10, 1));
+        let mut each = spans(&loads[2].requests[0]);
+        assert_eq!((each.len(), traces(&each)), (100, 100));
+        each.extend(spans(&loads[3].requests[1]));
+        assert_eq!(traces(&each), 200);
+    }
+}
