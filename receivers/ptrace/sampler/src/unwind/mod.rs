@@ -43,6 +43,8 @@ pub const MAX_FRAMES: usize = 1024;
 pub struct Frame {
     /// The instruction pointer: of the instruction to be executed next in this frame.
     pub pc: u64,
+    /// The stack pointer: where this frame's part of the stack begins. It ends where its caller's begins.
+    pub sp: u64,
     /// The location of that instruction; for callers, of the call instruction before it.
     pub location: Location,
 }
