@@ -103,7 +103,7 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
     fn find(&self, name: &'static str) -> Option<Symbol> {
         let hash = hash(name);
         let word = self.at(self.bloom.wrapping_add(u64::from(hash / 64 % self.bloom_count) * 8), 8)?;
-        let both = 1u64 << (hash % 64) | 1u64 << (hash >> self.bloom_shift) % 64;
+        let both = (1u64 << (hash % 64)) | (1u64 << ((hash >> self.bloom_shift) % 64));
         if u64_at(&word, 0) & both != both {
             return None;
         }

@@ -140,9 +140,10 @@ impl Place {
 
 fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>) -> Vec<Place> {
     let segments = &captured.segments;
-    let has_anchors = segments.iter().any(|segment| segment.anchor.is_some());
+    // Where each frame has a native call of its own, and no place of that is told.
+    let is_counted = segments.len() == captured.frames.len() && segments.iter().all(|segment| segment.anchor.is_none());
     match evaluation {
-        Some(evaluation) if !has_anchors => counted(stack, captured, evaluation),
+        Some(evaluation) if is_counted => counted(stack, captured, evaluation),
         _ => {
             let mut from = 0;
             let mut beyond = false;

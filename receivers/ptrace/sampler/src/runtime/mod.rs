@@ -174,6 +174,8 @@ pub struct Executed {
     pub code: u64,
     /// The function, and the line of the instruction before the address.
     pub resolved: Resolved,
+    /// Other functions are known that share these instructions.
+    pub shared: bool,
 }
 
 /// An interpreter in a process.
@@ -205,10 +207,6 @@ pub trait Instance: Debug + Send {
     /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also if
     /// it changed since.
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed>;
-
-    /// Whose code the frame at this address executes, as in [`RawFrame::code`], and where its caller is. What is there may
-    /// be anything.
-    fn frame(&self, address: u64, target: &mut dyn Target) -> Option<(u64, u64)>;
 
     /// Where the evaluation function is, for interpreters whose frames have no [`Segment::anchor`].
     fn evaluation(&self) -> Option<Range<u64>>;

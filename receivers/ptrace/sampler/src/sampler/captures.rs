@@ -258,7 +258,7 @@ impl Captures {
             }
         };
         let mut memory = pieces.as_mut().filter(|_| !captured.stopped).map(StackPieces::copied);
-        let words = memory.as_mut().map(|memory| (&captured.registers, memory as &mut dyn StackMemory));
+        let words = memory.as_mut().map(|memory| memory as &mut dyn StackMemory);
         unwinder.name(process, &mut outcome, &interpreted, false, words, locations);
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
@@ -313,7 +313,7 @@ impl Captures {
             return;
         }
         let mut memory = Some(unknown.pieces.copied()).filter(|_| !unknown.stopped);
-        let words = memory.as_mut().map(|memory| (&unknown.registers, memory as &mut dyn StackMemory));
+        let words = memory.as_mut().map(|memory| memory as &mut dyn StackMemory);
         unwinder.name(process, &mut outcome, &unknown.interpreted, false, words, locations);
         locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);

@@ -9,7 +9,7 @@ use crate::runtime::{
     Words, merge,
 };
 use crate::stack_copy::StackPieces;
-use crate::unwind::{Registers, StackMemory};
+use crate::unwind::StackMemory;
 
 /// How many frames are read one by one while a thread is stopped for it. Only interpreters that have their frames at
 /// different places (Python up to 3.10) need more than a few for deep stacks; each read takes two microseconds.
@@ -84,15 +84,15 @@ impl Interpreters {
     }
 
     /// Replaces `locations` by the native frames with the interpreter's in their places. `stands` if the thread still
-    /// stands where its frames were read. With `words`, its registers and stack at the moment of its sample, it did not,
-    /// and only what these prove is believed.
+    /// stands where its frames were read. With `words`, its stack at the moment of its sample, it did not, and only what
+    /// that and its registers prove is believed.
     pub(super) fn name(
         &mut self,
         interpreted: &Interpreted,
         stands: bool,
         files: &ProcessFiles,
         stack: Stack<'_>,
-        words: Option<(&Registers, &mut dyn StackMemory)>,
+        words: Option<&mut dyn StackMemory>,
         locations: &mut Vec<Location>,
     ) -> Named {
         let Interpreted { of, captured } = interpreted;
@@ -107,7 +107,7 @@ impl Interpreters {
         instance.resolve(captured, stands, &mut target, &mut self.functions, &mut self.resolved);
         let evaluation = instance.evaluation();
         let mut lookup = Live { instance: &mut **instance, target, functions: &mut self.functions };
-        let words = words.map(|(registers, memory)| Words { registers, memory, lookup: &mut lookup });
+        let words = words.map(|memory| Words { memory, lookup: &mut lookup });
         let merged = merge(stack, captured, &self.resolved, evaluation.as_ref(), words, locations);
         Named { any: merged.named > 0, cut: captured.cut, merged }
     }
@@ -138,10 +138,6 @@ struct Live<'a> {
 impl Lookup for Live<'_> {
     fn executed(&mut self, address: u64) -> Option<Executed> {
         self.instance.executed(address, &mut self.target, self.functions)
-    }
-
-    fn frame(&mut self, address: u64) -> Option<(u64, u64)> {
-        self.instance.frame(address, &mut self.target)
     }
 }
 

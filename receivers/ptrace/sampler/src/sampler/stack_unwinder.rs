@@ -51,7 +51,7 @@ impl StackUnwinder {
         outcome: &mut Outcome,
         interpreted: &Interpreted,
         stands: bool,
-        words: Option<(&Registers, &mut dyn StackMemory)>,
+        words: Option<&mut dyn StackMemory>,
         locations: &mut Vec<Location>,
     ) {
         let attached = &mut process.attached;

@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
 
 /// The frame that these registers stand for.
 pub(super) fn frame(registers: &Registers, location: Location) -> Frame {
-    Frame { pc: registers.instruction_pointer(), sp: registers.stack_pointer(), location }
+    Frame { pc: registers.instruction_pointer(), sp: registers.stack_pointer(), location, registers: *registers }
 }
 
 pub(super) fn location(module: &Module, address: u64) -> Location {

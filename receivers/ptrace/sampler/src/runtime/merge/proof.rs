@@ -1,36 +1,27 @@
 //! What is believed of frames that were read while their thread ran on.
 //!
-//! A native call of the evaluation function keeps the address of the next instruction in a register or in its part of
-//! the stack, so registers and stack as they were at the moment of the sample tell which function it executed. If that
-//! is the innermost one of the frames that were read, these are believed. If it is another one that is known, that one
-//! takes their place, and its callers are those of the frames that were read to which its own frame leads. If there is
-//! none, or several, nothing is believed.
+//! A native call of the evaluation function keeps the address of the next instruction in a register that calls leave as
+//! it was, or in its own part of the stack. Unwinding tells what these were at the moment of the sample, so they tell
+//! which function the call executed. If that is the innermost one of the frames that were read, these are believed. If
+//! it is another one that is known, that one takes their place. If there is none, or several, nothing is believed. What
+//! lies below the call on the stack is not looked at: functions that it called leave what earlier ones had there.
 
 use std::ops::Range;
 
 use super::{Merged, Place, Stack};
 use crate::message::Location;
 use crate::runtime::{Captured, Executed, RawFrame, Resolved};
-use crate::unwind::{COUNT, Registers, StackMemory};
+use crate::unwind::{Frame, StackMemory};
 
-/// How far above the address that the interpreter tells the proof is looked for, in bytes, where the end of the native
-/// call is not known.
-const ABOVE: u64 = 512;
+/// The registers that calls leave as they were, without the stack pointer (System V ABI for x86-64): RBX, RBP, R12 to
+/// R15.
+const KEPT: [u8; 6] = [3, 6, 12, 13, 14, 15];
 
-/// The return address and the registers that a function of the System V ABI for x86-64 saves, in bytes.
+/// The return address and the registers that a call saves for its caller, in bytes.
 const SAVED: u64 = 64;
 
-/// The most words of a stack that are looked at for proofs.
-const MAX_WORDS: u64 = 8192;
-
-/// The most different functions whose addresses are collected in one call.
-const MAX_FUNCTIONS: usize = 4;
-
-/// How far a frame may be from those that were read, in bytes: frames lie behind each other.
-const NEAR: u64 = 64 << 10;
-
-/// The most places at which a frame is looked for in one call.
-const MAX_CANDIDATES: usize = 8;
+/// The most words of a stack that are looked at for all calls together, and for one.
+const MAX_WORDS: (usize, usize) = (8192, 1024);
 
 /// Addresses of a program's memory are between these on x86-64.
 const USER: Range<u64> = 0x1_0000..0x8000_0000_0000;
@@ -39,18 +30,13 @@ const USER: Range<u64> = 0x1_0000..0x8000_0000_0000;
 pub trait Lookup {
     /// See [`Instance::executed`](crate::runtime::Instance::executed).
     fn executed(&mut self, address: u64) -> Option<Executed>;
-
-    /// See [`Instance::frame`](crate::runtime::Instance::frame).
-    fn frame(&mut self, address: u64) -> Option<(u64, u64)>;
 }
 
-/// The registers and the stack of a thread at the moment of its sample.
+/// The stack of a thread at the moment of its sample.
 pub struct Words<'a> {
-    /// The registers.
-    pub registers: &'a Registers,
     /// The stack, as it was then.
     pub memory: &'a mut dyn StackMemory,
-    /// What is known of functions and frames otherwise.
+    /// What is known of functions otherwise.
     pub lookup: &'a mut dyn Lookup,
 }
 
@@ -85,205 +71,108 @@ pub(super) fn believe(
     merged: &mut Merged,
 ) -> Beliefs {
     let mut beliefs = Beliefs { segments: Vec::with_capacity(captured.segments.len()), besides: Vec::new() };
-    let Some(mut words) = words else {
+    let Some(words) = words else {
         beliefs.segments.resize(captured.segments.len(), Belief::Whole);
         return beliefs;
     };
-    let mut search = Search { words: &mut words, left: MAX_WORDS, frames: &captured.frames, inner: None };
-    let mut calls = calls(stack, captured, places, evaluation).into_iter().peekable();
-    let mut from = search.words.registers.stack_pointer();
+    let mut search = Search { words, stack, left: MAX_WORDS.0 };
     let mut start = 0;
-    let besides = |call: &Call, search: &mut Search<'_, '_>, from: u64, merged: &mut Merged| {
-        let hit = search.hit(from..call.end(stack));
-        search.inner = hit.as_ref().map(|hit| hit.code);
-        merged.unproven += u32::from(hit.is_none());
-        Some((call.native, vec![hit?.resolved.location?]))
-    };
-    for (index, segment) in captured.segments.iter().enumerate() {
+    for (segment, place) in captured.segments.iter().zip(places) {
         let range = start..segment.end;
         start = segment.end;
-        // Native calls further inside, of which nothing was read.
-        while let Some(call) = calls.next_if(|call| call.segment.is_none_or(|of| of < index)) {
-            if call.segment.is_none() {
-                beliefs.besides.extend(besides(&call, &mut search, from, merged));
-                from = from.max(saved_from(call.end(stack)));
-            }
-        }
-        let Some(call) = calls.next_if(|call| call.segment == Some(index)) else {
-            beliefs.segments.push(Belief::Nothing);
-            continue;
+        let (Some(frames), Some(told)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
+        let belief = match place {
+            Place::At(native) => search.segment(*native, frames, told, merged),
+            // Nothing is known of what they executed.
+            Place::Before(_) | Place::Beyond | Place::Nowhere => Belief::Nothing,
         };
-        let known = Some(call.end(stack)).filter(|end| *end != 0);
-        let end = known.or(segment.anchor.map(|anchor| anchor.saturating_add(ABOVE))).unwrap_or(0);
-        let belief = search.segment(range, resolved, from..end, merged);
-        merged.unproven += u32::from(belief == Belief::Nothing);
+        merged.unproven += u32::from(belief == Belief::Nothing && matches!(place, Place::At(_)));
         beliefs.segments.push(belief);
-        from = from.max(known.map_or(segment.anchor.unwrap_or(end), saved_from));
     }
-    for call in calls.filter(|call| call.segment.is_none()) {
-        beliefs.besides.extend(besides(&call, &mut search, from, merged));
-        from = from.max(saved_from(call.end(stack)));
+    for native in evaluation.into_iter().flat_map(|evaluation| stack.evaluations(evaluation)) {
+        if !places.contains(&Place::At(native)) {
+            let hit = search.hit(native).filter(|(hit, _)| !hit.shared).and_then(|(hit, _)| hit.resolved.location);
+            merged.unproven += u32::from(hit.is_none());
+            beliefs.besides.extend(hit.map(|hit| (native, vec![hit])));
+        }
     }
     beliefs
 }
 
-/// Where a call whose part of the stack has this end saved the registers of its callers: below the return address, at
-/// most six of them. What a caller had in a register may be there.
-fn saved_from(end: u64) -> u64 {
-    end.saturating_sub(SAVED)
-}
-
-/// A native call of the evaluation function.
-#[derive(Debug, Clone, Copy)]
-struct Call {
-    /// Its native frame.
-    native: usize,
-    /// The segment of frames that were read of it.
-    segment: Option<usize>,
-}
-
-impl Call {
-    /// Where its part of the stack ends; 0 if that is not known.
-    fn end(&self, stack: Stack<'_>) -> u64 {
-        stack.frames.get(self.native + 1).map_or(0, |caller| caller.sp)
-    }
-}
-
-/// All calls, the innermost first: those with frames that were read, and others.
-fn calls(stack: Stack<'_>, captured: &Captured, places: &[Place], evaluation: Option<&Range<u64>>) -> Vec<Call> {
-    let mut calls: Vec<Call> = Vec::new();
-    for (segment, place) in (0..captured.segments.len()).zip(places) {
-        let native = match place {
-            Place::At(native) | Place::Before(native) => *native,
-            Place::Beyond => stack.frames.len(),
-            Place::Nowhere => continue,
-        };
-        calls.push(Call { native, segment: Some(segment) });
-    }
-    if let Some(evaluation) = evaluation {
-        for native in stack.evaluations(evaluation) {
-            if !calls.iter().any(|call| call.native == native) {
-                calls.push(Call { native, segment: None });
-            }
-        }
-    }
-    // Stable, so segments stay in their order.
-    calls.sort_by_key(|call| call.native);
-    calls
-}
-
 struct Search<'a, 'b> {
-    words: &'a mut Words<'b>,
-    left: u64,
-    frames: &'a [RawFrame],
-    /// What the call further inside executed.
-    inner: Option<u64>,
+    words: Words<'a>,
+    stack: Stack<'b>,
+    left: usize,
 }
 
 impl Search<'_, '_> {
-    /// What is believed of a segment of which the native call's words are in this part of the stack.
-    fn segment(
-        &mut self,
-        range: Range<usize>,
-        resolved: &[Resolved],
-        stack: Range<u64>,
-        merged: &mut Merged,
-    ) -> Belief {
-        let (Some(frames), Some(told)) = (self.frames.get(range.clone()), resolved.get(range)) else {
-            return Belief::Nothing;
-        };
-        // Frames of the interpreter's own have no instructions that could be seen.
-        let leaf = frames.iter().zip(told).find(|(_, told)| told.location.is_some());
-        if let Some((frame, leaf)) = leaf
-            && self.any(stack.clone(), |value| leaf.code.contains(&value))
-        {
-            self.inner = Some(frame.code);
-            merged.later_read += (told.len() as u32).saturating_sub(1);
-            return Belief::Whole;
+    /// What is believed of the frames that were read of a native call.
+    fn segment(&mut self, native: usize, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
+        let Some((hit, words)) = self.hit(native) else { return Belief::Nothing };
+        if hit.shared {
+            // Of the functions that share instructions it is the one whose frame the call has the address of.
+            let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
+                words.contains(&frame.address) && told.code == hit.resolved.code && !told.unknown
+            });
+            return leaf.map_or(Belief::Nothing, |(_, told)| Belief::Other(told.location.into_iter().collect()));
         }
-        let Some(hit) = self.hit(stack.clone()) else { return Belief::Nothing };
-        self.inner = Some(hit.code);
+        // What lies behind a frame that makes no sense makes none either.
+        let sound = told.iter().position(|frame| frame.unknown).unwrap_or(told.len());
+        let (frames, told) = (&frames[..sound.min(frames.len())], &told[..sound]);
         let callers = match frames.iter().position(|frame| frame.code == hit.code) {
-            Some(index) => Some(index + 1),
-            None => self.callers(frames, hit.code, stack),
+            // What it called, if anything, began later.
+            Some(index) => index + 1,
+            // Another function has its frame's place by now, called from the same one.
+            None if frames.first().is_some_and(|frame| words.contains(&frame.address)) => 1,
+            None => told.len(),
         };
-        let callers = callers.and_then(|index| told.get(index..)).unwrap_or_default();
+        let callers = told.get(callers..).unwrap_or_default();
         merged.later_read += callers.len() as u32;
         let callers = callers.iter().filter_map(|caller| caller.location);
         Belief::Other(hit.resolved.location.into_iter().chain(callers).collect())
     }
 
-    /// The only function of which an address is in this part of the stack, or in a register if it is the innermost part.
-    fn hit(&mut self, stack: Range<u64>) -> Option<Executed> {
-        let mut hits: Vec<Executed> = Vec::new();
-        let own = self.words.registers.stack_pointer();
-        let mut values = Vec::new();
-        self.any(stack, |value| {
-            // Most words are small numbers or addresses of the stack itself.
-            if USER.contains(&value) && value.abs_diff(own) > NEAR {
-                values.push(value);
-            }
-            false
-        });
-        for value in values {
-            if let Some(hit) = self.words.lookup.executed(value)
-                && !hits.iter().any(|known| known.code == hit.code)
-            {
-                hits.push(hit);
-                if hits.len() == MAX_FUNCTIONS {
-                    return None;
-                }
-            }
-        }
-        if hits.len() > 1 {
-            // The part of the stack in which the call further inside saved registers has what it executed as well.
-            hits.retain(|hit| Some(hit.code) != self.inner);
-        }
-        <[Executed; 1]>::try_from(hits).ok().map(|[hit]| hit)
+    /// The function that a native call executed, and all words that it had.
+    fn hit(&mut self, native: usize) -> Option<(Executed, Vec<u64>)> {
+        let frame = *self.stack.frames.get(native)?;
+        let caller = self.stack.frames.get(native + 1)?;
+        let mut words: Vec<u64> = KEPT.into_iter().filter_map(|register| frame.registers.get(register)).collect();
+        let registers = words.len();
+        self.slots(&frame, caller, &mut words);
+        let parts = [&words[..registers], &words[registers..]];
+        let found = parts.into_iter().find_map(|part| self.only(part)).flatten();
+        found.map(|hit| (hit, words))
     }
 
-    /// The index of the frame that called the one that executes `code`: an address of that frame is among the words. It
-    /// still is there, or another frame took its place, which has the same caller.
-    fn callers(&mut self, frames: &[RawFrame], code: u64, stack: Range<u64>) -> Option<usize> {
-        let mut near: Vec<u64> = Vec::new();
-        self.any(stack, |value| {
-            let is_near = value.is_multiple_of(8) && frames.iter().any(|frame| frame.address.abs_diff(value) < NEAR);
-            if is_near && !near.contains(&value) && near.len() < MAX_CANDIDATES {
-                near.push(value);
+    /// The words of a call's own part of the stack, but for the registers of its caller, which it saved at its end.
+    fn slots(&mut self, frame: &Frame, caller: &Frame, words: &mut Vec<u64>) {
+        let saved: Vec<u64> = KEPT.into_iter().filter_map(|register| caller.registers.get(register)).collect();
+        let end = caller.sp;
+        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return };
+        for _ in 0..MAX_WORDS.1.min(self.left) {
+            if address >= end {
+                return;
             }
-            false
-        });
-        // The innermost frame has the highest address.
-        near.sort_unstable();
-        let mut replaced = None;
-        for address in near.into_iter().rev() {
-            let Some((executes, caller)) = self.words.lookup.frame(address) else { continue };
-            let Some(index) = frames.iter().position(|frame| frame.address == caller) else { continue };
-            if executes == code {
-                return Some(index);
-            }
-            replaced = replaced.or(Some(index));
-        }
-        replaced
-    }
-
-    /// Whether a word of this part of the stack is such, or a register if it is the innermost part.
-    fn any(&mut self, stack: Range<u64>, mut is_it: impl FnMut(u64) -> bool) -> bool {
-        let registers = self.words.registers;
-        if stack.start == registers.stack_pointer()
-            && (0..COUNT as u8).filter_map(|register| registers.get(register)).any(&mut is_it)
-        {
-            return true;
-        }
-        let Some(mut address) = stack.start.checked_next_multiple_of(8) else { return false };
-        while address < stack.end && self.left > 0 {
             self.left -= 1;
-            let Some(value) = self.words.memory.peek_u64(address) else { return false };
-            if is_it(value) {
-                return true;
+            let Some(value) = self.words.memory.peek_u64(address) else { return };
+            if end - address > SAVED || !saved.contains(&value) {
+                words.push(value);
             }
             address = address.saturating_add(8);
         }
-        false
+    }
+
+    /// The function of which an address is among these words: `Some(None)` if there are several.
+    fn only(&mut self, words: &[u64]) -> Option<Option<Executed>> {
+        let mut only: Option<Executed> = None;
+        for &word in words.iter().filter(|word| USER.contains(word)) {
+            let Some(hit) = self.words.lookup.executed(word) else { continue };
+            if only.as_ref().is_some_and(|known| known.code != hit.code) {
+                return Some(None);
+            }
+            // Of several addresses the first one, which is a register where there is any.
+            only.get_or_insert(hit);
+        }
+        only.map(Some)
     }
 }

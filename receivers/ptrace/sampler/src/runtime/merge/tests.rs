@@ -8,6 +8,7 @@ fn native(count: u64) -> Vec<Frame> {
         pc: 0x40_0000 + index * 0x1000,
         sp: 0x1000 + index * 0x100,
         location: Location::Native { mapping: Some(0), address: index },
+        registers: crate::unwind::Registers::default(),
     };
     (0..count).map(frame).collect()
 }
@@ -45,21 +46,21 @@ fn frame_at(index: u64) -> u64 {
     0x5_8000 - index * 0x100
 }
 
-/// Functions by their numbers, which are their code objects as well, and frames: whose code, and the caller.
-#[derive(Default)]
-struct Known(Vec<u64>, Vec<(u64, u64, u64)>);
+/// Functions that are known, by their numbers, which are their code objects as well.
+struct Known(Range<u64>, bool);
 
 impl Lookup for Known {
     fn executed(&mut self, address: u64) -> Option<Executed> {
-        let number = *self.0.iter().find(|number| code(**number as u32).contains(&address))?;
-        let location = Some(Location::Interpreted { function: number as u32, line: 9 });
+        let number = self.0.clone().find(|number| code(*number as u32).contains(&address))?;
+        let location = Some(found(number));
         let resolved = Resolved { location, code: code(number as u32), unknown: false };
-        Some(Executed { code: number, resolved })
+        Some(Executed { code: number, resolved, shared: self.1 })
     }
+}
 
-    fn frame(&mut self, address: u64) -> Option<(u64, u64)> {
-        self.1.iter().find(|(at, ..)| *at == address).map(|(_, code, caller)| (*code, *caller))
-    }
+/// A function that was found by an address in its code.
+fn found(number: u64) -> Location {
+    Location::Interpreted { function: number as u32, line: 9 }
 }
 
 /// Where the instructions of a function are.
@@ -138,98 +139,139 @@ fn trampolines() {
     assert_eq!(locations, [generated(0x100), interpreted(0), native_location(3), native_location(4)]);
 }
 
-fn proven(words: &[(u64, u64)], register: u64, segments: &[(usize, Option<u64>)]) -> (Vec<Location>, Merged) {
-    proven_by(words, register, segments, &mut Known::default(), None)
-}
-
-fn proven_by(
+/// What is believed of a thread that ran on: with these words on its stack, and values of RBX in these native frames.
+fn proven(
     words: &[(u64, u64)],
-    register: u64,
+    registers: &[(usize, u64)],
     segments: &[(usize, Option<u64>)],
-    known: &mut Known,
     evaluation: Option<Range<u64>>,
 ) -> (Vec<Location>, Merged) {
-    let frames = native(6);
+    proven_of(words, registers, segments, evaluation, false)
+}
+
+/// The same, where functions may share their instructions.
+fn proven_of(
+    words: &[(u64, u64)],
+    registers: &[(usize, u64)],
+    segments: &[(usize, Option<u64>)],
+    evaluation: Option<Range<u64>>,
+    shared: bool,
+) -> (Vec<Location>, Merged) {
+    let mut frames = native(6);
+    for (frame, value) in registers {
+        frames[*frame].registers.set(3, *value);
+    }
     let (captured, resolved) = captured(segments);
     let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x800], ..StackCopy::default() };
     for (address, value) in words {
         memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
     }
-    let mut registers = crate::unwind::Registers::passive(0x1000, 0x40_0000);
-    registers.set(3, register);
     let mut locations = Vec::new();
     let stack = Stack { frames: &frames, complete: true };
-    let words = Some(Words { registers: &registers, memory: &mut memory, lookup: known });
+    let words = Some(Words { memory: &mut memory, lookup: &mut Known(0..20, shared) });
     let counts = merge(stack, &captured, &resolved, evaluation.as_ref(), words, &mut locations);
     (locations, counts)
 }
 
 /// Guarantees: of a thread that ran on, a call's frames are believed only with an address of its innermost function in
-/// a register or on the stack up to a little above it; else the native frame stays; callers within the same call are
-/// counted as read later.
+/// a register or in its own part of the stack, and the line is the one of that address; else the native frame stays;
+/// callers within the same call are counted as read later.
 #[test]
 fn proof() {
     let (n, p) = (native_location, interpreted);
     let segments = [(2, Some(0x1140)), (1, Some(0x1340))];
-    let none = proven(&[], 0, &segments);
+    let none = proven(&[], &[], &segments, None);
     assert_eq!(none.0, [n(0), n(1), n(2), n(3), n(4), n(5)]);
     assert_eq!(none.1, Merged { unproven: 2, ..Merged::default() });
-    let inner = proven(&[(0x1108, code(0).start + 4)], 0, &segments);
-    assert_eq!(inner.0, [n(0), p(0), p(1), n(2), n(3), n(4), n(5)]);
+    let inner = proven(&[(0x1108, code(0).start + 4)], &[], &segments, None);
+    assert_eq!(inner.0, [n(0), found(0), p(1), n(2), n(3), n(4), n(5)]);
     assert_eq!(inner.1, Merged { named: 1, unproven: 1, later_read: 1, unknown: 0 });
-    let both = proven(&[(0x1310, code(2).end - 1)], code(0).start, &segments);
-    assert_eq!(both.0, [n(0), p(0), p(1), n(2), p(2), n(4), n(5)]);
-    // An address of a caller's code proves nothing of the innermost function, nor does one that is too far above.
-    assert_eq!(proven(&[(0x1108, code(1).start)], 0, &segments).1.unproven, 2);
-    assert_eq!(proven(&[(0x1348, code(0).start)], 0, &segments).1.unproven, 2);
-    assert_eq!(proven(&[(0x1108, code(0).end)], 0, &segments).1.unproven, 2);
+    let both = proven(&[(0x1310, code(2).end - 1)], &[(1, code(0).start)], &segments, None);
+    assert_eq!(both.0, [n(0), found(0), p(1), n(2), found(2), n(4), n(5)]);
+    // What is outside of the call's own part, and in the registers of other calls, proves nothing.
+    let outside = [(0x1010, code(0).start), (0x1208, code(0).start), (0x1310, code(0).end)];
+    assert_eq!(proven(&outside, &[(0, code(0).start)], &segments, None).1.unproven, 2);
 }
 
-/// Guarantees: where another function was executed than the one that was read, that one is named if it is the only one
-/// that is known; its callers are those to which its own frame, or what took its place, leads.
+/// Guarantees: a register counts before the call's part of the stack; the registers of its caller, which the call saved
+/// at the end of its part, do not count; of two functions at the same place neither is believed.
+#[test]
+fn several_addresses() {
+    let (n, segments) = (native_location, [(1, Some(0x1140))]);
+    let inner = |words: &[(u64, u64)], registers: &[(usize, u64)]| proven(words, registers, &segments, None).0[1];
+    let (slot, end) = (0x1108, 0x11f0);
+    assert_eq!(inner(&[(slot, code(8).start)], &[(1, code(0).start)]), found(0));
+    let of_caller = [(2, code(8).start)];
+    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], &of_caller), found(0));
+    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], &[]), n(1));
+    assert_eq!(inner(&[(end, code(0).start)], &of_caller), found(0));
+    assert_eq!(inner(&[(slot, code(0).start), (slot + 8, code(8).start)], &[]), n(1));
+}
+
+/// Guarantees: where another function was executed than the one that was read, that one is named; its callers are those
+/// of the frame that has its place by now, if it is there, or of itself.
 #[test]
 fn another_function() {
     let (n, p) = (native_location, interpreted);
-    let hit = Location::Interpreted { function: 9, line: 9 };
     let segments = [(3, Some(0x1140))];
-    let word = (0x1108, code(9).start + 4);
-    let known = |frames: &[(u64, u64, u64)]| Known(vec![9], frames.to_vec());
     let rest = [n(2), n(3), n(4), n(5)];
     let stack = |inner: &[Location]| [&[n(0)], inner, &rest].concat();
-    // Nothing leads to its callers.
-    let alone = proven_by(&[word], 0, &segments, &mut known(&[]), None);
-    assert_eq!(alone.0, stack(&[hit]));
+    let word = (0x1108, code(9).start + 4);
+    let alone = proven(&[word], &[], &segments, None);
+    assert_eq!(alone.0, stack(&[found(9)]));
     assert_eq!(alone.1, Merged { named: 1, ..Merged::default() });
-    // Its frame is still there, above those that were read: it was called by the innermost of them.
-    let above = frame_at(0) + 0x80;
-    let there = proven_by(&[word, (0x1110, above)], 0, &segments, &mut known(&[(above, 9, frame_at(0))]), None);
-    assert_eq!(there.0, stack(&[hit, p(0), p(1), p(2)]));
-    assert_eq!(there.1.later_read, 3);
-    // Another function has its place, and so its caller.
-    let place = [(frame_at(0), 0, frame_at(1)), (frame_at(1), 1, frame_at(2))];
-    let words = [word, (0x1110, frame_at(0)), (0x1118, frame_at(1))];
-    assert_eq!(proven_by(&words, 0, &segments, &mut known(&place), None).0, stack(&[hit, p(1), p(2)]));
+    let replaced = proven(&[word, (0x1110, frame_at(0))], &[], &segments, None);
+    assert_eq!(replaced.0, stack(&[found(9), p(1), p(2)]));
+    assert_eq!(replaced.1.later_read, 2);
     // It is one of those that were read: what it called then has begun later.
-    let mut inner = Known(vec![1], Vec::new());
-    let called = proven_by(&[(0x1108, code(1).start + 4)], 0, &segments, &mut inner, None);
-    assert_eq!(called.0, stack(&[Location::Interpreted { function: 1, line: 9 }, p(2)]));
-    // Of two functions neither is believed.
-    let two = [word, (0x1110, code(8).start)];
-    assert_eq!(proven_by(&two, 0, &segments, &mut Known(vec![8, 9], Vec::new()), None).1.unproven, 1);
+    let called = proven(&[(0x1108, code(1).start + 4)], &[], &segments, None);
+    assert_eq!(called.0, stack(&[found(1), p(2)]));
 }
 
-/// Guarantees: a native call of which no frames were read is named by what it executed, if its function is known.
+/// Guarantees: where functions share their instructions, the one that was read is believed if the call has the address
+/// of its frame, and else none.
+#[test]
+fn shared_instructions() {
+    let segments = [(1, Some(0x1140))];
+    let word = (0x1108, code(0).start + 4);
+    let with = |words: &[(u64, u64)]| proven_of(words, &[], &segments, None, true).0[1];
+    assert_eq!(with(&[word, (0x1110, frame_at(0))]), interpreted(0));
+    assert_eq!(with(&[word]), native_location(1));
+    assert_eq!(with(&[(0x1108, code(1).start), (0x1110, frame_at(0))]), native_location(1));
+}
+
+/// Guarantees: of frames that were read later, those behind one that makes no sense are left out, and frames that lead
+/// nowhere have no place.
+#[test]
+fn senseless_frames() {
+    let (n, p) = (native_location, interpreted);
+    let mut frames = native(4);
+    frames[1].registers.set(3, code(0).start);
+    let (captured, mut resolved) = captured(&[(4, Some(0x1140))]);
+    resolved[2].unknown = true;
+    let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x400], ..StackCopy::default() };
+    let mut locations = Vec::new();
+    let stack = Stack { frames: &frames, complete: true };
+    let words = Words { memory: &mut memory, lookup: &mut Known(0..20, false) };
+    let counts = merge(stack, &captured, &resolved, None, Some(words), &mut locations);
+    assert_eq!(locations, [n(0), found(0), p(1), n(2), n(3)]);
+    assert_eq!((counts.later_read, counts.unknown), (1, 0));
+    // Several frames of one call, the place of which is not told, are not counted.
+    let evaluation = Some(0x40_0fff..0x40_3000);
+    assert_eq!(merged(true, 4, &[(4, None)], evaluation).0, [n(0), n(1), n(2), n(3)]);
+}
+
+/// Guarantees: a native call of which no frames were read is named by what it executed, if that is known.
 #[test]
 fn calls_that_were_not_read() {
-    let (n, p) = (native_location, interpreted);
+    let (n, segments) = (native_location, [(1, Some(0x1340))]);
     let evaluation = Some(0x40_0fff..0x40_1fff);
-    let hit = Location::Interpreted { function: 9, line: 9 };
     let words = [(0x1308, code(0).start), (0x1108, code(9).start)];
-    let named = proven_by(&words, 0, &[(1, Some(0x1340))], &mut Known(vec![9], Vec::new()), evaluation.clone());
-    assert_eq!(named.0, [n(0), hit, n(2), p(0), n(4), n(5)]);
+    let named = proven(&words, &[], &segments, evaluation.clone());
+    assert_eq!(named.0, [n(0), found(9), n(2), found(0), n(4), n(5)]);
     assert_eq!(named.1, Merged { named: 2, ..Merged::default() });
-    let unknown = proven_by(&words, 0, &[(1, Some(0x1340))], &mut Known::default(), evaluation);
-    assert_eq!(unknown.0, [n(0), n(1), n(2), p(0), n(4), n(5)]);
+    let unknown = proven(&words[..1], &[], &segments, evaluation);
+    assert_eq!(unknown.0, [n(0), n(1), n(2), found(0), n(4), n(5)]);
     assert_eq!(unknown.1.unproven, 1);
 }
 

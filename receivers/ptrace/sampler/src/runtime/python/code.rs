@@ -64,8 +64,9 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Codes {
     known: HashMap<u64, Known, RandomState>,
-    /// Where the instructions of each begin, and the address of the code object.
-    places: BTreeMap<u64, u64>,
+    /// Where the instructions of each begin, and the addresses of the code objects. Up to 3.10 functions of a module that
+    /// have equal instructions share them.
+    places: BTreeMap<u64, Vec<u64>>,
     /// The type of code objects.
     kind: Option<u64>,
     turn: u64,
@@ -149,14 +150,20 @@ impl Codes {
         let Some(left) = new.checked_sub(1) else { return Look::Unknown };
         *new = left;
         let Some(known) = read_new(layout, address, print, turn, target, functions) else { return Look::Unknown };
-        self.places.insert(known.code.start, address);
+        self.places.entry(known.code.start).or_default().push(address);
         self.known.insert(address, known);
         Look::Known
     }
 
     fn forget(&mut self, address: u64) {
         if let Some(known) = self.known.remove(&address) {
-            self.places.remove(&known.code.start);
+            let start = known.code.start;
+            if let Some(codes) = self.places.get_mut(&start) {
+                codes.retain(|code| *code != address);
+                if codes.is_empty() {
+                    self.places.remove(&start);
+                }
+            }
         }
     }
 
@@ -169,7 +176,8 @@ impl Codes {
         target: &mut dyn Target,
         functions: &mut Functions,
     ) -> Option<Executed> {
-        let (start, &code) = self.places.range(..=address).next_back()?;
+        let (start, codes) = self.places.range(..=address).next_back()?;
+        let (&code, shared) = (codes.first()?, codes.len() > 1);
         if !self.known.get(&code)?.code.contains(&address) {
             return None;
         }
@@ -182,7 +190,7 @@ impl Codes {
         let Look::Known = self.look(layout, code, false, &mut 0, &mut target, functions) else { return None };
         let frame = RawFrame { address: 0, code, instruction };
         let resolved = self.place(layout, &frame, &mut target).filter(|resolved| resolved.location.is_some())?;
-        Some(Executed { code, resolved })
+        Some(Executed { code, resolved, shared })
     }
 
     /// The function and line of a frame whose code is known; `None` if the frame's instruction is not one of it.

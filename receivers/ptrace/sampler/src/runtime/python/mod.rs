@@ -21,7 +21,7 @@ use std::time::Instant;
 use self::code::Codes;
 pub(super) use self::place::Place;
 use self::threads::States;
-use super::target::{Target, word};
+use super::target::Target;
 use super::{Captured, Executed, Found, FoundKind, Functions, Instance, Resolved, Runtime, ThreadKey};
 use crate::address_space::Module;
 
@@ -97,12 +97,6 @@ impl Instance for Interpreter {
 
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
         self.codes.executed(&self.place.layout, address, target, functions)
-    }
-
-    fn frame(&self, address: u64, target: &mut dyn Target) -> Option<(u64, u64)> {
-        let layout = &self.place.layout.frame;
-        let field = |target: &mut dyn Target, at: u32| word(target, address.wrapping_add(u64::from(at)));
-        Some((field(target, layout.code)? & !3, field(target, layout.previous)?))
     }
 
     fn evaluation(&self) -> Option<Range<u64>> {
