@@ -3,6 +3,7 @@
 mod answers;
 mod ends;
 mod errors;
+mod python;
 mod restarts;
 mod supervision;
 mod wrappers;

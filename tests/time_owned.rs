@@ -37,7 +37,7 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
         period_nano: PERIOD,
         mode: Mode::Wall,
         threads: [1, 2].map(|id| Thread { id, namespace_id: id, ..Thread::default() }).to_vec(),
-        locations: (0..4).map(|n| Location { mapping: None, address: 0x1000 + n }).collect(),
+        locations: (0..4).map(|n| Location::Native { mapping: None, address: 0x1000 + n }).collect(),
         stacks: (0..4).map(|n| Stack { trust: Trust::Complete, locations: vec![n] }).collect(),
         samples: std::iter::once(sample(0, 0, ticks.start, ticks.end - ticks.start)).chain(running).collect(),
     }
@@ -55,7 +55,7 @@ fn exports(pid: i64) -> Vec<Profiles> {
     }
     let export = |batches: &[Batch]| {
         let mut assembler = Assembler::new();
-        assembler.process(Subject { resource: &resource, mappings: &[], names: &Nameless }, batches);
+        assembler.process(Subject { resource: &resource, mappings: &[], functions: &[], names: &Nameless }, batches);
         assembler.finish().unwrap().profiles
     };
     batches.chunks(10).map(export).collect()

@@ -140,6 +140,8 @@ pub struct Subject<'a> {
     pub resource: &'a [Attribute],
     /// Its mappings, by [`message::Mapping::index`].
     pub mappings: &'a [FileMapping],
+    /// Its functions that an interpreter runs, by their numbers ([`message::Event::Functions`]).
+    pub functions: &'a [message::Function],
     /// Where the names of its locations are looked up.
     pub names: &'a dyn Names,
 }

@@ -120,18 +120,18 @@ impl ProcessNames {
         let mut again = Vec::new();
         for &location in &batch.locations {
             let Some(object) = self.object(location) else { continue };
-            let answer = self.symbolizer.answer(object, location.address);
+            let answer = self.symbolizer.answer(object, location.address());
             late |= answer.is_late();
             match answer {
                 Answer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
                 Answer::Unknown(Unknown::NoFile) => {
-                    if self.source(location.mapping).is_some_and(SymbolSource::is_retried) {
+                    if self.source(location.mapping()).is_some_and(SymbolSource::is_retried) {
                         again.push(location);
                     }
                 }
                 _ => {
                     if answer.symbols().is_some()
-                        && let Some(source) = self.source_mut(location.mapping)
+                        && let Some(source) = self.source_mut(location.mapping())
                     {
                         source.missing = false;
                     }
@@ -144,12 +144,12 @@ impl ProcessNames {
     }
 
     fn ask_for(&mut self, mut locations: Vec<Location>) {
-        locations.retain(|location| location.explanation().is_none() && !location.is_kernel());
-        locations.sort_unstable_by_key(|location| (location.mapping, location.address));
+        locations.retain(|location| is_of_file_or_map(*location));
+        locations.sort_unstable_by_key(|location| (location.mapping(), location.address()));
         locations.dedup();
-        for group in locations.chunk_by(|left, right| left.mapping == right.mapping) {
-            let mapping = group[0].mapping;
-            let addresses: Vec<u64> = group.iter().map(|location| location.address).collect();
+        for group in locations.chunk_by(|left, right| left.mapping() == right.mapping()) {
+            let mapping = group[0].mapping();
+            let addresses: Vec<u64> = group.iter().map(|location| location.address()).collect();
             let known = self.source(mapping).and_then(|source| source.object);
             // The symbolizer may have closed the perf map, and would not read what was added to it since.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
@@ -217,11 +217,16 @@ impl ProcessNames {
     }
 
     fn object(&self, location: Location) -> Option<ObjectId> {
-        if location.explanation().is_some() || location.is_kernel() {
+        if !is_of_file_or_map(location) {
             return None;
         }
-        self.source(location.mapping)?.object
+        self.source(location.mapping())?.object
     }
+}
+
+/// Whether the name of a location is looked up in a file or a perf map.
+fn is_of_file_or_map(location: Location) -> bool {
+    location.explanation().is_none() && !location.is_kernel() && !location.is_interpreted()
 }
 
 impl Names for ProcessNames {
@@ -231,10 +236,10 @@ impl Names for ProcessNames {
         }
         if location.is_kernel() {
             let mut kernel = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
-            return Some(kernel.get_or_insert_default().symbols(location.address));
+            return Some(kernel.get_or_insert_default().symbols(location.address()));
         }
         let object = self.object(location)?;
-        self.symbolizer.last_answer(object, location.address).symbols().cloned()
+        self.symbolizer.last_answer(object, location.address()).symbols().cloned()
     }
 }
 

@@ -14,9 +14,9 @@ Neither the process nor its build needs to be changed for it. Its threads are lo
 not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts; of a \
 command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
 
-Names come from symbol tables and debug information, and for code that is compiled at run time from perf maps: \
-`node --perf-basic-prof`, `python3.12 -X perf`, `jcmd PID Compiler.perfmap` for Java 17. Interpreted code without one shows as the \
-interpreter's functions.
+Names come from symbol tables and debug information, those of Python (3.8 to 3.14) from the interpreter's memory, and for code that is \
+compiled at run time from perf maps: `node --perf-basic-prof`, `jcmd PID Compiler.perfmap` for Java 17. Other interpreted code without \
+one shows as the interpreter's functions.
 
 With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \
 started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \

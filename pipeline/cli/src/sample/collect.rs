@@ -15,7 +15,7 @@ use profbridge_receiver_ptrace::assemble::{Attribute, FileMapping};
 use profbridge_receiver_ptrace::resource::{describe, host_name};
 use profbridge_receiver_ptrace::session::Session;
 use profbridge_receiver_ptrace::symbols::ProcessNames;
-use profbridge_sampler::message::{Batch, Mapping, Process, ProcessId};
+use profbridge_sampler::message::{Batch, Function, Mapping, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
 
 use super::shares::printable;
@@ -38,6 +38,7 @@ struct Tracked {
     label: String,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
+    functions: Vec<Function>,
     names: ProcessNames,
 }
 
@@ -89,6 +90,7 @@ impl Collector {
             label: label(&process),
             resource: described.attributes,
             mappings: Vec::new(),
+            functions: Vec::new(),
             names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
         });
         described.complaint
@@ -109,6 +111,13 @@ impl Collector {
         if let Some(process) = self.process(mapping.process) {
             process.mappings.push(FileMapping::from(&mapping));
             process.names.mapping(mapping);
+        }
+    }
+
+    /// A process runs functions that an interpreter names. They come in the order of their numbers.
+    pub(crate) fn functions(&mut self, process: ProcessId, functions: Vec<Function>) {
+        if let Some(process) = self.process(process) {
+            process.functions.extend(functions);
         }
     }
 

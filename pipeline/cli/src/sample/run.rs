@@ -237,6 +237,7 @@ impl<'a> Run<'a> {
             Event::Attached(process) => self.attached(*process)?,
             Event::Mapping(mapping) => self.collector.mapping(mapping),
             Event::PerfMap { process, file } => self.collector.perf_map(process, file),
+            Event::Functions { process, functions, .. } => self.collector.functions(process, functions),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => {
                 self.is_sampled(status.process);

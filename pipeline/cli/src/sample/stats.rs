@@ -75,6 +75,10 @@ fn add(total: &mut Status, status: &Status) {
     total.lost_samples += status.lost_samples;
     total.not_sampled_nano += status.not_sampled_nano;
     total.cut_calls += status.cut_calls;
+    total.interpreted += status.interpreted;
+    total.unproven_frames += status.unproven_frames;
+    total.later_read_frames += status.later_read_frames;
+    total.unknown_functions += status.unknown_functions;
     for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
         *sum += count;
     }

@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                             sample.blocked,
                             stack.trust as u8,
                             stack.locations.len(),
-                            leaf.map(|leaf| (leaf.mapping, leaf.address >> 8)),
+                            leaf.map(|leaf| (leaf.mapping(), leaf.address() >> 8)),
                         ))
                         .or_default() += sample.weight_nano;
                 }

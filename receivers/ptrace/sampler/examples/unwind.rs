@@ -151,9 +151,9 @@ mod linux {
     }
 
     fn place(space: &AddressSpace, frame: &Frame) -> String {
-        let mapping = frame.location.mapping.and_then(|index| space.mappings().get(index as usize));
+        let mapping = frame.location.mapping().and_then(|index| space.mappings().get(index as usize));
         let path = mapping.map_or("(generated)", |mapping| mapping.path.as_str());
-        format!("{path}+{:#x}", frame.location.address)
+        format!("{path}+{:#x}", frame.location.address())
     }
 
     fn stack(space: &AddressSpace, frames: &[Frame]) -> String {

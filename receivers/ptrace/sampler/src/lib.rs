@@ -18,6 +18,7 @@ pub mod perf;
 pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod process_files;
+pub mod runtime;
 #[cfg(target_os = "linux")]
 pub mod sampler;
 #[cfg(target_os = "linux")]

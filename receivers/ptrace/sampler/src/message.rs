@@ -11,7 +11,7 @@ mod status;
 use std::fs::File;
 use std::time::Duration;
 
-pub use self::samples::{Batch, Location, Sample, Stack, Thread, Trust};
+pub use self::samples::{Batch, Function, FunctionKind, Location, Sample, Stack, Thread, Trust};
 pub use self::settings::{Mode, Select, Settings, Stops, Target};
 pub use self::status::{Level, Status};
 
@@ -67,6 +67,15 @@ pub enum Event {
         process: ProcessId,
         /// The map, open for reading.
         file: File,
+    },
+    /// Functions of a program that an interpreter runs. They come before the first batch that names them.
+    Functions {
+        /// The process.
+        process: ProcessId,
+        /// The number of the first one; the others follow. All functions of a process are numbered from 0 without gaps.
+        first: u32,
+        /// The functions.
+        functions: Vec<Function>,
     },
     /// Samples.
     Batch(Batch),

@@ -123,6 +123,16 @@ impl StackPieces {
             && now == *end
     }
 
+    /// Fills all of `bytes` with what the copy has at an address, or returns `false`.
+    pub(crate) fn copied_bytes(&self, address: u64, bytes: &mut [u8]) -> bool {
+        let at = address.checked_sub(self.first.start).and_then(|at| usize::try_from(at).ok());
+        let found = at.and_then(|at| self.first.bytes.get(at..)?.get(..bytes.len()));
+        found.is_some_and(|found| {
+            bytes.copy_from_slice(found);
+            true
+        })
+    }
+
     /// How much of the first piece was read, from the stack pointer on.
     pub(crate) fn extent(&self) -> usize {
         self.extent

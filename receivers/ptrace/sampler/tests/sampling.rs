@@ -69,7 +69,7 @@ fn long_calls_are_whole() {
             let (kernel, program) = stack.split_at(stack.iter().take_while(|location| location.is_kernel()).count());
             if !kernel.is_empty() {
                 calls += 1;
-                assert!(program.iter().all(|location| location.mapping.is_some()), "{stack:x?}");
+                assert!(program.iter().all(|location| location.mapping().is_some()), "{stack:x?}");
                 assert!(kernel.len() > 1 && program.len() > 1, "{stack:x?}");
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use profbridge_model::builder::Any;
 use profbridge_model::perf_name::{self, PerfName};
 use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId};
-use profbridge_sampler::message;
+use profbridge_sampler::message::{self, FunctionKind};
 use profbridge_symbolizer::Frame;
 
 use super::{Subject, frame_type};
@@ -32,19 +32,23 @@ impl Interned {
         if let Some(&known) = self.locations.get(&location) {
             return known;
         }
-        let mapping = location.mapping.and_then(|index| self.mapping(builder, subject, index));
+        if let message::Location::Interpreted { function, line } = location {
+            let known = self.interpreted(builder, subject, function, line);
+            self.locations.insert(location, known);
+            return known;
+        }
+        let mapping = location.mapping().and_then(|index| self.mapping(builder, subject, index));
         let symbols = subject.names.symbols(location);
         let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
         let kind = frame_type::of(location, frames, subject.mappings);
         let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();
-        let attributes = self.frame_types.entry(kind);
-        let attributes = *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]));
+        let attributes = self.frame_type(builder, kind);
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
                 // Kernel addresses are not passed on, since they would tell where the kernel lies in memory. Named
                 // functions are enough, and equal in every stack.
-                address: if kind == frame_type::KERNEL { 0 } else { location.address },
+                address: if kind == frame_type::KERNEL { 0 } else { location.address() },
                 attributes,
                 ..profbridge_model::Location::default()
             },
@@ -55,6 +59,33 @@ impl Interned {
         }
         self.locations.insert(location, known);
         known
+    }
+
+    fn frame_type(&mut self, builder: &mut Builder, kind: &'static str) -> Option<AttributeSetId> {
+        let attributes = self.frame_types.entry(kind);
+        *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]))
+    }
+
+    /// A line of a function that an interpreter runs. It has neither a mapping nor an address.
+    fn interpreted(
+        &mut self,
+        builder: &mut Builder,
+        subject: Subject<'_>,
+        function: u32,
+        line: u32,
+    ) -> Option<LocationId> {
+        // A function that was left out, since there were too many.
+        let nothing =
+            message::Function { kind: FunctionKind::CPython, name: String::new(), file: String::new(), line: 0 };
+        let said = subject.functions.get(function as usize).unwrap_or(&nothing);
+        let (name, filename) = (builder.string(&said.name), builder.string(&said.file));
+        let start_line = said.line.into();
+        let function = builder.function(Function { name, system_name: None, filename, start_line });
+        let attributes = self.frame_type(builder, frame_type::of_function(said.kind));
+        builder.location(
+            profbridge_model::Location { attributes, ..profbridge_model::Location::default() },
+            &[Line { function, line: line.into(), column: 0 }],
+        )
     }
 
     fn mapping(&mut self, builder: &mut Builder, subject: Subject<'_>, index: u32) -> Option<MappingId> {

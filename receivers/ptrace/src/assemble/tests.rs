@@ -22,7 +22,7 @@ impl Names for Named {
             column: 5,
         };
         let frames = [frame("inner", "inner", 10), frame("outer", "_ZN5outer", 20)];
-        (location.address == 0x1100).then(|| Arc::new(Vec::from(frames).into()))
+        (location.address() == 0x1100).then(|| Arc::new(Vec::from(frames).into()))
     }
 }
 
@@ -44,9 +44,9 @@ fn batch() -> Batch {
             Thread { id: 101, namespace_id: 0, name: String::new(), pointer: 0 },
         ],
         locations: vec![
-            Location { mapping: Some(0), address: 0x1100 },
-            Location { mapping: Some(0), address: 0x1200 },
-            Location { mapping: None, address: 0x7fff_0000 },
+            Location::Native { mapping: Some(0), address: 0x1100 },
+            Location::Native { mapping: Some(0), address: 0x1200 },
+            Location::Native { mapping: None, address: 0x7fff_0000 },
         ],
         stacks: vec![
             Stack { trust: Trust::Complete, locations: vec![0, 1] },
@@ -74,7 +74,7 @@ fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
         Attribute { key: "process.pid".into(), value: Value::Int(100) },
     ];
     let mut assembler = Assembler::new();
-    assembler.process(Subject { resource: &resource, mappings: &[mapping()], names }, batches);
+    assembler.process(Subject { resource: &resource, mappings: &[mapping()], functions: &[], names }, batches);
     assembler.finish().unwrap()
 }
 
@@ -186,7 +186,7 @@ fn malformed_is_counted() {
     broken.samples[0].thread = 9;
     broken.samples[1].stack = 9;
     broken.stacks[1].locations = vec![99];
-    broken.locations[1].mapping = Some(77);
+    broken.locations[1] = Location::Native { mapping: Some(77), address: broken.locations[1].address() };
     let Assembled { profiles, malformed, .. } = assembled(&[broken], &Nameless);
     assert_eq!((malformed, profiles.observations()), (3, 1));
 }
@@ -285,7 +285,7 @@ fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (Str
         ..batch()
     };
     let mut assembler = Assembler::new();
-    assembler.process(Subject { resource: &[], mappings, names }, &[batch]);
+    assembler.process(Subject { resource: &[], mappings, functions: &[], names }, &[batch]);
     let profiles = assembler.finish().unwrap().profiles;
     let dictionary = profiles.dictionary();
     let sample = profiles.samples(only(&profiles)).next().unwrap();
@@ -308,7 +308,7 @@ fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (Str
 /// is machine code's.
 #[test]
 fn perf_maps() {
-    let compiled = Location { mapping: None, address: 0x7fff_0000 };
+    let compiled = Location::Native { mapping: None, address: 0x7fff_0000 };
     let process = |path: &str| [FileMapping { path: path.to_owned(), ..mapping() }];
     let row = |name: &'static str, path: &str| said(compiled, &process(path), &Called(name, None));
     let expected =
@@ -324,16 +324,59 @@ fn perf_maps() {
     assert_eq!(row("SomeNewBlob", "/opt/app"), expected("native", "SomeNewBlob", "", 0, 0));
     assert_eq!(said(compiled, &process("/usr/bin/node"), &Nameless), expected("native", "", "", 0, 0));
     // Code of a file is what it is, whatever it is called.
-    let in_file = Location { mapping: Some(0), address: 0x1100 };
+    let in_file = Location::Native { mapping: Some(0), address: 0x1100 };
     let file = said(in_file, &process("/opt/app"), &Called("JS:*handle /srv.js:2:16", None));
     assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
+}
+
+/// Guarantees: a function that an interpreter runs leaves with its name, file, first line and the line that is executed,
+/// without mapping and address, as that interpreter's frame; one that is not known leaves without a name.
+#[test]
+fn interpreted_functions() {
+    let function = message::Function {
+        kind: message::FunctionKind::CPython,
+        name: "Späte.methode".to_owned(),
+        file: "/app/main.py".to_owned(),
+        line: 5,
+    };
+    let batch = Batch {
+        locations: [0, 1].map(|function| Location::Interpreted { function, line: 7 }).to_vec(),
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0, 1] }],
+        samples: vec![message::Sample { time_unix_nano: T0, weight_nano: MS, ..message::Sample::default() }],
+        threads: vec![Thread::default()],
+        ..batch()
+    };
+    let mut assembler = Assembler::new();
+    let subject = Subject { resource: &[], mappings: &[], functions: &[function], names: &Nameless };
+    assembler.process(subject, &[batch]);
+    let profiles = assembler.finish().unwrap().profiles;
+    let dictionary = profiles.dictionary();
+    let sample = profiles.samples(only(&profiles)).next().unwrap();
+    let frames: Vec<_> = dictionary.stack(sample.stack).map(|id| dictionary.location(id.unwrap())).collect();
+    for frame in &frames {
+        assert_eq!((frame.mapping, frame.address), (None, 0));
+        let kind = dictionary.find(frame.attributes, "profile.frame.type");
+        let Some(profbridge_model::Value::String(kind)) = kind else { panic!("no frame type") };
+        assert_eq!(dictionary.string(*kind), "cpython");
+    }
+    let said: Vec<_> = frames
+        .iter()
+        .map(|frame| {
+            let line = dictionary.lines(*frame).first().unwrap();
+            let function = line.function.map(|function| dictionary.function(function));
+            let texts = function.map(|one| [one.name, one.filename].map(|text| dictionary.string(text).to_owned()));
+            (texts, function.map(|function| function.start_line), line.line)
+        })
+        .collect();
+    assert_eq!(said[0], (Some(["Späte.methode".to_owned(), "/app/main.py".to_owned()]), Some(5), 7));
+    assert_eq!(said[1].0.clone().map(|[name, _]| name).unwrap_or_default(), "");
 }
 
 /// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file
 /// does not.
 #[test]
 fn go_frames() {
-    let location = Location { mapping: Some(0), address: 0x1100 };
+    let location = Location::Native { mapping: Some(0), address: 0x1100 };
     let kind = |go, names: &dyn Names| said(location, &[FileMapping { go, ..mapping() }], names).0;
     assert_eq!(kind(true, &Nameless), "go");
     assert_eq!(kind(true, &Called("main.work", Some("/src/main.go"))), "go");

@@ -29,6 +29,10 @@ impl Driver {
             ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
             ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
             ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
+            ("sampler_interpreted_stacks", more(status.interpreted, before.interpreted)),
+            ("sampler_unproven_frames", more(status.unproven_frames, before.unproven_frames)),
+            ("sampler_later_read_frames", more(status.later_read_frames, before.later_read_frames)),
+            ("sampler_unknown_functions", more(status.unknown_functions, before.unknown_functions)),
         ];
         for (name, count) in notes {
             if count > 0 {

@@ -14,10 +14,10 @@ use crate::resource;
 use crate::session::Session;
 use crate::symbols::ProcessNames;
 
-/// How many bytes the mappings of one process, and of all together, may take; a location in a later mapping has no file
-/// and no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
+/// How many bytes the mappings and functions of one process, and of all together, may take; a location in a later
+/// mapping has no file and no name, and a later function no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
 /// needs 15 MiB.
-pub(super) const MAX_MAPPINGS: (u64, u64) = (16 << 20, 256 << 20);
+pub(super) const MAX_DESCRIPTIONS: (u64, u64) = (16 << 20, 256 << 20);
 
 /// For how many threads of all processes together the end of their samples is remembered: 20 MiB at most. Further
 /// threads have unexplained gaps when a sampler process ends.
@@ -44,6 +44,7 @@ impl Driver {
                     names.perf_map(file);
                 }
             }
+            Event::Functions { process, first, functions } => self.functions(process, first, functions),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => self.status(status),
             Event::Problem(problem) => self.problem(&problem),
@@ -126,12 +127,28 @@ impl Driver {
 
     /// A file is mapped into a process.
     fn mapping(&mut self, mapping: message::Mapping) {
-        let all: u64 = self.processes.values().map(|process| process.mapping_bytes).sum();
+        let left = self.room_for_descriptions(mapping.process);
         let Some(process) = self.find(mapping.process) else { return };
-        let left = MAX_MAPPINGS.0.saturating_sub(process.mapping_bytes).min(MAX_MAPPINGS.1.saturating_sub(all));
         if !process.mapping(mapping, left) {
             self.parts.intake.note("sampler_mappings_left_out", 1);
         }
+    }
+
+    /// A process runs functions that an interpreter names.
+    fn functions(&mut self, process: ProcessId, first: u32, functions: Vec<message::Function>) {
+        let left = self.room_for_descriptions(process);
+        let Some(process) = self.find(process) else { return };
+        let omitted = process.functions(first, functions, left);
+        if omitted > 0 {
+            self.parts.intake.note("sampler_functions_left_out", omitted);
+        }
+    }
+
+    /// How many more bytes the mappings and functions of a process may take.
+    fn room_for_descriptions(&mut self, process: ProcessId) -> u64 {
+        let all: u64 = self.processes.values().map(|process| process.mapping_bytes).sum();
+        let own = self.find(process).map_or(0, |process| process.mapping_bytes);
+        MAX_DESCRIPTIONS.0.saturating_sub(own).min(MAX_DESCRIPTIONS.1.saturating_sub(all))
     }
 
     fn batch(&mut self, batch: message::Batch) {

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::log::{keep_log, logged};
-use super::events::{MAX_MAPPINGS, MAX_SAID, one_line};
+use super::events::{MAX_DESCRIPTIONS, MAX_SAID, one_line};
 use super::*;
 use crate::control::protocol::{Choice, Request, Response, SpanHeaders};
 use crate::spans::ConnectionId;
@@ -189,7 +189,7 @@ fn batch(process: u64, samples: u32) -> Event {
         period_nano: 9_900_990,
         mode: Mode::Wall,
         threads: vec![Thread { id: 1, namespace_id: 1, name: "main".to_owned(), pointer: 0 }],
-        locations: vec![Location { mapping: None, address: 1 }],
+        locations: vec![Location::Native { mapping: None, address: 1 }],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
         samples: (0..samples).map(sample).collect(),
     })
@@ -233,6 +233,24 @@ async fn watches_its_targets() {
     rig.stop().await;
 }
 
+/// Guarantees: the functions of a process take a bounded number of bytes; those beyond, and all later ones, are counted.
+#[tokio::test(start_paused = true)]
+async fn endless_functions() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    let (each, count) = (1 << 20, 20);
+    for first in 0..count {
+        let kind = message::FunctionKind::CPython;
+        let function = message::Function { kind, name: "x".repeat(each), file: String::new(), line: first };
+        rig.say(Event::Functions { process: ProcessId(1), first, functions: vec![function] }).await;
+    }
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    let fitting = MAX_DESCRIPTIONS.0 / (each + size_of::<message::Function>()) as u64;
+    assert!(rig.consumer.totals().notes.contains(&("sampler_functions_left_out", u64::from(count) - fitting)));
+    rig.stop().await;
+}
+
 /// Guarantees: the mappings of a process take a bounded number of bytes; those beyond, and all later ones, are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_paths() {
@@ -255,7 +273,8 @@ async fn endless_paths() {
         })
     };
     let each = 4096;
-    let fitting = (MAX_MAPPINGS.0 / (2 * each as u64 + 2 * size_of::<crate::assemble::FileMapping>() as u64)) as u32;
+    let fitting =
+        (MAX_DESCRIPTIONS.0 / (2 * each as u64 + 2 * size_of::<crate::assemble::FileMapping>() as u64)) as u32;
     for index in 0..fitting + 5 {
         rig.say(mapping(index, each)).await;
     }

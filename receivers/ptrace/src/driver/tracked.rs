@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use profbridge_identity::Identity;
-use profbridge_sampler::message::{Batch, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
+use profbridge_sampler::message::{Batch, Function, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 
@@ -33,7 +33,8 @@ pub(super) struct Tracked {
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
-    /// The bytes that its mappings take.
+    functions: Vec<Function>,
+    /// The bytes that its mappings and functions take.
     pub(super) mapping_bytes: u64,
     pending: Vec<Batch>,
     pub(super) pending_bytes: u64,
@@ -67,6 +68,7 @@ impl Tracked {
             names,
             resource,
             mappings: Vec::new(),
+            functions: Vec::new(),
             mapping_bytes: 0,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -123,6 +125,24 @@ impl Tracked {
         true
     }
 
+    /// Adds functions that an interpreter runs. Those that take more than `left` bytes are left out with all later ones,
+    /// and have no names. Returns how many were left out.
+    pub(super) fn functions(&mut self, first: u32, functions: Vec<Function>, mut left: u64) -> u64 {
+        let mut omitted = 0;
+        for (number, function) in (first as usize..).zip(functions) {
+            let bytes = (size_of::<Function>() + function.name.len() + function.file.len()) as u64;
+            // Functions are found by their number, so none may follow one that is missing.
+            if bytes > left || number != self.functions.len() {
+                omitted += 1;
+                continue;
+            }
+            left -= bytes;
+            self.mapping_bytes += bytes;
+            self.functions.push(function);
+        }
+        omitted
+    }
+
     /// Adds samples, and fills gaps left by sampler processes that ended.
     pub(super) fn take(&mut self, mut batch: Batch) {
         // Samples that arrive after a stop were taken before it; those after the next start do not continue them.
@@ -158,7 +178,7 @@ impl Tracked {
             Some(names) => names,
             None => &Nameless,
         };
-        Subject { resource: &self.resource, mappings: &self.mappings, names }
+        Subject { resource: &self.resource, mappings: &self.mappings, functions: &self.functions, names }
     }
 }
 

@@ -34,10 +34,10 @@ fn perf_maps_name_addresses_without_a_mapping() {
     let mut names = ProcessNames::new(symbolizer.clone(), 1, None);
     let mut file = tempfile::tempfile().unwrap();
     writeln!(file, "1000 100 py::work:app.py").unwrap();
-    let jit = Location { mapping: None, address: 0x1010 };
+    let jit = Location::Native { mapping: None, address: 0x1010 };
     assert!(names.symbols(jit).is_none());
     names.perf_map(file);
-    let batch = batch(&[jit, Location { mapping: Some(7), address: 1 }]);
+    let batch = batch(&[jit, Location::Native { mapping: Some(7), address: 1 }]);
     names.ask(&batch);
     assert!(symbolizer.wait(Duration::from_secs(60)));
     assert!(!names.is_late(&batch));
@@ -75,13 +75,13 @@ fn addresses() -> [u64; 2] {
 }
 
 fn name(names: &ProcessNames, mapping: u32, address: u64) -> Option<String> {
-    let symbols = names.symbols(Location { mapping: Some(mapping), address })?;
+    let symbols = names.symbols(Location::Native { mapping: Some(mapping), address })?;
     Some(symbols.frames[0].function.to_string())
 }
 
 /// Asks until nothing more is to come.
 fn ask(names: &mut ProcessNames, symbolizer: &Symbolizer, mapping: u32, address: u64) {
-    let batch = batch(&[Location { mapping: Some(mapping), address }]);
+    let batch = batch(&[Location::Native { mapping: Some(mapping), address }]);
     names.ask(&batch);
     for _ in 0..5 {
         assert!(symbolizer.wait(Duration::from_secs(60)));
@@ -167,12 +167,15 @@ fn closed_perf_maps() {
     let mut file = tempfile::tempfile().unwrap();
     writeln!(file, "1000 100 early").unwrap();
     names.perf_map(file.try_clone().unwrap());
-    let at = |address| batch(&[Location { mapping: None, address }]);
+    let at = |address| batch(&[Location::Native { mapping: None, address }]);
     names.ask(&at(0x1010));
     assert!(symbolizer.wait(Duration::from_secs(60)));
     ask(&mut names, &symbolizer, 0, addresses()[0]);
     writeln!(file, "2000 100 late").unwrap();
     names.ask(&at(0x2010));
     assert!(symbolizer.wait(Duration::from_secs(60)));
-    assert_eq!(&*names.symbols(Location { mapping: None, address: 0x2010 }).unwrap().frames[0].function, "late");
+    assert_eq!(
+        &*names.symbols(Location::Native { mapping: None, address: 0x2010 }).unwrap().frames[0].function,
+        "late"
+    );
 }

@@ -31,7 +31,7 @@ impl Names {
         let names = Self { symbolizer, objects };
         for location in session.stacks.keys().flat_map(|(_, locations)| locations) {
             if let Some(object) = names.object(location) {
-                names.symbolizer.ask(object, &[location.address]);
+                names.symbolizer.ask(object, &[location.address()]);
             }
         }
         if !names.symbolizer.wait(PATIENCE) {
@@ -41,12 +41,12 @@ impl Names {
     }
 
     fn object(&self, location: &Location) -> Option<ObjectId> {
-        self.objects.get(&location.mapping?).copied()
+        self.objects.get(&location.mapping()?).copied()
     }
 
     /// What is known of a location.
     pub(super) fn symbols(&self, location: &Location) -> Option<Arc<Symbols>> {
-        self.symbolizer.answer(self.object(location)?, location.address).symbols().cloned()
+        self.symbolizer.answer(self.object(location)?, location.address()).symbols().cloned()
     }
 
     /// The innermost function of the program on a stack, as perf names it: not one that was inlined into it, and the
@@ -62,7 +62,7 @@ impl Names {
         if let Some(frame) = symbols.as_ref().and_then(|symbols| symbols.frames.last()) {
             return frame.function.to_string();
         }
-        let path = location.mapping.and_then(|index| mappings.get(index as usize)).map_or("", |mapping| &mapping.path);
+        let path = location.mapping().and_then(|index| mappings.get(index as usize)).map_or("", |mapping| &mapping.path);
         perf::nameless(&Path::new(path).file_name().unwrap_or_default().to_string_lossy())
     }
 }

@@ -40,7 +40,7 @@ fn all(_: &Session, _: &[Location]) -> bool {
 
 /// Below a function of OpenSSL.
 fn in_openssl(session: &Session, locations: &[Location]) -> bool {
-    let leaf = locations.first().and_then(|location| location.mapping);
+    let leaf = locations.first().and_then(|location| location.mapping());
     leaf.and_then(|index| session.mappings.get(index as usize))
         .is_some_and(|mapping| mapping.path.contains("libcrypto"))
 }
@@ -86,7 +86,7 @@ fn stacks(kind: &Kind, session: &Session, report: &mut Report) -> Result<(), Err
             continue;
         }
         let root =
-            locations.last().and_then(|last| Some((last.address, session.mappings.get(last.mapping? as usize)?)));
+            locations.last().and_then(|last| Some((last.address(), session.mappings.get(last.mapping()? as usize)?)));
         let reaches = root.is_some_and(|(address, mapping)| {
             let file = Path::new(&mapping.path).file_name().unwrap_or_default().to_string_lossy();
             let library = file.starts_with("libc.") || file.starts_with("libc-") || file.starts_with("ld-");
@@ -122,7 +122,7 @@ fn names(kind: &Kind, session: &Session, report: &mut Report) -> Result<(), Erro
     let main: Vec<u32> = session.mappings.iter().filter(|mapping| mapping.main).map(|mapping| mapping.index).collect();
     let (mut all, mut found) = (0, 0);
     for ((_, locations), count) in &session.stacks {
-        for location in locations.iter().filter(|at| at.mapping.is_some_and(|index| main.contains(&index))) {
+        for location in locations.iter().filter(|at| at.mapping().is_some_and(|index| main.contains(&index))) {
             all += count;
             found += if names.symbols(location).is_some() { *count } else { 0 };
         }

@@ -61,7 +61,8 @@ fn assemble(processes: &[Tracked], batches: &[Batch]) -> Result<(Profiles, u64),
         let own: Vec<Batch> =
             batches.iter().filter(|batch| batch.process == process.id && !batch.samples.is_empty()).cloned().collect();
         if !own.is_empty() {
-            let subject = Subject { resource: &process.resource, mappings: &process.mappings, names: &process.names };
+            let Tracked { resource, mappings, functions, names, .. } = process;
+            let subject = Subject { resource, mappings, functions, names };
             assembler.process(subject, &own);
         }
     }

@@ -47,7 +47,7 @@ fn batch(id: u64, second: u64) -> Batch {
             Thread { id: 7, namespace_id: 7, name: "main".to_owned(), pointer: 0 },
             Thread { id: 8, namespace_id: 8, name: "idle".to_owned(), pointer: 0 },
         ],
-        locations: vec![Location { mapping: None, address: 4096 }],
+        locations: vec![Location::Native { mapping: None, address: 4096 }],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
         samples: vec![sample(0, 1, false), sample(1, 2, true)],
     }

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profbridge_sampler::message::{Command, Event, ProcessId, Rights, Select, Settings, Target, TargetId};
+use profbridge_sampler::message::{Command, Event, Location, ProcessId, Rights, Select, Settings, Target, TargetId};
 use profbridge_sampler::protocol::{Checker, decode_command, decode_event, encode_event, split};
 
 fuzz_target!(|data: &[u8]| {
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         }));
     }
     checker.check(&Event::Ready(Rights::default())).unwrap();
-    let mut mappings = std::collections::HashMap::<ProcessId, u32>::new();
+    let mut announced = std::collections::HashMap::<ProcessId, (u32, u32)>::new();
     let mut rest = data;
     while let Some(([low, high], behind)) = rest.split_first_chunk::<2>().map(|(length, behind)| (*length, behind)) {
         let length = usize::from(u16::from_le_bytes([low, high])).min(behind.len());
@@ -36,15 +36,22 @@ fuzz_target!(|data: &[u8]| {
         }
         match event {
             Event::Attached(process) => {
-                mappings.insert(process.id, 0);
+                announced.insert(process.id, (0, 0));
             }
-            Event::Mapping(mapping) => *mappings.get_mut(&mapping.process).unwrap() += 1,
+            Event::Mapping(mapping) => announced.get_mut(&mapping.process).unwrap().0 += 1,
+            Event::Functions { process, functions, .. } => {
+                announced.get_mut(&process).unwrap().1 += functions.len() as u32;
+                assert!(functions.iter().all(|one| !one.name.contains(char::is_control)));
+            }
             Event::Batch(batch) => {
-                let count = mappings[&batch.process];
+                let (mappings, functions) = announced[&batch.process];
                 for sample in &batch.samples {
                     assert!(batch.threads.get(sample.thread as usize).is_some());
                     for place in &batch.stacks[sample.stack as usize].locations {
-                        assert!(batch.locations[*place as usize].mapping.is_none_or(|mapping| mapping < count));
+                        assert!(match batch.locations[*place as usize] {
+                            Location::Native { mapping, .. } => mapping.is_none_or(|mapping| mapping < mappings),
+                            Location::Interpreted { function, .. } => function < functions,
+                        });
                     }
                 }
                 let before: u64 = batch.samples.iter().map(|sample| u64::from(sample.observations)).sum();

@@ -11,6 +11,7 @@ use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
+use crate::runtime::{self, Target};
 
 /// The largest number of mapped files of one process that get an index. Further ones of a process that maps and unmaps
 /// files by the thousand get none.
@@ -103,6 +104,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             self.add(module);
         }
         mark_builtins(&mut self.space.modules);
+        self.find_runtimes();
         Ok(self.space)
     }
 
@@ -261,6 +263,20 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
     }
 
+    fn find_runtimes(&mut self) {
+        let modules = std::mem::take(&mut self.space.modules);
+        let path = |module: &Module| {
+            let mapped = module.mapping.and_then(|index| self.space.mappings.get(index as usize));
+            mapped.map_or_else(String::new, |mapped| mapped.path.clone())
+        };
+        let (found, refused) = runtime::detect(&modules, path, &mut Memory(&*self.memory));
+        self.space.modules = modules;
+        self.space.runtimes = found;
+        for (path, reason) in refused {
+            self.fault(path.as_bytes(), reason);
+        }
+    }
+
     /// Adds a module. Generated code that directly follows generated code becomes one module with it.
     fn add(&mut self, module: Module) {
         if let Some(last) = self.space.modules.last_mut()
@@ -278,6 +294,15 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         if self.space.faults.len() < MAX_FAULTS && self.reported.insert(path.to_vec()) {
             self.space.faults.push(Fault { path: String::from_utf8_lossy(path).into_owned(), reason });
         }
+    }
+}
+
+/// A process's memory as interpreters are looked for in it.
+struct Memory<'a>(&'a dyn CodeMemory);
+
+impl Target for Memory<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.0.read(address, bytes) == bytes.len()
     }
 }
 

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::elf::{Object, ObjectCache};
 use crate::message::Location;
+use crate::runtime::Found;
 
 /// An executable mapping.
 #[derive(Debug, Clone)]
@@ -132,6 +133,8 @@ pub struct AddressSpace {
     faults: Vec<Fault>,
     /// The hash of which files are mapped executable where, see [`maps::fingerprint`].
     fingerprint: u64,
+    /// The interpreters in its modules.
+    runtimes: Vec<Found>,
     /// Whether Java's HotSpot virtual machine is mapped, so that code that is made at run time is likely Java's.
     pub(crate) hotspot: bool,
     code: Arc<dyn CodeMemory>,
@@ -147,6 +150,7 @@ impl AddressSpace {
             images: Vec::new(),
             faults: Vec::new(),
             fingerprint: 0,
+            runtimes: Vec::new(),
             hotspot: false,
             code,
         }
@@ -191,9 +195,9 @@ impl AddressSpace {
     pub fn locate(&self, address: u64) -> Location {
         match self.find(address) {
             Some(Module { mapping: Some(mapping), bias, .. }) => {
-                Location { mapping: Some(*mapping), address: address.wrapping_sub(*bias) }
+                Location::Native { mapping: Some(*mapping), address: address.wrapping_sub(*bias) }
             }
-            _ => Location { mapping: None, address },
+            _ => Location::Native { mapping: None, address },
         }
     }
 
@@ -205,6 +209,11 @@ impl AddressSpace {
     /// What could not be used.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
+    }
+
+    /// The interpreters whose frames can be read from memory.
+    pub fn runtimes(&self) -> &[Found] {
+        &self.runtimes
     }
 
     /// The executable mappings by address.

@@ -93,8 +93,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
     };
     let space = load(&fake, None);
     assert_eq!(space.faults(), []);
-    assert_eq!(space.locate(0x11234), Location { mapping: Some(0), address: 0x1234 });
-    assert_eq!(space.locate(0x21234), Location { mapping: None, address: 0x21234 });
+    assert_eq!(space.locate(0x11234), Location::Native { mapping: Some(0), address: 0x1234 });
+    assert_eq!(space.locate(0x21234), Location::Native { mapping: None, address: 0x21234 });
     assert!(space.find(0x10fff).is_none() && space.find(0x13000).is_none() && space.find(u64::MAX).is_none());
     let kinds: Vec<_> = space.modules().iter().map(|module| module.kind).collect();
     assert_eq!(kinds, [ModuleKind::File, ModuleKind::Generated, ModuleKind::Vsyscall]);
@@ -128,7 +128,7 @@ fn mapped_twice() {
     let marked: Vec<_> = space.modules().iter().map(|module| module.builtins.clone()).collect();
     assert_eq!(marked, [0x2000..0x3000, 0x2000..0x3000, 0x2000..0x3000, 0..0, 0..0]);
     assert_eq!(space.mappings().iter().map(|mapping| mapping.main).collect::<Vec<_>>(), [true, true, false]);
-    assert_eq!(space.locate(0x52010).address, space.locate(0x12010).address);
+    assert_eq!(space.locate(0x52010).address(), space.locate(0x12010).address());
 }
 
 /// Guarantees: indices stay as they are when files are unmapped, mapped again at the same and at other places, and
@@ -162,7 +162,7 @@ fn from_memory() {
     let fake = Fake { maps: maps.into(), memory: vec![(0x10000, elf(62))], ..Fake::default() };
     let space = load(&fake, None);
     assert_eq!(space.faults(), []);
-    assert_eq!(space.locate(0x11010), Location { mapping: Some(0), address: 0x1010 });
+    assert_eq!(space.locate(0x11010), Location::Native { mapping: Some(0), address: 0x1010 });
     let mapping = &space.mappings()[0];
     assert_eq!((mapping.path.as_str(), mapping.file.is_none(), mapping.htlhash), ("/gone", true, None));
     let again = load(&fake, Some(&space));
@@ -179,7 +179,7 @@ fn other_files() {
     let fake = Fake { maps: maps.into(), files: files(), ..Fake::default() };
     let space = load(&fake, None);
     assert_eq!(space.faults().len(), 1);
-    assert_eq!(space.locate(0x21010), Location { mapping: None, address: 0x21010 });
+    assert_eq!(space.locate(0x21010), Location::Native { mapping: None, address: 0x21010 });
     let fake = Fake { executable: Some(FileId { device: 0xfe01, inode: 7 }), ..fake };
     let refused = AddressSpace::load(&fake, None, &mut ObjectCache::default()).expect_err("it is refused");
     assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
@@ -258,7 +258,7 @@ fn this_process() {
     let files = crate::process_files::ProcessFiles::open(std::process::id()).expect("this process can be opened");
     let space = load_process(&files);
     let here = this_process as *const () as u64;
-    let mapping = space.locate(here).mapping.expect("this code is in a file");
+    let mapping = space.locate(here).mapping().expect("this code is in a file");
     let main = &space.mappings()[mapping as usize];
     assert!(main.main);
     let found = main.file.as_ref().expect("it is open").metadata().expect("it is there");

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::message::{Batch, Event, ProcessId, Status};
-use crate::protocol::{Outgoing, encode_event, socket, split};
+use crate::protocol::{Outgoing, encode_event, socket, split, split_functions};
 
 /// How many bytes of batches may wait: some seconds of 64 processes.
 const MOST_BATCH_BYTES: usize = 16 << 20;
@@ -55,6 +55,12 @@ impl Outbox {
                 if !self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Status(old) if old.process == process))
                 {
                     self.lost.remove(&process);
+                }
+            }
+            Event::Functions { process, first, functions } => {
+                for (first, functions) in split_functions(first, functions) {
+                    let packet = encode_event(Event::Functions { process, first, functions });
+                    self.waiting.push_back(Waiting::Other(packet));
                 }
             }
             event => self.waiting.push_back(Waiting::Other(encode_event(event))),

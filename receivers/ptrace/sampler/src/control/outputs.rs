@@ -35,7 +35,10 @@ impl Control {
             Output::Status(status) if self.attached.contains_key(&status.process) => {
                 self.outbox.push(Event::Status(status));
             }
-            Output::Batch(_) | Output::Status(_) => {}
+            Output::Functions { process, first, functions } if self.attached.contains_key(&process) => {
+                self.outbox.push(Event::Functions { process, first, functions });
+            }
+            Output::Batch(_) | Output::Functions { .. } | Output::Status(_) => {}
             Output::Reload(process) => {
                 if let Some(attached) = self.attached.get_mut(&process) {
                     attached.reload.want(Instant::now());
@@ -86,6 +89,9 @@ impl Control {
             let left = deadline.saturating_duration_since(Instant::now());
             let event = match self.outputs.recv_timeout(left) {
                 Ok(Output::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
+                Ok(Output::Functions { process, first, functions }) if self.attached.contains_key(&process) => {
+                    Event::Functions { process, first, functions }
+                }
                 Ok(Output::Status(status)) if self.attached.contains_key(&status.process) => Event::Status(status),
                 Ok(Output::Gone { process, why }) => {
                     let Some(attached) = self.attached.remove(&process) else { continue };

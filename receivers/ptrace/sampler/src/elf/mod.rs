@@ -1,9 +1,9 @@
 //! The parts of ELF files that unwinding needs. Files are treated as hostile input.
 //!
-//! Reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, and where Go's table of
-//! functions is; neither symbols nor debug information. Files are read with `pread`, because reading a mapping whose
-//! file was truncated raises SIGBUS. Every size is checked against a limit and the length of the file before memory is
-//! allocated for it.
+//! Reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, where Go's table of
+//! functions is, and the few symbols by which interpreters are found; no other symbols and no debug information. Files
+//! are read with `pread`, because reading a mapping whose file was truncated raises SIGBUS. Every size is checked
+//! against a limit and the length of the file before memory is allocated for it.
 
 mod cache;
 mod go_table;
@@ -13,6 +13,7 @@ mod malformed;
 mod notes;
 mod object;
 mod source;
+mod symbols;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -24,5 +25,6 @@ pub use headers::Segment;
 pub use malformed::Malformed;
 pub use object::Object;
 pub use source::{FileSource, Source};
+pub use symbols::{PYTHON, Symbol};
 pub(crate) use tables::Slice;
 pub use tables::{Context, FoundRow, Room, UnwindTables};

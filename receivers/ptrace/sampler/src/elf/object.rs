@@ -6,6 +6,7 @@ use super::go_table::GoTable;
 use super::headers::{Headers, PT_LOAD, Segment};
 use super::notes::Notes;
 use super::source::Source;
+use super::symbols::{self, Symbol};
 use super::tables::UnwindTables;
 use super::{Malformed, htlhash};
 
@@ -27,6 +28,7 @@ pub struct Object {
     fault: Option<Malformed>,
     build_id: Option<Vec<u8>>,
     htlhash: Option<[u8; 16]>,
+    symbols: Vec<Symbol>,
 }
 
 impl Object {
@@ -55,6 +57,7 @@ impl Object {
             Err(fault) => (None, Some(fault)),
         };
         let go_table = if notes.go { GoTable::find(source, &headers) } else { None };
+        let symbols = symbols::find(source, &headers);
         let mut segments = headers.segments;
         segments.retain(|segment| segment.kind == PT_LOAD);
         Ok(Self {
@@ -67,6 +70,7 @@ impl Object {
             fault,
             build_id: notes.build_id,
             htlhash: None,
+            symbols,
         })
     }
 
@@ -93,6 +97,16 @@ impl Object {
     /// Where Go's table of functions is.
     pub fn go_table(&self) -> Option<GoTable> {
         self.go_table
+    }
+
+    /// The symbols of interpreters that it defines.
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
+    /// The symbol with this name, if it is one of an interpreter.
+    pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
+        self.symbols.iter().find(|symbol| symbol.name == name).copied()
     }
 
     /// The address of the first instruction of the program, or of the dynamic linker.

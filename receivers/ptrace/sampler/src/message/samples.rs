@@ -47,39 +47,90 @@ pub struct Thread {
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
 /// A place in the code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Location {
-    /// The mapping, by [`Mapping::index`](super::Mapping::index); `None` for code outside of any file (compiled at run time).
-    pub mapping: Option<u32>,
-    /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel.
-    /// In callers it is already moved back from the return address into the call.
-    pub address: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// In machine code.
+    Native {
+        /// The mapping, by [`Mapping::index`](super::Mapping::index); `None` for code outside of any file (compiled at
+        /// run time).
+        mapping: Option<u32>,
+        /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the
+        /// kernel. In callers it is already moved back from the return address into the call.
+        address: u64,
+    },
+    /// In a program that an interpreter runs.
+    Interpreted {
+        /// The function, by its number among those of the process ([`Event::Functions`](super::Event::Functions)).
+        function: u32,
+        /// The line, 0 if it is not known.
+        line: u32,
+    },
+}
+
+impl Default for Location {
+    fn default() -> Self {
+        Self::Native { mapping: None, address: 0 }
+    }
 }
 
 impl Location {
     /// A frame for time in which the thread ran, but no sample says where.
-    pub const NOT_SAMPLED: Self = Self { mapping: None, address: 1 << 63 | 1 };
+    pub const NOT_SAMPLED: Self = Self::outside(1);
     /// A frame for time in which the thread ran in the kernel, which may not be seen.
-    pub const KERNEL_NOT_VISIBLE: Self = Self { mapping: None, address: 1 << 63 | 2 };
+    pub const KERNEL_NOT_VISIBLE: Self = Self::outside(2);
     /// A frame for time in which the thread waited for a processor.
-    pub const WAITING_FOR_PROCESSOR: Self = Self { mapping: None, address: 1 << 63 | 3 };
+    pub const WAITING_FOR_PROCESSOR: Self = Self::outside(3);
     /// A frame for time in which the thread was blocked, but no look found it so.
-    pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
+    pub const WAITING_NOT_SEEN: Self = Self::outside(4);
 
     /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
     /// owners add it.
-    pub const NO_SAMPLER: Self = Self { mapping: None, address: 1 << 63 | 5 };
+    pub const NO_SAMPLER: Self = Self::outside(5);
+
+    const fn outside(number: u64) -> Self {
+        Self::Native { mapping: None, address: 1 << 63 | number }
+    }
 
     /// A location in the kernel.
     #[must_use]
     pub const fn kernel(address: u64) -> Self {
-        Self { mapping: None, address: address | KERNEL }
+        Self::Native { mapping: None, address: address | KERNEL }
+    }
+
+    /// The mapping of machine code that is in a file.
+    #[must_use]
+    pub const fn mapping(self) -> Option<u32> {
+        match self {
+            Self::Native { mapping, .. } => mapping,
+            Self::Interpreted { .. } => None,
+        }
+    }
+
+    /// The address of machine code; 0 of an interpreted function.
+    #[must_use]
+    pub const fn address(self) -> u64 {
+        match self {
+            Self::Native { address, .. } => address,
+            Self::Interpreted { .. } => 0,
+        }
+    }
+
+    /// Whether it is in a program that an interpreter runs.
+    #[must_use]
+    pub const fn is_interpreted(self) -> bool {
+        matches!(self, Self::Interpreted { .. })
     }
 
     /// Whether it is code of the kernel.
     #[must_use]
     pub fn is_kernel(self) -> bool {
-        self.mapping.is_none() && self.address >= KERNEL
+        matches!(self, Self::Native { mapping: None, address: KERNEL.. })
+    }
+
+    /// Whether it is machine code that was made at run time.
+    #[must_use]
+    pub fn is_generated(self) -> bool {
+        matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 })
     }
 
     /// The description of a location that is none in any code; `None` for all others. Such locations have addresses
@@ -94,6 +145,28 @@ impl Location {
             _ => None,
         }
     }
+}
+
+/// A function of a program that an interpreter runs, as the interpreter has it in memory. The program chooses its name
+/// and file freely, so they are for display only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// What runs it.
+    pub kind: FunctionKind,
+    /// Its name, with that of its class or outer function where the interpreter keeps that. At most
+    /// [`crate::runtime::MAX_NAME`] bytes.
+    pub name: String,
+    /// Its file as the interpreter names it, empty if that is not known. At most [`crate::runtime::MAX_FILE`] bytes.
+    pub file: String,
+    /// Its first line, 0 if that is not known.
+    pub line: u32,
+}
+
+/// The kinds of interpreters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FunctionKind {
+    /// CPython.
+    CPython,
 }
 
 /// A call stack.

@@ -83,4 +83,14 @@ pub struct Status {
     pub not_sampled_nano: u64,
     /// System calls that a stop ended early: they had moved a part of their data and returned with that.
     pub cut_calls: u64,
+    /// Observations with frames that were read from an interpreter's memory.
+    pub interpreted: u64,
+    /// Calls of an interpreter's evaluation function in running threads of which it could not be proven what they
+    /// execute: the native frame is there.
+    pub unproven_frames: u64,
+    /// Frames of an interpreter in running threads that were read after the sample was taken and that nothing proves:
+    /// callers of a function for which there is a proof, within the same native call.
+    pub later_read_frames: u64,
+    /// Frames of an interpreter whose function could not be told, since its memory changed while it was read.
+    pub unknown_functions: u64,
 }

@@ -11,9 +11,10 @@ use super::socket::{Received, pair, receive, send};
 use super::wire::{self, EventBody};
 use super::*;
 use crate::message::{
-    Batch, Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
-    Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
+    Batch, Command, Detached, Event, Function, FunctionKind, Location, Mapping, Problem, ProblemKind, Process,
+    ProcessId, Rights, Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
 };
+use crate::runtime::{MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
 
 fn decode(told: EventBody, file: Option<File>) -> Result<Event, Violation> {
     decode_event(&wire::EventPacket { body: Some(told) }.encode_to_vec(), file)
@@ -131,21 +132,21 @@ fn nonsense() {
         refused(EventBody::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind")
     );
     assert!(refused(EventBody::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(EventBody::Status(wire::Status::default())).contains("17 counters"));
+    assert!(refused(EventBody::Status(wire::Status::default())).contains("21 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 17],
+            counters: vec![0; 21],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
         assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
-    let status = wire::Status { counters: vec![0; 17], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
+    let status = wire::Status { counters: vec![0; 21], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
     assert!(refused(EventBody::Status(status)).contains("a level"));
     for count in [16, 18] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
-        assert!(refused(EventBody::Status(status)).contains("17 counters"));
+        assert!(refused(EventBody::Status(status)).contains("21 counters"));
     }
     let process = wire::Process { pid: 1, ..wire::Process::default() };
     assert!(refused(EventBody::Attached(process)).contains("process id of 0"));
@@ -310,7 +311,7 @@ fn samples(process: u64, mapping: Option<u32>) -> Event {
         process: ProcessId(process),
         period_nano: 1,
         threads: vec![Thread::default()],
-        locations: vec![Location { mapping, address: 1 }],
+        locations: vec![Location::Native { mapping, address: 1 }],
         stacks: vec![Stack { locations: vec![0], ..Stack::default() }],
         samples: vec![Sample::default()],
         ..Batch::default()
@@ -355,6 +356,69 @@ fn stories_that_do_not_fit() {
     checker.note(&Command::Unwatch(TargetId(1)));
     // It was on its way when the target was forgotten.
     checker.check(&attached(5, 1, None)).unwrap();
+}
+
+fn functions(process: u64, first: u32, functions: &[(&str, &str)]) -> Event {
+    let function = |(name, file): &(&str, &str)| Function {
+        kind: FunctionKind::CPython,
+        name: (*name).to_owned(),
+        file: (*file).to_owned(),
+        line: 1,
+    };
+    Event::Functions { process: ProcessId(process), first, functions: functions.iter().map(function).collect() }
+}
+
+/// Guarantees: functions have to come in order, no location may refer to one that was not announced, and neither their
+/// number nor their text may exceed the limits.
+#[test]
+fn functions_that_do_not_fit() {
+    let mut checker = checker();
+    checker.check(&Event::Ready(Rights::default())).unwrap();
+    assert_eq!(checker.check(&functions(4, 0, &[])), Err(Violation::UnknownProcess(4)));
+    checker.check(&attached(4, 1, None)).unwrap();
+    let named = |function| {
+        let Event::Batch(batch) = samples(4, None) else { unreachable!() };
+        Event::Batch(Batch { locations: vec![Location::Interpreted { function, line: 1 }], ..batch })
+    };
+    assert!(matches!(checker.check(&named(0)), Err(Violation::Dangling { .. })));
+    assert!(checker.check(&functions(4, 1, &[("f", "/f.py")])).is_err());
+    checker.check(&functions(4, 0, &[("f", "/f.py"), ("g", "/f.py")])).unwrap();
+    assert!(checker.check(&functions(4, 0, &[("f", "/f.py")])).is_err());
+    checker.check(&named(1)).unwrap();
+    assert!(matches!(checker.check(&named(2)), Err(Violation::Dangling { .. })));
+    checker.check(&functions(4, 2, &vec![("", ""); MAX_FUNCTIONS - 3])).unwrap();
+    let last = MAX_FUNCTIONS as u32 - 1;
+    assert!(matches!(checker.check(&functions(4, last, &[("", ""); 2])), Err(Violation::TooMuch { .. })));
+    let long = "x".repeat(MAX_TEXT + 1);
+    assert!(matches!(checker.check(&functions(4, last, &[(&long, "")])), Err(Violation::TooMuch { .. })));
+    checker.check(&functions(4, last, &[("", "")])).unwrap();
+    assert!(checker.check(&functions(4, last + 1, &[("", "")])).is_err());
+}
+
+/// Guarantees: columns of different lengths, texts that are too long, unknown kinds and lines that do not fit are
+/// refused, and control characters arrive as spaces.
+#[test]
+fn malformed_functions() {
+    let whole = wire::Functions {
+        process: 1,
+        first: 0,
+        kinds: vec![0],
+        names: vec!["a\u{1b}[2Jb\nc\u{85}d".to_owned()],
+        files: vec!["/f.py".to_owned()],
+        lines: vec![3],
+    };
+    let decode = |functions| decode(EventBody::Functions(functions), None);
+    let Ok(Event::Functions { functions, .. }) = decode(whole.clone()) else { panic!("refused") };
+    assert_eq!(functions[0].name, "a [2Jb c d");
+    for broken in [
+        wire::Functions { kinds: vec![1], ..whole.clone() },
+        wire::Functions { kinds: vec![0, 0], ..whole.clone() },
+        wire::Functions { lines: Vec::new(), ..whole.clone() },
+        wire::Functions { names: vec!["x".repeat(MAX_NAME + 1)], ..whole.clone() },
+        wire::Functions { files: vec!["x".repeat(MAX_FILE + 1)], ..whole },
+    ] {
+        assert!(decode(broken).is_err());
+    }
 }
 
 /// Guarantees: the owner's memory of processes is bounded.

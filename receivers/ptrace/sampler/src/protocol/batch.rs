@@ -3,6 +3,7 @@
 use super::decode::{at_most, mode, points};
 use super::encode::cut;
 use super::numbers::Numbered;
+use super::wire::INTERPRETED;
 use super::{MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT, Violation, wire};
 use crate::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 
@@ -20,9 +21,13 @@ pub(super) fn encode_batch(batch: &Batch) -> wire::Batch {
         encoded.thread_names.push(cut(name, MAX_THREAD_NAME));
         encoded.thread_pointers.push(*pointer);
     }
-    for Location { mapping, address } in locations {
-        encoded.location_mappings.push(mapping.map_or(0, |mapping| mapping.saturating_add(1)));
-        encoded.location_addresses.push(*address);
+    for location in locations {
+        let (mapping, address) = match *location {
+            Location::Native { mapping, address } => (mapping.map_or(0, |mapping| mapping.saturating_add(1)), address),
+            Location::Interpreted { function, line } => (function | INTERPRETED, u64::from(line)),
+        };
+        encoded.location_mappings.push(mapping);
+        encoded.location_addresses.push(address);
     }
     for Stack { trust, locations } in stacks {
         encoded.stack_trusts.push(trust.number());
@@ -54,13 +59,20 @@ pub(super) fn decode_batch(batch: wire::Batch) -> Result<Batch, Violation> {
     let stacks = decode_stacks(&batch)?;
     let rest = batch.thread_ids.iter().zip(&batch.thread_namespace_ids).zip(&batch.thread_pointers);
     let thread = |(name, ((&id, &namespace_id), &pointer))| Thread { id, namespace_id, name, pointer };
-    let location = |(mapping, address): (&u32, &u64)| Location { mapping: mapping.checked_sub(1), address: *address };
+    let location = |(&mapping, &address): (&u32, &u64)| match mapping & !INTERPRETED {
+        function if mapping & INTERPRETED != 0 => match u32::try_from(address) {
+            Ok(line) => Ok(Location::Interpreted { function, line }),
+            Err(_) => Err(Violation::Nonsense("a line beyond 32 bits")),
+        },
+        mapping => Ok(Location::Native { mapping: mapping.checked_sub(1), address }),
+    };
+    let locations = batch.location_mappings.iter().zip(&batch.location_addresses).map(location);
     Ok(Batch {
         process: ProcessId(batch.process),
         period_nano: batch.period_nano,
         mode: mode(batch.cpu),
         threads: batch.thread_names.into_iter().zip(rest).map(thread).collect(),
-        locations: batch.location_mappings.iter().zip(&batch.location_addresses).map(location).collect(),
+        locations: locations.collect::<Result<_, _>>()?,
         stacks,
         samples,
     })

@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 
+use super::decode::{at_most, points};
 use super::{MAX_MAPPINGS, MAX_PROCESSES, Violation};
-use crate::message::{Batch, Command, Event, Process, ProcessId, TargetId};
+use crate::message::{Batch, Command, Event, Function, Location, Process, ProcessId, TargetId};
+use crate::runtime::{MAX_FUNCTIONS, MAX_TEXT};
 
 /// What was sent and received so far, as far as it decides which events are allowed next.
 #[derive(Debug, Default)]
@@ -12,11 +14,19 @@ pub struct Checker {
     /// The names of variables that were asked for, by target. A target that is forgotten stays here, since events about
     /// it may be on their way.
     targets: HashMap<TargetId, Vec<String>>,
-    /// The number of mappings, by process.
-    attached: HashMap<ProcessId, u32>,
+    attached: HashMap<ProcessId, Announced>,
     /// The least number that the next process may have.
     next: u64,
     ready: bool,
+}
+
+/// What was announced of a process.
+#[derive(Debug, Default)]
+struct Announced {
+    mappings: u32,
+    functions: u32,
+    /// The bytes of the names and files of its functions.
+    text: usize,
 }
 
 impl Checker {
@@ -44,7 +54,7 @@ impl Checker {
             }
             Event::Attached(process) => self.attach(process),
             Event::Mapping(mapping) => {
-                let count = self.known_mut(mapping.process)?;
+                let count = &mut self.known_mut(mapping.process)?.mappings;
                 if mapping.index != *count || *count >= MAX_MAPPINGS {
                     return Err(Violation::Nonsense("a mapping out of order"));
                 }
@@ -52,6 +62,7 @@ impl Checker {
                 Ok(())
             }
             Event::PerfMap { process, .. } => self.known_mut(*process).map(drop),
+            Event::Functions { process, first, functions } => self.functions(*process, *first, functions),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => self.known_mut(status.process).map(drop),
             Event::Problem(problem) => self.target(problem.target).map(drop),
@@ -77,22 +88,37 @@ impl Checker {
             return Err(Violation::TooMuch { what: "the number of processes", value, limit });
         }
         self.next = process.id.0 + 1;
-        self.attached.insert(process.id, 0);
+        self.attached.insert(process.id, Announced::default());
         Ok(())
     }
 
     fn batch(&mut self, batch: &Batch) -> Result<(), Violation> {
-        let count = *self.known_mut(batch.process)?;
-        for mapping in batch.locations.iter().filter_map(|location| location.mapping) {
-            if mapping >= count {
-                let (index, count) = (u64::from(mapping), u64::from(count));
-                return Err(Violation::Dangling { what: "a location's mapping", index, count });
-            }
+        let Announced { mappings, functions, .. } = *self.known_mut(batch.process)?;
+        for location in &batch.locations {
+            let (what, index, count) = match *location {
+                Location::Native { mapping: None, .. } => continue,
+                Location::Native { mapping: Some(index), .. } => ("a location's mapping", index, mappings),
+                Location::Interpreted { function, .. } => ("a location's function", function, functions),
+            };
+            points(what, index, count as usize)?;
         }
         Ok(())
     }
 
-    fn known_mut(&mut self, process: ProcessId) -> Result<&mut u32, Violation> {
+    fn functions(&mut self, process: ProcessId, first: u32, functions: &[Function]) -> Result<(), Violation> {
+        let known = self.known_mut(process)?;
+        if first != known.functions {
+            return Err(Violation::Nonsense("functions out of order"));
+        }
+        let count = known.functions as usize + functions.len();
+        at_most("the number of functions", count, MAX_FUNCTIONS)?;
+        let text = known.text + functions.iter().map(|one| one.name.len() + one.file.len()).sum::<usize>();
+        at_most("the length of all functions' names", text, MAX_TEXT)?;
+        (known.functions, known.text) = (count as u32, text);
+        Ok(())
+    }
+
+    fn known_mut(&mut self, process: ProcessId) -> Result<&mut Announced, Violation> {
         self.attached.get_mut(&process).ok_or(Violation::UnknownProcess(process.0))
     }
 

@@ -17,9 +17,10 @@ use super::{
     MAX_PATH, Violation, wire,
 };
 use crate::message::{
-    Command, Detached, Event, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Select, Settings, Stops,
-    Target, TargetId,
+    Command, Detached, Event, Function, FunctionKind, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
+    Select, Settings, Stops, Target, TargetId,
 };
+use crate::runtime::{MAX_FILE, MAX_NAME, plain};
 
 /// Decodes a command. The owner is trusted, so only its form is checked.
 ///
@@ -82,6 +83,7 @@ pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation
         }
         _ if file.is_some() => Err(Violation::File { what: "another event", problem: "is not expected" }),
         wire::EventBody::Ready(rights) => decode_rights(rights),
+        wire::EventBody::Functions(functions) => decode_functions(functions),
         wire::EventBody::Batch(batch) => decode_batch(batch).map(Event::Batch),
         wire::EventBody::Status(status) => decode_status(status).map(Event::Status),
         wire::EventBody::Problem(problem) => decode_problem(problem),
@@ -169,6 +171,25 @@ fn decode_mapping(mapping: wire::Mapping, file: Option<File>) -> Result<Event, V
         go: mapping.go,
         file: readable("a mapping", file)?,
     }))
+}
+
+/// Names and files are checked for their length only: control characters in them are replaced, since they are shown to
+/// people.
+fn decode_functions(functions: wire::Functions) -> Result<Event, Violation> {
+    let count = functions.kinds.len();
+    if [functions.names.len(), functions.files.len(), functions.lines.len()] != [count; 3] {
+        return Err(Violation::Nonsense("functions whose columns differ in length"));
+    }
+    let mut decoded = Vec::with_capacity(count);
+    let texts = functions.names.iter().zip(&functions.files);
+    for ((name, file), (&kind, &line)) in texts.zip(functions.kinds.iter().zip(&functions.lines)) {
+        at_most("the length of a function's name", name.len(), MAX_NAME)?;
+        at_most("the length of a function's file", file.len(), MAX_FILE)?;
+        let kind = FunctionKind::from_number(kind).ok_or(Violation::Nonsense("an unknown kind of function"))?;
+        // A control character may take two bytes, a space takes one.
+        decoded.push(Function { kind, name: plain(name, MAX_NAME), file: plain(file, MAX_FILE), line });
+    }
+    Ok(Event::Functions { process: ProcessId(functions.process), first: functions.first, functions: decoded })
 }
 
 fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {

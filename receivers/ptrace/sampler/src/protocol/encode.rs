@@ -11,7 +11,10 @@ use super::batch::encode_batch;
 use super::numbers::Numbered;
 use super::status::encode_status;
 use super::{MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MESSAGE, MAX_PATH, wire};
-use crate::message::{Command, Event, Mapping, Mode, Problem, Process, Rights, Select, Settings, Target};
+use crate::message::{
+    Command, Event, Function, Mapping, Mode, Problem, Process, ProcessId, Rights, Select, Settings, Target,
+};
+use crate::runtime::{MAX_FILE, MAX_NAME};
 
 /// A packet that is to be sent.
 #[derive(Debug)]
@@ -73,7 +76,8 @@ fn encode_target(target: &Target) -> wire::Target {
     }
 }
 
-/// Encodes an event. A [`Batch`](crate::message::Batch) has to be split before, see [`super::split()`].
+/// Encodes an event. A [`Batch`](crate::message::Batch) has to be split before, see [`super::split()`], and functions
+/// as well, see [`super::split_functions`].
 pub fn encode_event(event: Event) -> Outgoing {
     let (told, file) = match event {
         Event::Ready(Rights { trace_others, raised_priority, hints }) => {
@@ -89,6 +93,9 @@ pub fn encode_event(event: Event) -> Outgoing {
             (wire::EventBody::Mapping(mapping), file)
         }
         Event::PerfMap { process, file } => (wire::EventBody::PerfMap(process.0), Some(file)),
+        Event::Functions { process, first, functions } => {
+            (wire::EventBody::Functions(encode_functions(process, first, functions)), None)
+        }
         Event::Batch(batch) => (wire::EventBody::Batch(encode_batch(&batch)), None),
         Event::Status(status) => (wire::EventBody::Status(encode_status(&status)), None),
         Event::Problem(Problem { target, pid, kind, message }) => {
@@ -181,6 +188,17 @@ fn encode_mapping(mapping: Mapping) -> (wire::Mapping, Option<File>) {
         go,
     };
     (encoded, file)
+}
+
+fn encode_functions(process: ProcessId, first: u32, functions: Vec<Function>) -> wire::Functions {
+    let mut encoded = wire::Functions { process: process.0, first, ..wire::Functions::default() };
+    for Function { kind, name, file, line } in functions {
+        encoded.kinds.push(kind.number());
+        encoded.names.push(cut(&name, MAX_NAME));
+        encoded.files.push(cut(&file, MAX_FILE));
+        encoded.lines.push(line);
+    }
+    encoded
 }
 
 /// The beginning of a text, at most `limit` bytes, in whole characters.

@@ -24,7 +24,7 @@ mod wire;
 pub use check::Checker;
 pub use decode::{decode_command, decode_event};
 pub use encode::{Outgoing, encode_command, encode_event};
-pub use split::split;
+pub use split::{split, split_functions};
 
 /// The longest packet in bytes.
 pub const MAX_PACKET: usize = 64 << 10;

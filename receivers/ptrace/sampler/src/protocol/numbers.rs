@@ -1,6 +1,6 @@
 //! The numbers that choices have in packets. Both directions come from one list, so they cannot differ.
 
-use crate::message::{Detached, Level, ProblemKind, Stops, Trust};
+use crate::message::{Detached, FunctionKind, Level, ProblemKind, Stops, Trust};
 
 /// A choice that travels as a number.
 pub(super) trait Numbered: Sized {
@@ -28,6 +28,7 @@ numbered! {
     Stops { UserBound = 0, Never = 1, Always = 2 }
     Trust { Complete = 0, Truncated = 1, Guessed = 2 }
     Level { None = 0, User = 1, Kernel = 2, Processors = 3 }
+    FunctionKind { CPython = 0 }
     Detached { Exited = 0, Executed = 1, Asked = 2, Failed = 3 }
     ProblemKind {
         Missing = 0, Permission = 1, Traced = 2, Architecture = 3, Zombie = 4, Stopped = 5, Frozen = 6, Malformed = 7,

@@ -1,7 +1,7 @@
 //! Splits a batch into batches that fit into one packet each and refer to nothing outside of it.
 
 use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
-use crate::message::{Batch, Sample, Stack, Trust};
+use crate::message::{Batch, Function, Sample, Stack, Trust};
 
 /// How many bytes a packet may have for the tables of a batch. The rest is for what a batch has once: tags, lengths,
 /// and its own numbers.
@@ -39,6 +39,27 @@ pub fn split(batch: &Batch) -> Vec<Batch> {
         }
     }
     parts.extend(part.finish());
+    parts
+}
+
+/// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and tag and length of each text.
+const FUNCTION: usize = 1 + 5 + 2 * 3;
+
+/// Splits functions into lists that fit into one packet each, with the number of the first one in each.
+pub fn split_functions(first: u32, functions: Vec<Function>) -> Vec<(u32, Vec<Function>)> {
+    let mut parts: Vec<(u32, Vec<Function>)> = Vec::new();
+    let mut bytes = 0;
+    for (number, function) in (first..).zip(functions) {
+        let size = FUNCTION + function.name.len() + function.file.len();
+        match parts.last_mut().filter(|_| bytes + size <= BUDGET) {
+            Some((_, part)) => part.push(function),
+            None => {
+                parts.push((number, vec![function]));
+                bytes = 0;
+            }
+        }
+        bytes += size;
+    }
     parts
 }
 

@@ -22,7 +22,7 @@ macro_rules! counters {
             let [$($counter),+] = status
                 .counters
                 .try_into()
-                .map_err(|_| Violation::Nonsense("a status without its 17 counters"))?;
+                .map_err(|_| Violation::Nonsense("a status without its 21 counters"))?;
             let stop_lengths = status
                 .stop_lengths
                 .try_into()
@@ -60,4 +60,8 @@ counters!(
     lost_samples,
     not_sampled_nano,
     cut_calls,
+    interpreted,
+    unproven_frames,
+    later_read_frames,
+    unknown_functions,
 );

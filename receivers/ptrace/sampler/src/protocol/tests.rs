@@ -10,9 +10,10 @@ use proptest::prelude::*;
 use super::socket::{Received, pair, receive, send};
 use super::*;
 use crate::message::{
-    Batch, Command, Detached, Event, Level, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
-    Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
+    Batch, Command, Detached, Event, Function, FunctionKind, Level, Location, Mapping, Mode, Problem, ProblemKind,
+    Process, ProcessId, Rights, Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
+use crate::runtime::{MAX_FILE, MAX_NAME};
 
 /// Sends an event through a real socket.
 fn travel(event: Event) -> Event {
@@ -231,7 +232,11 @@ fn batches() -> impl Strategy<Value = Batch> {
     let name = prop_oneof!["[a-z]{0,15}".prop_map(String::into_bytes), vec(any::<u8>(), 0..16)];
     let name = name.prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let thread = (any::<u32>(), any::<u32>(), name, any::<u64>());
-    let location = (any::<Option<u16>>(), any::<u64>());
+    let location = prop_oneof![
+        (any::<Option<u16>>(), any::<u64>())
+            .prop_map(|(mapping, address)| Location::Native { mapping: mapping.map(u32::from), address }),
+        (0..1u32 << 31, any::<u32>()).prop_map(|(function, line)| Location::Interpreted { function, line }),
+    ];
     let stack = (0..3u8, vec(any::<prop::sample::Index>(), 0..400));
     let sample =
         (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..=MAX_WEIGHT, any::<u32>(), any::<bool>());
@@ -253,10 +258,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                     .into_iter()
                     .map(|(id, namespace_id, name, pointer)| Thread { id, namespace_id, name, pointer })
                     .collect(),
-                locations: locations
-                    .into_iter()
-                    .map(|(mapping, address)| Location { mapping: mapping.map(u32::from), address })
-                    .collect(),
+                locations,
             }
             .with_samples(samples)
         },
@@ -328,11 +330,36 @@ proptest! {
     }
 }
 
+/// Guarantees: however many functions and however long they are, each packet fits, and together they are all functions
+/// in their order and with their numbers.
+#[test]
+fn many_functions() {
+    let kind = FunctionKind::CPython;
+    let function = |line: u32| Function {
+        kind,
+        name: "n".repeat(line as usize % (MAX_NAME + 1)),
+        file: "f".repeat(line as usize % (MAX_FILE + 1)),
+        line,
+    };
+    let functions: Vec<Function> = (0..5000).map(function).collect();
+    let mut arrived = Vec::new();
+    for (first, functions) in split_functions(7, functions.clone()) {
+        assert_eq!(first as usize, 7 + arrived.len());
+        let packet = encode_event(Event::Functions { process: ProcessId(1), first, functions });
+        assert!(packet.bytes.len() <= MAX_PACKET);
+        let Ok(Event::Functions { first: said, functions, .. }) = decode_event(&packet.bytes, None) else { panic!() };
+        assert_eq!(said, first);
+        arrived.extend(functions);
+    }
+    assert_eq!(arrived, functions);
+}
+
 /// Guarantees: stacks that are too deep for a packet lose what is farthest from the leaf, and say so.
 #[test]
 fn deep_stacks_are_cut() {
-    let locations =
-        (0..5000).map(|address| Location { mapping: Some(u32::MAX - 1), address: u64::MAX - address }).collect();
+    let locations = (0..5000)
+        .map(|address| Location::Native { mapping: Some((1 << 31) - 2), address: u64::MAX - address })
+        .collect();
     let stacks =
         [Trust::Complete, Trust::Guessed].map(|trust| Stack { trust, locations: (0..5000).collect() }).to_vec();
     let samples = (0..2).map(|stack| Sample { stack, ..Sample::default() }).collect();
@@ -343,7 +370,7 @@ fn deep_stacks_are_cut() {
     assert_eq!(trusts, [Trust::Truncated, Trust::Guessed]);
     for part in parts {
         assert_eq!(part.stacks[0].locations.len(), MAX_STACK);
-        assert_eq!(part.locations[0].address, u64::MAX);
+        assert_eq!(part.locations[0].address(), u64::MAX);
         let packet = encode_event(Event::Batch(part));
         assert!(packet.bytes.len() <= MAX_PACKET && decode_event(&packet.bytes, None).is_ok());
     }

@@ -80,7 +80,7 @@ pub(super) struct Words {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EventPacket {
-    #[prost(oneof = "EventBody", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "EventBody", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub(super) body: Option<EventBody>,
 }
 
@@ -105,6 +105,8 @@ pub(super) enum EventBody {
     Detached(Detached),
     #[prost(message, tag = "9")]
     CommandEnded(CommandEnded),
+    #[prost(message, tag = "10")]
+    Functions(Functions),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -178,6 +180,25 @@ pub(super) struct Mapping {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(super) struct Functions {
+    #[prost(uint64, tag = "1")]
+    pub(super) process: u64,
+    #[prost(uint32, tag = "2")]
+    pub(super) first: u32,
+    #[prost(uint32, repeated, tag = "3")]
+    pub(super) kinds: Vec<u32>,
+    #[prost(string, repeated, tag = "4")]
+    pub(super) names: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub(super) files: Vec<String>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub(super) lines: Vec<u32>,
+}
+
+/// Marks the number of an interpreted function in the column of mappings.
+pub(super) const INTERPRETED: u32 = 1 << 31;
+
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct Batch {
     #[prost(uint64, tag = "1")]
     pub(super) process: u64,
@@ -193,9 +214,10 @@ pub(super) struct Batch {
     pub(super) thread_names: Vec<String>,
     #[prost(uint64, repeated, tag = "7")]
     pub(super) thread_pointers: Vec<u64>,
-    /// 0 for no mapping, else its index plus 1.
+    /// 0 for no mapping, else its index plus 1; of an interpreted function its number and [`INTERPRETED`].
     #[prost(uint32, repeated, tag = "8")]
     pub(super) location_mappings: Vec<u32>,
+    /// Of an interpreted function the line.
     #[prost(uint64, repeated, tag = "9")]
     pub(super) location_addresses: Vec<u64>,
     #[prost(uint32, repeated, tag = "10")]

@@ -15,6 +15,7 @@ use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;
 use super::coverage::Usage;
+use super::interpreters::Interpreted;
 use super::processors::{Machine, Review};
 use super::states::{Concern, Watch};
 use super::stop_rules::StopRules;
@@ -24,6 +25,8 @@ use super::tick_schedule::TickSchedule;
 use super::unseen::Unseen;
 use crate::message::{Mode, Stops};
 use crate::os::time;
+use crate::runtime::ThreadKey;
+use crate::stack_copy::StackPieces;
 use crate::threads::{ThreadFiles, ThreadLister};
 
 /// A thread that did not run for this many seconds loses its event.
@@ -158,6 +161,24 @@ impl Active {
         }
         self.attached.status.threads = self.threads.len() as u64;
         came
+    }
+
+    /// Reads the frames of a thread in an interpreter, where its process has any. The thread has to stand still, or the
+    /// result is to be proven.
+    pub(super) fn capture_interpreted(
+        &mut self,
+        index: usize,
+        limit: usize,
+        pieces: &StackPieces,
+        interpreted: &mut Interpreted,
+    ) {
+        let Attached { interpreters, files, .. } = &mut self.attached;
+        if interpreters.is_empty() {
+            return;
+        }
+        let thread = &mut self.threads[index];
+        let key = ThreadKey { id: thread.identify(files), pointer: thread.pointer };
+        interpreters.capture(key, limit, files, pieces, interpreted);
     }
 
     /// How many slots a second has.

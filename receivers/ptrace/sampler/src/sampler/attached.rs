@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::interpreters::Interpreters;
 use crate::address_space::AddressSpace;
 use crate::message::{ProblemKind, ProcessId, Settings, Status};
 use crate::os::time;
@@ -22,6 +23,7 @@ pub(super) struct Attached {
     pub(super) space: Arc<AddressSpace>,
     /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
     pub(super) space_generation: u64,
+    pub(super) interpreters: Interpreters,
     pub(super) settings: Settings,
     pub(super) status: Status,
     pub(super) reload: ReloadRequest,
@@ -39,11 +41,14 @@ impl Attached {
         settings: Settings,
         now: Instant,
     ) -> Self {
+        let mut interpreters = Interpreters::default();
+        interpreters.set(space.runtimes());
         Self {
             id,
             files,
             space,
             space_generation: 0,
+            interpreters,
             settings,
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             reload: ReloadRequest { due: now, interval: RELOAD, wanted: false },
@@ -53,6 +58,7 @@ impl Attached {
     }
 
     pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
+        self.interpreters.set(space.runtimes());
         self.space = space;
         self.space_generation += 1;
     }

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn interning() {
         let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);
-        let location = |address| Location { mapping: Some(1), address };
+        let location = |address| Location::Native { mapping: Some(1), address };
         let first = builder.add_stack(Trust::Complete, &[location(1), location(2)]);
         let second = builder.add_stack(Trust::Complete, &[location(2)]);
         assert_eq!(builder.add_stack(Trust::Complete, &[location(1), location(2)]), first);

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::active::{Active, Found};
 use super::batch::BatchEntry;
 use super::cut::is_cut;
+use super::interpreters::{Interpreted, UNSTOPPED, WHILE_STOPPED};
 use super::pending_stops::PendingStop;
 use super::stack_unwinder::StackUnwinder;
 use crate::arch::{self, RawRegisters};
@@ -14,7 +15,7 @@ use crate::perf::record::{CpuMode, OnCpuSample, User};
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
 use crate::stop::StoppedThread;
-use crate::unwind::{Outcome, Registers, StackMemory};
+use crate::unwind::{Frame, Outcome, Registers, StackMemory};
 
 /// How many stacks may wait to be unwound. Beyond that the oldest are unwound first, although other threads may be
 /// stopped meanwhile.
@@ -42,6 +43,8 @@ pub(super) struct Captured {
     /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
+    /// Its frames in an interpreter, if it was stopped to take this.
+    interpreted: Interpreted,
 }
 
 #[derive(Debug)]
@@ -49,7 +52,7 @@ enum CapturedStack {
     /// A copy that is to be unwound.
     Copied(StackPieces),
     /// It was unwound while the thread was stopped.
-    Unwound(Outcome, Vec<Location>),
+    Unwound(Outcome, Vec<Frame>),
 }
 
 /// A stack that ended in code of no known mapping. Its sample is in the batch already, with the part that could be
@@ -64,6 +67,8 @@ pub(super) struct Unknown {
     registers: Registers,
     kernel: Vec<Location>,
     pieces: StackPieces,
+    interpreted: Interpreted,
+    stopped: bool,
 }
 
 /// Stacks that wait to be unwound, and spare buffers for more.
@@ -152,14 +157,16 @@ impl Captures {
                 return None;
             }
         }
+        let is_scattered = state.is_scattered(sp);
         let registers = arch::registers(raw);
-        let stack = if state.is_scattered(sp) {
-            let mut locations = Vec::new();
+        let mut interpreted = Interpreted::default();
+        process.capture_interpreted(index, WHILE_STOPPED, &pieces, &mut interpreted);
+        let stack = if is_scattered {
             let files = std::sync::Arc::clone(&process.attached.files);
             let mut memory = pieces.live(&files, None);
-            let outcome = unwinder.unwind(process, &registers, &mut memory, &mut locations);
+            let outcome = unwinder.unwind(process, &registers, &mut memory);
             self.spare.push(pieces);
-            CapturedStack::Unwound(outcome, locations)
+            CapturedStack::Unwound(outcome, unwinder.frames.clone())
         } else {
             CapturedStack::Copied(pieces)
         };
@@ -177,6 +184,7 @@ impl Captures {
             stopped: true,
             period_nano,
             stack,
+            interpreted,
         })
     }
 
@@ -197,6 +205,7 @@ impl Captures {
             stopped: false,
             period_nano: sample.period_nano,
             stack: CapturedStack::Copied(pieces),
+            interpreted: Interpreted::default(),
         });
         true
     }
@@ -211,11 +220,18 @@ impl Captures {
     ) {
         let sp = captured.registers.stack_pointer();
         let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
-        let (outcome, pieces) = match captured.stack {
+        let mut interpreted = captured.interpreted;
+        let (mut outcome, mut pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
-                let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied(), locations);
+                if !captured.stopped
+                    && let Some(index) = index
+                {
+                    // First of all, since the thread runs on.
+                    process.capture_interpreted(index, UNSTOPPED, &pieces, &mut interpreted);
+                }
+                let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
                 if !captured.stopped && outcome.needs_memory.is_some() {
-                    outcome = unwinder.unwind_further(process, &captured.registers, &mut pieces, locations, outcome);
+                    outcome = unwinder.unwind_further(process, &captured.registers, &mut pieces, outcome);
                 }
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
@@ -237,10 +253,13 @@ impl Captures {
                 (outcome, Some(pieces))
             }
             CapturedStack::Unwound(outcome, unwound) => {
-                *locations = unwound;
+                unwinder.frames = unwound;
                 (outcome, None)
             }
         };
+        let mut memory = pieces.as_mut().filter(|_| !captured.stopped).map(StackPieces::copied);
+        let words = memory.as_mut().map(|memory| memory as &mut dyn StackMemory);
+        unwinder.name(process, &mut outcome, &interpreted, false, words, locations);
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
         if unknown && captured.space_generation == process.attached.space_generation {
@@ -259,7 +278,7 @@ impl Captures {
         }
         match (sample, pieces) {
             (Some(sample), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
-                let Captured { registers, kernel, .. } = captured;
+                let Captured { registers, kernel, stopped, .. } = captured;
                 self.unknown.push(Unknown {
                     process: process.attached.id,
                     sample,
@@ -267,6 +286,8 @@ impl Captures {
                     registers,
                     kernel,
                     pieces,
+                    interpreted,
+                    stopped,
                 });
             }
             (sample, pieces) => {
@@ -286,11 +307,14 @@ impl Captures {
         unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
     ) {
-        let outcome = unwinder.unwind(process, &unknown.registers, &mut unknown.pieces.copied(), locations);
+        let mut outcome = unwinder.unwind(process, &unknown.registers, &mut unknown.pieces.copied());
         if outcome.unknown_code.is_some() {
             self.unknown.push(unknown);
             return;
         }
+        let mut memory = Some(unknown.pieces.copied()).filter(|_| !unknown.stopped);
+        let words = memory.as_mut().map(|memory| memory as &mut dyn StackMemory);
+        unwinder.name(process, &mut outcome, &unknown.interpreted, false, words, locations);
         locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);
         process.observed(if replaced { outcome.trust } else { unknown.trust });

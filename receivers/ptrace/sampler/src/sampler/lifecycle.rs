@@ -125,6 +125,9 @@ impl Engine<'_> {
     pub(super) fn send_batch(&mut self, index: usize, now: Instant, next: Next) {
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
+        if let Some((first, functions)) = process.attached.interpreters.take_fresh() {
+            self.sender.send(Output::Functions { process: process.attached.id, first, functions });
+        }
         if let Some(batch) = process.flush(now, next) {
             process.attached.status.lost_observations += self.sender.send_batch(batch);
         }

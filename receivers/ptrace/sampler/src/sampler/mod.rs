@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::address_space::AddressSpace;
-use crate::message::{Batch, Detached, ProblemKind, ProcessId, Settings, Status};
+use crate::message::{Batch, Detached, Function, ProblemKind, ProcessId, Settings, Status};
 use crate::os::signal::Waker;
 use crate::process_files::ProcessFiles;
 
@@ -26,6 +26,7 @@ mod coverage;
 mod cut;
 mod events;
 mod harvest;
+mod interpreters;
 mod ledger;
 mod lifecycle;
 mod output_sender;
@@ -52,6 +53,16 @@ mod user_bound;
 pub enum Output {
     /// Samples of a process.
     Batch(Batch),
+    /// Functions that an interpreter of a process names, numbered from `first` on. They come before the samples with
+    /// these numbers.
+    Functions {
+        /// The process.
+        process: ProcessId,
+        /// The number of the first one.
+        first: u32,
+        /// The functions.
+        functions: Vec<Function>,
+    },
     /// Counters of a process.
     Status(Status),
     /// The process executes code that is in no known mapping: its maps have to be read again.

@@ -12,11 +12,16 @@ use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
 use super::batch::BatchEntry;
+use super::interpreters::Interpreted;
 use super::ledger::Ledger;
 use super::precedence::Lately;
 use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
+
+/// How often frames in an interpreter are looked for in a stack that is otherwise the same. A thread that starts may be
+/// blocked before the interpreter, or its reader, knows of it.
+const MOST_VAIN: u8 = 16;
 
 /// For how many places in the code the frame pointer of a thread is remembered.
 const SITES: usize = 4;
@@ -100,6 +105,10 @@ pub(super) struct Blocked {
     pub(super) extent: usize,
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
+    /// Its frames in an interpreter: they may differ where no word that unwinding read does.
+    pub(super) interpreted: Interpreted,
+    /// How often in a row no frames of it were found in an interpreter of the process.
+    pub(super) vain: u8,
     /// This stack in a batch.
     pub(super) stack: Option<BatchEntry>,
 }
@@ -118,6 +127,12 @@ impl Blocked {
     pub(super) fn is_final(&self, space_generation: u64) -> bool {
         self.unwound
             .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
+            && !(1..MOST_VAIN).contains(&self.vain)
+    }
+
+    /// Notes whether frames of it were found in an interpreter of the process, if there is one.
+    pub(super) fn looked_for_frames(&mut self, found: bool) {
+        self.vain = if found { 0 } else { self.vain.saturating_add(1) };
     }
 }
 
@@ -177,6 +192,17 @@ impl ThreadState {
             user_bound: UserBound::default(),
             short_call: None,
         }
+    }
+
+    /// Its id in its own PID namespace.
+    pub(super) fn identify(&mut self, files: &ProcessFiles) -> u32 {
+        let task = files.task();
+        let id = self.files.id;
+        *self.namespace_id.get_or_insert_with(|| {
+            // It is the thread's first sample, so its name is not known yet either.
+            self.name = self.files.name(task).unwrap_or_default();
+            self.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
+        })
     }
 
     pub(super) fn id(&self) -> u32 {

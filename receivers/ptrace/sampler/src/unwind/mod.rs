@@ -38,14 +38,26 @@ use crate::message::{Location, Trust};
 /// The largest number of frames of a stack. A deeper stack is truncated.
 pub const MAX_FRAMES: usize = 1024;
 
-/// One active call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One active call. Two are equal if they are the same call at the same place, whatever is known of their registers.
+#[derive(Debug, Clone, Copy)]
 pub struct Frame {
     /// The instruction pointer: of the instruction to be executed next in this frame.
     pub pc: u64,
+    /// The stack pointer: where this frame's part of the stack begins. It ends where its caller's begins.
+    pub sp: u64,
     /// The location of that instruction; for callers, of the call instruction before it.
     pub location: Location,
+    /// The registers as far as they are known: in callers those that calls leave as they were.
+    pub registers: Registers,
 }
+
+impl PartialEq for Frame {
+    fn eq(&self, other: &Self) -> bool {
+        (self.pc, self.sp, self.location) == (other.pc, other.sp, other.location)
+    }
+}
+
+impl Eq for Frame {}
 
 /// How unwinding ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -148,7 +148,7 @@ impl Walk<'_> {
         match computed.or(found.called[0]) {
             Some(frame) if self.patience.trials > 0 => self.proceed(frame, frames, outcome),
             _ => {
-                frames.push(walk::frame(before.registers.instruction_pointer(), module, lookup));
+                frames.push(walk::frame(&before.registers, walk::location(module, lookup)));
                 needed
             }
         }

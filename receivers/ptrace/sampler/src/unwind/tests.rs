@@ -153,7 +153,15 @@ fn unknown_code() {
     let mut unwinder = Unwinder::new();
     let outcome = unwinder.unwind(space, &Registers::passive(0x7000_0000, 0x10), &mut Everywhere(0x20, 0), &mut frames);
     assert_eq!(outcome, Outcome { trust: Trust::Truncated, unknown_code: Some(0x10), ..Outcome::default() });
-    assert_eq!(frames, [Frame { pc: 0x10, location: Location { mapping: None, address: 0x10 } }]);
+    assert_eq!(
+        frames,
+        [Frame {
+            pc: 0x10,
+            sp: 0x7000_0000,
+            location: Location::Native { mapping: None, address: 0x10 },
+            registers: Registers::default()
+        }]
+    );
     let outcome =
         unwinder.unwind(space, &Registers::passive(0x7000_0000, some_code()), &mut Everywhere(0x20, 0), &mut frames);
     assert_eq!(outcome, Outcome { trust: Trust::Truncated, unknown_code: Some(0x20), ..Outcome::default() });

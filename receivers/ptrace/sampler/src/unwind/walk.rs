@@ -110,12 +110,12 @@ impl<'a> Walk<'a> {
             let Some(module) = space.find(lookup) else {
                 // The leaf may be anywhere, but a caller outside of all code is not a caller.
                 if frames.is_empty() {
-                    frames.push(Frame { pc, location: Location { mapping: None, address: pc } });
+                    frames.push(frame(&self.registers, Location::Native { mapping: None, address: pc }));
                 }
                 outcome.unknown_code = Some(pc);
                 return WalkEnd::Malformed;
             };
-            frames.push(frame(pc, module, lookup));
+            frames.push(frame(&self.registers, location(module, lookup)));
             let caller = match self.caller(module, lookup) {
                 Ok(caller) => caller,
                 Err(WalkEnd::Register(FRAME_POINTER)) => return self.search(module, lookup, frames, outcome),
@@ -195,14 +195,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A frame whose code is in a module.
-pub(super) fn frame(pc: u64, module: &Module, lookup: u64) -> Frame {
-    Frame { pc, location: location(module, lookup) }
+/// The frame that these registers stand for.
+pub(super) fn frame(registers: &Registers, location: Location) -> Frame {
+    Frame { pc: registers.instruction_pointer(), sp: registers.stack_pointer(), location, registers: *registers }
 }
 
-fn location(module: &Module, address: u64) -> Location {
+pub(super) fn location(module: &Module, address: u64) -> Location {
     match module.mapping {
-        Some(mapping) => Location { mapping: Some(mapping), address: address.wrapping_sub(module.bias) },
-        None => Location { mapping: None, address },
+        Some(mapping) => Location::Native { mapping: Some(mapping), address: address.wrapping_sub(module.bias) },
+        None => Location::Native { mapping: None, address },
     }
 }

@@ -80,6 +80,7 @@ impl Session {
             Notice::Event(Event::Attached(process)) => self.processes.push(*process),
             Notice::Event(Event::Mapping(mapping)) => self.mappings.push(mapping),
             Notice::Event(Event::PerfMap { .. }) => self.perf_maps += 1,
+            Notice::Event(Event::Functions { .. }) => {}
             Notice::Event(Event::Batch(batch)) => self.batches.push(batch),
             Notice::Event(Event::Status(status)) => self.statuses.push(status),
             Notice::Event(Event::Problem(problem)) => self.problems.push(problem),

@@ -137,6 +137,7 @@ impl Session {
             Output::Batch(batch) => report.batches.push(batch),
             Output::Status(status) => report.status = status,
             Output::Gone { why, .. } => report.gone = Some(why),
+            Output::Functions { .. } => {}
             Output::Reload(_) => {
                 let mut space = self.space.borrow_mut();
                 if let Ok(new) = AddressSpace::load(&*self.files, Some(&space), &mut ObjectCache::default()) {
@@ -199,7 +200,7 @@ impl Session {
                     assert_eq!(why, Detached::Asked);
                     assert!(!gone_before);
                 }
-                Output::Reload(_) => {}
+                Output::Reload(_) | Output::Functions { .. } => {}
                 Output::Problem { kind: ProblemKind::Events, .. } => {}
                 Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
             }

@@ -84,7 +84,7 @@ fn short_commands() -> Outcome {
 fn libraries_of_a_command() -> Outcome {
     let life = shell(4);
     let known = |observed: &Observed| {
-        observed.locations.iter().all(|location| location.mapping.is_some() || location.is_kernel())
+        observed.locations.iter().all(|location| location.mapping().is_some() || location.is_kernel())
     };
     assert!(life.samples.iter().all(known), "{}", life.top());
     Ok(())

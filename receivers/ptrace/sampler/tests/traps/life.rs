@@ -81,7 +81,7 @@ fn exec_by_another_thread() -> Outcome {
         assert_eq!(life.process.pid, seen.lives[0].process.pid);
         let share = life.complete_samples(life.with("link_of_chain"));
         assert!(share >= 0.95, "{share}\n{}", life.top());
-        let unknown = |location: &Location| location.mapping.is_none() && !location.is_kernel();
+        let unknown = |location: &Location| location.mapping().is_none() && !location.is_kernel();
         // Blocked threads are read where they are, and some of them before the program's mappings are known.
         let ran = life.samples.iter().filter(|observed| !observed.sample.blocked);
         let of_others: Vec<_> = ran.filter(|observed| observed.locations.iter().any(unknown)).collect();

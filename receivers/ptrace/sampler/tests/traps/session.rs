@@ -48,12 +48,12 @@ pub(crate) struct Life {
 impl Life {
     /// The function at a location: its name, `?` where no symbol covers it, `jit` where no file does.
     pub(crate) fn name(&self, location: &Location) -> String {
-        let Some(index) = location.mapping else { return "jit".to_owned() };
+        let Some(index) = location.mapping() else { return "jit".to_owned() };
         let (mapping, symbols) = &self.mappings[index as usize];
         let symbols = symbols.get_or_init(|| {
             mapping.file.as_ref().map_or_else(Symbols::default, |file| Symbols::read(&mut file.try_clone().unwrap()))
         });
-        symbols.name(location.address).unwrap_or("?").to_owned()
+        symbols.name(location.address()).unwrap_or("?").to_owned()
     }
 
     /// The functions of a stack, leaf first.
@@ -82,7 +82,7 @@ impl Life {
 
     /// The path of the file of a stack's last frame.
     pub(crate) fn root_file(&self, observed: &Observed) -> &str {
-        let root = observed.locations.last().and_then(|location| location.mapping);
+        let root = observed.locations.last().and_then(|location| location.mapping());
         root.map_or("", |index| &self.mappings[index as usize].0.path)
     }
 
@@ -176,7 +176,7 @@ impl Seen {
                 assert_eq!(mapping.index as usize, mappings.len(), "mappings come in order and without gaps");
                 mappings.push((mapping, OnceCell::new()));
             }
-            Event::PerfMap { .. } => {}
+            Event::PerfMap { .. } | Event::Functions { .. } => {}
             Event::Batch(batch) => {
                 let life = self.life_mut(batch.process);
                 assert_eq!(life.detached, None, "samples after the end");
@@ -194,7 +194,7 @@ impl Seen {
                     if locations.is_empty() {
                         continue;
                     }
-                    for index in locations.iter().filter_map(|location| location.mapping) {
+                    for index in locations.iter().filter_map(|location| location.mapping()) {
                         assert!(
                             (index as usize) < life.mappings.len(),
                             "a mapping comes before the samples that name it"

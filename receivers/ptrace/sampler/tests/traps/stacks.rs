@@ -358,7 +358,7 @@ fn code_mapped_twice() -> Outcome {
     let mut session = Session::of(target.pid());
     let main = target.pid();
     let compiled = |observed: &&Observed| {
-        observed.thread.id == main && observed.locations.iter().any(|location| location.mapping.is_none())
+        observed.thread.id == main && observed.locations.iter().any(|location| location.mapping().is_none())
     };
     session.until("200 stacks with compiled code", |seen| {
         let life = seen.lives.last();
@@ -379,7 +379,7 @@ fn python_in_openssl() -> Outcome {
     target.wait_for("ready");
     let mut session = Session::of(target.pid());
     let hashing = |life: &Life, observed: &Observed| {
-        let leaf = observed.locations.first().and_then(|location| location.mapping);
+        let leaf = observed.locations.first().and_then(|location| location.mapping());
         leaf.is_some_and(|index| life.mappings[index as usize].0.path.contains("libcrypto"))
     };
     session.until("300 stacks in OpenSSL", |seen| {

@@ -64,10 +64,10 @@ fn without_frame_pointers() {
     assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
     // main, __libc_start_call_main, __libc_start_main, _start
     assert_eq!(seen.frames.len(), seen.expected.len() + 3);
-    let main = seen.frames[3].location.mapping.expect("main is in a file");
+    let main = seen.frames[3].location.mapping().expect("main is in a file");
     let mapping = &seen.process.space.mappings()[main as usize];
     assert!(mapping.main && mapping.file.is_some() && mapping.htlhash.is_some());
-    assert!((mapping.start..mapping.end).contains(&seen.frames[3].location.address));
+    assert!((mapping.start..mapping.end).contains(&seen.frames[3].location.address()));
 }
 
 /// Guarantees: a program without its C library in a file of its own is unwound as well.
@@ -122,9 +122,9 @@ fn signal_handlers() {
         assert_eq!(place, 3, "only the code that returns from the signal lies between: {:x?}", seen.frames);
         let [frame, caller] = [seen.frames[place], seen.frames[place + 1]];
         let bias = seen.process.space.find(frame.pc).expect("known code").bias;
-        assert_eq!(frame.location.address, frame.pc - bias, "{mode}");
+        assert_eq!(frame.location.address(), frame.pc - bias, "{mode}");
         assert!(within(caller.pc, main));
-        assert_eq!(caller.location.address, caller.pc - bias - 1);
+        assert_eq!(caller.location.address(), caller.pc - bias - 1);
         assert_eq!(seen.outcome.trust, Trust::Complete, "{mode}");
         assert_eq!(seen.snapshot.stack.second_bytes.is_empty(), mode == "fault");
     }

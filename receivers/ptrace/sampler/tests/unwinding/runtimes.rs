@@ -49,8 +49,8 @@ impl Names {
 /// A stack: what of it is where, the leaf first.
 fn kinds(process: &Process, frames: &[Frame]) -> Vec<Part> {
     let part = |frame: &Frame| {
-        let address = frame.location.address;
-        let Some(mapping) = frame.location.mapping else {
+        let address = frame.location.address();
+        let Some(mapping) = frame.location.mapping() else {
             let generated = process.space.find(frame.pc).is_some_and(|module| module.kind == ModuleKind::Generated);
             assert!(generated, "{:x} is in no code", frame.pc);
             return Part::Generated(address);

@@ -41,7 +41,7 @@ fn samples(process: u64, mode: Mode, samples: &[(u32, u64, u64)]) -> Event {
         period_nano: 10 * MS,
         mode,
         threads: samples.iter().map(thread).collect(),
-        locations: vec![Location { mapping: None, address: 1 }],
+        locations: vec![Location::Native { mapping: None, address: 1 }],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
         samples: samples.iter().enumerate().map(sample).collect(),
     })

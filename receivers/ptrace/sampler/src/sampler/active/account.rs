@@ -245,13 +245,8 @@ impl Active {
         let entry = match self.batch.present(thread.batch_entry) {
             Some(entry) => entry,
             None => {
-                let task = self.attached.files.task();
                 let id = thread.files.id;
-                let namespace_id = *thread.namespace_id.get_or_insert_with(|| {
-                    // It is the thread's first sample, so its name is not known yet either.
-                    thread.name = thread.files.name(task).unwrap_or_default();
-                    thread.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
-                });
+                let namespace_id = thread.identify(&self.attached.files);
                 thread.find_pointer(&self.attached.files, namespace_id);
                 let entry = self.batch.add_thread(Thread {
                     id,

@@ -6,6 +6,7 @@ use super::Active;
 use crate::arch;
 use crate::message::Trust;
 use crate::probe::{Activity, SchedStat};
+use crate::sampler::interpreters::UNSTOPPED;
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::{Concern, LastSeen};
 use crate::sampler::thread_state::Unwound;
@@ -173,33 +174,54 @@ impl Active {
         let copied = known.unwound == Some(unwound)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
             && pieces.copy(&self.attached.files, seen.sp, known.extent);
-        if copied && pieces.unchanged(&self.attached.files, &known.words) {
-            thread.blocked = known;
-            return None;
+        let words_unchanged = copied && pieces.unchanged(&self.attached.files, &known.words);
+        let mut interpreted = std::mem::take(&mut unwinder.interpreted);
+        if words_unchanged {
+            // Interpreters call functions of the program without native calls, so their frames may still be others.
+            self.capture_interpreted(index, UNSTOPPED, pieces, &mut interpreted);
+            if interpreted == known.interpreted {
+                unwinder.interpreted = interpreted;
+                if !self.attached.interpreters.is_empty() {
+                    known.looked_for_frames(known.interpreted.is_any());
+                }
+                self.threads[index].blocked = known;
+                return None;
+            }
         }
+        let thread = &mut self.threads[index];
         let size = thread.copy_size.bytes();
         let enough = copied && pieces.holds(size);
         if !enough && !pieces.copy(&self.attached.files, seen.sp, size) {
             self.concern.may_be_gone();
         }
+        if !words_unchanged {
+            self.capture_interpreted(index, UNSTOPPED, pieces, &mut interpreted);
+        }
+        std::mem::swap(&mut interpreted, &mut known.interpreted);
+        unwinder.interpreted = interpreted;
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
         known.arguments = None;
         let mut memory = pieces.live(&self.attached.files, Some(&mut known.words));
-        let mut outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
+        let mut outcome = unwinder.unwind(self, &registers, &mut memory);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
             // Registers of the system call are only used where unwinding needs them (glibc's `vfork` keeps its return
             // address in one), since they differ from call to call.
             registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
             known.arguments = seen.arguments;
-            outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
+            outcome = unwinder.unwind(self, &registers, &mut memory);
         }
         if outcome.needs_register.is_some() || outcome.trust == Trust::Guessed {
             let frame_pointer = self.threads[index].frame_pointer(seen.sp, seen.pc, |address| memory.read_u64(address));
             if let Some(value) = frame_pointer {
                 registers.set(FRAME_POINTER, value);
-                outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
+                outcome = unwinder.unwind(self, &registers, &mut memory);
             }
+        }
+        // Before it is known whether the thread ran meanwhile: if it did not, these are the names at that moment.
+        unwinder.name(self, &mut outcome, &known.interpreted, true, None, &mut known.locations);
+        if !self.attached.interpreters.is_empty() {
+            known.looked_for_frames(known.interpreted.is_any());
         }
         known.unwound = Some(unwound);
         known.trust = outcome.trust;

@@ -1,0 +1,299 @@
+//! Reads a thread's frames: addresses only, with as few reads as possible.
+//!
+//! From 3.11 on the frames of a thread lie behind each other in chunks of memory, so one read has nearly all of them.
+//! Those of generators are in their objects. Up to 3.10 each frame is an object, so each is a read.
+
+use super::layout::{Calls, Current, FrameLayout, Instruction, Layout};
+use super::threads::State;
+use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
+use crate::runtime::{Captured, MAX_FRAMES, RawFrame, Segment};
+
+/// The largest chunk of frames that is read at once, in bytes. Python makes chunks of 16 KiB.
+const MAX_CHUNK: u64 = 64 << 10;
+/// What a chunk begins with: the one before, its size in bytes, and how many words of it were used when it was left
+/// (CPython `Include/cpython/pystate.h`, `_PyStackChunk`).
+const CHUNK_HEAD: usize = 24;
+/// The most calls of the evaluation function whose places on the native stack are read.
+const MAX_CHAIN: usize = 1024;
+/// Reads besides those of single frames.
+const OTHER_READS: usize = 32;
+/// How many bytes may be read for each single frame that may be read.
+const BYTES_EACH: usize = 1024;
+/// How far the outermost frame of a call is from the structure that belongs to the same call, at most, in bytes: both
+/// are local variables of the evaluation function.
+const SAME_CALL: u64 = 4096;
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// There are frames.
+    Frames,
+    /// The thread executes no Python now.
+    Idle,
+    /// The state belongs to another thread by now, or is gone.
+    Outdated,
+}
+
+/// Buffers.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    state: Vec<u8>,
+    chunks: Vec<(u64, Vec<u8>)>,
+    used_chunks: usize,
+    chain: Vec<(u64, u64)>,
+}
+
+impl Scratch {
+    /// Reads a piece of memory in which frames are.
+    fn keep(&mut self, target: &mut dyn Target, start: u64, length: u64) {
+        if self.chunks.len() == self.used_chunks {
+            self.chunks.push((0, Vec::new()));
+        }
+        let (at, bytes) = &mut self.chunks[self.used_chunks];
+        *at = start;
+        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+        if target.read(start, bytes) {
+            self.used_chunks += 1;
+        }
+    }
+
+    /// The chunk before the last one that was read, if this address is in it.
+    fn keep_before(&mut self, target: &mut dyn Target, address: u64) {
+        let Some((_, bytes)) = self.used_chunks.checked_sub(1).and_then(|last| self.chunks.get(last)) else { return };
+        let before = word_at(bytes, 0);
+        // Chunks are large, so an address that is far away is in none before.
+        if before == 0 || address.wrapping_sub(before) >= MAX_CHUNK {
+            return;
+        }
+        let mut head = [0; CHUNK_HEAD];
+        if !target.read(before, &mut head) {
+            return;
+        }
+        let used = word_at(&head, 16).saturating_mul(8).saturating_add(CHUNK_HEAD as u64);
+        let length = word_at(&head, 8).min(used).min(MAX_CHUNK);
+        if address.wrapping_sub(before) < length {
+            self.keep(target, before, length);
+        }
+    }
+
+    fn frame(&mut self, target: &mut dyn Target, address: u64, bytes: &mut [u8]) -> bool {
+        if self.copy(address, bytes) {
+            return true;
+        }
+        self.keep_before(target, address);
+        self.copy(address, bytes) || target.read(address, bytes)
+    }
+
+    fn copy(&self, address: u64, bytes: &mut [u8]) -> bool {
+        self.chunks[..self.used_chunks].iter().any(|(start, chunk)| {
+            let at = address.checked_sub(*start).and_then(|at| usize::try_from(at).ok());
+            let found = at.and_then(|at| chunk.get(at..)?.get(..bytes.len()));
+            found.is_some_and(|found| {
+                bytes.copy_from_slice(found);
+                true
+            })
+        })
+    }
+}
+
+/// Reads the frames of the thread that has this state. At most `limit` frames are read one by one.
+pub(super) fn capture(
+    layout: &Layout,
+    state: State,
+    limit: usize,
+    target: &mut dyn Target,
+    scratch: &mut Scratch,
+    captured: &mut Captured,
+) -> Outcome {
+    captured.clear();
+    scratch.used_chunks = 0;
+    let reads = u32::try_from(limit + OTHER_READS).unwrap_or(u32::MAX);
+    let mut bounded = Bounded::new(target, Allowance { reads, bytes: limit.saturating_mul(BYTES_EACH) });
+    let target = &mut bounded;
+    let thread = &layout.thread;
+    scratch.state.resize(thread.size(), 0);
+    if !target.read(state.address, &mut scratch.state) || !state.is_still(thread, &scratch.state) {
+        return Outcome::Outdated;
+    }
+    let field = |at: u32| word_at(&scratch.state, at as usize);
+    let chunk = thread.chunk.map(|at| (field(at), field(at + 8)));
+    // The innermost frame, where the chain begins, and where the frame and the next one are in its links.
+    let (first, chain) = match thread.current {
+        Current::Direct { frame } => (Some(field(frame)), None),
+        Current::WithChain { frame, chain, previous } => (Some(field(frame)), Some((field(chain), None, previous))),
+        Current::InChain { chain, frame, previous } => (None, Some((field(chain), Some(frame), previous))),
+    };
+    let first = match (first, chain) {
+        (Some(first), _) => first,
+        (None, Some((link, Some(frame), _))) if link != 0 => {
+            word(target, link.wrapping_add(u64::from(frame))).unwrap_or(0)
+        }
+        _ => 0,
+    };
+    if let Some((start, end)) = chunk
+        && start != 0
+        && first != 0
+        && end.wrapping_sub(start) <= MAX_CHUNK
+    {
+        scratch.keep(target, start, end.wrapping_sub(start));
+    }
+    let mut sound = walk(&layout.frame, first, target, scratch, captured);
+    if let Some((link, Some(frame), previous)) = chain
+        && (!sound || begins_elsewhere(&layout.frame, captured, link))
+    {
+        // While the evaluation function is being entered, the chain has a link of which the frame is not set yet.
+        let before = word(target, link.wrapping_add(u64::from(previous))).filter(|link| *link != 0);
+        let second = before.and_then(|link| word(target, link.wrapping_add(u64::from(frame)))).filter(|at| *at != 0);
+        if let Some(second) = second {
+            let seen = std::mem::take(captured);
+            let again = walk(&layout.frame, second, target, scratch, captured);
+            if again || captured.frames.len() > seen.frames.len() {
+                sound = again;
+            } else {
+                *captured = seen;
+            }
+        }
+    }
+    captured.cut = !sound;
+    if let Some((link, frame, previous)) = chain
+        && !matches!(layout.frame.calls, Calls::Owned { .. })
+    {
+        let ended = links(link, (frame, previous), (state.address, thread.size() as u64), target, scratch, captured);
+        anchor(&scratch.chain, frame.is_some(), ended && sound, captured);
+    }
+    if captured.frames.is_empty() { Outcome::Idle } else { Outcome::Frames }
+}
+
+/// Whether the outermost frame of the innermost call, a local variable of the evaluation function, is not near the
+/// first link of the chain, which is one as well.
+fn begins_elsewhere(layout: &FrameLayout, captured: &Captured, link: u64) -> bool {
+    let anchor = captured.segments.first().and_then(|segment| segment.anchor);
+    matches!(layout.calls, Calls::Owned { .. }) && anchor.is_some_and(|anchor| anchor.abs_diff(link) > SAME_CALL)
+}
+
+/// Follows the frames from this one on. Returns whether their end was reached.
+fn walk(
+    layout: &FrameLayout,
+    first: u64,
+    target: &mut dyn Target,
+    scratch: &mut Scratch,
+    captured: &mut Captured,
+) -> bool {
+    captured.clear();
+    let mut address = first;
+    let mut bytes = [0; 512];
+    let bytes = &mut bytes[..(layout.size as usize).min(512)];
+    let end = |captured: &mut Captured, anchor| {
+        let end = captured.frames.len();
+        if captured.segments.last().map_or(0, |segment| segment.end) < end {
+            captured.segments.push(Segment { end, anchor });
+        }
+    };
+    let mut sound = true;
+    for _ in 0..2 * MAX_FRAMES {
+        if address == 0 {
+            break;
+        }
+        sound = address & 7 == 0 && captured.frames.len() < MAX_FRAMES && scratch.frame(target, address, bytes);
+        if !sound {
+            break;
+        }
+        let instruction = match layout.instruction {
+            Instruction::Address { at } => word_at(bytes, at as usize),
+            Instruction::Offset { at, unit } => {
+                // -1 before the first instruction.
+                i64::from(half_at(bytes, at as usize).cast_signed()).saturating_mul(i64::from(unit)).cast_unsigned()
+            }
+        };
+        // The low bits are a mark, from 3.13 on.
+        let code = word_at(bytes, layout.code as usize) & !3;
+        let frame = RawFrame { address, code, instruction };
+        let byte = |at: u32| bytes.get(at as usize).copied().unwrap_or(0);
+        match layout.calls {
+            Calls::Owned { at } if byte(at) >= OUTERMOST => end(captured, Some(address)),
+            _ if code == 0 => {
+                sound = false;
+                break;
+            }
+            Calls::Owned { .. } => captured.frames.push(frame),
+            Calls::Each => {
+                captured.frames.push(frame);
+                end(captured, None);
+            }
+            Calls::Marked { at } => {
+                captured.frames.push(frame);
+                if byte(at) != 0 {
+                    end(captured, None);
+                }
+            }
+        }
+        address = word_at(bytes, layout.previous as usize);
+    }
+    end(captured, None);
+    sound && address == 0
+}
+
+/// The owner of the outermost frame of a call: `FRAME_OWNED_BY_CSTACK` in 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER`
+/// in 3.14; and more than that is `FRAME_OWNED_BY_CSTACK` in 3.14 (CPython `Include/internal/pycore_frame.h`,
+/// `pycore_interpframe_structs.h`).
+const OUTERMOST: u8 = 3;
+
+/// Reads the chain on the native stack: where each link is, and its frame. Returns whether its end was reached, which
+/// is in the thread's state.
+fn links(
+    first: u64,
+    (frame, previous): (Option<u32>, u32),
+    (state, size): (u64, u64),
+    target: &mut dyn Target,
+    scratch: &mut Scratch,
+    captured: &Captured,
+) -> bool {
+    scratch.chain.clear();
+    let mut link = first;
+    // One more than there are calls may be seen while a call begins or ends.
+    for _ in 0..(captured.segments.len() + 2).min(MAX_CHAIN) {
+        // The state is longer than what is read of it.
+        if link == 0 || link.wrapping_sub(state) < size + 256 {
+            return true;
+        }
+        let mut bytes = [0; 24];
+        if !target.read(link, &mut bytes) {
+            return false;
+        }
+        let of = frame.map_or(0, |at| word_at(&bytes, at as usize));
+        scratch.chain.push((link, of));
+        link = word_at(&bytes, previous as usize);
+    }
+    false
+}
+
+/// Says for each call where it is on the native stack. `named` if links say which frame they belong to; `whole` if
+/// neither frames nor links are missing.
+fn anchor(chain: &[(u64, u64)], named: bool, whole: bool, captured: &mut Captured) {
+    let Captured { frames, segments, .. } = captured;
+    if named {
+        let mut chain = chain.iter();
+        let mut start = 0;
+        for segment in segments.iter_mut() {
+            let leaf = frames.get(start).map(|frame| frame.address);
+            let before = chain.clone();
+            segment.anchor = chain.find(|(_, frame)| Some(*frame) == leaf).map(|(link, _)| *link);
+            if segment.anchor.is_none() {
+                chain = before;
+            }
+            start = segment.end;
+        }
+        return;
+    }
+    let pairs: Vec<u64> = if whole {
+        // At the inner end a call may be beginning, so both are counted from the outer end.
+        let skipped = chain.len().saturating_sub(segments.len());
+        let missing = segments.len().saturating_sub(chain.len());
+        std::iter::repeat_n(0, missing).chain(chain.iter().skip(skipped).map(|(link, _)| *link)).collect()
+    } else {
+        chain.iter().map(|(link, _)| *link).collect()
+    };
+    for (segment, link) in segments.iter_mut().zip(pairs) {
+        segment.anchor = (link != 0).then_some(link);
+    }
+}

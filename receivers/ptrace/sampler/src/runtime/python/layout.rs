@@ -1,0 +1,266 @@
+//! Where the fields of CPython's structures are, on x86-64 in release builds.
+//!
+//! Up to 3.12 from the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (`Include/internal/`,
+//! `Include/cpython/code.h`, `Include/cpython/pystate.h`).
+
+/// Where a thread's innermost frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Current {
+    /// In the thread's state.
+    Direct { frame: u32 },
+    /// In the thread's state; and there is a chain of structures on the C stack, one for each call of the evaluation
+    /// function.
+    WithChain { frame: u32, chain: u32, previous: u32 },
+    /// In the first structure of that chain.
+    InChain { chain: u32, frame: u32, previous: u32 },
+}
+
+/// Of a thread's state (`PyThreadState`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ThreadLayout {
+    pub(super) next: u32,
+    pub(super) current: Current,
+    /// The `pthread_t`.
+    pub(super) thread_id: u32,
+    /// The id that `gettid` returns in the thread.
+    pub(super) native_id: Option<u32>,
+    /// The memory that frames are in: where the present chunk begins, and behind it, where it is used up to.
+    pub(super) chunk: Option<u32>,
+}
+
+impl ThreadLayout {
+    /// How many bytes of it are read.
+    pub(super) fn size(&self) -> usize {
+        let current = match self.current {
+            Current::Direct { frame } => frame,
+            Current::WithChain { frame, chain, .. } => frame.max(chain),
+            Current::InChain { chain, .. } => chain,
+        };
+        let last = current
+            .max(self.next)
+            .max(self.thread_id)
+            .max(self.native_id.unwrap_or(0))
+            .max(self.chunk.map_or(0, |chunk| chunk + 8));
+        last as usize + 8
+    }
+}
+
+/// How a frame says where in its code it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instruction {
+    /// The offset of the last instruction, in units of this many bytes.
+    Offset { at: u32, unit: u32 },
+    /// The address of an instruction.
+    Address { at: u32 },
+}
+
+/// How frames tell which of them one call of the evaluation function executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// Each frame has its own.
+    Each,
+    /// The outermost frame of a call is marked by a byte here that is not 0.
+    Marked { at: u32 },
+    /// The outermost frame of a call is a local variable of the evaluation function and executes no code of the
+    /// program. It is told by its owner, a byte here.
+    Owned { at: u32 },
+}
+
+/// Of a frame (`PyFrameObject` up to 3.10, then `_PyInterpreterFrame`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameLayout {
+    pub(super) code: u32,
+    pub(super) previous: u32,
+    pub(super) instruction: Instruction,
+    pub(super) calls: Calls,
+    pub(super) size: u32,
+}
+
+/// Where a code object has its instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instructions {
+    /// In a bytes object, to which there is a pointer here.
+    Object { at: u32 },
+    /// In itself from here on, as many units of two bytes as its size says.
+    Inside { at: u32 },
+}
+
+/// The format of the table of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// `co_lnotab` (up to 3.9).
+    Steps,
+    /// `co_linetable` of 3.10.
+    Ranges,
+    /// The location table (from 3.11 on).
+    Locations,
+}
+
+/// Of a code object (`PyCodeObject`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CodeLayout {
+    pub(super) first_line: u32,
+    pub(super) file: u32,
+    /// The qualified name where there is one.
+    pub(super) name: u32,
+    pub(super) table: u32,
+    pub(super) lines: Lines,
+    /// A number that no other code object has.
+    pub(super) version: Option<u32>,
+    pub(super) instructions: Instructions,
+}
+
+impl CodeLayout {
+    /// How many bytes of it are read.
+    pub(super) fn size(&self) -> usize {
+        let instructions = match self.instructions {
+            Instructions::Object { at } => at,
+            Instructions::Inside { .. } => 0,
+        };
+        let last = [self.first_line, self.file, self.name, self.table, self.version.unwrap_or(0), instructions];
+        last.into_iter().max().unwrap_or(0) as usize + 8
+    }
+}
+
+/// Of objects in general, strings and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ObjectLayout {
+    pub(super) kind: u32,
+    /// The number of items of objects that have any.
+    pub(super) items: u32,
+    pub(super) bytes_data: u32,
+    pub(super) text_length: u32,
+    pub(super) text_state: u32,
+    /// The bits below those that say how large a character is.
+    pub(super) text_interned_bits: u32,
+    /// Where characters are in ASCII strings; in others they are two words further behind.
+    pub(super) text_data: u32,
+    pub(super) text_other_data: u32,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The first interpreter, from `_PyRuntime` on.
+    pub(super) interpreters: u32,
+    pub(super) interpreter_next: u32,
+    /// The first thread of an interpreter.
+    pub(super) threads: u32,
+    pub(super) thread: ThreadLayout,
+    pub(super) frame: FrameLayout,
+    pub(super) code: CodeLayout,
+    pub(super) object: ObjectLayout,
+    /// Without the global lock: instructions may be in a copy of their own for each thread.
+    pub(super) free_threaded: bool,
+}
+
+/// The objects of all versions up to 3.11.
+const OBJECTS: ObjectLayout = ObjectLayout {
+    kind: 8,
+    items: 16,
+    bytes_data: 32,
+    text_length: 16,
+    text_state: 32,
+    text_interned_bits: 2,
+    text_data: 48,
+    text_other_data: 72,
+};
+
+impl Layout {
+    /// The layout of a version before 3.13.
+    pub(super) fn of_minor(minor: u8) -> Option<Self> {
+        Some(match minor {
+            8 | 9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps),
+            10 => Self::of_objects(Current::WithChain { frame: 24, chain: 48, previous: 8 }, 96, 2, Lines::Ranges),
+            11 => Self {
+                interpreters: 40,
+                interpreter_next: 0,
+                threads: 16,
+                thread: ThreadLayout {
+                    next: 8,
+                    current: Current::InChain { chain: 56, frame: 8, previous: 16 },
+                    thread_id: 152,
+                    native_id: Some(160),
+                    chunk: Some(296),
+                },
+                frame: FrameLayout {
+                    code: 32,
+                    previous: 48,
+                    instruction: Instruction::Address { at: 56 },
+                    calls: Calls::Marked { at: 68 },
+                    size: 80,
+                },
+                code: CodeLayout {
+                    first_line: 72,
+                    file: 112,
+                    name: 128,
+                    table: 136,
+                    lines: Lines::Locations,
+                    version: None,
+                    instructions: Instructions::Inside { at: 184 },
+                },
+                object: OBJECTS,
+                free_threaded: false,
+            },
+            12 => Self {
+                interpreters: 40,
+                interpreter_next: 0,
+                threads: 72,
+                thread: ThreadLayout {
+                    next: 8,
+                    current: Current::InChain { chain: 56, frame: 0, previous: 8 },
+                    thread_id: 136,
+                    native_id: Some(144),
+                    chunk: Some(232),
+                },
+                frame: FrameLayout {
+                    code: 0,
+                    previous: 8,
+                    instruction: Instruction::Address { at: 56 },
+                    calls: Calls::Owned { at: 70 },
+                    size: 80,
+                },
+                code: CodeLayout {
+                    first_line: 68,
+                    file: 112,
+                    name: 128,
+                    table: 136,
+                    lines: Lines::Locations,
+                    version: Some(92),
+                    instructions: Instructions::Inside { at: 192 },
+                },
+                object: ObjectLayout { text_data: 40, text_other_data: 56, ..OBJECTS },
+                free_threaded: false,
+            },
+            _ => return None,
+        })
+    }
+
+    /// Of versions whose frames are objects.
+    fn of_objects(current: Current, instruction: u32, unit: u32, lines: Lines) -> Self {
+        Self {
+            interpreters: 32,
+            interpreter_next: 0,
+            threads: 8,
+            thread: ThreadLayout { next: 8, current, thread_id: 176, native_id: None, chunk: None },
+            frame: FrameLayout {
+                code: 32,
+                previous: 24,
+                instruction: Instruction::Offset { at: instruction, unit },
+                calls: Calls::Each,
+                size: 112,
+            },
+            code: CodeLayout {
+                first_line: 40,
+                file: 104,
+                name: 112,
+                table: 120,
+                lines,
+                version: None,
+                instructions: Instructions::Object { at: 48 },
+            },
+            object: OBJECTS,
+            free_threaded: false,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! CPython, 3.8 to 3.14.
+//!
+//! Its state begins at the symbol `_PyRuntime`: interpreters, their threads, and of each thread the innermost frame.
+//! Where the fields are is in a table up to 3.12 and is said by the interpreter itself from 3.13 on (`layout`,
+//! `debug_offsets`). Fields are stable within a minor release (python/cpython issue 106597), so other ones are refused.
+
+mod capture;
+mod code;
+mod debug_offsets;
+mod layout;
+mod lines;
+mod place;
+#[cfg(test)]
+mod tests;
+mod text;
+mod threads;
+
+use std::ops::Range;
+use std::time::Instant;
+
+use self::code::Codes;
+pub(super) use self::place::Place;
+use self::threads::States;
+use super::target::Target;
+use super::{Captured, Executed, Found, FoundKind, Functions, Instance, Resolved, Runtime, ThreadKey};
+use crate::address_space::Module;
+
+/// CPython.
+#[derive(Debug, Clone, Copy)]
+pub struct Python;
+
+impl Runtime for Python {
+    fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
+        let found = Place::find(module, path, target)?;
+        Ok(found.map(|place| Found { kind: FoundKind::Python(place) }))
+    }
+}
+
+/// A Python interpreter that is read.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    place: Place,
+    states: States,
+    codes: Codes,
+    scratch: capture::Scratch,
+}
+
+impl Interpreter {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, states: States::default(), codes: Codes::default(), scratch: capture::Scratch::default() }
+    }
+}
+
+impl Instance for Interpreter {
+    fn capture(
+        &mut self,
+        thread: ThreadKey,
+        limit: usize,
+        now: Instant,
+        target: &mut dyn Target,
+        captured: &mut Captured,
+    ) -> bool {
+        captured.clear();
+        let Self { place, states, scratch, .. } = self;
+        // A thread may have several states: those of sub-interpreters, or of C code that enters an interpreter.
+        for again in [false, true] {
+            if again && !states.walk(place, now, target) {
+                return false;
+            }
+            let mut outdated = false;
+            for state in states.of(place, thread) {
+                match capture::capture(&place.layout, state, limit, target, scratch, captured) {
+                    capture::Outcome::Frames => return true,
+                    capture::Outcome::Idle => {}
+                    capture::Outcome::Outdated => outdated = true,
+                }
+            }
+            if outdated {
+                states.forget(thread);
+            } else if states.knows(thread) {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn resolve(
+        &mut self,
+        captured: &Captured,
+        stands: bool,
+        target: &mut dyn Target,
+        functions: &mut Functions,
+        resolved: &mut Vec<Resolved>,
+    ) {
+        self.codes.resolve(&self.place.layout, &captured.frames, stands, target, functions, resolved);
+    }
+
+    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+        self.codes.executed(&self.place.layout, address, target, functions)
+    }
+
+    fn evaluation(&self) -> Option<Range<u64>> {
+        self.place.evaluation.clone()
+    }
+}

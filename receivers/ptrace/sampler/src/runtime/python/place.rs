@@ -1,0 +1,105 @@
+//! Finds Python in a process: where its state is, and of which version it is.
+
+use std::ops::Range;
+
+use super::debug_offsets;
+use super::layout::Layout;
+use crate::address_space::Module;
+use crate::elf::PYTHON;
+use crate::runtime::target::{Target, half, word_at};
+
+/// The versions that are known, by their minor number.
+const KNOWN: Range<u8> = 8..15;
+
+/// A Python interpreter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::runtime) struct Place {
+    /// Where `_PyRuntime` is.
+    pub(in crate::runtime) runtime: u64,
+    /// Its version, as `PY_VERSION_HEX` has it.
+    pub(in crate::runtime) version: u32,
+    pub(super) layout: Layout,
+    /// Where the evaluation function is, as far as its symbol says.
+    pub(super) evaluation: Option<Range<u64>>,
+}
+
+impl Place {
+    /// The interpreter whose state is in this module.
+    pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
+        let [runtime, evaluation, version] = PYTHON;
+        let Some(object) = &module.object else { return Ok(None) };
+        let Some(symbol) = object.symbol(runtime) else { return Ok(None) };
+        let at = symbol.address.wrapping_add(module.bias);
+        let said = object.symbol(version).and_then(|symbol| half(target, symbol.address.wrapping_add(module.bias)));
+        let version = said.or_else(|| version_of(path)).unwrap_or(0);
+        let mut place = Self::at(at, version, target)?;
+        place.evaluation = object.symbol(evaluation).filter(|symbol| symbol.size > 0).map(|symbol| {
+            let start = symbol.address.wrapping_add(module.bias);
+            start..start.saturating_add(symbol.size)
+        });
+        Ok(Some(place))
+    }
+
+    /// The interpreter whose `_PyRuntime` is here. `version` is `PY_VERSION_HEX`, for versions that do not say it
+    /// there; 0 if it is not known.
+    pub(in crate::runtime) fn at(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
+        let mut table = vec![0; debug_offsets::SIZE];
+        let has_table = target.read(runtime, &mut table) && word_at(&table, 0) == debug_offsets::COOKIE;
+        let version = if has_table { word_at(&table, 8) as u32 } else { version };
+        if version == 0 {
+            return Err("a Python whose version cannot be told: its functions are not named".to_owned());
+        }
+        let (major, minor, level) = (version >> 24, (version >> 16) as u8, version >> 4 & 0xf);
+        let refuse = |why: &str| {
+            let release = if level == 0xf { "" } else { " before its release" };
+            Err(format!(
+                "Python {major}.{minor}{release} {why}: its functions are not named (those of 3.8 to 3.14 are)"
+            ))
+        };
+        if major != 3 || !KNOWN.contains(&minor) || level != 0xf {
+            return refuse("is not known");
+        }
+        let layout = if has_table { debug_offsets::layout(minor, &table) } else { Layout::of_minor(minor) };
+        let Some(layout) = layout else { return refuse("says nothing sensible of its layout") };
+        Ok(Self { runtime, version, layout, evaluation: None })
+    }
+}
+
+/// The version in the name of a file, such as `libpython3.9.so.1.0` or `python3.8`, as `PY_VERSION_HEX`.
+fn version_of(path: &str) -> Option<u32> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let minor = name.split_once("python3.")?.1;
+    let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
+    let minor: u8 = minor[..digits].parse().ok()?;
+    Some(3 << 24 | u32::from(minor) << 16 | 0xf0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::Recording;
+
+    /// Guarantees: versions are read from the names that distributions and builds use, and from no others.
+    #[test]
+    fn names() {
+        let minor = |path| version_of(path).map(|version| (version >> 24, version >> 16 & 0xff, version & 0xff));
+        assert_eq!(minor("/usr/lib/libpython3.9.so.1.0"), Some((3, 9, 0xf0)));
+        assert_eq!(minor("/opt/python3.8"), Some((3, 8, 0xf0)));
+        assert_eq!(minor("/usr/bin/python3.10d"), Some((3, 10, 0xf0)));
+        for path in ["/usr/bin/python3", "/python3.9/bin/uwsgi", "python3.x", "python3.999"] {
+            assert_eq!(minor(path), None, "{path}");
+        }
+    }
+
+    /// Guarantees: a version that is not known is refused by its name, and so is one before its release.
+    #[test]
+    fn refused() {
+        let refused = |version| Place::at(64, version, &mut Recording::default()).unwrap_err();
+        assert!(refused(0x030f_00f0).contains("Python 3.15 is not known"));
+        assert!(refused(0x0307_00f0).contains("Python 3.7 is not known"));
+        assert!(refused(0x030c_00b2).contains("Python 3.12 before its release is not known"));
+        assert!(refused(0x030d_00f0).contains("says nothing sensible"));
+        assert!(refused(0).contains("cannot be told"));
+        assert!(Place::at(64, 0x030c_01f0, &mut Recording::default()).is_ok());
+    }
+}

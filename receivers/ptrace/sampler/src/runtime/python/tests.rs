@@ -1,0 +1,310 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::message::{Function, FunctionKind, Location};
+use crate::runtime::{Found, MAX_FRAMES, Recording};
+
+macro_rules! recordings {
+    ($($name:literal),+) => {
+        [$(($name, include_bytes!(concat!("../../../tests/recordings/", $name, ".bin")) as &[u8])),+]
+    };
+}
+
+/// What each version keeps of the same stack, `tests/recordings/program.py`.
+const RECORDINGS: [(&str, &[u8]); 8] = recordings!("3.8", "3.9", "3.10", "3.11", "3.11-static", "3.12", "3.13", "3.14");
+
+/// Functions and lines of that stack, the innermost first, as the program's text has them.
+const STACK: [(&str, &str, u32); 10] = [
+    ("wait", "/tmp/recorded/program.py", 21),
+    ("<module>", "<string>", 1),
+    ("inner", "/tmp/recorded/program.py", 16),
+    ("outer", "/tmp/recorded/program.py", 12),
+    ("Späte.methode.<locals>.<lambda>", "/tmp/recorded/program.py", 8),
+    ("Späte.methode", "/tmp/recorded/program.py", 8),
+    ("Späte.methode", "/tmp/recorded/program.py", 7),
+    ("Späte.methode", "/tmp/recorded/program.py", 7),
+    ("Späte.methode", "/tmp/recorded/program.py", 7),
+    ("<module>", "/tmp/recorded/program.py", 26),
+];
+
+/// An interpreter that is read from a recording.
+struct Reader {
+    instance: Box<dyn Instance>,
+    functions: Functions,
+    told: Vec<Function>,
+    now: Instant,
+    captured: Captured,
+    resolved: Vec<Resolved>,
+}
+
+impl Reader {
+    fn new(recording: &mut Recording) -> Option<Self> {
+        let found = Found::python(recording.runtime, recording.version, recording).ok()?;
+        Some(Self {
+            instance: found.instance(),
+            functions: Functions::default(),
+            told: Vec::new(),
+            now: Instant::now(),
+            captured: Captured::default(),
+            resolved: Vec::new(),
+        })
+    }
+
+    fn read(&mut self, recording: &mut Recording, stands: bool) -> Vec<(String, String, u32)> {
+        let key = ThreadKey { id: recording.thread, pointer: recording.pointer };
+        self.now += Duration::from_secs(10);
+        if !self.instance.capture(key, MAX_FRAMES, self.now, recording, &mut self.captured) {
+            return Vec::new();
+        }
+        self.instance.resolve(&self.captured, stands, recording, &mut self.functions, &mut self.resolved);
+        assert_eq!(self.resolved.len(), self.captured.frames.len());
+        if let Some((first, fresh)) = self.functions.take_fresh() {
+            assert_eq!(first as usize, self.told.len());
+            self.told.extend(fresh);
+        }
+        let shown = self.resolved.iter().filter_map(|frame| match frame.location? {
+            Location::Interpreted { function, line } => {
+                let Function { name, file, .. } = &self.told[function as usize];
+                Some((name.clone(), file.clone(), line))
+            }
+            Location::Native { .. } => None,
+        });
+        shown.collect()
+    }
+}
+
+fn recording(name: &str) -> Recording {
+    let (_, bytes) = RECORDINGS.into_iter().find(|(known, _)| *known == name).unwrap();
+    Recording::parse(bytes).unwrap()
+}
+
+/// Guarantees: all versions' layouts are read: functions, files and current lines, through methods, generators, `eval`
+/// and calls from C; and reading them again gives the same functions.
+#[test]
+fn known_stack() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let minor = recording.version >> 16 & 0xff;
+        let expected: Vec<(String, String, u32)> = STACK
+            .iter()
+            .map(|&(function, file, line)| {
+                // Qualified names are kept from 3.11 on.
+                let short = function.rsplit('.').next().unwrap();
+                (if minor >= 11 { function } else { short }.to_owned(), file.to_owned(), line)
+            })
+            .collect();
+        for stands in [true, false] {
+            assert_eq!(reader.read(&mut recording, stands), expected, "{name}");
+        }
+        assert!(reader.resolved.iter().all(|frame| !frame.unknown));
+        // The instructions of a frame are within those of its function.
+        let first = &reader.captured.frames[0];
+        if minor >= 11 {
+            assert!(reader.resolved[0].code.contains(&first.instruction), "{name}");
+        }
+    }
+}
+
+/// Guarantees: each frame belongs to the native call that executes it: one each up to 3.10, and later those that Python
+/// code called belong together; from 3.10 on each call has a place on the native stack, further outside for callers.
+#[test]
+fn calls() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        reader.read(&mut recording, true);
+        let minor = recording.version >> 16 & 0xff;
+        let ends: Vec<usize> = reader.captured.segments.iter().map(|segment| segment.end).collect();
+        let expected: &[usize] = match minor {
+            ..=10 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+            // Generators are resumed by a call of their own.
+            11 => &[2, 3, 4, 5, 10],
+            _ => &ends,
+        };
+        assert_eq!(ends, expected, "{name}");
+        assert_eq!(ends.last(), Some(&10), "{name}");
+        let anchors: Vec<u64> = reader.captured.segments.iter().filter_map(|segment| segment.anchor).collect();
+        assert_eq!(anchors.len(), if minor >= 10 { ends.len() } else { 0 }, "{name}");
+        assert!(anchors.is_sorted_by(|inner, outer| inner < outer), "{name}");
+    }
+}
+
+/// Guarantees: a thread that the interpreter does not know has no frames, and neither has one whose state was given to
+/// another thread since.
+#[test]
+fn other_threads() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        assert_eq!(reader.read(&mut recording, true).len(), 10, "{name}");
+        let thread = recording.thread;
+        recording.thread = 77;
+        assert_eq!(reader.read(&mut recording, true), [], "{name}");
+        // Another thread has the state now: its ids are others wherever they are.
+        recording.thread = thread;
+        let (runtime, version) = (recording.runtime, recording.version);
+        let place = Place::at(runtime, version, &mut recording).unwrap();
+        let mut states = States::default();
+        states.walk(&place, Instant::now(), &mut recording);
+        let state = states.of(&place, ThreadKey { id: thread, pointer: 0 }).next().unwrap();
+        let thread = &place.layout.thread;
+        for at in [thread.thread_id, thread.native_id.unwrap_or(thread.thread_id)] {
+            recording.add(state.address + u64::from(at), &[0xaa; 8]);
+        }
+        assert_eq!(reader.read(&mut recording, true), [], "{name}");
+    }
+}
+
+/// Guarantees: where a code object gave its place to another one, a thread that ran on has an unknown function there
+/// and never another's name, the next sample has the new name, and one that stands still has it at once.
+#[test]
+fn replaced_code() {
+    for (name, bytes) in RECORDINGS {
+        for stands in [false, true] {
+            let mut recording = Recording::parse(bytes).unwrap();
+            let mut reader = Reader::new(&mut recording).unwrap();
+            let before = reader.read(&mut recording, true);
+            let place = Place::at(recording.runtime, recording.version, &mut recording.clone()).unwrap();
+            // The innermost function takes the name of its caller's caller.
+            let at = |frame: usize| reader.captured.frames[frame].code + u64::from(place.layout.code.name);
+            let (inner, outer) = (at(0), at(2));
+            let mut pointer = [0; 8];
+            assert!(recording.read(outer, &mut pointer));
+            recording.add(inner, &pointer);
+            let now = reader.read(&mut recording, stands);
+            if stands {
+                assert_eq!(now[0].0, before[2].0, "{name}");
+            } else {
+                assert_eq!((now[0].0.as_str(), now[0].2), ("[unknown function]", 0), "{name}");
+                assert!(reader.resolved[0].unknown);
+            }
+            assert_eq!(now[1..], before[1..]);
+            assert_eq!(reader.read(&mut recording, false)[0].0, before[2].0, "{name}");
+        }
+    }
+}
+
+/// Guarantees: an instruction outside of the function's code is a frame of an unknown function.
+#[test]
+fn foreign_instruction() {
+    let mut recording = recording("3.12");
+    let mut reader = Reader::new(&mut recording).unwrap();
+    reader.read(&mut recording, true);
+    let frame = reader.captured.frames[0].address;
+    recording.add(frame + 56, &0x1234u64.to_le_bytes());
+    assert_eq!(reader.read(&mut recording, true)[0].0, "[unknown function]");
+}
+
+/// Guarantees: of a stack with more frames than may be read one by one the innermost are there, and it says so.
+#[test]
+fn deep_stacks_are_cut() {
+    for name in ["3.8", "3.9", "3.10"] {
+        let mut recording = recording(name);
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let whole = reader.read(&mut recording, true);
+        let key = ThreadKey { id: recording.thread, pointer: 0 };
+        // The outermost frame is its own caller.
+        let last = reader.captured.frames.last().unwrap().address;
+        recording.add(last + 24, &last.to_le_bytes());
+        for (limit, most) in [(64, 64 + 32), (MAX_FRAMES, MAX_FRAMES)] {
+            let Reader { instance, now, captured, .. } = &mut reader;
+            assert!(instance.capture(key, limit, *now, &mut recording, captured));
+            assert!(captured.cut && captured.frames.len() <= most, "{name}: {}", captured.frames.len());
+            assert!(captured.frames.len() >= limit.min(64));
+        }
+        assert_eq!(whole.len(), 10);
+    }
+}
+
+/// Counts what is read, to see that it is bounded.
+struct Counted<'a> {
+    recording: &'a mut Recording,
+    reads: u32,
+}
+
+impl Target for Counted<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.reads += 1;
+        self.recording.read(address, bytes)
+    }
+}
+
+/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
+/// of reads and frames is bounded, and texts are as long as allowed.
+#[test]
+fn attack_words() {
+    for (name, bytes) in RECORDINGS {
+        let whole = Recording::parse(bytes).unwrap();
+        for (&start, part) in &whole.parts {
+            for at in (0..part.len().saturating_sub(7)).step_by(8) {
+                let address = start + at as u64;
+                let word = u64::from_le_bytes(*part[at..].first_chunk().unwrap());
+                for hostile in [0, !word, u64::MAX, address, word ^ 1 << 62, word.wrapping_add(8)] {
+                    let mut recording = whole.clone();
+                    recording.add(address, &hostile.to_le_bytes());
+                    let Some(mut reader) = Reader::new(&mut recording) else { continue };
+                    let frames = reader.read(&mut recording, at % 16 == 0);
+                    assert!(frames.len() <= MAX_FRAMES, "{name}");
+                    assert!(frames.iter().all(|(function, file, _)| function.len() <= 512 && file.len() <= 1024));
+                }
+            }
+        }
+    }
+}
+
+/// Guarantees: lists of interpreters, threads and frames that lead in a circle end.
+#[test]
+fn attack_circles() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
+        let mut states = States::default();
+        states.walk(&place, Instant::now(), &mut recording);
+        let key = ThreadKey { id: recording.thread, pointer: 0 };
+        let state = states.of(&place, key).next().unwrap();
+        recording.add(state.address + u64::from(place.layout.thread.next), &state.address.to_le_bytes());
+        let mut counted = Counted { recording: &mut recording, reads: 0 };
+        let mut states = States::default();
+        states.walk(&place, Instant::now(), &mut counted);
+        assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
+        assert!(states.knows(key));
+    }
+}
+
+/// Guarantees: what one stack costs while its thread stands still: from 3.11 on a handful of reads, before one for each
+/// frame.
+#[test]
+fn few_reads() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        reader.read(&mut recording, true);
+        let key = ThreadKey { id: recording.thread, pointer: 0 };
+        let Reader { instance, now, captured, .. } = &mut reader;
+        let mut counted = Counted { recording: &mut recording, reads: 0 };
+        assert!(instance.capture(key, MAX_FRAMES, *now, &mut counted, captured));
+        let most = match counted.recording.version >> 16 & 0xff {
+            8 | 9 => 11,
+            10 => 22,
+            // The chain on the native stack is in the copy of the stack usually.
+            11 => 10,
+            _ => 10,
+        };
+        assert!(counted.reads <= most, "{name}: {} reads", counted.reads);
+    }
+}
+
+/// Guarantees: a function of a kind has one number, whatever else is read.
+#[test]
+fn functions_are_told_once() {
+    let mut recording = recording("3.13");
+    let mut reader = Reader::new(&mut recording).unwrap();
+    reader.read(&mut recording, true);
+    let told = reader.told.len();
+    reader.read(&mut recording, false);
+    assert_eq!(reader.told.len(), told);
+    assert!(reader.told.iter().all(|function| function.kind == FunctionKind::CPython));
+    let lines: Vec<u32> = reader.told.iter().map(|function| function.line).collect();
+    assert!(lines.contains(&19), "{lines:?}");
+}

@@ -1,0 +1,106 @@
+//! Which state of the interpreter belongs to which thread.
+//!
+//! Each interpreter has a list of its threads' states. From 3.11 on a state has the thread's id. Before that it has the
+//! thread pointer, and the C library keeps the id where that points to.
+
+use std::time::{Duration, Instant};
+
+use super::layout::ThreadLayout;
+use super::place::Place;
+use crate::runtime::ThreadKey;
+use crate::runtime::target::{Target, half, word, word_at};
+
+/// The most interpreters in a process, and states of all of them.
+const MAX_INTERPRETERS: usize = 64;
+const MAX_STATES: usize = 8192;
+
+/// The shortest pause between two walks through the lists, and how much it grows with each state that was found:
+/// reading a state takes less than a microsecond.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(100));
+
+/// Where the C library keeps a thread's id, from its thread pointer on: glibc's `struct pthread` (`nptl/descr.h`) and
+/// musl's (`src/internal/pthread_impl.h`).
+const IDS: [u64; 2] = [0x2d0, 48];
+
+/// A thread's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) address: u64,
+    /// The thread pointer.
+    pub(super) thread_id: u64,
+    /// The ids that it may have.
+    ids: [u32; 2],
+}
+
+impl State {
+    /// What a state says, from its bytes.
+    fn parse(layout: &ThreadLayout, address: u64, bytes: &[u8]) -> Self {
+        let native = layout.native_id.map_or(0, |at| word_at(bytes, at as usize) as u32);
+        Self { address, thread_id: word_at(bytes, layout.thread_id as usize), ids: [native; 2] }
+    }
+
+    /// Whether these bytes of it are still those of the same thread.
+    pub(super) fn is_still(&self, layout: &ThreadLayout, bytes: &[u8]) -> bool {
+        let now = Self::parse(layout, self.address, bytes);
+        now.thread_id == self.thread_id && (layout.native_id.is_none() || now.ids == self.ids)
+    }
+
+    fn is_of(&self, thread: ThreadKey) -> bool {
+        (self.ids.contains(&thread.id) && thread.id != 0) || (thread.pointer != 0 && thread.pointer == self.thread_id)
+    }
+}
+
+/// The states that were found at the last walk.
+#[derive(Debug, Default)]
+pub(super) struct States {
+    known: Vec<State>,
+    not_before: Option<Instant>,
+}
+
+impl States {
+    /// The states of a thread.
+    pub(super) fn of(&self, place: &Place, thread: ThreadKey) -> impl Iterator<Item = State> {
+        // From 3.11 on only the id counts: a thread pointer is used again by the next thread.
+        let thread = if place.layout.thread.native_id.is_some() { ThreadKey { pointer: 0, ..thread } } else { thread };
+        self.known.iter().filter(move |state| state.is_of(thread)).copied()
+    }
+
+    /// Whether there are states of a thread.
+    pub(super) fn knows(&self, thread: ThreadKey) -> bool {
+        self.known.iter().any(|state| state.is_of(thread))
+    }
+
+    /// Forgets the states of a thread, because one of them is another thread's by now.
+    pub(super) fn forget(&mut self, thread: ThreadKey) {
+        self.known.retain(|state| !state.is_of(thread));
+    }
+
+    /// Walks through the lists, unless that was done a moment ago. Returns whether it was done.
+    pub(super) fn walk(&mut self, place: &Place, now: Instant, target: &mut dyn Target) -> bool {
+        if self.not_before.is_some_and(|due| now < due) {
+            return false;
+        }
+        self.known.clear();
+        let layout = &place.layout;
+        let mut interpreter = word(target, place.runtime.wrapping_add(u64::from(layout.interpreters)));
+        let mut bytes = vec![0; layout.thread.size()];
+        for _ in 0..MAX_INTERPRETERS {
+            let Some(address) = interpreter.filter(|address| *address != 0) else { break };
+            let mut next = word(target, address.wrapping_add(u64::from(layout.threads)));
+            while let Some(address) = next.filter(|address| *address != 0)
+                && self.known.len() < MAX_STATES
+                && target.read(address, &mut bytes)
+            {
+                let mut state = State::parse(&layout.thread, address, &bytes);
+                if layout.thread.native_id.is_none() {
+                    state.ids = IDS.map(|at| half(target, state.thread_id.wrapping_add(at)).unwrap_or(0));
+                }
+                self.known.push(state);
+                next = Some(word_at(&bytes, layout.thread.next as usize));
+            }
+            interpreter = word(target, address.wrapping_add(u64::from(layout.interpreter_next)));
+        }
+        self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * self.known.len() as u32));
+        true
+    }
+}

@@ -1,0 +1,123 @@
+//! Recordings of what was read of a process, so that reading an interpreter's state can be tested without one.
+
+use std::collections::BTreeMap;
+
+use super::target::{Target, half_at, word_at};
+
+/// What a recording begins with.
+const MAGIC: &[u8; 8] = b"PBRUNTM1";
+
+/// The longest recording that is accepted, in bytes.
+const MAX_LENGTH: usize = 1 << 20;
+
+/// Parts of a process's memory, by address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// Where the interpreter's state begins (`_PyRuntime` of Python).
+    pub runtime: u64,
+    /// Its version, as `PY_VERSION_HEX` has it.
+    pub version: u32,
+    /// The thread: its id in its own PID namespace.
+    pub thread: u32,
+    /// The thread pointer, 0 if it was not known.
+    pub pointer: u64,
+    /// The recorded bytes by their address.
+    pub parts: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Recording {
+    /// Reads what [`Recording::to_bytes`] wrote; `None` if that is malformed.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(MAGIC).filter(|rest| rest.len() <= MAX_LENGTH)?;
+        let (head, parts) = rest.split_at_checked(24)?;
+        let mut recording = Self {
+            runtime: word_at(head, 0),
+            version: half_at(head, 8),
+            thread: half_at(head, 12),
+            pointer: word_at(head, 16),
+            parts: BTreeMap::new(),
+        };
+        rest = parts;
+        while !rest.is_empty() {
+            let (head, behind) = rest.split_at_checked(12)?;
+            let (part, behind) = behind.split_at_checked(half_at(head, 8) as usize)?;
+            word_at(head, 0).checked_add(part.len() as u64)?;
+            recording.parts.insert(word_at(head, 0), part.to_vec());
+            rest = behind;
+        }
+        Some(recording)
+    }
+
+    /// The recording as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(self.runtime.to_le_bytes());
+        bytes.extend(self.version.to_le_bytes());
+        bytes.extend(self.thread.to_le_bytes());
+        bytes.extend(self.pointer.to_le_bytes());
+        for (address, part) in &self.parts {
+            bytes.extend(address.to_le_bytes());
+            bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+            bytes.extend(part);
+        }
+        bytes
+    }
+
+    /// Adds what was read. Parts that overlap or touch become one; where they overlap, the new bytes hold.
+    pub fn add(&mut self, address: u64, bytes: &[u8]) {
+        let end = |start: u64, part: &[u8]| start.saturating_add(part.len() as u64);
+        let (mut start, mut whole) = (address, bytes.to_vec());
+        let touching: Vec<u64> = self
+            .parts
+            .range(..=end(address, bytes))
+            .filter(|(other, part)| end(**other, part) >= address)
+            .map(|(other, _)| *other)
+            .collect();
+        for other in touching {
+            let Some(mut part) = self.parts.remove(&other) else { continue };
+            let (first, last) = (start.min(other), end(start, &whole).max(end(other, &part)));
+            part.splice(0..0, std::iter::repeat_n(0, (other - first) as usize));
+            part.resize((last - first) as usize, 0);
+            let at = (start - first) as usize;
+            part[at..at + whole.len()].copy_from_slice(&whole);
+            (start, whole) = (first, part);
+        }
+        self.parts.insert(start, whole);
+    }
+}
+
+impl Target for Recording {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let Some((start, part)) = self.parts.range(..=address).next_back() else { return false };
+        let found = usize::try_from(address - start).ok().and_then(|at| part.get(at..)?.get(..bytes.len()));
+        found.is_some_and(|found| {
+            bytes.copy_from_slice(found);
+            true
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: parts that touch or overlap are read as one, the last bytes hold, gaps cannot be read, and a
+    /// recording survives being written.
+    #[test]
+    fn parts() {
+        let mut recording = Recording { runtime: 1, version: 2, thread: 3, pointer: 4, ..Recording::default() };
+        recording.add(100, &[1; 8]);
+        recording.add(116, &[3; 4]);
+        recording.add(108, &[2; 4]);
+        recording.add(104, &[9; 2]);
+        let mut bytes = [0; 12];
+        assert!(recording.read(100, &mut bytes));
+        assert_eq!(bytes, [1, 1, 1, 1, 9, 9, 1, 1, 2, 2, 2, 2]);
+        assert!(!recording.read(101, &mut bytes));
+        recording.add(110, &[7; 6]);
+        assert_eq!(recording.parts.len(), 1);
+        assert_eq!(Recording::parse(&recording.to_bytes()), Some(recording.clone()));
+        assert_eq!(Recording::parse(&recording.to_bytes()[..50]), None);
+        assert_eq!(Recording::parse(b"PBRUNTM"), None);
+    }
+}

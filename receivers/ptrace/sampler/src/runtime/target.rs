@@ -1,0 +1,86 @@
+//! What reading an interpreter's state needs of a process: bytes at an address.
+
+/// The memory of a process. Implemented over a live process, a copy of a stack, and recordings for tests.
+pub trait Target {
+    /// Fills all of `bytes` with what is at `address`, or returns `false`.
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool;
+}
+
+/// The little-endian word at an address.
+pub(crate) fn word(target: &mut (impl Target + ?Sized), address: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    target.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+}
+
+/// The little-endian 32-bit word at an address.
+pub(crate) fn half(target: &mut (impl Target + ?Sized), address: u64) -> Option<u32> {
+    let mut bytes = [0; 4];
+    target.read(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+}
+
+/// The little-endian word at an offset; 0 beyond the end.
+pub(crate) fn word_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+/// The little-endian 32-bit word at an offset; 0 beyond the end.
+pub(crate) fn half_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
+}
+
+/// How much may be read for one stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// Reads.
+    pub reads: u32,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+/// A target from which no more than an allowance is read. Every read counts, also one that fails.
+pub(crate) struct Bounded<'a> {
+    target: &'a mut dyn Target,
+    left: Allowance,
+}
+
+impl<'a> Bounded<'a> {
+    pub(crate) fn new(target: &'a mut dyn Target, allowance: Allowance) -> Self {
+        Self { target, left: allowance }
+    }
+}
+
+impl Target for Bounded<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let (Some(reads), Some(rest)) = (self.left.reads.checked_sub(1), self.left.bytes.checked_sub(bytes.len()))
+        else {
+            return false;
+        };
+        self.left = Allowance { reads, bytes: rest };
+        self.target.read(address, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Zeros;
+
+    impl Target for Zeros {
+        fn read(&mut self, _address: u64, bytes: &mut [u8]) -> bool {
+            bytes.fill(0);
+            true
+        }
+    }
+
+    /// Guarantees: neither more reads nor more bytes than allowed reach the target.
+    #[test]
+    fn allowance() {
+        let mut zeros = Zeros;
+        let mut bounded = Bounded::new(&mut zeros, Allowance { reads: 2, bytes: 20 });
+        assert_eq!(word(&mut bounded, 8), Some(0));
+        assert!(!bounded.read(8, &mut [0; 13]));
+        assert_eq!(word(&mut bounded, 8), Some(0));
+        assert_eq!(half(&mut bounded, 8), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Python programs, on every Python that is found.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Stacks, alone, stops};
+use crate::process::run;
+
+/// A program whose innermost function runs from its start to its end, called through a method, C code (`sorted`), a
+/// lambda, generators and `eval`, while another thread waits.
+const PROGRAM: &str = r#"
+import sys, threading, time
+
+class Späte:
+    def methode(self, n):
+        if n:
+            return self.methode(n - 1)
+        return sorted([1], key=lambda _: list(outer(2)))
+
+def outer(n):
+    yield from inner(n)
+
+def inner(n):
+    yield eval("busy(float(sys.argv[1]))")
+
+def busy(seconds):
+    end = time.process_time() + seconds
+    total = 0
+    while time.process_time() < end:
+        for i in range(10000):
+            total += i * 3 % 7
+    return total
+
+def waits(event):
+    event.wait()
+
+event = threading.Event()
+thread = threading.Thread(target=waits, args=(event,))
+thread.start()
+Späte().methode(3)
+event.set()
+thread.join()
+"#;
+
+/// What executes Python's functions natively; without the word's beginning, as symbols of parts of it have it.
+const EVALUATION: &str = "PyEval_EvalFrameDefault";
+
+/// Says why something is not tested here.
+fn untested(why: &str) {
+    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
+}
+
+/// The Pythons of this machine from 3.8 to 3.14 with their minor versions, each executable once.
+fn pythons() -> Vec<(u32, PathBuf)> {
+    let versions = std::env::home_dir().and_then(|home| std::fs::read_dir(home.join(".pyenv/versions")).ok());
+    let versions = versions.into_iter().flatten().flatten().map(|version| version.path().join("bin/python3"));
+    // What a test may name besides.
+    let named = std::env::var_os("PROFBRIDGE_TEST_PYTHONS").unwrap_or_default();
+    let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
+    let system = ["/usr/bin/python3", "python3"].map(PathBuf::from);
+    let question =
+        "import os, sys; print(sys.version_info[1], sys.implementation.name, os.path.realpath(sys.executable))";
+    let answer = |python: PathBuf| {
+        let answer = Command::new(&python).args(["-c", question]).output().ok()?;
+        let said = String::from_utf8(answer.stdout).ok()?;
+        let (minor, rest) = said.trim().split_once(' ')?;
+        let (name, executable) = rest.split_once(' ')?;
+        (name == "cpython").then_some((minor.parse().ok()?, executable.to_owned(), python))
+    };
+    let mut found: Vec<(u32, String, PathBuf)> =
+        system.into_iter().chain(versions).chain(named).filter_map(answer).collect();
+    found.sort();
+    found.dedup_by(|one, other| one.1 == other.1);
+    found.into_iter().map(|(minor, _, python)| (minor, python)).filter(|(minor, _)| (8..=14).contains(minor)).collect()
+}
+
+/// Samples a program from start to end.
+fn sampled(folder: &Path, python: &Path, arguments: &[&str]) -> Stacks {
+    let python = python.to_str().unwrap();
+    let arguments = [&["sample", "-o", "out.folded"], stops(), &["--", python], arguments].concat();
+    let alone = alone();
+    let finished = run(folder, &arguments);
+    drop(alone);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    Stacks::read(&folder.join("out.folded"))
+}
+
+/// Whether these are on the stack, in this order.
+fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
+    let mut stack = stack.iter();
+    wanted.iter().all(|wanted| stack.any(|name| name == wanted))
+}
+
+/// Guarantees: of a program that runs and a thread of it that waits, all Python functions are there, from the outermost
+/// to the one that runs, in their order and in the places of native frames; and no frame of the evaluation function is
+/// left.
+#[test]
+fn every_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program.py");
+    std::fs::write(&program, PROGRAM).unwrap();
+    let pythons = pythons();
+    for minor in 8..=14 {
+        if pythons.iter().all(|(known, _)| *known != minor) {
+            untested(&format!("there is no Python 3.{minor}"));
+        }
+    }
+    for (minor, python) in pythons {
+        let stacks = sampled(folder.path(), &python, &[program.to_str().unwrap(), "2"]);
+        let (running, waiting): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] != "[waiting]");
+        let qualified = |name: &'static str, before: &'static str| if minor >= 11 { before } else { name };
+        let method = qualified("methode", "Späte.methode");
+        let lambda = qualified("<lambda>", "Späte.methode.<locals>.<lambda>");
+        // Without the time before the program runs and after it ends.
+        let busy = |name: &str, (stack, _): &&&(Vec<String>, u64)| stack.iter().any(|frame| frame == name);
+        let nano = |stacks: &[&&(Vec<String>, u64)]| stacks.iter().map(|(_, nano)| nano).sum::<u64>();
+        let own: Vec<_> = running.iter().filter(|stack| busy("busy", stack)).collect();
+        let wanted = ["<module>", method, method, method, method, lambda, "outer", "inner", "<module>", "busy"];
+        for (stack, _) in &own {
+            assert!(has_in_order(stack, &wanted), "{python:?}: {stack:?}");
+            assert!(!stack.iter().any(|name| name.contains(EVALUATION)), "{python:?}: {stack:?}");
+            let sorted = stack.iter().position(|name| name == "builtin_sorted" || name == "list_sort_impl");
+            let calling = stack.iter().position(|name| name == lambda).unwrap();
+            assert!(sorted.is_none_or(|sorted| sorted < calling), "{python:?}: {stack:?}");
+        }
+        let (own, all) = (nano(&own), nano(&running.iter().collect::<Vec<_>>()));
+        assert!(own > 1_800_000_000, "{python:?}: {own} of {all} ns");
+        let waits: Vec<_> = waiting.iter().filter(|stack| busy("waits", stack)).collect();
+        let (run, bootstrap) = (qualified("run", "Thread.run"), qualified("_bootstrap", "Thread._bootstrap"));
+        let wait = qualified("wait", "Event.wait");
+        for (stack, _) in &waits {
+            assert!(has_in_order(stack, &[bootstrap, run, "waits", wait]), "{python:?}: {stack:?}");
+        }
+        assert!(nano(&waits) > 1_800_000_000, "{python:?}: {} ns", nano(&waits));
+    }
+}
