@@ -185,6 +185,7 @@ impl Maker<'_> {
         self.check_order(id, &pipeline.processors);
         self.check_needs(config, id, pipeline);
         self.check_kinds(id, pipeline);
+        self.check_joins(id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
             id: id.to_string(),
@@ -286,6 +287,21 @@ impl Maker<'_> {
             if !includes(takes) {
                 let message = format!("`{}` takes {}, which this pipeline does not carry", reference.id, nouns(takes));
                 self.report_kind(id, "exporters", position, reference, message);
+            }
+        }
+    }
+
+    /// Whether the pipeline carries all that a processor brings together.
+    fn check_joins(&mut self, id: &PipelineId, pipeline: &PipelineConfig) {
+        let carries = id.carries();
+        for (position, reference) in pipeline.processors.iter().enumerate() {
+            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
+            let joins = factory.description.joins;
+            if carries != Carries::Unsupported && !joins.iter().all(|kind| carries.includes(*kind)) {
+                let both = joins.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(" and ");
+                let message =
+                    format!("`{}` brings {both} together, and this pipeline does not carry both", reference.id);
+                self.report_kind(id, "processors", position, reference, message);
             }
         }
     }

@@ -63,6 +63,8 @@ pub struct Description {
     /// The types of processors that must come before this one where both are in a pipeline, or one would undo the
     /// other.
     pub behind: &'static [&'static str],
+    /// Kinds of telemetry that it brings together, so that it does nothing in a pipeline that does not carry all of them.
+    pub joins: &'static [TelemetryKind],
     /// The processors without which it cannot send what it takes, given its section.
     pub needs: fn(&Section) -> Needs,
 }
@@ -89,6 +91,12 @@ impl Description {
         Self { behind, ..self }
     }
 
+    /// The same, of a processor that brings telemetry of these kinds together.
+    #[must_use]
+    pub const fn joins(self, joins: &'static [TelemetryKind]) -> Self {
+        Self { joins, ..self }
+    }
+
     /// The same with the processors that it needs.
     #[must_use]
     pub const fn needs(self, needs: fn(&Section) -> Needs) -> Self {
@@ -102,7 +110,7 @@ impl Description {
     }
 
     const fn new(kind: &'static str, summary: &'static str) -> Self {
-        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[] }
+        Self { kind, summary, takes: &[], emits: &[], behind: &[], joins: &[], needs: |_| &[] }
     }
 }
 
