@@ -26,6 +26,7 @@
 //! * [`Processes`]: the processes of one request. What samples say about their process counts as its resource's.
 //! * [`Cell`]: the stretches of event time that windows are made of.
 //! * [`Rules::names`]: by what those who see a process from different sides find each other.
+//! * [`Side`]: whether two who see a process from different sides speak of the same.
 //! * [`sampling`]: decisions that all replicas make alike.
 //! * [`skew`]: observations whose time is far from their arrival.
 //!
@@ -38,6 +39,7 @@ mod names;
 mod processes;
 mod rules;
 pub mod sampling;
+mod side;
 pub mod skew;
 
 pub use self::cell::{Cell, leading, timestamp};
@@ -45,3 +47,4 @@ pub use self::identity::{Identity, Kind, RequestId};
 pub use self::names::profiler_name;
 pub use self::processes::{Process, Processes};
 pub use self::rules::{MAX_WINDOW, Rules};
+pub use self::side::Side;

@@ -34,6 +34,7 @@ pub mod sample_log;
 pub mod spans;
 pub mod symbol_overlay;
 pub mod telemetry;
+pub mod thread;
 pub mod varint;
 pub mod whole_chunk;
 

@@ -296,7 +296,7 @@ impl Converter {
             return None;
         }
         let halved = self.listing.look_at(&self.plan, &self.frames, dictionary, &self.window.stacks);
-        samples_bytes += halved * (write::SAMPLE_BYTES + threads::MAX_ID_BYTES);
+        samples_bytes += halved * (write::SAMPLE_BYTES + profbridge_model::thread::MAX_ID_BYTES);
         let estimated_bytes = samples_bytes + self.frames.stacks().len() + self.frames.text.len();
         if estimated_bytes > limit {
             return None;

@@ -1,13 +1,10 @@
 //! Threads of one window: whose samples are whose.
 //!
-//! A sample's thread is its `thread.id` attribute (OpenTelemetry semantic conventions), in decimal. Without one, a
-//! `thread.name` makes an id of its own: a number above every id that Linux gives out, equal in every window. What has
-//! neither lies on synthetic threads.
+//! Which thread a sample names says [`Thread`]. What names none lies on synthetic threads.
 
 use hashbrown::HashMap;
-use xxhash_rust::xxh3::xxh3_64;
-
-use profbridge_model::{AttributeSetId, Dictionary, StringId, Value};
+use profbridge_model::thread::{SYNTHETIC_BASE, Thread};
+use profbridge_model::{AttributeSetId, Dictionary, StringId};
 
 use super::stamped::Stamped;
 
@@ -78,23 +75,7 @@ impl Threads {
     }
 
     fn resolve(&mut self, dictionary: &Dictionary, set: AttributeSetId) -> u32 {
-        let (mut id, mut name) = (None, None);
-        for attribute in dictionary.attributes(Some(set)) {
-            match dictionary.string_bytes(attribute.key) {
-                b"thread.id" => id = id.or_else(|| text(dictionary, &attribute.value)),
-                b"thread.name" => {
-                    if let Value::String(text) = attribute.value
-                        && !dictionary.string_bytes(text).is_empty()
-                    {
-                        name = name.or(text);
-                    }
-                }
-                _ => {}
-            }
-        }
-        let Some(id) = id.or_else(|| name.map(|name| id_of_name(dictionary.string_bytes(Some(name))))) else {
-            return NO_LANE;
-        };
+        let Some(Thread { id, name }) = Thread::of(dictionary, Some(set)) else { return NO_LANE };
         let lane = match self.by_id.get(&id) {
             Some(&lane) => lane,
             None => {
@@ -153,27 +134,4 @@ impl Threads {
     pub(super) fn lanes_mut(&mut self) -> &mut [Lane] {
         &mut self.lanes[..self.used]
     }
-}
-
-/// Above ids of Linux (22 bits) and of names (32 bits).
-const SYNTHETIC_BASE: u64 = 1 << 32;
-
-/// The longest id that is taken from text, in bytes: a UUID fits.
-pub(super) const MAX_ID_BYTES: usize = 64;
-
-fn text(dictionary: &Dictionary, value: &Value) -> Option<String> {
-    match value {
-        Value::Int(id) => Some(id.to_string()),
-        Value::String(id) => match dictionary.string(*id) {
-            "" => None,
-            id if id.len() > MAX_ID_BYTES => Some(id_of_name(id.as_bytes())),
-            id => Some(id.to_owned()),
-        },
-        _ => None,
-    }
-}
-
-/// An id for what has a name only: a number of 32 bits with the top bit set.
-fn id_of_name(name: &[u8]) -> String {
-    (xxh3_64(name) & 0x7fff_ffff | 0x8000_0000).to_string()
 }

@@ -1,0 +1,69 @@
+//! What tells the threads of a process apart: the key that a thread has in Sentry's chunks.
+//!
+//! Its id is the attribute `thread.id` (OpenTelemetry semantic conventions, `thread`), in decimal. Without one, a
+//! `thread.name` makes an id of its own: a number above every id that Linux gives out, equal wherever the name is.
+//! Whoever links a span with a chunk has to name the thread as the chunk does, so both ask here.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::dictionary::{Dictionary, Value};
+use crate::id::{AttributeSetId, StringId};
+
+/// The longest id that is taken from text, in bytes: a UUID fits.
+pub const MAX_ID_BYTES: usize = 64;
+
+/// Above ids of Linux (22 bits) and of names (32 bits): where ids begin that stand for no thread.
+pub const SYNTHETIC_BASE: u64 = 1 << 32;
+
+/// The thread that a list of attributes names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Its key in chunks.
+    pub id: String,
+    /// Its name.
+    pub name: Option<StringId>,
+}
+
+impl Thread {
+    /// The thread that the attributes of a sample or a profile name; `None` where they name none.
+    pub fn of(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<Self> {
+        let (mut id, mut name) = (None, None);
+        for attribute in dictionary.attributes(set) {
+            match dictionary.string_bytes(attribute.key) {
+                b"thread.id" => id = id.or_else(|| id_of(dictionary, &attribute.value)),
+                b"thread.name" => {
+                    if let Value::String(text) = attribute.value
+                        && !dictionary.string_bytes(text).is_empty()
+                    {
+                        name = name.or(text);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let id = id.or_else(|| name.map(|name| id_of_name(dictionary.string_bytes(Some(name)))))?;
+        Some(Self { id, name })
+    }
+}
+
+fn id_of(dictionary: &Dictionary, value: &Value) -> Option<String> {
+    match value {
+        Value::Int(id) => Some(id.to_string()),
+        Value::String(id) => id_of_text(dictionary.string(*id)),
+        _ => None,
+    }
+}
+
+/// The key of a thread whose id is text; `None` where there is none.
+pub fn id_of_text(text: &str) -> Option<String> {
+    match text {
+        "" => None,
+        id if id.len() > MAX_ID_BYTES => Some(id_of_name(id.as_bytes())),
+        id => Some(id.to_owned()),
+    }
+}
+
+/// An id for what has a name only: a number of 32 bits with the top bit set.
+fn id_of_name(name: &[u8]) -> String {
+    (xxh3_64(name) & 0x7fff_ffff | 0x8000_0000).to_string()
+}

@@ -1,0 +1,208 @@
+//! The processor `link_spans`: says in a span which profiler saw what its thread did meanwhile.
+//!
+//! Sentry finds the profile of a span by the profiler, the thread and the time. So of the profiles that pass only that is
+//! remembered; spans wait until the profiles of their time have come. See `README.md` for the options and guarantees.
+
+mod config;
+mod covered;
+mod index;
+mod thread;
+mod waiting;
+
+use std::collections::VecDeque;
+
+use profbridge_engine::component::{Held, Now, Outbox, Processor};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::registry::{Description, ProcessorFactory};
+use profbridge_identity::Rules;
+use profbridge_model::{Quantities, Telemetry, TelemetryKind};
+
+use self::index::Index;
+use self::waiting::{Deciding, Waiting, notes};
+
+pub use self::config::{Config, Settings};
+
+/// How often spans that wait are looked at again while profiles come, in nanoseconds.
+const TICK: u64 = 500_000_000;
+
+/// What was observed is remembered for so much longer than spans wait, in nanoseconds: a span is sent at its end, and
+/// what began with it may be that much earlier.
+const REMEMBERED: u64 = 120_000_000_000;
+
+/// How often what is old is forgotten, in nanoseconds.
+const FORGET_EVERY: u64 = 10_000_000_000;
+
+/// Note: processes that were forgotten early, for want of memory.
+pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
+
+/// The processor's entry in the registry.
+pub const FACTORY: ProcessorFactory = ProcessorFactory {
+    description: Description::processor(
+        "link_spans",
+        "says in spans which profiler saw what their thread did",
+        TelemetryKind::ALL,
+    )
+    .behind(&["dedup"])
+    .wants(|_| &[TelemetryKind::Profiles, TelemetryKind::Spans]),
+    create,
+};
+
+fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Problems> {
+    let settings = section.extract::<Config>()?.check(section)?;
+    Ok(Box::new(LinkSpans::new(settings, rules)))
+}
+
+/// The processor.
+#[derive(Debug)]
+pub struct LinkSpans {
+    settings: Settings,
+    index: Index,
+    /// In the order in which they came.
+    waiting: VecDeque<Waiting>,
+    /// Decided, and not handed on yet.
+    ready: VecDeque<Waiting>,
+    quantities: Quantities,
+    bytes: u64,
+    /// When what waits is looked at next, since profiles came; `None` while none have.
+    look: Option<u64>,
+    /// When what is old was forgotten last.
+    forgot: u64,
+}
+
+impl LinkSpans {
+    /// A processor that remembers and holds nothing yet. `rules` say who a process is.
+    pub fn new(settings: Settings, rules: &Rules) -> Self {
+        Self {
+            settings,
+            index: Index::new(rules),
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
+            quantities: Quantities::NONE,
+            bytes: 0,
+            look: None,
+            forgot: 0,
+        }
+    }
+
+    fn deciding(&self, at_last: bool) -> Deciding<'_> {
+        Deciding { index: &self.index, main_thread: self.settings.main_thread, at_last }
+    }
+
+    fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
+        let mut waiting = Waiting::new(telemetry, deadline, out);
+        if waiting.decide(&self.deciding(self.settings.span_wait == 0), out) {
+            return out.send(waiting.into_telemetry());
+        }
+        self.quantities += waiting.quantities();
+        self.bytes += waiting.bytes();
+        self.waiting.push_back(waiting);
+        while self.bytes > self.settings.max_bytes && self.let_go_early(out) {}
+    }
+
+    /// Decides about what has waited for the longest time, so that it goes on next. Whether anything waited.
+    fn let_go_early(&mut self, out: &mut Outbox) -> bool {
+        let Some(mut first) = self.waiting.pop_front() else { return false };
+        out.note(notes::EARLY, first.undecided());
+        first.decide(&self.deciding(true), out);
+        // What is ready is held no longer than the calls last that hand it on.
+        self.bytes = self.bytes.saturating_sub(first.bytes());
+        self.ready.push_back(first);
+        true
+    }
+
+    /// Looks at all that waits.
+    fn look(&mut self, now: u64, out: &mut Outbox) {
+        let mut left = VecDeque::with_capacity(self.waiting.len());
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            if waiting.decide(&self.deciding(waiting.deadline <= now), out) {
+                self.bytes = self.bytes.saturating_sub(waiting.bytes());
+                self.ready.push_back(waiting);
+            } else {
+                left.push_back(waiting);
+            }
+        }
+        self.waiting = left;
+        self.look = None;
+    }
+
+    fn send_one(&mut self, out: &mut Outbox) -> bool {
+        let Some(ready) = self.ready.pop_front() else { return false };
+        self.quantities = self.quantities.saturating_sub(ready.quantities());
+        out.send(ready.into_telemetry());
+        true
+    }
+
+    fn learn(&mut self, profiles: &profbridge_model::Profiles, now: Now, out: &mut Outbox) {
+        self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
+        if now.monotonic_nano.saturating_sub(self.forgot) >= FORGET_EVERY {
+            self.forgot = now.monotonic_nano;
+            self.index.forget(now.monotonic_nano, self.settings.span_wait.saturating_add(REMEMBERED));
+        }
+        out.note(FORGOTTEN, self.index.shrink(self.settings.max_index_bytes));
+        if !self.waiting.is_empty() {
+            self.look = self.look.or(Some(now.monotonic_nano.saturating_add(TICK)));
+        }
+    }
+}
+
+impl Processor for LinkSpans {
+    fn fit_memory(&mut self, limit: u64) {
+        self.settings.fit_memory(limit);
+    }
+
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        let mut any_spans = false;
+        match &telemetry {
+            Telemetry::Profiles(profiles) => self.learn(profiles, now, out),
+            Telemetry::Spans(_) => any_spans = true,
+            Telemetry::Envelope(envelope) => {
+                envelope.profiles().for_each(|profiles| self.learn(profiles, now, out));
+                any_spans = envelope.spans().next().is_some();
+            }
+        }
+        match any_spans {
+            true => self.take(telemetry, now, out),
+            false => out.send(telemetry),
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        if !self.ready.is_empty() {
+            return Some(0);
+        }
+        let first = self.waiting.front().map(|waiting| waiting.deadline);
+        first.into_iter().chain(self.look.filter(|_| !self.waiting.is_empty())).min()
+    }
+
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
+        if self.ready.is_empty() && self.due().is_some_and(|due| due <= now.monotonic_nano) {
+            self.look(now.monotonic_nano, out);
+        }
+        self.send_one(out);
+    }
+
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        if self.ready.is_empty() {
+            self.let_go_early(out);
+        }
+        self.send_one(out);
+        !self.waiting.is_empty() || !self.ready.is_empty()
+    }
+
+    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        if self.ready.is_empty()
+            && let Some(mut first) = self.waiting.pop_front()
+        {
+            first.decide(&self.deciding(true), out);
+            self.bytes = self.bytes.saturating_sub(first.bytes());
+            self.ready.push_back(first);
+        }
+        self.send_one(out);
+        !self.waiting.is_empty() || !self.ready.is_empty()
+    }
+
+    fn held(&self) -> Held {
+        Held { quantities: self.quantities, bytes: self.bytes + self.index.bytes() }
+    }
+}

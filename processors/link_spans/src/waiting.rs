@@ -1,0 +1,183 @@
+//! Spans that wait for the profiles of their time, each in what it came in.
+
+use std::sync::Arc;
+
+use profbridge_engine::component::Outbox;
+use profbridge_identity::Side;
+use profbridge_model::envelope::Viewed;
+use profbridge_model::spans::ProfilerLink;
+use profbridge_model::{Quantities, Spans, Telemetry};
+use profbridge_wire::spans::{self, SpanView};
+
+use crate::covered::Stretch;
+use crate::index::{Index, NotFound};
+use crate::thread::{Ran, Way, thread};
+
+/// Notes: spans that were linked, by how their thread was found, and those that were not, by why.
+pub(crate) mod notes {
+    /// The span names the system's id of its thread.
+    pub(crate) const BY_NATIVE_ID: &str = "spans_linked_by_native_id";
+    /// The span's `thread.id`.
+    pub(crate) const BY_ID: &str = "spans_linked_by_thread_id";
+    /// The only thread of that name.
+    pub(crate) const BY_NAME: &str = "spans_linked_by_thread_name";
+    /// The main thread.
+    pub(crate) const BY_MAIN: &str = "spans_linked_to_main_thread";
+    /// The profiler only: nobody knows the thread.
+    pub(crate) const NO_THREAD: &str = "spans_linked_without_thread";
+    /// The span named a profiler already.
+    pub(crate) const HAD_PROFILER: &str = "spans_with_profiler";
+    /// The span does not say of which process it is.
+    pub(crate) const UNNAMED: &str = "spans_unlinked_unnamed_process";
+    /// No profile of its process came.
+    pub(crate) const NO_PROCESS: &str = "spans_unlinked_no_profiles";
+    /// No profile of its time came before it had waited long enough.
+    pub(crate) const NOT_COVERED: &str = "spans_unlinked_not_in_time";
+    /// Its thread was not observed in its time.
+    pub(crate) const UNOBSERVED: &str = "spans_unlinked_unobserved";
+    /// It could be of several processes that were observed in its time.
+    pub(crate) const AMBIGUOUS: &str = "spans_unlinked_ambiguous";
+    /// Spans that went on before they had waited long enough, for want of memory.
+    pub(crate) const EARLY: &str = "spans_not_waited_for";
+}
+
+/// What decides.
+pub(crate) struct Deciding<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) main_thread: bool,
+    /// Whether what is not known yet is not waited for.
+    pub(crate) at_last: bool,
+}
+
+/// Telemetry with spans, some of which are not decided yet.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    telemetry: Telemetry,
+    /// For each batch of spans in it: the side of each resource, and the positions of the spans that wait.
+    batches: Vec<(Vec<Side>, Vec<u32>)>,
+    /// Until when it waits, in the monotonic time.
+    pub(crate) deadline: u64,
+    bytes: u64,
+}
+
+impl Waiting {
+    /// Of telemetry that came. What names a profiler, or no process, is decided at once.
+    pub(crate) fn new(mut telemetry: Telemetry, deadline: u64, out: &mut Outbox) -> Self {
+        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(|spans| first_look(spans, out)).collect();
+        let memory = batches.iter().map(|(sides, spans)| size_of_val(&**sides) + size_of_val(&**spans)).sum::<usize>();
+        let bytes = telemetry.size_bytes() + memory as u64 + size_of::<Self>() as u64;
+        Self { telemetry, batches, deadline, bytes }
+    }
+
+    /// Decides what can be decided. Whether all is.
+    pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, out: &mut Outbox) -> bool {
+        for (spans, (sides, waiting)) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
+            waiting.retain(|position| !decide(spans, *position as usize, sides, deciding, out));
+        }
+        self.batches.iter().all(|(_, waiting)| waiting.is_empty())
+    }
+
+    /// How many spans are not decided.
+    pub(crate) fn undecided(&self) -> u64 {
+        self.batches.iter().map(|(_, waiting)| waiting.len() as u64).sum()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn quantities(&self) -> Quantities {
+        self.telemetry.quantities()
+    }
+
+    pub(crate) fn into_telemetry(self) -> Telemetry {
+        self.telemetry
+    }
+}
+
+/// The batches of spans in telemetry.
+fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
+    match telemetry {
+        Telemetry::Spans(spans) => vec![spans],
+        Telemetry::Envelope(envelope) => {
+            let views = envelope.views.iter_mut();
+            views
+                .filter_map(|view| if let Viewed::Spans(spans) = &mut view.what { Some(spans) } else { None })
+                .collect()
+        }
+        Telemetry::Profiles(_) => Vec::new(),
+    }
+}
+
+/// The sides of a batch's resources, and its spans that may find a profiler.
+fn first_look(spans: &Spans, out: &mut Outbox) -> (Vec<Side>, Vec<u32>) {
+    let mut sides: Vec<Option<Side>> = vec![None; spans.resources().len()];
+    let (mut had, mut unnamed, mut waiting) = (0, 0, Vec::new());
+    for (position, span) in spans.spans().iter().enumerate() {
+        let view = SpanView::of(spans, span);
+        let resource = spans.scope_of(span).resource as usize;
+        let side = *sides[resource].get_or_insert_with(|| {
+            let process = spans::process(&view);
+            process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()))
+        });
+        if view.profiler_id().is_some() {
+            had += 1;
+        } else if side.names().next().is_none() {
+            unnamed += 1;
+        } else {
+            waiting.push(position as u32);
+        }
+    }
+    out.note(notes::HAD_PROFILER, had);
+    out.note(notes::UNNAMED, unnamed);
+    (sides.into_iter().map(Option::unwrap_or_default).collect(), waiting)
+}
+
+/// Decides about one span; `false` where it has to wait.
+fn decide(spans: &mut Spans, position: usize, sides: &[Side], deciding: &Deciding<'_>, out: &mut Outbox) -> bool {
+    let Deciding { index, main_thread, at_last } = *deciding;
+    let Some(span) = spans.spans().get(position) else { return true };
+    let side = &sides[spans.scope_of(span).resource as usize];
+    let during = Stretch { start: span.start_unix_nano, end: span.end_unix_nano };
+    let found = if at_last { index.find_at_last(side, during) } else { index.find(side, during) };
+    let found = match found {
+        Ok(found) => found,
+        Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
+        Err(why) => {
+            out.note(
+                match why {
+                    NotFound::Unknown => notes::NO_PROCESS,
+                    NotFound::NotCovered => notes::NOT_COVERED,
+                    NotFound::Unobserved => notes::UNOBSERVED,
+                    NotFound::Ambiguous => notes::AMBIGUOUS,
+                },
+                1,
+            );
+            return true;
+        }
+    };
+    let (ran_on, note) = match thread(&found, &SpanView::of(spans, span), main_thread) {
+        Ran::On(thread, way) => (
+            Some(thread),
+            match way {
+                Way::NativeId => notes::BY_NATIVE_ID,
+                Way::Id => notes::BY_ID,
+                Way::Name => notes::BY_NAME,
+                Way::Main => notes::BY_MAIN,
+            },
+        ),
+        Ran::Unknown => (None, notes::NO_THREAD),
+        Ran::Unobserved => {
+            out.note(notes::UNOBSERVED, 1);
+            return true;
+        }
+    };
+    out.note(note, 1);
+    let link = ProfilerLink {
+        profiler_id: found.profiler_id(),
+        thread_id: ran_on.map(|thread| Arc::from(thread.id)),
+        thread_name: ran_on.and_then(|thread| thread.name).map(Arc::from),
+    };
+    spans.change(position, |changes| changes.profiler = Some(link));
+    true
+}

@@ -1,0 +1,123 @@
+//! Links are those that trying every span against every observation finds.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+use profbridge_model::builder::Any;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+/// Observations that are not further apart cover the time between them: twice the period of 50 ms.
+const GAP: u64 = 100;
+
+/// A thread of a process and when it was observed, in milliseconds.
+type Seen = (i64, i64, Vec<u64>);
+
+/// A span of a process, the thread that it names, and its time in milliseconds.
+type Asked = (i64, Option<i64>, u64, u64);
+
+/// What is found by trying everything: linked, and with which thread.
+fn expected((pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i64>> {
+    let covers = |times: &[u64]| {
+        let mut times = times.to_vec();
+        times.sort_unstable();
+        let at = times.iter().any(|time| (from..=to).contains(&time));
+        let between = times.windows(2).any(|pair| pair[1] - pair[0] <= GAP && pair[0] <= *to && *from <= pair[1]);
+        at || between
+    };
+    let joined = |id: i64| -> Vec<u64> {
+        seen.iter()
+            .filter(|(of, thread, _)| of == pid && *thread == id)
+            .flat_map(|(_, _, times)| times.clone())
+            .collect()
+    };
+    let threads: Vec<i64> = seen.iter().filter(|(of, ..)| of == pid).map(|(_, thread, _)| *thread).collect();
+    if !threads.iter().any(|id| covers(&joined(*id))) {
+        return None;
+    }
+    match thread.filter(|thread| threads.contains(thread)) {
+        None => Some(None),
+        Some(thread) => covers(&joined(thread)).then_some(Some(thread)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Guarantees: whatever comes first, spans or profiles, cut into requests anywhere, a span is linked with its process
+    /// and thread exactly where an observation covers a part of its time.
+    #[test]
+    fn as_by_trying_everything(
+        seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 0..8),
+        asked in vec((1i64..5, proptest::option::of(1i64..5), 0u64..3000, 0u64..400), 1..8),
+        order in any::<u64>(),
+    ) {
+        let asked: Vec<Asked> = asked.into_iter().map(|(pid, thread, from, long)| (pid, thread, from, from + long)).collect();
+        let mut processor = link_spans("{}");
+        let mut out = Vec::new();
+        let (mut profiled, mut traced) = (seen.iter(), asked.iter().enumerate());
+        for step in 0..seen.len() + asked.len() {
+            let take_profile = order >> (step % 64) & 1 == 1;
+            let next = if take_profile { profiled.next() } else { None };
+            let sent = match (next, if next.is_none() { traced.next() } else { None }) {
+                (Some((pid, thread, times)), _) => {
+                    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
+                    let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
+                    process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S))
+                }
+                (None, Some((number, (pid, thread, from, to)))) => {
+                    let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
+                    let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
+                    let span = span(number as u8 + 1, from * MS, to * MS, names.as_slice());
+                    process(&mut processor, spans(&resource, vec![span]), at(S))
+                }
+                (None, None) => continue,
+            };
+            out.extend(links(&sent));
+        }
+        for (pid, thread, times) in profiled {
+            let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
+            let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
+            out.extend(links(&process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S))));
+        }
+        for (number, (pid, thread, from, to)) in traced {
+            let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
+            let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
+            let span = span(number as u8 + 1, from * MS, to * MS, names.as_slice());
+            out.extend(links(&process(&mut processor, spans(&resource, vec![span]), at(S))));
+        }
+        // What was decided before all profiles had come was decided when its process had been observed beyond its end;
+        // profiles here come in any order of time, so only what came after them is compared.
+        let decided_early: Vec<u8> = out.iter().map(|(id, _)| *id).collect();
+        let last = links(&flush(&mut processor, at(60 * S)));
+        for (id, link) in &last {
+            let of = &asked[*id as usize - 1];
+            let link = link.as_ref().map(|thread| thread.as_ref().map(|thread| thread.parse::<i64>().unwrap()));
+            prop_assert_eq!(link, expected(of, &seen), "{:?} {:?}", of, &seen);
+        }
+        prop_assert_eq!(decided_early.len() + last.len(), asked.len());
+    }
+
+    /// Guarantees: spans that come after the profiles of their time are linked at once, and right.
+    #[test]
+    fn late_spans(
+        seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 1..8),
+        asked in vec((1i64..4, proptest::option::of(1i64..5), 0u64..2500, 0u64..400), 1..8),
+    ) {
+        let mut processor = link_spans("{span_wait: 0s}");
+        for (pid, thread, times) in &seen {
+            let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
+            let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
+            process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S));
+        }
+        for (number, (pid, thread, from, long)) in asked.into_iter().enumerate() {
+            let resource = [("host.name", text("web")), ("process.pid", IntValue(pid))];
+            let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
+            let of = (pid, thread, from, from + long);
+            let span = span(number as u8 + 1, from * MS, (from + long) * MS, names.as_slice());
+            let out = links(&process(&mut processor, spans(&resource, vec![span]), at(S)));
+            let link = out[0].1.as_ref().map(|thread| thread.as_ref().map(|thread| thread.parse::<i64>().unwrap()));
+            prop_assert_eq!(link, expected(&of, &seen), "{:?} {:?}", of, &seen);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Which spans are linked, with what, and when.
+
+use profbridge_identity::{Processes, RequestId, Rules};
+use profbridge_model::builder::Any;
+use profbridge_model::{ProfilerId, Profiles, Telemetry};
+
+use crate::support::*;
+
+/// The resource of a process as the eBPF profiler says it behind a receiver that knows the host, and as an SDK of
+/// OpenTelemetry's does.
+const PROFILED: [(&str, Any<'_>); 4] = [
+    ("host.id", Any::Str("9f")),
+    ("host.name", Any::Str("web")),
+    ("process.pid", Any::Int(7)),
+    ("container.id", Any::Str("c1")),
+];
+
+fn traced(language: &str) -> Vec<(&'static str, opentelemetry_proto::tonic::common::v1::any_value::Value)> {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    vec![
+        ("service.name", text("shop")),
+        ("telemetry.sdk.language", text(language)),
+        ("host.name", text("web")),
+        ("process.pid", Value::IntValue(7)),
+    ]
+}
+
+fn ticks(from: u64, to: u64) -> Vec<u64> {
+    (from..=to).step_by(50).map(|at| at * MS).collect()
+}
+
+fn observed(thread: i64, from: u64, to: u64) -> Profiles {
+    profiles(&PROFILED, &[(thread, "worker", &ticks(from, to)), (8, "idle", &ticks(0, 10_000))])
+}
+
+fn profiler_of(batch: &Profiles) -> ProfilerId {
+    let rules = Rules::default();
+    let mut processes = Processes::new(batch, &rules, RequestId::default());
+    let at = processes.of(0, None).unwrap();
+    let identity = processes.get(at).identity;
+    rules.profiler_id(identity, rules.cell(identity, T))
+}
+
+/// Guarantees: a span waits until its process was observed to its end, then names the profiler under which Sentry files
+/// the process, and its thread by the chunk's key and name; it goes on as soon as that is known.
+#[test]
+fn a_span_gets_its_profiler() {
+    let mut processor = link_spans("{}");
+    let native = opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue(12);
+    let batch = spans(&traced("python"), vec![span(1, 100 * MS, 400 * MS, &[("thread.native_id", native)])]);
+    let out = process(&mut processor, batch, at(500 * MS));
+    assert!(out.telemetry.is_empty());
+    let first = observed(12, 0, 300);
+    let early = profiles(&PROFILED, &[(12, "worker", &ticks(0, 300))]);
+    assert_eq!(process(&mut processor, early, at(600 * MS)).telemetry.len(), 1);
+    assert!(advance(&mut processor, at(2 * S)).telemetry.is_empty());
+    process(&mut processor, observed(12, 350, 1000), at(3 * S));
+    let out = advance(&mut processor, at(4 * S));
+    let [Telemetry::Spans(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
+    let link = left.spans()[0].changes.as_ref().unwrap().profiler.as_ref().unwrap();
+    assert_eq!(link.profiler_id, profiler_of(&first));
+    assert_eq!((link.thread_id.as_deref(), link.thread_name.as_deref()), (Some("12"), Some("worker")));
+    assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
+}
+
+/// Guarantees: how a thread is found, best first; a language's own thread ids are not taken for the system's, and a span
+/// whose thread nobody knows gets the profiler alone.
+#[test]
+fn threads_are_found() {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+    for (language, attributes, expected, counted) in [
+        ("cpp", vec![("thread.id", IntValue(12))], Some("12"), "spans_linked_by_thread_id"),
+        ("java", vec![("thread.id", IntValue(12))], None, "spans_linked_without_thread"),
+        (
+            "java",
+            vec![("thread.id", IntValue(1)), ("thread.name", text("worker"))],
+            Some("12"),
+            "spans_linked_by_thread_name",
+        ),
+        ("java", vec![("thread.name", text("a worker with a long name"))], Some("13"), "spans_linked_by_thread_name"),
+        (
+            "python",
+            vec![("thread.native_id", IntValue(12)), ("thread.name", text("idle"))],
+            Some("12"),
+            "spans_linked_by_native_id",
+        ),
+        // Of another namespace.
+        ("python", vec![("thread.native_id", IntValue(999))], None, "spans_linked_without_thread"),
+        ("nodejs", vec![], None, "spans_linked_without_thread"),
+    ] {
+        let mut processor = link_spans("{}");
+        let all = ticks(0, 1000);
+        let threads: [(i64, &str, &[u64]); 3] =
+            [(12, "worker", &all), (13, "a worker with a", &all), (8, "idle", &all)];
+        process(&mut processor, profiles(&PROFILED, &threads), at(2 * S));
+        let out = process(
+            &mut processor,
+            spans(&traced(language), vec![span(1, 100 * MS, 200 * MS, &attributes)]),
+            at(2 * S),
+        );
+        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{language} {attributes:?}");
+        assert_eq!(note(&out, counted), 1, "{language} {attributes:?}: {:?}", out.notes);
+    }
+}
+
+/// Guarantees: where that is asked for, a span of a runtime with one thread ran on the main thread.
+#[test]
+fn the_main_thread_where_asked_for() {
+    let all = ticks(0, 1000);
+    for (yaml, language, expected) in
+        [("{main_thread: true}", "nodejs", Some("7")), ("{main_thread: true}", "java", None), ("{}", "nodejs", None)]
+    {
+        let mut processor = link_spans(yaml);
+        process(&mut processor, profiles(&PROFILED, &[(7, "node", &all)]), at(2 * S));
+        let out = process(&mut processor, spans(&traced(language), vec![span(1, 0, 200 * MS, &[])]), at(2 * S));
+        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{yaml} {language}");
+    }
+}
+
+/// Guarantees: what is not linked, and why: no such process, its thread not observed in its time, two processes that it
+/// could be; what names no process, or a profiler already, does not wait.
+#[test]
+fn what_is_not_linked() {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+    let mut processor = link_spans("{}");
+    process(&mut processor, observed(12, 0, 100), at(11 * S));
+    let late = vec![span(1, 5 * S, 6 * S, &[("thread.native_id", IntValue(12))])];
+    let out = process(&mut processor, spans(&traced("python"), late), at(11 * S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_unobserved")), (vec![(1, None)], 1));
+
+    let nameless = [("service.name", text("shop"))];
+    let out = process(&mut processor, spans(&nameless, vec![span(2, 0, MS, &[])]), at(11 * S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(2, None)], 1));
+
+    let id = "00112233445546778899aabbccddeeff";
+    let linked = vec![span(3, 0, MS, &[("sentry.profiler_id", text(id))])];
+    let out = process(&mut processor, spans(&traced("python"), linked), at(11 * S));
+    assert_eq!((links(&out), note(&out, "spans_with_profiler")), (vec![(3, None)], 1));
+
+    let other = [("host.name", text("other")), ("process.pid", IntValue(7))];
+    assert!(process(&mut processor, spans(&other, vec![span(4, 0, MS, &[])]), at(11 * S)).telemetry.is_empty());
+    assert!(advance(&mut processor, at(25 * S)).telemetry.is_empty());
+    let out = advance(&mut processor, at(26 * S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_no_profiles")), (vec![(4, None)], 1));
+
+    // A second profiler of the process, which does not know its container.
+    let second = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7)), ("k8s.pod.uid", Any::Str("p"))];
+    process(&mut processor, profiles(&second, &[(12, "worker", &ticks(0, 10_000))]), at(26 * S));
+    let out = process(&mut processor, spans(&traced("python"), vec![span(5, 0, MS, &[])]), at(26 * S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(5, None)], 1));
+}
+
+/// Guarantees: when a span has waited as long as it may, what was observed of its time up to then decides.
+#[test]
+fn a_span_does_not_wait_for_ever() {
+    let mut processor = link_spans("{span_wait: 2s}");
+    process(&mut processor, profiles(&PROFILED, &[(12, "worker", &ticks(0, 300))]), at(S));
+    let batch = spans(&traced("java"), vec![span(1, 200 * MS, 900 * MS, &[]), span(2, 500 * MS, 900 * MS, &[])]);
+    assert!(process(&mut processor, batch, at(S)).telemetry.is_empty());
+    let out = advance(&mut processor, at(3 * S));
+    assert_eq!(links(&out), [(1, Some(None)), (2, None)]);
+    assert_eq!((note(&out, "spans_linked_without_thread"), note(&out, "spans_unlinked_not_in_time")), (1, 1));
+    // Without waiting, what is known decides at once.
+    let mut processor = link_spans("{span_wait: 0s}");
+    let out = process(&mut processor, spans(&traced("java"), vec![span(1, 0, MS, &[])]), at(S));
+    assert_eq!(links(&out), [(1, None)]);
+}

@@ -1,0 +1,9 @@
+//! The processor `link_spans` as its users see it.
+
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
+
+mod brute_force;
+mod configuration;
+mod contract;
+mod linking;
+mod support;
