@@ -23,8 +23,8 @@ mod host;
 mod names;
 mod schedule;
 mod shape;
-pub mod traces;
 pub mod spans;
+pub mod traces;
 
 #[cfg(test)]
 mod tests;

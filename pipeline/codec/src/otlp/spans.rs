@@ -28,8 +28,7 @@ impl Encoder {
         let count = spans.spans().len();
         let received = spans.received().filter(|_| fits(spans, self.options.max_bytes));
         if self.options.encoding == Encoding::Json {
-            let protobuf =
-                received.map_or_else(|| traces::encode(spans).into(), |received| Cow::Borrowed(&received[..]));
+            let protobuf = received.cloned().unwrap_or_else(|| written(traces::encode(spans)));
             return self.spans_json(&protobuf, spans, self.options.part_bytes, out);
         }
         if let Some(received) = received {
