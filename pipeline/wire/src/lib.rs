@@ -4,7 +4,7 @@
 //! * [`sentry`]: batches become chunks, the conversion; envelopes, DSNs and rate limits are read and written.
 //! * [`spans`]: one reading of a span, whether OTLP or Sentry wrote it.
 //! * [`pprof`]: pprof profiles become batches, and batches pprof profiles.
-//! * [`folded`]: stacks as the lines that flame graphs are made of.
+//! * [`folded`]: stacks as the lines that flame graphs are made of, and back.
 //!
 //! It knows the formats and their rules, and nothing of where bytes come from or go to: no I/O, no clock, no runtime,
 //! no configuration. No bytes make it panic: each limit is checked before memory is taken for what it limits, each
