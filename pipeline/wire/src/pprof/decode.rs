@@ -176,6 +176,7 @@ struct Decoder<'a> {
     labels: HashMap<[u64; 4], Option<AttributeId>>,
     links: HashMap<Link, Option<LinkId>>,
     left_out_numbers: u64,
+    sample_places: Vec<ByteRange>,
     samples: Samples,
     /// The values of all samples: of the first one, one for each type, then of the second one.
     values: Vec<ByteRange>,
@@ -231,6 +232,7 @@ impl<'a> Decoder<'a> {
             labels: HashMap::new(),
             links: HashMap::new(),
             left_out_numbers: 0,
+            sample_places: Vec::new(),
             samples: columns,
             values: Vec::with_capacity(rows),
             scratch: [Vec::new(), Vec::new()],
@@ -272,6 +274,7 @@ impl<'a> Decoder<'a> {
         }
         let types = header.types.len();
         self.each(&samples, "sample", |this, sample| this.sample(sample, types))?;
+        self.sample_places = samples;
         Ok(header)
     }
 
@@ -404,7 +407,13 @@ impl<'a> Decoder<'a> {
         tables.table_strings = tables.strings.len() as u32;
         self.sets.finish(&mut tables);
         tables.buffer = Buffer::new(profile.clone(), self.spill.take());
-        let (dictionary, replaced_strings) = checked(tables, &mut self.budget, |invalid| invalid)?;
+        let (dictionary, replaced_strings) = match checked(tables, &mut self.budget, |invalid| invalid) {
+            Ok(checked) => checked,
+            Err(error) => {
+                self.missing_location(&self.sample_places)?;
+                return Err(error.into());
+            }
+        };
         let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
         let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
         Ok(Decoded { profiles, replaced_strings, left_out_numbers: self.left_out_numbers })

@@ -42,6 +42,32 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
+    /// The first location of a sample that is not there.
+    pub(super) fn missing_location(&self, samples: &[ByteRange]) -> Result<()> {
+        for (number, &sample) in samples.iter().enumerate() {
+            let (mut reader, mut depth) = (Reader::at(self.profile, sample), 0usize);
+            let mut check = |reader: &mut Reader<'a>| {
+                let found = reader.varint().and_then(|id| self.locations.get(id, ""));
+                let found = found.map_err(|fault| fault.within(format_args!("sample[{number}].location_id[{depth}]")));
+                depth += 1;
+                found.map(drop)
+            };
+            while let Some(key) = reader.key()? {
+                match key {
+                    0x08 => check(&mut reader)?,
+                    0x0a => {
+                        let mut packed = reader.message()?;
+                        while !packed.rest().is_empty() {
+                            check(&mut packed)?;
+                        }
+                    }
+                    _ => reader.skip(key)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     fn value(&mut self, place: ByteRange, found: &mut usize, types: usize) {
         // There is room for so many, and a sample that has more is refused.
@@ -60,7 +86,10 @@ impl<'a> Decoder<'a> {
         }
         let in_order = self.locations.in_order();
         moved.clear();
-        let (mut rest, mut depth) = (packed, 0usize);
+        // Where ids are positions, the dictionary checks all but that none is 0, which stands for none there: integers
+        // without a byte of zero are not 0. What it finds is named by `missing_location`.
+        let is_plain = in_order && packed.len() <= self.limits.max_stack_depth && !packed.contains(&0);
+        let (mut rest, mut depth) = (if is_plain { &[][..] } else { packed }, 0usize);
         while !rest.is_empty() {
             let place = || format!("location_id[{depth}]");
             let Some(id) = varint::take(&mut rest) else {
