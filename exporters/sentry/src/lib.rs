@@ -1,9 +1,9 @@
-//! The exporter `sentry`: profiles become `profile_chunk` envelopes, spans that were put together `transaction` envelopes,
-//! and envelopes are forwarded.
+//! The exporter `sentry`: profiles become `profile_chunk` envelopes, spans that were put together `transaction`
+//! envelopes, and envelopes are forwarded.
 //!
 //! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window and each
-//! transaction, and says where each goes; `send` posts one of them and does what the answer asks for. Queue, timeout, retries and concurrency are
-//! the engine's.
+//! transaction, and says where each goes; `send` posts one of them and does what the answer asks for. Queue, timeout,
+//! retries and concurrency are the engine's.
 //!
 //! Three things are remembered for each DSN: the limits that its server set, the losses that it was not told about yet,
 //! and whether it takes zstd. See [`destination`].

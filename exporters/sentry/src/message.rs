@@ -10,13 +10,13 @@ pub(crate) const ACCEPTED: &str = "accepted for processing, not confirmed: sentr
      organizations:continuous-profiling";
 
 /// The same of a transaction.
-pub(crate) const ACCEPTED_TRANSACTION: &str = "accepted for processing, not confirmed: sentry checks transactions later. if \
-     nothing shows under Explore > Traces in some minutes, look at the project's Stats & Usage (quota for spans, inbound \
-     filters)";
+pub(crate) const ACCEPTED_TRANSACTION: &str = "accepted for processing, not confirmed: sentry checks transactions \
+     later. if nothing shows under Explore > Traces in some minutes, look at the project's Stats & Usage (quota for \
+     spans, inbound filters)";
 
 /// What it means that spans come which were not put together.
-pub(crate) const UNGROUPED: &str = "dropped as unroutable: spans that were not put together to transactions, which is how \
-     sentry takes them; add the processor `transactions` to the pipeline";
+pub(crate) const UNGROUPED: &str = "dropped as unroutable: spans that were not put together to transactions, which is \
+     how sentry takes them; add the processor `transactions` to the pipeline";
 
 /// The server and project of a DSN.
 pub(crate) fn place(dsn: &Dsn) -> String {

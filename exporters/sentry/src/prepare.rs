@@ -94,8 +94,8 @@ impl Contained {
         Self { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }
     }
 
-    /// A transaction of so many spans, itself included. A lost one counts as itself and as its spans, and a limit on spans
-    /// alone stops none (Sentry developer documentation, "Rate Limiting", "Client Reports").
+    /// A transaction of so many spans, itself included. A lost one counts as itself and as its spans, and a limit on
+    /// spans alone stops none (Sentry developer documentation, "Rate Limiting", "Client Reports").
     fn transaction(spans: u64) -> [Self; 2] {
         [(Category::Transaction, 1), (Category::Span, spans)]
             .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
@@ -252,8 +252,8 @@ fn billed(envelope: &Envelope) -> Duration {
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Spans as transactions, a request each, to the project that their process belongs to. What a server was not told about
-/// losses yet goes before them, in an envelope of its own.
+/// Spans as transactions, a request each, to the project that their process belongs to. What a server was not told
+/// about losses yet goes before them, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     let route = |told: &Told<'_>| {
         let number = project(settings, value(settings, told))?;
@@ -286,8 +286,8 @@ fn route<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles
     project(settings, batches.into_iter().find_map(|batch| value(settings, &Told::of(batch))))
 }
 
-/// What a process says of the attribute that decides: itself, else by its environment. A service is called in the same way
-/// as in the release, see [`Told::service`].
+/// What a process says of the attribute that decides: itself, else by its environment. A service is called in the same
+/// way as in the release, see [`Told::service`].
 fn value(settings: &Settings, told: &Told<'_>) -> Option<String> {
     if settings.routes.is_empty() {
         return None;

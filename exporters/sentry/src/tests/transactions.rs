@@ -117,8 +117,8 @@ async fn ungrouped() {
     assert_eq!(logged().matches("add the processor `transactions`").count(), 1, "{}", logged());
 }
 
-/// Guarantees: a limit on transactions stops those and no profiles, one on profiles or spans stops no transactions, and it
-/// is logged once.
+/// Guarantees: a limit on transactions stops those and no profiles, one on profiles or spans stops no transactions, and
+/// it is logged once.
 #[tokio::test]
 async fn limits() {
     for (limit, stops_transactions, stops_profiles) in

@@ -19,8 +19,8 @@ const HEADERS: usize = 1024;
 /// So many times smaller compression makes a transaction's JSON at least.
 const SHRINKS: usize = 3;
 
-/// So many resources of a batch are kept with what their transactions say of them: a gateway's batches have those of many
-/// processes, one after the other and again.
+/// So many resources of a batch are kept with what their transactions say of them: a gateway's batches have those of
+/// many processes, one after the other and again.
 const MAX_KEPT: usize = 64;
 
 /// Where the transactions of a resource go.
@@ -38,8 +38,8 @@ impl Encoder {
     /// The transactions of a batch, each in an envelope of its own, with the number of its target. `route` says where
     /// those of a resource go.
     ///
-    /// Spans that were not put together to transactions, or come from an envelope, are counted as unroutable, like those
-    /// whose resource goes nowhere.
+    /// Spans that were not put together to transactions, or come from an envelope, are counted as unroutable, like
+    /// those whose resource goes nowhere.
     pub fn transactions<'d>(
         &mut self,
         spans: &Spans,

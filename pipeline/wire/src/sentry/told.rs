@@ -1,5 +1,5 @@
-//! What a batch of profiles or a resource of spans says of its process: by attributes, by what they hold of the process's
-//! environment, and by its executable.
+//! What a batch of profiles or a resource of spans says of its process: by attributes, by what they hold of the
+//! process's environment, and by its executable.
 //!
 //! The OpenTelemetry eBPF profiler does not read what an SDK is told by the environment, but sends variables as they
 //! are, as `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of them
@@ -41,8 +41,8 @@ impl<'a> Told<'a> {
     }
 
     /// An attribute as text: the first that is not empty. Of profiles that is one of the batch's resources, of its
-    /// profiles and of their first samples, in this order; of a resource of spans one that it came with, then one that it
-    /// was given.
+    /// profiles and of their first samples, in this order; of a resource of spans one that it came with, then one that
+    /// it was given.
     pub fn attribute(&self, key: &str) -> Option<String> {
         let batch = match self.by {
             By::Profiles(batch) => batch,

@@ -1,9 +1,9 @@
 //! A transaction in an envelope of its own.
 //!
-//! Relay takes one event or transaction in an envelope (getsentry/relay `relay-server/src/utils/sizes.rs`). The JSON is one
-//! line, so the item needs no `length`; an item without one ends at the line's end (Sentry developer documentation,
-//! "Envelopes"). There is no `sent_at`: Sentry would take the time that the envelope waits here, or that the spans waited
-//! for each other, for a clock that is wrong.
+//! Relay takes one event or transaction in an envelope (getsentry/relay `relay-server/src/utils/sizes.rs`). The JSON is
+//! one line, so the item needs no `length`; an item without one ends at the line's end (Sentry developer documentation,
+//! "Envelopes"). There is no `sent_at`: Sentry would take the time that the envelope waits here, or that the spans
+//! waited for each other, for a clock that is wrong.
 
 use serde_json::{Map, Value};
 
@@ -13,9 +13,9 @@ use super::transaction::{Resource, Source, Summary};
 
 /// The lines before a transaction's JSON: the envelope's header and the item's. A line's end follows the JSON.
 ///
-/// The header `trace` is the Dynamic Sampling Context (Sentry developer documentation, "Dynamic Sampling Context"), whose
-/// values are text. It is the one of the process's own root, since OTLP does not carry the one of the trace's first
-/// process. A name with identifiers in it is no name there, as in Sentry's SDKs.
+/// The header `trace` is the Dynamic Sampling Context (Sentry developer documentation, "Dynamic Sampling Context"),
+/// whose values are text. It is the one of the process's own root, since OTLP does not carry the one of the trace's
+/// first process. A name with identifiers in it is no name there, as in Sentry's SDKs.
 pub fn head(transaction: &Summary, resource: &Resource, to: &Dsn) -> String {
     let mut trace = Map::new();
     let mut say = |key: &str, value: Option<String>| {
@@ -34,7 +34,8 @@ pub fn head(transaction: &Summary, resource: &Resource, to: &Dsn) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let trace = Value::Object(trace);
     format!(
-        "{{\"event_id\":\"{event_id}\",\"sdk\":{{\"name\":\"{SDK_NAME}\",\"version\":\"{version}\"}},\"trace\":{trace}}}\n\
+        "{{\"event_id\":\"{event_id}\",\"sdk\":{{\"name\":\"{SDK_NAME}\",\"version\":\"{version}\"}},\
+         \"trace\":{trace}}}\n\
          {{\"type\":\"transaction\",\"content_type\":\"application/json\"}}\n"
     )
 }

@@ -174,8 +174,8 @@ fn statuses() {
     assert_eq!(of(0, "", vec![pair("rpc.response.status_code", text("?"))]), "ok");
 }
 
-/// Guarantees: an operation or a source that Sentry would refuse is left out and counted, and nothing else with it; what
-/// is no text is none.
+/// Guarantees: an operation or a source that Sentry would refuse is left out and counted, and nothing else with it;
+/// what is no text is none.
 #[test]
 fn refused_words() {
     let long = "x".repeat(129);

@@ -39,8 +39,8 @@ fn platforms() {
     }
 }
 
-/// Guarantees: release, environment and distribution follow the rules of chunks, and what Sentry would refuse is left out
-/// and counted.
+/// Guarantees: release, environment and distribution follow the rules of chunks, and what Sentry would refuse is left
+/// out and counted.
 #[test]
 fn release_environment_dist() {
     let event = of_resource(&[("service.name", "shop"), ("service.version", "1.2"), ("sentry.dist", "7")]);
@@ -157,8 +157,8 @@ fn added_to_the_resource() {
     assert_eq!((&event["server_name"], &event["release"]), (&json!("own"), &json!("shop")));
 }
 
-/// Guarantees: the request that a server's span answers, its answer, its user and the browser, member by member; of older
-/// names as well.
+/// Guarantees: the request that a server's span answers, its answer, its user and the browser, member by member; of
+/// older names as well.
 #[test]
 fn request() {
     let attributes = vec![
@@ -235,6 +235,7 @@ fn data() {
     child.links = vec![
         Link { trace_id: vec![1; 16], span_id: vec![2; 8], attributes: texts(&[("a", "b")]), ..Link::default() },
         Link { trace_id: vec![1; 15], span_id: vec![2; 8], ..Link::default() },
+        Link { trace_id: vec![1; 16], span_id: vec![0; 8], ..Link::default() },
     ];
     child.status = crate::support::status(2, "no room");
     let written = write(&batch(vec![], vec![span(1, 9, "root", SpanKind::Consumer, vec![]), child]));
@@ -259,7 +260,7 @@ fn data() {
                 "attributes": {"exception.type": "E", "exception.message": "m"}}],
         })
     );
-    assert_eq!(written.notes.invalid_values, 3, "two numbers that are none, and a link to nowhere");
+    assert_eq!(written.notes.invalid_values, 4, "two numbers that are none, and two links to nowhere");
     let text = String::from_utf8(written.json).unwrap();
     assert!(text.contains("\"start_timestamp\":1790000000.124456,\"timestamp\":1790000000.125456,"), "{text}");
 }
@@ -346,8 +347,8 @@ fn trace_header(spans: &Spans) -> Value {
     lines[0]["trace"].clone()
 }
 
-/// Guarantees: the envelope's trace header, member by member: a name with identifiers is left out, and the rate is the one
-/// found on the way, else the span's own, where it is a rate.
+/// Guarantees: the envelope's trace header, member by member: a name with identifiers is left out, and the rate is the
+/// one found on the way, else the span's own, where it is a rate.
 #[test]
 fn trace() {
     let resource = || texts(&[("service.name", "shop")]);

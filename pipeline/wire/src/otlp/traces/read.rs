@@ -160,8 +160,8 @@ fn short_text(message: &[u8]) -> Option<(&str, AnyValue<'_>)> {
 /// What a span says beside what the model knows.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
-    /// The message from its first attribute on, from its first event on, and from its first link on; nothing where there
-    /// is none.
+    /// The message from its first attribute on, from its first event on, and from its first link on; nothing where
+    /// there is none.
     attributes: Reader<'a>,
     events: Reader<'a>,
     links: Reader<'a>,

@@ -97,8 +97,8 @@ impl Key {
         those.iter().find(|(known, _)| *known == text).map(|(_, key)| *key)
     }
 
-    /// Whether what it says is written elsewhere, so that it is not repeated among the data. `sentry.*` of these are how
-    /// Sentry's SDKs on OpenTelemetry hand their own fields on (getsentry/sentry-javascript
+    /// Whether what it says is written elsewhere, so that it is not repeated among the data. `sentry.*` of these are
+    /// how Sentry's SDKs on OpenTelemetry hand their own fields on (getsentry/sentry-javascript
     /// `packages/opentelemetry/src/spanExporter.ts`).
     pub(super) fn has_its_own_place(self) -> bool {
         matches!(

@@ -8,8 +8,8 @@ pub const MAX_TRANSACTION_BYTES: usize = 1 << 20;
 /// Monitoring", `maxSpans`).
 pub const MAX_SPANS: usize = 1000;
 
-/// So many bytes of data may be written before the largest of it goes: a transaction in the making takes a few megabytes
-/// of memory, however large its spans are.
+/// So many bytes of data may be written before the largest of it goes: a transaction in the making takes a few
+/// megabytes of memory, however large its spans are.
 pub(super) const MAX_UNSHED_BYTES: usize = 4 * MAX_TRANSACTION_BYTES;
 
 /// The longest name of a transaction, in characters. Sentry cuts a longer one (getsentry/relay

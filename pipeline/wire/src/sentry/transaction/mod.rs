@@ -10,8 +10,8 @@
 //!   `resource`: what all transactions of a process have.
 //! * `shed`: what goes where it is too much. `value`: the text. `limits`, `notes`.
 //!
-//! A value that Sentry would refuse is left out and counted, never the transaction. It is an event that Sentry stores as
-//! one: its id is made of those of the trace and the span, so whatever is sent twice is stored once.
+//! A value that Sentry would refuse is left out and counted, never the transaction. It is an event that Sentry stores
+//! as one: its id is made of those of the trace and the span, so whatever is sent twice is stored once.
 
 mod describe;
 mod keys;
@@ -84,7 +84,8 @@ impl Writer {
     /// Writes the spans of one transaction. The root is the span that is one, else the first by its start, which stands
     /// for a root that never came. `None` where there is no span at all.
     ///
-    /// The spans are those of one [segment](Spans::segments) of the batch, whose form is OTLP; `resource` is the root's.
+    /// The spans are those of one [segment](Spans::segments) of the batch, whose form is OTLP; `resource` is the
+    /// root's.
     pub fn write(&mut self, spans: &Spans, segment: &[Span], resource: &Resource) -> Option<Transaction<'_>> {
         let root = root_of(segment)?;
         self.in_order(segment, root);

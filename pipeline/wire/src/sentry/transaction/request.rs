@@ -11,8 +11,8 @@ use super::span::Reading;
 use super::value::{Json, Names};
 use crate::otlp::traces::AnyValue;
 
-/// Writes `,"user":{…}` where anything is said of one (event schema, `User`; OpenTelemetry semantic conventions, registry,
-/// `user` and `enduser`).
+/// Writes `,"user":{…}` where anything is said of one (event schema, `User`; OpenTelemetry semantic conventions,
+/// registry, `user` and `enduser`).
 pub(super) fn user(known: &Known<'_>, json: &mut Json) {
     object(
         ",\"user\":{",

@@ -154,8 +154,8 @@ impl Resource {
     }
 }
 
-/// Writes `,"tags":{…}`: what the attributes say that a tag may say. What does not fit is in the context `otel` with the
-/// others, and nothing is lost.
+/// Writes `,"tags":{…}`: what the attributes say that a tag may say. What does not fit is in the context `otel` with
+/// the others, and nothing is lost.
 fn tags(attributes: &[(&str, AnyValue<'_>)], json: &mut Json) {
     let mut tags = 0;
     for (key, value) in attributes {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use profbridge_model::{ProfilerId, Span, SpanKind, Spans};
+use profbridge_model::{ProfilerId, Span, SpanId, SpanKind, Spans, TraceId};
 use uuid::Uuid;
 
 use super::describe::Described;
@@ -211,7 +211,7 @@ fn links(fields: &Fields<'_>, json: &mut Json) {
     json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
     let mut written = 0;
     for (trace, span, attributes) in fields.links() {
-        if trace.len() != 16 || span.len() != 8 || written == MAX_EVENTS {
+        if TraceId::new(trace).is_none() || SpanId::new(span).is_none() || written == MAX_EVENTS {
             json.notes.invalid_values += 1;
             continue;
         }
