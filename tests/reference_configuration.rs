@@ -200,6 +200,8 @@ fn shows_the_defaults() {
     assert_eq!(symbolize, profbridge_processor_symbolize::Config::default());
     let chunk: profbridge_processor_chunk::Config = of("processors.chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
+    let link_spans: profbridge_processor_link_spans::Config = of("processors.link_spans").extract().unwrap();
+    assert_eq!(link_spans, profbridge_processor_link_spans::Config::default());
     let transactions: profbridge_processor_transactions::Config = of("processors.transactions").extract().unwrap();
     assert_eq!(transactions, profbridge_processor_transactions::Config::default());
     let sample: profbridge_processor_sample::Config = of("processors.sample").extract().unwrap();

@@ -14,6 +14,7 @@ pub(crate) const REGISTRY: Registry = Registry {
     processors: &[
         profbridge_processor_sample::FACTORY,
         profbridge_processor_dedup::FACTORY,
+        profbridge_processor_link_spans::FACTORY,
         profbridge_processor_symbolize::FACTORY,
         profbridge_processor_chunk::FACTORY,
         profbridge_processor_transactions::FACTORY,

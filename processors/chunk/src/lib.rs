@@ -45,6 +45,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     description: Description::processor("chunk", "cuts profiles by process, time and size", PROFILES).behind(&[
         "sample",
         "dedup",
+        "link_spans",
         "symbolize",
     ]),
     create,

@@ -42,7 +42,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         "says in spans which profiler saw what their thread did",
         TelemetryKind::ALL,
     )
-    .behind(&["dedup"])
+    .behind(&["sample", "dedup"])
     .wants(|_| &[TelemetryKind::Profiles, TelemetryKind::Spans]),
     create,
 };

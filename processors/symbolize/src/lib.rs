@@ -46,7 +46,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         "names native frames by the symbols and debug information of their files",
         PROFILES,
     )
-    .behind(&["dedup"]),
+    .behind(&["dedup", "link_spans"]),
     create: |section, _identity| create(section),
 };
 

@@ -38,7 +38,7 @@ pub const EQUAL_IDS: &str = "equal_span_ids";
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
     // What is sampled away need not be held.
     description: Description::processor("transactions", "groups spans by local root, as Sentry shows them", SPANS)
-        .behind(&["sample"]),
+        .behind(&["sample", "link_spans"]),
     create: |section, _identity| create(section),
 };
 

@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use profbridge_model::{Losses, Quantities, Reason, SpanForm, Spans};
+use profbridge_model::{Losses, Quantities, Reason, Span, SpanForm, Spans};
 use profbridge_net::compression::Compression;
-use profbridge_wire::sentry::transaction::{Notes, Resource, Summary, Transaction, root};
+use profbridge_wire::sentry::spans_from_otlp::{self, Returned};
+use profbridge_wire::sentry::transaction::{Notes, Resource, Source, Summary, Transaction, root};
 use profbridge_wire::sentry::{Dsn, Told, transaction_envelope};
+use profbridge_wire::spans::SpanView;
+use serde::Deserialize;
+use uuid::Uuid;
 
 use super::Encoder;
 use crate::compressor::Compressor;
@@ -69,7 +73,14 @@ impl Encoder {
                 losses.add(Reason::Unroutable, all);
                 continue;
             };
-            let Some(transaction) = self.writer.write(spans, segment, resource) else { continue };
+            // What was a transaction of an SDK's is that again.
+            let returned = returned(spans, segment, root);
+            let Some(transaction) = (match &returned {
+                Some((summary, json)) => Some(Transaction::whole(summary.clone(), json)),
+                None => self.writer.write(spans, segment, resource),
+            }) else {
+                continue;
+            };
             losses.merge(&transaction.losses);
             notes.merge(transaction.notes);
             let quantities = Quantities::spans(transaction.summary.spans);
@@ -90,6 +101,37 @@ impl Encoder {
     }
 }
 
+/// What a transaction is called.
+#[derive(Deserialize)]
+struct Named {
+    transaction: Option<String>,
+    transaction_info: Option<Info>,
+}
+
+#[derive(Deserialize)]
+struct Info {
+    source: Option<String>,
+}
+
+/// The transaction that a segment was before it became OTLP, and its JSON. Containers of spans become transactions, since
+/// that is what was made of their spans here.
+fn returned(spans: &Spans, segment: &[Span], root: &Span) -> Option<(Summary, Bytes)> {
+    let Returned { item, event_id } = spans_from_otlp::item(spans, segment)?;
+    let event_id = Uuid::try_parse(&event_id?).ok()?;
+    let json = item.payload.plain()?.clone();
+    let Named { transaction, transaction_info } = serde_json::from_slice(&json).ok()?;
+    let source = transaction_info.and_then(|info| Source::parse(&info.source?)).unwrap_or(Source::Custom);
+    let summary = Summary {
+        event_id,
+        trace_id: root.trace_id,
+        name: transaction.unwrap_or_default().into(),
+        source,
+        sample_rate: SpanView::of(spans, root).sample_rate(),
+        spans: segment.len() as u64,
+    };
+    Some((summary, json))
+}
+
 fn envelope(
     compressor: &mut Compressor,
     transaction: &Transaction<'_>,
@@ -101,4 +143,83 @@ fn envelope(
     open.write_all(transaction.json)?;
     open.write_all(b"\n")?;
     compressor.close(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_model::spans::Segment;
+    use profbridge_model::{Envelope, View};
+    use profbridge_wire::otlp::{Limits, traces};
+    use profbridge_wire::sentry::chunk::Settings;
+    use profbridge_wire::sentry::timestamp::Timestamp;
+    use profbridge_wire::sentry::{envelope, span_items};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::otlp;
+
+    /// An SDK's envelope with its spans read, as the receiver hands it on.
+    fn received(text: &'static [u8]) -> Envelope {
+        let mut envelope: Envelope = envelope::read(Bytes::from_static(text)).unwrap().envelope;
+        let read = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
+        envelope.views = read.collect();
+        envelope
+    }
+
+    fn as_number(value: &mut Value) -> Option<f64> {
+        let text = value.as_str().map(str::to_owned);
+        value.as_f64().or_else(|| Some(Timestamp::parse(&text?)?.0 as f64 / 1e9))
+    }
+
+    /// Guarantees: a transaction of an SDK's that leaves as OTLP, and whose spans are put together again, is the
+    /// transaction that it was, under its own id; times are the same to a microsecond.
+    #[test]
+    fn transactions_come_back() {
+        for text in [
+            &include_bytes!("../../../wire/testdata/sentry/python-2.75-transaction.envelope")[..],
+            include_bytes!("../../../wire/testdata/sentry/node-10.75-transaction.envelope"),
+        ] {
+            let sent = received(text);
+            let payload = sent.items[0].payload.plain().unwrap().clone();
+            let encoded = otlp::Encoder::new(otlp::EncoderOptions::plain(1 << 20)).encode(&sent.into());
+            let [message] = &encoded.messages[..] else { panic!("{:?}", encoded.report) };
+            let read = traces::decode(message.body.clone(), &Limits::default()).unwrap().spans;
+            let first = read.spans().iter().position(Span::is_local_root).unwrap();
+            let together = read.spans().iter().cloned().enumerate().map(|(position, span)| Span {
+                segment: Some(Segment { number: 1, is_root: position == first }),
+                ..span
+            });
+            let (resources, scopes) = (read.resources().to_vec(), read.scopes().to_vec());
+            let spans = together.collect();
+            let spans = Spans::new(SpanForm::Otlp, read.bytes().clone(), resources, scopes, spans, false).unwrap();
+            let dsn: Dsn = "http://0123456789abcdef0123456789abcdef@localhost/1".parse().unwrap();
+            let target = Target { number: 0, dsn: &dsn, compression: Compression::None };
+            let mut encoder = Encoder::new(Settings::default());
+            let encoded = encoder.transactions(&spans, |_| Some(target));
+            let [message] = &encoded.messages[..] else { panic!("{:?}", encoded.report) };
+            let back = envelope::read(message.body.clone()).unwrap().envelope;
+            let mut one: Value = serde_json::from_slice(&payload).unwrap();
+            let mut other: Value = serde_json::from_slice(back.items[0].payload.plain().unwrap()).unwrap();
+            let header: Value = serde_json::from_slice(&back.header).unwrap();
+            assert_eq!(header["event_id"], one["event_id"]);
+            level(&mut one, &mut other);
+            assert_eq!(one, other);
+        }
+    }
+
+    /// Takes times out of both that differ by a microsecond at most, wherever they stand.
+    fn level(one: &mut Value, other: &mut Value) {
+        if let (Some(spans), Some(others)) = (one["spans"].as_array_mut(), other["spans"].as_array_mut()) {
+            spans.iter_mut().zip(others).for_each(|(one, other)| times(one, other));
+        }
+        times(one, other);
+    }
+
+    fn times(one: &mut Value, other: &mut Value) {
+        for key in ["start_timestamp", "timestamp"] {
+            let (a, b) = (as_number(&mut one[key]).unwrap(), as_number(&mut other[key]).unwrap());
+            assert!((a - b).abs() < 2e-6, "{key}: {a} {b}");
+            (one[key], other[key]) = (Value::Null, Value::Null);
+        }
+    }
 }

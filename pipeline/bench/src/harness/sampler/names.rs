@@ -62,7 +62,8 @@ impl Names {
         if let Some(frame) = symbols.as_ref().and_then(|symbols| symbols.frames.last()) {
             return frame.function.to_string();
         }
-        let path = location.mapping().and_then(|index| mappings.get(index as usize)).map_or("", |mapping| &mapping.path);
+        let path =
+            location.mapping().and_then(|index| mappings.get(index as usize)).map_or("", |mapping| &mapping.path);
         perf::nameless(&Path::new(path).file_name().unwrap_or_default().to_string_lossy())
     }
 }

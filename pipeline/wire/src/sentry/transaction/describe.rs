@@ -49,7 +49,8 @@ impl Source {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// The one of this name.
+    pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.as_str() == text)
     }
 }
