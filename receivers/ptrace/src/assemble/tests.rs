@@ -362,7 +362,7 @@ fn interpreted_functions() {
     let said: Vec<_> = frames
         .iter()
         .map(|frame| {
-            let line = dictionary.lines(*frame).first().unwrap();
+            let line = dictionary.lines(frame).first().unwrap();
             let function = line.function.map(|function| dictionary.function(function));
             let texts = function.map(|one| [one.name, one.filename].map(|text| dictionary.string(text).to_owned()));
             (texts, function.map(|function| function.start_line), line.line)
