@@ -19,6 +19,7 @@ mod conformance;
 mod ending;
 mod examples;
 mod failures;
+mod linking;
 mod log;
 mod main_job;
 #[cfg(target_os = "linux")]
