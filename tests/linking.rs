@@ -8,7 +8,7 @@ use profbridge_bench::{RequestBuilder, ms};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::backend::Sentry;
+use crate::backend::sentry::Sentry;
 use crate::client::{export, post, status};
 use crate::process::{Profbridge, eventually};
 
