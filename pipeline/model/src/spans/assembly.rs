@@ -15,7 +15,7 @@ use crate::arena::make_room;
 #[cfg(test)]
 mod tests;
 
-/// A batch in the making. See the [module](self).
+/// A batch in the making. Everything is copied into one new buffer, and what made the spans is there once for all of them.
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,

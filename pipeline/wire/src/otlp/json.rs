@@ -96,7 +96,7 @@ pub fn decode(json: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     decode_as(request.into(), Layout::V1_10, limits).map_err(without_offset)
 }
 
-/// What is wrong with a message that was [read] from JSON: without the offset in its bytes, which nobody sent.
+/// What is wrong with a message that was [read](fn@read) from JSON: without the offset in its bytes, which nobody sent.
 pub fn without_offset(error: DecodeError) -> DecodeError {
     match error {
         DecodeError::Malformed { place, rule, .. } => DecodeError::Malformed { place, offset: None, rule },

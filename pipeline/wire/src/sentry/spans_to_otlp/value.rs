@@ -10,7 +10,7 @@ use crate::otlp::traces::write::{KeyValues, any_array, any_bool, any_double, any
 /// How deep lists and objects may nest. OTLP's readers have limits of their own, ours 16.
 const MAX_DEPTH: usize = 8;
 
-/// A value as an `AnyValue` that [`json`] makes the same value of. `None` where there is none: for `null`, whole numbers
+/// A value as an `AnyValue` that [`json()`] makes the same value of. `None` where there is none: for `null`, whole numbers
 /// beyond 64 bits with a sign, and what nests too deep.
 pub(super) fn exact(value: &Value) -> Option<Vec<u8>> {
     if value.is_null() { None } else { any(value, 0) }

@@ -4,7 +4,7 @@
 //! interpreter's memory: a list of threads, and for each the chain of its frames. A [`Runtime`] finds an interpreter
 //! among the files of a process, an [`Instance`] reads its frames ([`Instance::capture`]) while the thread stands still
 //! or right after a sample of it, and tells what they are ([`Instance::resolve`]) once that does not matter any more.
-//! [`merge`] puts them in the places of the native frames that stand for them.
+//! `merge.rs` puts them in the places of the native frames that stand for them.
 //!
 //! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything that is read was written
 //! by the target and is taken for hostile: lists are bounded by counts, sizes by limits, and arithmetic wraps.
