@@ -153,7 +153,7 @@ CONFIG = """
 receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}}}}
 processors: {transactions: {}}
 exporters:
-  sentry: {dsn: "DSN"}
+  sentry: {dsn: "DSN", compression: none}
   otlp_http: {endpoint: "http://BACKEND", compression: none}
 service:
   pipelines:

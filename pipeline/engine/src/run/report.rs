@@ -200,8 +200,8 @@ fn number_unless_none(f: &mut fmt::Formatter<'_>, quantities: Quantities, what: 
 }
 
 impl fmt::Display for Report {
-    /// One line for each component, counts in observations where no unit is named, and one for each reason of loss that
-    /// says what it means.
+    /// One line for each component, counts in observations where no unit is named, what its processors lost and noted, and
+    /// one line for each reason of loss that says what it means.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
         for receiver in &self.receivers {
@@ -218,10 +218,16 @@ impl fmt::Display for Report {
             write!(f, ", {} out{}", Number(*outbound), Dropped(dropped))?;
             number_unless_none(f, held.quantities, "held")?;
             number_unless_none(f, pipeline.unaccounted(), "unaccounted")?;
-            for processor in processors.iter().filter(|processor| !processor.totals.dropped.is_none()) {
-                let EdgeTotals { inbound, outbound, dropped, .. } = &processor.totals;
+            for ProcessorReport { id, totals } in processors {
+                let EdgeTotals { inbound, outbound, dropped, notes, .. } = totals;
                 let (inbound, outbound) = (Number(*inbound), Number(*outbound));
-                write!(f, "\n  {}: {inbound} in, {outbound} out{}", processor.id, Dropped(dropped))?;
+                if !dropped.is_none() {
+                    write!(f, "\n  {id}: {inbound} in, {outbound} out{}", Dropped(dropped))?;
+                }
+                for (position, (note, count)) in notes.iter().enumerate() {
+                    let before = if position == 0 { format!("\n  {id} noted ") } else { ", ".to_owned() };
+                    write!(f, "{before}{count} {note}")?;
+                }
             }
         }
         for exporter in &self.exporters {
@@ -298,7 +304,13 @@ mod tests {
                 held: Held::observations(3, 100),
                 processors: vec![
                     processor("dedup", totals(mixed, 80, lost(Reason::Resent, 10))),
-                    processor("chunk", totals(observations(80), 84, Losses::default())),
+                    processor(
+                        "chunk",
+                        EdgeTotals {
+                            notes: vec![("weak_identity", 2), ("time_skew", 1)],
+                            ..totals(observations(80), 84, Losses::default())
+                        },
+                    ),
                 ],
             }],
             exporters: vec![
@@ -313,6 +325,7 @@ mod tests {
         receiver otlp: 90 observations, 2 items in 7 requests, 2 requests refused, 1 requests failed
         pipeline profiles: 90 observations, 2 items in, 4 synthesized, 80 observations, 2 items out, dropped 10 resent, 3 held, 1 unaccounted
           dedup: 90 observations, 2 items in, 80 out, dropped 10 resent
+          chunk noted 2 weak_identity, 1 time_skew
         exporter sentry: 80 in, 75 sent in 3 requests (4567 bytes), dropped 5 rate_limited, 60 seconds will be billed
         exporter debug: 80 in, 80 sent in 3 requests (4567 bytes)
         exporter sentry/off: switched off: no DSN is set
