@@ -39,11 +39,11 @@ provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=sys.arg
 trace.set_tracer_provider(provider)
 tracer = trace.get_tracer("interop")
 
-def spin_one(end):
+def busy_in_one(end):
     while time.monotonic() < end:
         sum(range(500))
 
-def spin_two(end):
+def busy_in_two(end):
     while time.monotonic() < end:
         sum(range(500))
 
@@ -52,7 +52,7 @@ def work(name, spin):
         spin(time.monotonic() + 2)
 
 sys.stdin.readline()
-threads = [threading.Thread(target=work, args=("one", spin_one)), threading.Thread(target=work, args=("two", spin_two))]
+threads = [threading.Thread(target=work, args=("one", busy_in_one)), threading.Thread(target=work, args=("two", busy_in_two))]
 for thread in threads:
     thread.start()
 for thread in threads:
@@ -89,7 +89,7 @@ def functions(chunks, profiler, thread, start, end):
         for sample in profile["samples"]:
             if chunk["profiler_id"] == profiler and sample["thread_id"] == thread and start <= sample["timestamp"] <= end:
                 frames = [profile["frames"][frame]["function"] for frame in profile["stacks"][sample["stack_id"]]]
-                own = next((frame for frame in frames if "spin_" in frame), None)
+                own = next((frame for frame in frames if "busy_in_" in frame), None)
                 counts[own] = counts.get(own, 0) + 1
     return counts
 
@@ -124,9 +124,10 @@ def main():
         profiler = event["contexts"].get("profile", {}).get("profiler_id")
         expect(profiler in {chunk["profiler_id"] for chunk in chunks}, f"{name}: its profiler has chunks")
         counts = functions(chunks, profiler, trace["data"]["thread.id"], event["start_timestamp"], event["timestamp"])
-        right = sum(count for function, count in counts.items() if function and f"spin_{name}" in function)
-        other = sum(count for function, count in counts.items() if function and f"spin_{name}" not in function)
-        expect(right >= 10 and other == 0, f"{name}: its thread was in spin_{name} in its time")
+        right = sum(count for function, count in counts.items() if function and f"busy_in_{name}" in function)
+        other = sum(count for function, count in counts.items() if function and f"busy_in_{name}" not in function)
+        where = f"{name}: of {sum(counts.values())} samples of its thread in its time {right} are in busy_in_{name}"
+        expect(right >= 10 and other == 0, where)
     print("otel_linking: everything agrees")
 
 

@@ -183,7 +183,8 @@ def is_local_root(span):
 
 
 def same_time(seconds, nanos):
-    return abs(seconds * 1e9 - int(nanos)) <= 1000
+    # Times are written in microseconds, and read as a number that is as coarse.
+    return abs(seconds * 1e9 - int(nanos)) <= 2000
 
 
 def check_span(span, sent):
