@@ -3,7 +3,7 @@
 //! | | OTLP | transaction of Sentry's | its children | Sentry's span of version 2 |
 //! | --- | --- | --- | --- | --- |
 //! | name | `name` | `transaction` | `description` | `name` |
-//! | op | attribute `sentry.op` ([`SpanView::op`]) | `contexts.trace.op` | `op` | attribute `sentry.op` |
+//! | op | as its transaction has it ([`SpanView::op`]) | `contexts.trace.op` | `op` | attribute `sentry.op` |
 //! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `attributes`, each its `value` |
 //! | resource | `Resource.attributes` | none | none | none |
 //!
@@ -24,6 +24,7 @@ use self::json::Object;
 use crate::otlp::traces::Fields;
 use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE};
 use crate::otlp::traces::read::resource_attributes;
+use crate::sentry::transaction;
 
 pub use self::process::{Process, process};
 pub use self::value::SpanValue;
@@ -87,11 +88,12 @@ impl<'a> SpanView<'a> {
         }
     }
 
-    /// What kind of work it is, as Sentry calls it: `http.server`. Of an OTLP span what its attribute `sentry.op` says;
-    /// what follows from OpenTelemetry's conventions belongs here, where nothing is said.
+    /// What kind of work it is, as Sentry calls it: `http.server`. Of an OTLP span what its attribute `sentry.op` says, or
+    /// what follows from OpenTelemetry's conventions ([`transaction::op`]).
     pub fn op(&self) -> Option<String> {
         let said = match &self.said {
-            Said::Otlp(_) | Said::V2(_) => self.attribute("sentry.op"),
+            Said::Otlp(_) => return transaction::op(self.spans, self.span),
+            Said::V2(_) => self.attribute("sentry.op"),
             Said::Transaction(object) => object.find(&["contexts", "trace", "op"]),
             Said::Child(object) => object.find(&["op"]),
         };

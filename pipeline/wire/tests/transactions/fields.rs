@@ -39,6 +39,24 @@ fn platforms() {
     }
 }
 
+/// Guarantees: whoever asks for the operation of a span is told that of its transaction, by what the conventions say and
+/// by what the span says itself.
+#[test]
+fn operations_are_known_beforehand() {
+    for (attributes, op) in [
+        (vec![pair("http.request.method", text("GET")), pair("http.route", text("/"))], Some("http.server")),
+        (vec![pair("db.system.name", text("redis"))], Some("db")),
+        (vec![pair("db.system.name", text("redis")), pair("sentry.op", text("cache.get"))], Some("cache.get")),
+        (vec![], None),
+    ] {
+        let spans = batch(texts(&[]), vec![span(1, 0, "n", SpanKind::Server, attributes)]);
+        let event = write(&spans).event;
+        assert_eq!(event["contexts"]["trace"]["op"].as_str(), op);
+        let known = profbridge_wire::spans::SpanView::of(&spans, &spans.spans()[0]).op();
+        assert_eq!(known.as_deref(), op);
+    }
+}
+
 /// Guarantees: release, environment and distribution follow the rules of chunks, and what Sentry would refuse is left
 /// out and counted.
 #[test]

@@ -24,6 +24,8 @@ mod span;
 mod status;
 mod value;
 
+use std::borrow::Cow;
+
 use profbridge_model::{Losses, ProfilerId, Quantities, Reason, Span, Spans, TraceId};
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
@@ -32,7 +34,7 @@ pub use describe::Source;
 pub use notes::Notes;
 pub use resource::Resource;
 
-use crate::otlp::traces::AnyValue;
+use crate::otlp::traces::{AnyValue, Fields};
 use describe::Described;
 use keys::{Key, Known};
 use limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_CHARS, MAX_SPANS, MAX_TRANSACTION_BYTES, MAX_UNSHED_BYTES};
@@ -70,6 +72,19 @@ pub struct Transaction<'a> {
     pub losses: Losses,
     /// What else is not.
     pub notes: Notes,
+}
+
+/// The operation of an OTLP span, as a transaction or span of Sentry's has it: what it says itself (`sentry.op`), else what
+/// follows from OpenTelemetry's conventions. `None` where nothing does.
+pub fn op(spans: &Spans, span: &Span) -> Option<String> {
+    let fields = Fields::of(spans, span);
+    let mut known = Known::new();
+    for (key, value) in fields.attributes() {
+        if let Some(key) = Key::of(key) {
+            known.note(key, value);
+        }
+    }
+    Described::of(fields.name, span.kind, &known, &mut Notes::default()).op.map(Cow::into_owned)
 }
 
 impl<'a> Transaction<'a> {
