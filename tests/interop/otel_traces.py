@@ -44,13 +44,15 @@ else:
 class Said(SpanProcessor):
     def on_end(self, span):
         parent = span.parent
-        print(json.dumps({
+        # In one piece: spans end in several threads.
+        sys.stdout.write(json.dumps({
             "name": span.name, "kind": span.kind.name,
             "trace_id": f"{span.context.trace_id:032x}", "span_id": f"{span.context.span_id:016x}",
             "parent": f"{parent.span_id:016x}" if parent else None, "remote": bool(parent and parent.is_remote),
             "start": span.start_time, "end": span.end_time, "error": span.status.status_code.name == "ERROR",
             "attributes": dict(span.attributes),
-        }), flush=True)
+        }) + "\\n")
+        sys.stdout.flush()
 
 resource = Resource.create({"service.name": "shop", "service.version": "1.2", "deployment.environment.name": "interop",
                             "host.name": "here"})
