@@ -33,6 +33,9 @@ pub(super) struct ThreadEvent {
     judged: (Instant, u64),
     varying: Varying,
     skipped: Skipped,
+    /// How much of its present period had passed when it was opened, in nanoseconds: its first period is shorter by
+    /// that.
+    passed: u64,
 }
 
 impl ThreadEvent {
@@ -45,7 +48,8 @@ impl ThreadEvent {
         } else {
             Varying::behind_another(period_nano, seed)
         };
-        Self { file, ring, judged: (Instant::now(), switches), varying, skipped: Skipped::new(first) }
+        let passed = period_nano.saturating_sub(first);
+        Self { file, ring, judged: (Instant::now(), switches), varying, skipped: Skipped::new(first), passed }
     }
 
     /// Whether the ring is empty.
@@ -63,6 +67,12 @@ impl ThreadEvent {
         let count = self.count();
         period::set(self.file.as_fd(), period_nano);
         self.skipped.begin(count, period_nano);
+        self.passed = 0;
+    }
+
+    /// How much of its period has passed with this count, in nanoseconds.
+    fn begun(&self, count: u64) -> u64 {
+        self.passed.saturating_add(self.skipped.begun(count))
     }
 
     /// The time that the thread ran with it, in nanoseconds.
@@ -140,7 +150,7 @@ impl DutyCycle {
     /// kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
         let count = event.count();
-        self.begun = event.skipped.begun(count);
+        self.begun = event.begun(count);
         if hides {
             self.skipped_nano = self.skipped_nano.saturating_add(event.skipped.tell(count));
         }
@@ -194,5 +204,18 @@ mod tests {
     fn periods_go_on() {
         let first = |begun| DutyCycle { begun, ..DutyCycle::default() }.first(1_000);
         assert_eq!([0, 1, 700, 999, 5_000].map(first), [1_000, 999, 300, 250, 250]);
+    }
+
+    /// Guarantees: an event that is closed before its first sample leaves as much of the period to the next one as it
+    /// was opened with.
+    #[test]
+    fn short_turns_add_up() {
+        let mut duty_cycle = DutyCycle::default();
+        for first in [1_000, 700, 300] {
+            let file = std::fs::File::open("/dev/null").unwrap().into();
+            let event = ThreadEvent::new(file, crate::perf::ring::tests::ring_of(&[]), first, 1_000, 0);
+            duty_cycle.close(event, false);
+            assert_eq!(duty_cycle.first(1_000), first);
+        }
     }
 }

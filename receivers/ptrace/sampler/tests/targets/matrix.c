@@ -302,6 +302,9 @@ static void prepare(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
+    /* The end of a child interrupts no call: it is ignored, unless it comes while `pthread_kill` of the waker, which
+     * blocks all signals for a moment, makes the kernel look for another thread that takes it. */
+    sigaddset(&set, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     holder = sleep_in_child(1);
     child = sleep_in_child(0);

@@ -73,11 +73,11 @@ fn threads_that_seldom_run() -> Outcome {
     if session.seen.last().status.level == Level::None {
         return Err(Untested("the kernel permits no perf events".to_owned()));
     }
-    session.observe("serve", 12);
+    session.observe("serve", 20);
     let seen = session.finish();
     let (life, (program, _)) = (seen.last(), program_and_kernel(seen.last()));
     assert_eq!(life.status.stops, 0);
-    assert!(program > life.status.not_sampled_nano, "{program}: {:?}", life.status);
+    assert!(program > 10 * life.status.not_sampled_nano, "{program}: {:?}", life.status);
     Ok(())
 }
 

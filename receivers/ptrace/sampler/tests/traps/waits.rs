@@ -67,7 +67,7 @@ fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
     assert_eq!(alone.len(), CALLS);
     assert_eq!(sampled.len(), CALLS);
     for ((name, result, took), (_, sampled_result, sampled_took)) in alone.iter().zip(&sampled) {
-        assert_eq!(result, sampled_result, "{name}");
+        assert_eq!(result, sampled_result, "{name}: {:?}", seen.as_ref().map(|seen| seen.last().status));
         if !result.starts_with("absent") {
             // A timeout in whole jiffies may end up to one earlier (4 ms at 250 Hz).
             assert!(*took > milliseconds - 5.0, "{name} took {took} ms without a sampler");

@@ -118,6 +118,10 @@ impl Active {
             }
             Ok(activity) if activity.is_end() => Look::Nothing,
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
+                // Threads that run in short turns are hardly ever met running: the counters tell that they do.
+                if thread.moved {
+                    thread.idle_since = slot;
+                }
                 Look::Blocked(BlockedAt { sched, call, sp, pc, arguments })
             }
             Err(error) if is_end(&error) => Look::Ended,
