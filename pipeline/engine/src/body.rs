@@ -216,6 +216,28 @@ pub fn unpack(
     }
 }
 
+/// As [`unpack`], where nobody keeps what was packed: the permit then holds the output in its place. Bytes without a coding
+/// stay as they are.
+///
+/// # Errors
+///
+/// As [`unpack`].
+pub fn unpack_instead(
+    bytes: Bytes,
+    coding: Coding,
+    limit: usize,
+    intake: &Intake,
+    permit: &mut Permit,
+) -> Result<Bytes, UnpackError> {
+    if coding == Coding::Identity {
+        return Ok(bytes);
+    }
+    let came = permit.bytes();
+    let plain = unpack(bytes, coding, limit, intake, permit)?;
+    permit.set(permit.bytes() - came);
+    Ok(plain)
+}
+
 #[cfg(test)]
 mod tests {
     use http_body_util::Full;

@@ -9,7 +9,7 @@
 //! peer_limits  component  budget  health  balance  calendar   words and counts that need nothing else
 //! clock  config  service  telemetry                           time, configuration, counters
 //! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
-//! receiver  body  http_server                                 receivers, and what those over HTTP share
+//! receiver  body  http_fault  http_server                     receivers, and what those over HTTP share
 //! registry  plan  pipeline  run                               descriptions; running
 //! ```
 
@@ -22,6 +22,7 @@ pub mod component;
 pub mod config;
 pub mod delivery;
 pub mod health;
+pub mod http_fault;
 pub mod http_server;
 pub mod intake;
 pub mod peer_limits;

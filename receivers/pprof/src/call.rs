@@ -12,7 +12,7 @@ use profbridge_wire::otlp::{Limits, memory};
 use profbridge_wire::pprof::{DecodeError, Decoded, decode_with};
 use tokio::sync::Semaphore;
 
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::ingest::Known;
 use crate::multipart;
 
@@ -57,7 +57,7 @@ impl Caller {
         let work = Work { intake: self.intake.clone(), insert: Arc::clone(&self.insert) };
         let afterwards = self.intake.clone();
         // Never closed.
-        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Fault::internal())?;
+        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| fault::internal())?;
         let task = tokio::task::spawn_blocking(move || {
             let result = work.run(arrived);
             if result.is_err() {
@@ -68,7 +68,7 @@ impl Caller {
         });
         let (profiles, permit) = task.await.map_err(|error| {
             tracing::error!(%error, "reading a profile failed");
-            Fault::internal()
+            fault::internal()
         })??;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         if samples > 0 {
@@ -87,12 +87,12 @@ struct Work {
 impl Work {
     fn run(&self, arrived: Arrived) -> Result<(Profiles, Permit), Fault> {
         let Arrived { received: Received { bytes, mut permit }, coding, boundary, known, peer, max_bytes } = arrived;
-        let mut bytes = self.unpack(bytes, coding, max_bytes, &mut permit)?;
+        let mut bytes = body::unpack_instead(bytes, coding, max_bytes, &self.intake, &mut permit)?;
         if let Some(boundary) = boundary {
             bytes = of_form(&bytes, &boundary)?;
         }
         if bytes.starts_with(GZIP) {
-            bytes = self.unpack(bytes, Coding::Gzip, max_bytes, &mut permit)?;
+            bytes = body::unpack_instead(bytes, Coding::Gzip, max_bytes, &self.intake, &mut permit)?;
         }
         let decoded = self.decode(bytes, &known, max_bytes, &mut permit)?;
         self.intake.note(REPLACED, decoded.replaced_strings);
@@ -100,17 +100,6 @@ impl Work {
         let mut profiles = self.complete(decoded.profiles, known)?;
         profiles.peer = Some(peer);
         Ok((profiles, permit))
-    }
-
-    fn unpack(&self, bytes: Bytes, coding: Coding, max_bytes: usize, permit: &mut Permit) -> Result<Bytes, Fault> {
-        if coding == Coding::Identity {
-            return Ok(bytes);
-        }
-        let came = permit.bytes();
-        let plain = body::unpack(bytes, coding, max_bytes, &self.intake, permit)?;
-        // What was packed is freed; charge what it was unpacked to.
-        permit.set(permit.bytes() - came);
-        Ok(plain)
     }
 
     fn decode(&self, profile: Bytes, known: &Known, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
@@ -133,7 +122,7 @@ impl Work {
                 }
                 // The limit that was met is the memory of this attempt.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == most && factors.peek().is_some() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(fault::unreadable(&error)),
             }
         }
     }

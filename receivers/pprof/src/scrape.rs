@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use profbridge_engine::body::Received;
 use profbridge_engine::clock::Clock;
-use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::Shutdown;
 use profbridge_net::client::{EndpointError, HttpClient, HttpClientConfig};
 use profbridge_net::compression::Coding;
@@ -18,7 +18,6 @@ use crate::config::{ScrapeSettings, TargetSettings};
 use crate::fault::Fault;
 use crate::ingest::Known;
 use crate::schedule::Schedule;
-use crate::service::count;
 use crate::standing::{Change, Standing};
 
 /// How much of an answer that is no profile is shown, in characters. Go says there why.
@@ -79,7 +78,10 @@ impl Scraper {
                 () = shutdown.wait() => return,
                 outcome = self.fetch() => outcome,
             };
-            count(&self.telemetry, &outcome);
+            match &outcome {
+                Ok(samples) => self.telemetry.accepted(ItemCounts::samples(*samples)),
+                Err(fault) => fault.count(&self.telemetry),
+            }
             let (id, name) = (&self.id, &self.target.name);
             match standing.note(outcome.map(drop).map_err(|fault| fault.message)) {
                 None => {}

@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::component::Retry;
-use profbridge_engine::telemetry::{ItemCounts, Refusal, TransportTelemetry};
+use profbridge_engine::http_fault::{Tally, retry_after};
+use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::{self, Coding};
 use profbridge_net::server::Peer;
@@ -54,9 +54,9 @@ impl Service {
             body::discard_rest(request, self.linger).await;
             return Ok(refused(&fault));
         }
-        let tally = Tally { telemetry: Some(&self.telemetry), peer };
+        let tally = Tally::new(&self.telemetry, peer);
         let outcome = self.take(&mut request, peer).await;
-        tally.finish(&outcome);
+        tally.finish(outcome.as_ref().map(|samples| ItemCounts::samples(*samples)));
         Ok(match outcome {
             Ok(_) => Response::new(Full::default()),
             Err(fault) => {
@@ -121,45 +121,7 @@ fn refused(fault: &Fault) -> Answer {
         _ => {}
     }
     if let Some(delay) = fault.retry_after {
-        // Whole seconds, and not before the delay has passed.
-        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        headers.insert(RETRY_AFTER, retry_after(delay));
     }
     response
-}
-
-/// A request under way, counted once however it ends. One that is dropped unfinished, because its sender went away, has
-/// failed.
-struct Tally<'a> {
-    telemetry: Option<&'a TransportTelemetry>,
-    peer: Option<IpAddr>,
-}
-
-impl Tally<'_> {
-    fn finish(mut self, outcome: &Result<u64, Fault>) {
-        let Some(telemetry) = self.telemetry.take() else { return };
-        count(telemetry, outcome);
-        if let Err(fault) = outcome {
-            telemetry.not_taken(fault.refusal(self.peer));
-        }
-    }
-}
-
-impl Drop for Tally<'_> {
-    fn drop(&mut self) {
-        if let Some(telemetry) = self.telemetry {
-            telemetry.failed(ItemCounts::NONE);
-            let message = "the sender went away".to_owned();
-            telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
-        }
-    }
-}
-
-/// Counts a profile by what became of it.
-pub(crate) fn count(telemetry: &TransportTelemetry, outcome: &Result<u64, Fault>) {
-    match outcome {
-        Ok(samples) => telemetry.accepted(ItemCounts::samples(*samples)),
-        Err(fault) if fault.refused.is_some() => telemetry.refused(ItemCounts::NONE),
-        Err(_) => telemetry.failed(ItemCounts::NONE),
-    }
 }

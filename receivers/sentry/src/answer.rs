@@ -10,6 +10,7 @@ use http::header::{
 };
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use profbridge_engine::http_fault::retry_after;
 use profbridge_net::compression;
 use serde_json::json;
 
@@ -70,9 +71,7 @@ pub(crate) fn refused(fault: &Fault) -> Answer {
         headers.insert(ERROR, value);
     }
     if let Some(delay) = fault.retry_after {
-        // Whole seconds, and not before the delay has passed.
-        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        headers.insert(RETRY_AFTER, retry_after(delay));
     }
     match fault.status {
         StatusCode::METHOD_NOT_ALLOWED => {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::limits::{self, Limited};
 use crate::store;
 
@@ -71,6 +71,15 @@ pub(crate) enum Form {
     Envelope,
     /// One event.
     Event,
+}
+
+impl Outcome {
+    /// How much was read of the request.
+    pub(crate) fn items(&self) -> ItemCounts {
+        match self {
+            Self::Taken { items, .. } | Self::Limited { items, .. } => *items,
+        }
+    }
 }
 
 /// What the head of a request said.
@@ -204,7 +213,7 @@ impl Work {
             }
         };
         let mut envelope = match form {
-            Form::Envelope => read_envelope(plain)?.envelope,
+            Form::Envelope => read_envelope(plain).map_err(fault::unreadable)?.envelope,
             Form::Event => store::envelope(plain, self.head.meta.arrival_unix_nano.unwrap_or(0))?,
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
@@ -215,7 +224,7 @@ impl Work {
         if header.sent_at.is_some_and(|sent_at| Timestamp::parse(&sent_at).is_none()) {
             return Err(Fault::malformed("header.sent_at: is no time in RFC 3339"));
         }
-        item_limits::check(&envelope)?;
+        item_limits::check(&envelope).map_err(fault::too_large)?;
         self.read_items(&mut envelope)?;
         envelope.meta = RequestMeta {
             project_id: Some(project),
@@ -337,7 +346,7 @@ pub(crate) fn is_allowed(settings: &Settings, key: &PublicKey) -> Result<(), Fau
 fn authenticate(auth: Option<ClientAuth>, dsn: Option<&str>, project: u64) -> Result<ClientAuth, Fault> {
     let named = dsn.map(client_auth::of_dsn).transpose().map_err(|_| Fault::malformed("header.dsn: is no DSN"))?;
     match (auth, named) {
-        (None, None) => Err(ClientAuthError::Missing.into()),
+        (None, None) => Err(fault::unauthenticated(ClientAuthError::Missing)),
         (Some(auth), None) => Ok(auth),
         (auth, Some((named, of_project))) => {
             let differs = auth.as_ref().is_some_and(|auth| auth.key != named.key);

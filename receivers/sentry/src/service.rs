@@ -12,8 +12,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
-use profbridge_engine::component::Retry;
-use profbridge_engine::telemetry::{ItemCounts, Refusal, TransportTelemetry};
+use profbridge_engine::http_fault::Tally;
 use profbridge_model::envelope::RequestMeta;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
@@ -23,7 +22,7 @@ use profbridge_wire::sentry::client_auth::{self, Forms};
 use crate::answer::{self, Answer};
 use crate::call::{Caller, Form, Head, Outcome, is_allowed};
 use crate::endpoint::Endpoint;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 
 const SENTRY_AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -58,12 +57,12 @@ impl Service {
         if request.method() == Method::OPTIONS {
             return Ok(answer::preflight());
         }
-        let tally = Tally { telemetry: Some(&self.caller.telemetry), peer: address };
+        let tally = Tally::new(&self.caller.telemetry, address);
         let outcome = match self.head(&request, project, form) {
             Ok(head) => self.caller.call(head, request.body_mut()).await,
             Err(fault) => Err(fault),
         };
-        tally.finish(&outcome);
+        tally.finish(outcome.as_ref().map(Outcome::items));
         Ok(match outcome {
             Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
             Ok(Outcome::Limited { limits, .. }) => answer::limited(&limits),
@@ -86,7 +85,7 @@ impl Service {
             authorization: text(headers, &AUTHORIZATION),
             query: request.uri().query(),
         };
-        let auth = client_auth::read(forms)?;
+        let auth = client_auth::read(forms).map_err(fault::unauthenticated)?;
         // Before the body is read: who may not send costs nothing.
         auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
         let peer = request.extensions().get::<Peer>();
@@ -129,39 +128,6 @@ fn misdirected(endpoint: Endpoint, path: &str) -> Fault {
             let path: String = path.chars().take(80).collect();
             let message = format!("nothing is served on {path:?}: envelopes are sent to /api/PROJECT/envelope/");
             Fault::new(StatusCode::NOT_FOUND, "unknown_path", message)
-        }
-    }
-}
-
-/// A request under way, counted once however it ends. One that is dropped unfinished, because its sender went away, has
-/// failed.
-struct Tally<'a> {
-    telemetry: Option<&'a TransportTelemetry>,
-    peer: Option<std::net::IpAddr>,
-}
-
-impl Tally<'_> {
-    fn finish(mut self, outcome: &Result<Outcome, Fault>) {
-        let Some(telemetry) = self.telemetry.take() else { return };
-        match outcome {
-            Ok(Outcome::Taken { items, .. } | Outcome::Limited { items, .. }) => telemetry.accepted(*items),
-            Err(fault) => {
-                match fault.refused {
-                    Some(_) => telemetry.refused(ItemCounts::NONE),
-                    None => telemetry.failed(ItemCounts::NONE),
-                }
-                telemetry.not_taken(fault.refusal(self.peer));
-            }
-        }
-    }
-}
-
-impl Drop for Tally<'_> {
-    fn drop(&mut self) {
-        if let Some(telemetry) = self.telemetry {
-            telemetry.failed(ItemCounts::NONE);
-            let message = "the sender went away".to_owned();
-            telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
         }
     }
 }

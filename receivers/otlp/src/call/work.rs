@@ -88,14 +88,7 @@ impl Work {
     }
 
     pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<Bytes, Fault> {
-        if coding == Coding::Identity {
-            return Ok(bytes);
-        }
-        let came = self.permit.bytes();
-        let request = body::unpack(bytes, coding, self.max_bytes, &self.intake, &mut self.permit)?;
-        // The compressed body is freed; charge what it was unpacked to.
-        self.permit.set(self.permit.bytes() - came);
-        Ok(request)
+        Ok(body::unpack_instead(bytes, coding, self.max_bytes, &self.intake, &mut self.permit)?)
     }
 
     fn limits(&self) -> Limits {

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
+use profbridge_engine::http_fault::retry_after;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::{self, Coding};
 use profbridge_net::server::Peer;
@@ -165,9 +166,7 @@ fn failure(fault: &Fault, media: Media) -> Response<Full<Bytes>> {
         _ => {}
     }
     if let Some(delay) = fault.retry_after {
-        // Whole seconds, and not before the delay has passed.
-        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        headers.insert(RETRY_AFTER, retry_after(delay));
     }
     response
 }

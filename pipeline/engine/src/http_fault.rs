@@ -1,0 +1,170 @@
+//! Why a request over HTTP was not taken, with the status of the answer: what receivers say alike whose protocols have no
+//! statuses of their own (OTLP has).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+use profbridge_model::Reason;
+use profbridge_net::body::BodyError;
+use profbridge_net::compression::{CodingError, DecompressError};
+
+use crate::body::{ReadError, UnpackError};
+use crate::component::{Rejected, Retry};
+use crate::telemetry::{ItemCounts, Refusal, TransportTelemetry};
+
+/// When a sender that was refused for want of room may come back.
+const LATER: Duration = Duration::from_secs(2);
+
+/// The longest text in an answer, in bytes.
+const LONGEST_TEXT: usize = 512;
+
+/// Why a request was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpFault {
+    /// The answer's status.
+    pub status: StatusCode,
+    /// One word for the log and the metrics.
+    pub reason: &'static str,
+    /// What happened, for a person; holds no secrets.
+    pub message: String,
+    /// When the sender may come back; set where there was no room.
+    pub retry_after: Option<Duration>,
+    /// What refused it behind the receiver.
+    pub refused: Option<Reason>,
+}
+
+impl HttpFault {
+    /// With a status, one word for the log, and a message that is cut where it is longer than an answer's text may be.
+    pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if message.len() > LONGEST_TEXT {
+            let end = (0..=LONGEST_TEXT).rev().find(|&end| message.is_char_boundary(end)).unwrap_or(0);
+            message.truncate(end);
+            message.push('…');
+        }
+        Self { status, reason, message, retry_after: None, refused: None }
+    }
+
+    /// The request breaks a rule.
+    pub fn malformed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed", message)
+    }
+
+    /// The request is larger than a limit.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    }
+
+    /// What the log says of it.
+    pub fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
+        let retry = self.retry_after.map_or(Retry::Never, Retry::After);
+        let reason = self.refused.map_or(self.reason, Reason::as_str);
+        Refusal { reason, peer, message: self.message.clone(), retry }
+    }
+
+    /// Counts the request among those that something behind the receiver refused, or that failed in it.
+    pub fn count(&self, telemetry: &TransportTelemetry) {
+        match self.refused {
+            Some(_) => telemetry.refused(ItemCounts::NONE),
+            None => telemetry.failed(ItemCounts::NONE),
+        }
+    }
+}
+
+impl From<Rejected> for HttpFault {
+    fn from(rejected: Rejected) -> Self {
+        let message = rejected.to_string();
+        let fault = match (rejected.retry, rejected.reason) {
+            (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => Self::too_large(message),
+            (Retry::Never, _) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message),
+            _ => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message),
+        };
+        let retry_after = match rejected.retry {
+            Retry::Never => None,
+            Retry::Later => Some(LATER),
+            Retry::After(delay) => Some(delay),
+        };
+        Self { retry_after, refused: Some(rejected.reason), ..fault }
+    }
+}
+
+impl From<ReadError> for HttpFault {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::TooLarge { limit } => Self::too_large(format!("the body is larger than {limit} bytes")),
+            ReadError::Body(error) => error.into(),
+            ReadError::Rejected(rejected) => rejected.into(),
+        }
+    }
+}
+
+impl From<BodyError> for HttpFault {
+    fn from(error: BodyError) -> Self {
+        let message = error.to_string();
+        match error {
+            BodyError::TooLarge { .. } => Self::too_large(message),
+            BodyError::TimedOut { .. } => Self::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message),
+            BodyError::Broken { .. } => Self::new(StatusCode::BAD_REQUEST, "aborted", message),
+        }
+    }
+}
+
+impl From<UnpackError> for HttpFault {
+    fn from(error: UnpackError) -> Self {
+        match error {
+            UnpackError::Rejected(rejected) => rejected.into(),
+            UnpackError::Decompress(error @ DecompressError::TooLarge { .. }) => Self::too_large(error.to_string()),
+            UnpackError::Decompress(error) => Self::malformed(error.to_string()),
+        }
+    }
+}
+
+impl From<CodingError> for HttpFault {
+    fn from(error: CodingError) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "compression", error.to_string())
+    }
+}
+
+/// The value of `Retry-After`: whole seconds, and not before the delay has passed.
+pub fn retry_after(delay: Duration) -> HeaderValue {
+    let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+    HeaderValue::from(seconds.max(1))
+}
+
+/// A request under way, counted once however it ends. One that is dropped unfinished, because its sender went away, has
+/// failed.
+#[derive(Debug)]
+pub struct Tally<'a> {
+    telemetry: Option<&'a TransportTelemetry>,
+    peer: Option<IpAddr>,
+}
+
+impl<'a> Tally<'a> {
+    /// A request of a peer.
+    pub fn new(telemetry: &'a TransportTelemetry, peer: Option<IpAddr>) -> Self {
+        Self { telemetry: Some(telemetry), peer }
+    }
+
+    /// Counts the request under its outcome, and says in the log why it was not taken.
+    pub fn finish(mut self, outcome: Result<ItemCounts, &HttpFault>) {
+        let Some(telemetry) = self.telemetry.take() else { return };
+        match outcome {
+            Ok(items) => telemetry.accepted(items),
+            Err(fault) => {
+                fault.count(telemetry);
+                telemetry.not_taken(fault.refusal(self.peer));
+            }
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        if let Some(telemetry) = self.telemetry {
+            telemetry.failed(ItemCounts::NONE);
+            let message = "the sender went away".to_owned();
+            telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
+        }
+    }
+}
