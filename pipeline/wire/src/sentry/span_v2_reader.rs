@@ -6,12 +6,11 @@
 
 use bytes::Bytes;
 use profbridge_model::SpanForm;
-use profbridge_model::dictionary::Invalid;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::sampled::text::Text;
-use super::span_reader::{Collected, Named, ReadSpans, SpansError, elements, place_in, text_of, truth};
+use super::span_reader::{Collected, Named, ReadSpans, SpansError, text_of, truth};
 use super::timestamp::Timestamp;
 use super::trace_header::TraceHeader;
 
@@ -77,31 +76,17 @@ pub(super) fn read_any(payload: &Bytes, header: &TraceHeader) -> Result<(ReadSpa
         return Err(SpansError::rule("version", "is not 2"));
     }
     let mut collected = Collected::default();
-    let mut position = 0;
-    elements(container.items, |element| {
-        position += 1;
-        let place = || format!("items[{}]", position - 1);
-        let span = match serde_json::from_str::<Element<'_>>(element) {
-            Ok(span) => {
-                let span = Named {
-                    trace_id: span.trace_id,
-                    span_id: span.span_id,
-                    parent_span_id: span.parent_span_id,
-                    start: span.start_timestamp,
-                    end: span.end_timestamp,
-                    is_root: truth(span.is_segment) == Some(true),
-                    sampled: None,
-                };
-                let named = |invalid: Invalid| Invalid { place: format!("{}.{}", place(), invalid.place), ..invalid };
-                span.span(place_in(text, element), header).map_err(named)
-            }
-            Err(error) => {
-                let SpansError::Json(rule) = SpansError::json(&error) else { return Ok(()) };
-                Err(Invalid { place: place(), rule })
-            }
-        };
-        collected.add(span)
-    })
-    .map_err(|error| SpansError::json(&error))??;
-    collected.finish(SpanForm::SentrySpans, payload.clone()).map(|read| (read, position))
+    let listed = collected.add_list(text, ("items", container.items), header, |element| {
+        let span: Element<'_> = serde_json::from_str(element)?;
+        Ok(Named {
+            trace_id: span.trace_id,
+            span_id: span.span_id,
+            parent_span_id: span.parent_span_id,
+            start: span.start_timestamp,
+            end: span.end_timestamp,
+            is_root: truth(span.is_segment) == Some(true),
+            sampled: None,
+        })
+    })?;
+    collected.finish(SpanForm::SentrySpans, payload.clone()).map(|read| (read, listed))
 }

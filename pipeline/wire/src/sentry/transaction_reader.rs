@@ -7,12 +7,11 @@
 
 use bytes::Bytes;
 use profbridge_model::SpanForm;
-use profbridge_model::dictionary::Invalid;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::sampled::text::Text;
-use super::span_reader::{Collected, Named, ReadSpans, SpansError, elements, place_in, text_of, truth};
+use super::span_reader::{Collected, Named, ReadSpans, SpansError, place_in, text_of, truth};
 use super::timestamp::Timestamp;
 use super::trace_header::TraceHeader;
 
@@ -90,32 +89,18 @@ pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansErr
     let mut collected = Collected::default();
     collected.add(Ok(root))?;
     if let Some(list) = transaction.spans {
-        let mut position = 0;
-        elements(list, |element| {
-            position += 1;
-            let named =
-                |invalid: Invalid| Invalid { place: format!("spans[{}].{}", position - 1, invalid.place), ..invalid };
-            let child = match serde_json::from_str::<Child<'_>>(element) {
-                Ok(child) => {
-                    let child = Named {
-                        trace_id: child.trace_id,
-                        span_id: child.span_id,
-                        parent_span_id: child.parent_span_id,
-                        start: child.start_timestamp,
-                        end: child.timestamp,
-                        is_root: false,
-                        sampled,
-                    };
-                    child.span(place_in(text, element), header).map_err(named)
-                }
-                Err(error) => {
-                    let SpansError::Json(rule) = SpansError::json(&error) else { return Ok(()) };
-                    Err(Invalid { place: format!("spans[{}]", position - 1), rule })
-                }
-            };
-            collected.add(child)
-        })
-        .map_err(|error| SpansError::json(&error))??;
+        collected.add_list(text, ("spans", list), header, |element| {
+            let child: Child<'_> = serde_json::from_str(element)?;
+            Ok(Named {
+                trace_id: child.trace_id,
+                span_id: child.span_id,
+                parent_span_id: child.parent_span_id,
+                start: child.start_timestamp,
+                end: child.timestamp,
+                is_root: false,
+                sampled,
+            })
+        })?;
     }
     collected.finish(SpanForm::SentryTransaction, payload.clone())
 }

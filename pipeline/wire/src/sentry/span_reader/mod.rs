@@ -52,11 +52,15 @@ impl SpansError {
 
     /// The parser's message without what it quotes: spans are full of names and addresses.
     pub(super) fn json(error: &serde_json::Error) -> Self {
+        Self::Json(Self::json_rule(error))
+    }
+
+    fn json_rule(error: &serde_json::Error) -> String {
         let what = match error.classify() {
             serde_json::error::Category::Data => "a key stands there twice, or has a value of the wrong type",
             _ => "is not valid JSON",
         };
-        Self::Json(format!("{what}, at line {} column {}", error.line(), error.column()))
+        format!("{what}, at line {} column {}", error.line(), error.column())
     }
 }
 
@@ -153,6 +157,35 @@ pub(super) struct Collected {
 }
 
 impl Collected {
+    /// Takes the spans of a list, which stands under `name` in a payload: each element as `read` has it. How many elements
+    /// the list has.
+    ///
+    /// # Errors
+    ///
+    /// It is no list, or has too many spans.
+    pub(super) fn add_list<'a>(
+        &mut self,
+        payload: &'a str,
+        (name, list): (&str, &'a RawValue),
+        header: &TraceHeader,
+        read: impl Fn(&'a str) -> serde_json::Result<Named<'a>>,
+    ) -> Result<u64, SpansError> {
+        let mut position = 0;
+        elements(list, |element| {
+            let place = || format!("{name}[{position}]");
+            let span = match read(element) {
+                Ok(span) => span
+                    .span(place_in(payload, element), header)
+                    .map_err(|invalid| Invalid { place: format!("{}.{}", place(), invalid.place), ..invalid }),
+                Err(error) => Err(Invalid { place: place(), rule: SpansError::json_rule(&error) }),
+            };
+            position += 1;
+            self.add(span)
+        })
+        .map_err(|error| SpansError::json(&error))??;
+        Ok(position)
+    }
+
     /// Takes the next span of a list, or notes why it cannot be read.
     ///
     /// # Errors
