@@ -18,7 +18,7 @@ const STACK: [(&str, &str); 4] = [
     ("example.com/shop/v2/cart.(*Cart).Total", "/src/shop/cart/cart.go"),
     ("main.main.func1", "/src/shop/main.go"),
     ("net/http.HandlerFunc.ServeHTTP", "/usr/local/go/src/net/http/server.go"),
-    ("github.com/go-chi/chi/v5.(*Mux).ServeHTTP", "/root/go/pkg/mod/github.com/go-chi/chi/v5@v5.0.1/mux.go"),
+    ("github.com/go-chi/chi/v5.(*Mux).ServeHTTP", "/go/pkg/mod/github.com/go-chi/chi/v5@v5.0.1/mux.go"),
 ];
 
 /// A CPU profile of two seconds that ended just now, as Go writes it, but for its compression.
