@@ -57,8 +57,14 @@ impl Stats {
 
 /// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
 fn add(total: &mut Status, status: &Status) {
-    // The result of all is what the least of them is.
-    total.level = if total.ticks == 0 { status.level } else { total.level.min(status.level) };
+    // The result of all is what the least of them is. A process that executed another program before its first look
+    // says nothing.
+    let has_result = |status: &Status| status.observations > 0 || status.not_sampled_nano > 0;
+    if has_result(status) {
+        total.level = if has_result(total) { total.level.min(status.level) } else { status.level };
+    } else if total.ticks == 0 {
+        total.level = status.level;
+    }
     total.ticks += status.ticks;
     total.missed_ticks += status.missed_ticks;
     total.lowered_ticks += status.lowered_ticks;
@@ -122,6 +128,29 @@ mod tests {
         let total = stats.total();
         assert_eq!((total.observations, total.longest_stop_nano, total.sampler_cpu_nano), (35, 30, 300));
         assert_eq!((stats.threads(), stats.most_threads(), stats.rate_hertz()), (2, 9, Some(99.0)));
+    }
+
+    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one of
+    /// which nothing was sampled.
+    #[test]
+    fn levels() {
+        use profbridge_sampler::message::Level;
+        let with = |process, observations, level| Status { ticks: 1, level, ..status(process, observations, 1) };
+        let [exec, user, kernel] = [with(1, 0, Level::None), with(2, 5, Level::User), with(3, 5, Level::Kernel)];
+        for (statuses, level) in [
+            (vec![exec, kernel], Level::Kernel),
+            (vec![kernel, exec], Level::Kernel),
+            (vec![user, exec, kernel], Level::User),
+            (vec![kernel, user], Level::User),
+            (vec![exec], Level::None),
+        ] {
+            let mut stats = Stats::default();
+            for status in statuses {
+                stats.update(status);
+                stats.forget(status.process);
+            }
+            assert_eq!(stats.total().level, level);
+        }
     }
 
     /// Guarantees: the share of complete stacks is of stacks, and unknown where there is none.
