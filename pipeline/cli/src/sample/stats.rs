@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profbridge_sampler::message::{ProcessId, Status};
+use profbridge_sampler::message::{Level, ProcessId, Status};
 
 /// The counters of all processes of a run.
 #[derive(Debug, Default)]
@@ -57,13 +57,11 @@ impl Stats {
 
 /// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
 fn add(total: &mut Status, status: &Status) {
-    // The result of all is what the least of them is. A process that executed another program before its first look
-    // says nothing.
-    let has_result = |status: &Status| status.observations > 0 || status.not_sampled_nano > 0;
-    if has_result(status) {
-        total.level = if has_result(total) { total.level.min(status.level) } else { status.level };
-    } else if total.ticks == 0 {
-        total.level = status.level;
+    // The result of all is what the least of them is. A process that was not seen to run has none, such as one that
+    // executes another program before its first tick.
+    let ran = |status: &Status| status.level > Level::None || status.stops > 0 || status.not_sampled_nano > 0;
+    if ran(status) {
+        total.level = if ran(total) { total.level.min(status.level) } else { status.level };
     }
     total.ticks += status.ticks;
     total.missed_ticks += status.missed_ticks;
@@ -130,19 +128,21 @@ mod tests {
         assert_eq!((stats.threads(), stats.most_threads(), stats.rate_hertz()), (2, 9, Some(99.0)));
     }
 
-    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one of
-    /// which nothing was sampled.
+    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one that
+    /// was not seen to run.
     #[test]
     fn levels() {
-        use profbridge_sampler::message::Level;
-        let with = |process, observations, level| Status { ticks: 1, level, ..status(process, observations, 1) };
-        let [exec, user, kernel] = [with(1, 0, Level::None), with(2, 5, Level::User), with(3, 5, Level::Kernel)];
+        let with = |process, level| Status { level, ..status(process, 5, 1) };
+        let [exec, user, kernel] = [with(1, Level::None), with(2, Level::User), with(3, Level::Kernel)];
+        let stopped = Status { stops: 1, ..with(4, Level::None) };
         for (statuses, level) in [
             (vec![exec, kernel], Level::Kernel),
             (vec![kernel, exec], Level::Kernel),
             (vec![user, exec, kernel], Level::User),
             (vec![kernel, user], Level::User),
             (vec![exec], Level::None),
+            (vec![kernel, stopped, exec], Level::None),
+            (vec![stopped, kernel], Level::None),
         ] {
             let mut stats = Stats::default();
             for status in statuses {
