@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::{Losses, Quantities, Reason, Telemetry};
+use profbridge_model::{Losses, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry, Whose};
 
 use crate::telemetry::ItemCounts;
 
@@ -189,6 +189,8 @@ pub struct Outbox {
     pub telemetry: Vec<Telemetry>,
     /// What was lost.
     pub losses: Losses,
+    /// What sampling left out, which the pipeline's exporters are told of. It is among the losses as well.
+    pub sampled_out: Vec<SampledOut>,
     /// What a rule added.
     pub synthesized: Quantities,
     /// Things worth counting that are no loss: a note's name is a metric's label, so it is one of a few constants.
@@ -204,6 +206,13 @@ impl Outbox {
     /// Counts a loss.
     pub fn drop(&mut self, reason: Reason, quantities: Quantities) {
         self.losses.add(reason, quantities);
+    }
+
+    /// Says what sampling left out, and whose it was. Nothing where there is none.
+    pub fn say_sampled_out(&mut self, whose: Whose, counts: SampledOutCounts) {
+        if !counts.is_none() {
+            self.sampled_out.push(SampledOut { whose, counts });
+        }
     }
 
     /// Counts a loss of observations.
@@ -321,6 +330,10 @@ pub trait Exporter: Send + Sync + 'static {
     /// Turns telemetry into requests. May take as long as the work takes, but must not wait for anything.
     /// `in + synthesized = quantities of the requests + losses`, in each unit.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
+
+    /// Sampling has left something out of what the exporter would have got. Called on a pipeline's thread before what is
+    /// left is prepared; must not block.
+    fn sampled_out(&self, _what: &SampledOut) {}
 
     /// Makes one attempt to send a request, for at most the configured timeout.
     fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::{Builder, Envelope, Item, Profiles, Quantities, Reason, Telemetry};
+use profbridge_model::{Builder, Envelope, Item, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -52,6 +52,9 @@ pub(crate) struct ExporterCalls {
     pub(crate) otherwise: Mutex<Reply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
     pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
+    /// What it was told that sampling left out, with how much was prepared before.
+    pub(crate) sampled_out: Mutex<Vec<(SampledOutCounts, u64)>>,
+    pub(crate) prepared: Mutex<u64>,
     pub(crate) refuses: Mutex<Option<Reason>>,
     pub(crate) prepare_panics: Mutex<bool>,
     /// Says on the first that it prepares, and goes on when it is told so by the second.
@@ -77,6 +80,8 @@ impl FakeExporter {
             otherwise: Mutex::new(Reply::Accept),
             attempts: Mutex::default(),
             lost: Mutex::default(),
+            sampled_out: Mutex::default(),
+            prepared: Mutex::default(),
             refuses: Mutex::default(),
             prepare_panics: Mutex::default(),
             prepare_waits: Mutex::default(),
@@ -118,9 +123,15 @@ impl Exporter for FakeExporter {
             go_on.recv().unwrap();
         }
         let quantities = telemetry.quantities();
+        *self.seen.prepared.lock().unwrap() += quantities.observations;
         let body = Bytes::from(vec![0; self.body]);
         let request = Request { body, quantities, samples: 1, meta: () };
         Prepared { requests: vec![request], ..Prepared::default() }
+    }
+
+    fn sampled_out(&self, what: &SampledOut) {
+        let prepared = *self.seen.prepared.lock().unwrap();
+        self.seen.sampled_out.lock().unwrap().push((what.counts, prepared));
     }
 
     fn disabled(&self) -> Option<String> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Profiles, Quantities, Spans};
+use crate::{ByteRange, Profiles, Quantities, Spans};
 
 /// One item of an envelope, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub struct Item {
 pub enum Payload {
     /// Here.
     Plain(Bytes),
-    /// Only in the body that was received, which is compressed. It has so many bytes.
-    Packed(usize),
+    /// Only in the body that was received, which is compressed. This is its place in what that unpacks to.
+    Packed(ByteRange),
 }
 
 impl Payload {
@@ -42,7 +42,7 @@ impl Payload {
     pub fn len(&self) -> usize {
         match self {
             Self::Plain(bytes) => bytes.len(),
-            Self::Packed(len) => *len,
+            Self::Packed(place) => place.len as usize,
         }
     }
 
@@ -208,8 +208,7 @@ impl Envelope {
         }
     }
 
-    /// Takes out an item with what was read of it. Only where every payload is here: one that is packed is found by its
-    /// item's position. Nothing where there is no such item.
+    /// Takes out an item with what was read of it. Nothing where there is no such item.
     pub fn remove_item(&mut self, item: usize) {
         if item >= self.items.len() {
             return;
@@ -339,7 +338,7 @@ mod tests {
             ..Envelope::default()
         };
         assert_eq!(envelope.size_bytes(), 2 + 12 + 4);
-        envelope.items[0].payload = Payload::Packed(1 << 20);
+        envelope.items[0].payload = Payload::Packed(ByteRange { start: 16, len: 1 << 20 });
         envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip"), changed: false });
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
     }
@@ -360,7 +359,8 @@ mod tests {
         let mut copied = spans(payload.clone());
         copied.copy_bytes();
         assert_eq!(of(payload.clone().into(), copied.clone()).size_bytes(), 24);
-        assert_eq!(of(Payload::Packed(12), copied).size_bytes(), 12);
+        let packed = Payload::Packed(ByteRange { start: 7, len: 12 });
+        assert_eq!(of(packed, copied).size_bytes(), 12);
         // Of an item that is not there nothing is shared.
         let elsewhere = Envelope { views: vec![View::spans(7, spans(payload))], ..Envelope::default() };
         assert_eq!(elsewhere.size_bytes(), 12);

@@ -31,6 +31,7 @@ pub mod process;
 pub mod profiles;
 pub mod quantities;
 pub mod sample_log;
+pub mod sampled_out;
 pub mod spans;
 pub mod symbol_overlay;
 pub mod telemetry;
@@ -54,6 +55,7 @@ pub use profiles::{
 };
 pub use quantities::{Quantities, Unit};
 pub use sample_log::SampleLog;
+pub use sampled_out::{SampledOut, SampledOutCounts, Whose};
 pub use spans::{Span, SpanForm, SpanId, SpanKind, Spans, TraceId};
 pub use symbol_overlay::{Name, SymbolOverlay};
 pub use telemetry::{Telemetry, TelemetryKind};

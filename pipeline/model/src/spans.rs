@@ -179,6 +179,15 @@ impl Spans {
         Quantities::spans(self.spans.len() as u64)
     }
 
+    /// A batch of one of the resources and no spans, for whoever asks whose spans were. The bytes are shared. Nothing is
+    /// said of a resource that is not there.
+    #[must_use]
+    pub fn resource_alone(&self, resource: usize) -> Self {
+        let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];
+        let (bytes, peer) = (self.bytes.clone(), self.peer.clone());
+        Self { form: self.form, bytes, resources, scopes: Vec::new(), spans: Vec::new(), unchanged: false, peer }
+    }
+
     /// Leaves out the spans for which `keep` says no, given their positions.
     pub fn retain(&mut self, mut keep: impl FnMut(usize, &Span) -> bool) {
         let before = self.spans.len();

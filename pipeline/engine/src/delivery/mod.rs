@@ -16,7 +16,7 @@ mod ticket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profbridge_model::Telemetry;
+use profbridge_model::{SampledOut, Telemetry};
 use tokio::time::Instant;
 
 pub use queue_config::{BadQueue, Overflow, QueueConfig, Sizer};
@@ -91,6 +91,9 @@ pub trait Sink: Send + Sync {
     /// requests of one batch for each pipeline that hands over at the same time; they are charged to the memory budget
     /// all the same. Without room it is taken too, but for [`Overflow::Drop`].
     fn accept(&self, telemetry: &Telemetry, now: Now);
+
+    /// Hands on what sampling has left out. Never waits.
+    fn sampled_out(&self, _what: &SampledOut) {}
 }
 
 /// An exporter that runs.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason, Telemetry, Unit};
+use profbridge_model::{Quantities, Reason, SampledOut, Telemetry, Unit};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -312,6 +312,10 @@ impl<E: Exporter> Sink for Entrance<E> {
                 () = self.0.over() => {}
             }
         })
+    }
+
+    fn sampled_out(&self, what: &SampledOut) {
+        self.0.exporter.sampled_out(what);
     }
 
     fn accept(&self, telemetry: &Telemetry, now: Now) {

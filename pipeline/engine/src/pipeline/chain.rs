@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use profbridge_model::{Losses, Quantities, Telemetry};
+use profbridge_model::{Losses, Quantities, SampledOut, Telemetry};
 
 use super::ledger::Ledger;
 use crate::balance::Balance;
@@ -20,6 +20,8 @@ pub(crate) struct Chain {
     stages: Vec<Stage>,
     /// What one processor has put out and the next has not seen yet, in order.
     between: VecDeque<Between>,
+    /// What sampling has left out, until somebody takes it.
+    sampled_out: Vec<SampledOut>,
     /// The processor that puts out what it holds because memory is short.
     relieving: Option<usize>,
     budget: Budget,
@@ -75,6 +77,7 @@ impl Chain {
         Self {
             stages: processors.into_iter().map(stage).collect(),
             between: VecDeque::new(),
+            sampled_out: Vec::new(),
             relieving: None,
             budget: budget.clone(),
             ledger: ledger.clone(),
@@ -144,6 +147,11 @@ impl Chain {
         self.stages.iter().filter_map(|stage| stage.processor.due()).min()
     }
 
+    /// Takes what sampling has left out since this was called before.
+    pub(crate) fn take_sampled_out(&mut self) -> Vec<SampledOut> {
+        std::mem::take(&mut self.sampled_out)
+    }
+
     /// What all processors hold.
     pub(crate) fn held(&self) -> Held {
         self.stages.iter().fold(Held::default(), |sum, stage| Held {
@@ -166,7 +174,7 @@ impl Chain {
 
     /// Calls one processor; what it puts out goes through those behind it.
     fn call(&mut self, at: usize, now: Now, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Option<Telemetry> {
-        let put_out = self.stages[at].call(Quantities::NONE, &self.ledger, call);
+        let put_out = self.stages[at].call(Quantities::NONE, &self.ledger, &mut self.sampled_out, call);
         self.put_between(at + 1, put_out, true);
         self.pass(now)
     }
@@ -183,8 +191,8 @@ impl Chain {
             let inbound = telemetry.quantities();
             let charged = memory.is_some();
             stage.batch = memory;
-            let put_out =
-                stage.call(inbound, &self.ledger, |processor, outbox| processor.process(telemetry, now, outbox));
+            let call = |processor: &mut dyn Processor, out: &mut Outbox| processor.process(telemetry, now, out);
+            let put_out = stage.call(inbound, &self.ledger, &mut self.sampled_out, call);
             self.put_between(next + 1, put_out, charged);
         }
         None
@@ -207,6 +215,7 @@ impl Stage {
         &mut self,
         inbound: Quantities,
         ledger: &Ledger,
+        sampled_out: &mut Vec<SampledOut>,
         call: impl FnOnce(&mut dyn Processor, &mut Outbox),
     ) -> Vec<Telemetry> {
         let mut outbox = Outbox::default();
@@ -237,6 +246,7 @@ impl Stage {
         if !self.processor.is_absorbing() {
             self.batch = None;
         }
+        sampled_out.append(&mut outbox.sampled_out);
         outbox.telemetry
     }
 }

@@ -469,4 +469,5 @@ async fn cancelled_sender() {
     assert_eq!(receiver.totals().outbound.total(), pipeline.counters().edge.totals().inbound.total());
 }
 
+mod sampled_out;
 mod steps;

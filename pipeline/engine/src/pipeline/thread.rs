@@ -328,9 +328,12 @@ impl Worker {
         }
     }
 
-    /// Hands a batch to every exporter, in order. It is charged to the memory until all have it, but for what it is
+    /// Tells every exporter what sampling has left out, and hands it a batch, in order. The batch is charged to the memory until all have it, but for what it is
     /// `charged` already.
     fn hand_on(&mut self, out: Option<Telemetry>, now: Now, charged: u64) {
+        for what in self.chain.take_sampled_out() {
+            self.sinks.iter().for_each(|sink| sink.sampled_out(&what));
+        }
         let Some(telemetry) = out else { return };
         let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
         // Given up meanwhile: it is counted as lost already.

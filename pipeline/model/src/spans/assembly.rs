@@ -74,6 +74,14 @@ impl Assembly {
         Spans { form: SpanForm::Otlp, bytes: bytes.into(), resources, scopes, spans, unchanged: false, peer: None }
     }
 
+    /// A batch of the resource of an origin and no spans, for whoever asks whose spans were. `None` where it does not fit
+    /// into a batch.
+    pub fn resource_alone(origins: &Origins, origin: Origin) -> Option<Spans> {
+        let mut batch = Self::default();
+        batch.resource(origins, origins.resource_of(origin)).ok()?;
+        Some(batch.finish())
+    }
+
     fn scope(&mut self, origins: &Origins, origin: Origin) -> Result<u32, BadSpans> {
         if let Some((_, at)) = self.last.filter(|(last, _)| *last == origin) {
             return Ok(at);

@@ -131,3 +131,26 @@ fn equal_ones_are_held_once() {
     assert_ne!(hash(&first[0].0), hash(&third[0].0));
     assert!(origins.resource_len(resource(&first[0].0)) >= 1000);
 }
+
+/// Guarantees: a resource by itself says what it says beside its spans, of a batch and of what is held, and has none of
+/// them.
+#[test]
+fn resources_alone() {
+    let mut origins = Origins::default();
+    let made = batch(&[
+        ("one".to_owned(), "scope".to_owned(), "1".to_owned()),
+        ("other".to_owned(), "scope".to_owned(), "2".to_owned()),
+    ]);
+    let held = hold(&mut origins, &made);
+    let of = |spans: &Spans| {
+        let [resource] = spans.resources() else { panic!("one resource") };
+        let said: Vec<u8> = resource.parts.iter().flat_map(|part| spans.get(*part)).copied().collect();
+        assert!(spans.is_empty() && spans.received().is_none());
+        (String::from_utf8(said).unwrap(), resource.added.len())
+    };
+    for (at, said) in [(0, ("one".to_owned(), 1)), (1, ("other".to_owned(), 1))] {
+        assert_eq!(of(&made.resource_alone(at)), said);
+        assert_eq!(of(&Assembly::resource_alone(&origins, Origin::of(held[at].0.scope)).unwrap()), said);
+    }
+    assert_eq!(of(&made.resource_alone(2)), (String::new(), 0));
+}

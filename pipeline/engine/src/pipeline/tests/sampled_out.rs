@@ -1,0 +1,60 @@
+//! What sampling has left out is told to exporters.
+
+use profbridge_model::{SampledOutCounts, Spans, Whose};
+
+use super::*;
+use crate::component::{Now, Outbox};
+
+/// Leaves out one span beside each batch, and one more at the end.
+#[derive(Default)]
+struct Sampler {
+    is_over: bool,
+}
+
+fn one() -> SampledOutCounts {
+    SampledOutCounts { spans: 1, ..SampledOutCounts::default() }
+}
+
+fn nobody() -> Whose {
+    let form = profbridge_model::SpanForm::Otlp;
+    Whose::Process(Spans::new(form, bytes::Bytes::new(), vec![], vec![], vec![], false).unwrap())
+}
+
+impl Processor for Sampler {
+    fn process(&mut self, telemetry: Telemetry, _now: Now, out: &mut Outbox) {
+        out.say_sampled_out(nobody(), one());
+        out.say_sampled_out(nobody(), SampledOutCounts::default());
+        out.send(telemetry);
+    }
+
+    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        if !std::mem::replace(&mut self.is_over, true) {
+            out.say_sampled_out(nobody(), one());
+        }
+        false
+    }
+}
+
+/// Guarantees: every exporter of a pipeline is told what sampling left out, at once and before what was left, even while
+/// another processor holds that, and at the end; none of it is told twice, and nothing is told where nothing was left out.
+#[tokio::test]
+async fn exporters_are_told() {
+    let around = around();
+    let fakes = [FakeExporter::always(Reply::Accept), FakeExporter::always(Reply::Accept)];
+    let [one_sink, other_sink] = &fakes;
+    let (one_sink, _) = sink(one_sink, &around, 10, Overflow::Refuse).await;
+    let (other_sink, _) = sink(other_sink, &around, 10, Overflow::Refuse).await;
+    let sampler: Box<dyn Processor> = Box::new(Sampler::default());
+    let processors = vec![("sampler".to_owned(), sampler), holder(3600)];
+    let mut pipeline = pipeline("profiles", &around, processors, &[&one_sink, &other_sink]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..2 {
+        consume(&intake, 3).await.unwrap();
+    }
+    pipeline.stop(Instant::now() + Duration::from_secs(60));
+    pipeline.ended().await;
+    for fake in &fakes {
+        assert_eq!(*fake.seen.sampled_out.lock().unwrap(), [(one(), 0), (one(), 0), (one(), 0)]);
+        assert_eq!(*fake.seen.prepared.lock().unwrap(), 6);
+    }
+}
