@@ -24,11 +24,12 @@ use profbridge_wire::sentry::transaction::Writer;
 use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
-pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled, unpacked};
+pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled};
 pub use transactions::Target;
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};
+use forward::Hashed;
 use sink::Envelopes;
 
 /// Makes envelopes, one batch at a time; keeps its memory from one to the next.
@@ -127,8 +128,18 @@ impl Encoder {
         to: Option<&Dsn>,
         compression: Compression,
     ) -> io::Result<(Bytes, Forwarded)> {
-        let (plain, meta) = forward::written(envelope, to)?;
-        Ok((self.compressor.pack(compression, plain.into())?, meta))
+        let plain = envelope.items.iter().map(|item| item.header.len() + item.payload.len() + 2).sum::<usize>();
+        let packed = envelope.received.as_ref().filter(|received| received.content_encoding.is_some());
+        let (estimated, times) = match packed {
+            // Compressed anew it is about as large as it was.
+            Some(received) if compression != Compression::None => (received.body.len(), 1),
+            _ => (envelope.header.len() + plain + 1, 4),
+        };
+        let mut open = self.compressor.open(compression, estimated, times)?;
+        let mut hashed = Hashed::new(&mut open);
+        forward::write(envelope, to, &mut hashed)?;
+        let meta = hashed.end();
+        Ok((self.compressor.close(open)?, meta))
     }
 
     /// An envelope with a profile of sample format V1 as what is sent instead today: its chunks, in envelopes of their
@@ -146,7 +157,12 @@ impl Encoder {
         };
         let view = envelope.views.iter().find(is_v1)?;
         let Viewed::Profiles(profiles) = &view.what else { return None };
-        let mut rest = unpacked(envelope).ok()?.into_owned();
+        let mut rest = envelope.clone();
+        for (item, came) in rest.items.iter_mut().zip(&envelope.items) {
+            if ItemHeader::read(&came.header).is_ok_and(|header| header.kind == "transaction") {
+                item.payload = forward::payload(envelope, came).ok()?.into();
+            }
+        }
         let transaction = linked_transaction(&rest, profiles).ok()?;
         let chunks = self.profiles(profiles, compression, None);
         if chunks.messages.is_empty() {
@@ -158,7 +174,6 @@ impl Encoder {
             span_writer::renew(&mut rest, position, &header);
         }
         rest.remove_item(view.item);
-        rest.received = None;
         Some((chunks, Some(rest).filter(|rest| !rest.items.is_empty())))
     }
 

@@ -208,6 +208,21 @@ impl Envelope {
         }
     }
 
+    /// Lets go of the payloads, which are slices of what a body unpacked to: what is left of each is its place there
+    /// ([`Payload::Packed`]). Payloads that are none of its slices, and empty ones, stay.
+    pub fn pack(&mut self, unpacked: &[u8]) {
+        let whole = unpacked.as_ptr_range();
+        for item in &mut self.items {
+            let Payload::Plain(payload) = &item.payload else { continue };
+            let part = payload.as_ptr_range();
+            let is_inside = !payload.is_empty() && whole.start <= part.start && part.end <= whole.end;
+            let start = (part.start as usize).wrapping_sub(whole.start as usize);
+            if let (true, Ok(start), Ok(len)) = (is_inside, u32::try_from(start), u32::try_from(payload.len())) {
+                item.payload = Payload::Packed(ByteRange { start, len });
+            }
+        }
+    }
+
     /// Takes out an item with what was read of it. Nothing where there is no such item.
     pub fn remove_item(&mut self, item: usize) {
         if item >= self.items.len() {
@@ -324,6 +339,20 @@ mod tests {
         let key = PublicKey("0123456789abcdef0123456789abcdef".into());
         let meta = RequestMeta { public_key: Some(key), ..RequestMeta::default() };
         assert!(!format!("{:?}", Envelope { meta, ..Envelope::default() }).contains("0123456789"));
+    }
+
+    /// Guarantees: a payload that is packed is known by its place in what the body unpacks to; one that stands elsewhere
+    /// stays, and so does an empty one.
+    #[test]
+    fn packing() {
+        let plain = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");
+        let of = |payload: Bytes| Item { payload: payload.into(), ..item() };
+        let items = vec![of(plain.slice(16..)), of(Bytes::from_static(b"1234")), of(plain.slice(5..5))];
+        let mut envelope = Envelope { items, ..Envelope::default() };
+        envelope.pack(&plain);
+        let payloads: Vec<&Payload> = envelope.items.iter().map(|item| &item.payload).collect();
+        let elsewhere = Payload::Plain(Bytes::from_static(b"1234"));
+        assert_eq!(payloads, [&Payload::Packed(ByteRange { start: 16, len: 4 }), &elsewhere, &Bytes::new().into()]);
     }
 
     /// Guarantees: what is held is counted once: a body that is the envelope itself is its items, a compressed one

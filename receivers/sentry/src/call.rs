@@ -213,8 +213,8 @@ impl Work {
             }
         };
         let mut envelope = match form {
-            Form::Envelope => read_envelope(plain).map_err(fault::unreadable)?.envelope,
-            Form::Event => store::envelope(plain, self.head.meta.arrival_unix_nano.unwrap_or(0))?,
+            Form::Envelope => read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope,
+            Form::Event => store::envelope(plain.clone(), self.head.meta.arrival_unix_nano.unwrap_or(0))?,
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
         let ClientAuth { key, client } = authenticate(self.head.auth.clone(), header.dsn.as_deref(), project)?;
@@ -236,17 +236,16 @@ impl Work {
             envelope.header = Bytes::copy_from_slice(&envelope.header);
             // An event is one item, of which its spans have a copy already.
             let copied = envelope.spans().next().map(|spans| spans.bytes().clone());
+            if form == Form::Envelope {
+                // What is forwarded as it came need not be held unpacked as well.
+                envelope.pack(&plain);
+            }
             for item in &mut envelope.items {
                 item.header = Bytes::copy_from_slice(&item.header);
-                item.payload = match (form, &copied) {
-                    // What is forwarded as it came need not be held unpacked as well.
-                    (Form::Envelope, _) => Payload::Packed(item.payload.len()),
-                    (Form::Event, Some(copied)) => copied.clone().into(),
+                if let (Form::Event, Payload::Plain(plain)) = (form, &item.payload) {
                     // Without the slack of what it was unpacked into.
-                    (Form::Event, None) => {
-                        item.payload.plain().map_or_else(Bytes::new, |plain| Bytes::copy_from_slice(plain)).into()
-                    }
-                };
+                    item.payload = copied.clone().unwrap_or_else(|| Bytes::copy_from_slice(plain)).into();
+                }
             }
         }
         if form == Form::Envelope {

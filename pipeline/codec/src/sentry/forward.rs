@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_engine::calendar::Utc;
 use profbridge_model::envelope::{Payload, Received};
-use profbridge_model::{Envelope, Reason};
-use profbridge_net::compression::{Coding, Compression, decompress, decompress_into};
-use profbridge_wire::sentry::envelope::{self, Ending, Header};
+use profbridge_model::{Envelope, Item};
+use profbridge_net::compression::{Coding, Compression, decompress_into};
+use profbridge_wire::sentry::envelope::{self, Ending, Header, Piece};
 use profbridge_wire::sentry::timestamp::Timestamp;
 use profbridge_wire::sentry::{Dsn, span_writer};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::compressor::Compressor;
 use crate::message::Report;
@@ -41,27 +42,17 @@ pub struct Settled<'a> {
 }
 
 /// Writes what was found out about an envelope's spans into its items ([`span_writer`]). One that was settled stays as
-/// it is. Payloads that are packed are unpacked for it, and stay so.
+/// it is.
 pub fn settled(envelope: &Envelope) -> Settled<'_> {
     if !span_writer::is_changed(envelope) {
         return Settled { envelope: Some(Cow::Borrowed(envelope)), report: Report::default() };
     }
-    let mut report = Report::default();
-    match unpacked(envelope) {
-        Ok(whole) => {
-            let written = span_writer::write(whole.into_owned());
-            report.losses = written.losses;
-            if written.unwritten > 0 {
-                report.note(SPAN_CHANGES_UNWRITTEN, written.unwritten);
-            }
-            Settled { envelope: written.envelope.map(Cow::Owned), report }
-        }
-        Err(error) => {
-            report.losses.add(Reason::Internal, envelope.quantities());
-            report.error = Some(error);
-            Settled { envelope: None, report }
-        }
+    let written = span_writer::write(envelope.clone());
+    let mut report = Report { losses: written.losses, ..Report::default() };
+    if written.unwritten > 0 {
+        report.note(SPAN_CHANGES_UNWRITTEN, written.unwritten);
     }
+    Settled { envelope: written.envelope.map(Cow::Owned), report }
 }
 
 /// The body that an envelope came as, where it can go to a DSN as it is.
@@ -132,42 +123,133 @@ impl<W: Write> Write for Behind<'_, W> {
     }
 }
 
-/// An envelope's bytes without compression, addressed to a DSN, and what is known of them.
-///
-/// # Errors
-///
-/// The body that was received cannot be unpacked again.
-pub(super) fn written(envelope: &Envelope, to: Option<&Dsn>) -> io::Result<(Vec<u8>, Forwarded)> {
-    let mut envelope = unpacked(envelope)?;
-    if let Some(header) = to.and_then(|to| readdressed(&envelope.header, to)) {
-        envelope.to_mut().header = header;
-    }
-    let plain = envelope::write(&envelope, Ending::Newline).map_err(io::Error::other)?;
-    let hash = xxh3_64(&plain);
-    Ok((plain, Forwarded { hash }))
+/// Hashes what is written.
+pub(super) struct Hashed<'a, W> {
+    out: &'a mut W,
+    hash: Xxh3Default,
 }
 
-/// The envelope with all of its payloads.
+impl<'a, W> Hashed<'a, W> {
+    pub(super) fn new(out: &'a mut W) -> Self {
+        Self { out, hash: Xxh3Default::new() }
+    }
+
+    pub(super) fn end(self) -> Forwarded {
+        Forwarded { hash: self.hash.digest() }
+    }
+}
+
+impl<W: Write> Write for Hashed<'_, W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.hash.update(data);
+        self.out.write_all(data)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Writes an envelope without compression, addressed to a DSN. Payloads that are packed are unpacked part by part on
+/// their way into `out`: what a body unpacks to, which may be a thousand times as much and is in nobody's budget here,
+/// never exists as a whole.
 ///
 /// # Errors
 ///
-/// The body that was received cannot be unpacked again, or has not as many items as the envelope.
-pub fn unpacked(envelope: &Envelope) -> io::Result<Cow<'_, Envelope>> {
-    if envelope.items.iter().all(|item| matches!(item.payload, Payload::Plain(_))) {
-        return Ok(Cow::Borrowed(envelope));
-    }
-    let missing = || io::Error::other("a payload is packed, and the body that it came in is gone");
-    let Received { body, content_encoding, .. } = envelope.received.as_ref().ok_or_else(missing)?;
-    let coding = Coding::parse(*content_encoding).map_err(io::Error::other)?;
-    let plain = decompress(coding, body.clone(), envelope::MAX_BYTES).map_err(io::Error::other)?;
-    let original = envelope::read(plain).map_err(io::Error::other)?.envelope;
-    let mut whole = envelope.clone();
-    for (position, item) in whole.items.iter_mut().enumerate() {
-        if let Payload::Packed(_) = item.payload {
-            item.payload = original.items.get(position).ok_or_else(missing)?.payload.clone();
+/// The body that was received cannot be unpacked again, or is not the one that the payloads are in; or `out` fails.
+pub(super) fn write(envelope: &Envelope, to: Option<&Dsn>, out: &mut impl Write) -> io::Result<()> {
+    let renamed = to.and_then(|to| readdressed(&envelope.header, to));
+    let header = renamed.as_ref().unwrap_or(&envelope.header);
+    write_pieces(envelope::pieces(header, &envelope.items, Ending::Newline), envelope.received.as_ref(), out)
+}
+
+/// The payload of an item, unpacked where it is packed. Nothing else of the body is.
+///
+/// # Errors
+///
+/// As [`write`].
+pub(super) fn payload(envelope: &Envelope, item: &Item) -> io::Result<Bytes> {
+    match &item.payload {
+        Payload::Plain(payload) => Ok(payload.clone()),
+        Payload::Packed(place) => {
+            let mut out = Vec::with_capacity(place.len as usize);
+            write_pieces([Piece::Packed(*place)], envelope.received.as_ref(), &mut out)?;
+            Ok(out.into())
         }
     }
-    Ok(Cow::Owned(whole))
+}
+
+fn write_pieces<'a>(
+    pieces: impl IntoIterator<Item = Piece<'a>>,
+    received: Option<&Received>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let missing = || io::Error::other("a payload is packed, and the body that it came in is gone");
+    let mut unpacked = Unpacked { pieces: pieces.into_iter(), wanted: None, at: 0, out };
+    unpacked.go_on()?;
+    if unpacked.wanted.is_some() {
+        let Received { body, content_encoding, .. } = received.ok_or_else(missing)?;
+        let coding = Coding::parse(*content_encoding).map_err(io::Error::other)?;
+        decompress_into(coding, body, envelope::MAX_BYTES, &mut unpacked)?;
+    }
+    if unpacked.wanted.is_some() { Err(missing()) } else { Ok(()) }
+}
+
+/// Takes what a body unpacks to, and writes pieces of which some are in it, in the order in which they stand there.
+struct Unpacked<'a, P, W> {
+    pieces: P,
+    /// What is left of the piece that is waited for.
+    wanted: Option<Range<u64>>,
+    /// How many bytes have passed.
+    at: u64,
+    out: &'a mut W,
+}
+
+impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Unpacked<'_, P, W> {
+    /// Writes pieces until one comes that is packed.
+    fn go_on(&mut self) -> io::Result<()> {
+        self.wanted = None;
+        for piece in self.pieces.by_ref() {
+            match piece {
+                Piece::Plain(bytes) => self.out.write_all(&bytes)?,
+                Piece::Packed(place) => {
+                    let start = u64::from(place.start);
+                    if start < self.at {
+                        return Err(io::Error::other("packed payloads are not in the order of their body"));
+                    }
+                    self.wanted = Some(start..start + u64::from(place.len));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Write for Unpacked<'_, P, W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let mut rest = data;
+        while let Some(Range { start, end }) = self.wanted.clone() {
+            let (_, behind) = rest.split_at(rest.len().min((start - self.at) as usize));
+            self.at += (rest.len() - behind.len()) as u64;
+            let (part, behind) = behind.split_at(behind.len().min((end - self.at) as usize));
+            self.out.write_all(part)?;
+            self.at += part.len() as u64;
+            rest = behind;
+            if self.at < end {
+                self.wanted = Some(self.at.max(start)..end);
+                break;
+            }
+            self.go_on()?;
+        }
+        self.at += rest.len() as u64;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// The envelope's header with another DSN, where it names one that is not the one it goes to: Relay refuses the

@@ -64,7 +64,8 @@ fn is_left_out(profiles: &Profiles) -> bool {
     profiles.observations() == 0
 }
 
-/// Writes what was found out about an envelope's spans into its items. Every payload must be here.
+/// Writes what was found out about an envelope's spans into its items. Payloads of other items may be packed: a view has
+/// the bytes of its item's.
 pub fn write(mut envelope: Envelope) -> Written {
     let mut losses = Losses::default();
     let mut unwritten = 0;
@@ -111,7 +112,10 @@ pub fn write(mut envelope: Envelope) -> Written {
     for position in (0..gone.len()).rev().filter(|position| gone[*position]) {
         envelope.remove_item(position);
     }
-    envelope.received = None;
+    match &mut envelope.received {
+        Some(received) if envelope.items.iter().any(|item| item.payload.plain().is_none()) => received.changed = true,
+        received => *received = None,
+    }
     let is_left = !envelope.items.is_empty();
     Written { envelope: is_left.then_some(envelope), losses, unwritten }
 }

@@ -1,5 +1,6 @@
 //! How bodies are packed and sent.
 
+use profbridge_model::ByteRange;
 use profbridge_model::envelope::Payload;
 
 use super::*;
@@ -41,7 +42,7 @@ async fn codings() {
     ] {
         let (answer, taken) = rig.taken(post(body.clone()).header("content-encoding", coding)).await;
         assert_eq!(answer.json(), serde_json::json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
-        assert_eq!(taken.items[0].payload, Payload::Packed(10));
+        assert_eq!(taken.items[0].payload, Payload::Packed(ByteRange { start: 82, len: 10 }));
         assert_eq!(taken.items[0].header, "{\"type\":\"attachment\",\"length\":10}");
         assert_eq!(taken.size_bytes(), (48 + 32 + body.len()) as u64);
         let received = taken.received.unwrap();

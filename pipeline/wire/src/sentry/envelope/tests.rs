@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use profbridge_model::envelope::Payload;
-use profbridge_model::{Envelope, Item};
+use profbridge_model::{ByteRange, Envelope, Item};
 use proptest::prelude::*;
 
 use super::{Ending, Header, ItemHeader, MAX_HEADER, MAX_ITEMS, ReadError, StillPacked, item, read, write};
@@ -203,6 +203,6 @@ proptest! {
 #[test]
 fn packed_payloads_are_not_written() {
     let mut envelope = read(Bytes::from_static(FIXTURES[2])).unwrap().envelope;
-    envelope.items[1].payload = Payload::Packed(9);
+    envelope.items[1].payload = Payload::Packed(ByteRange { start: 40, len: 9 });
     assert_eq!(write(&envelope, Ending::Newline), Err(StillPacked { item: 1 }));
 }

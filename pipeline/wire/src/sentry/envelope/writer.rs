@@ -1,37 +1,58 @@
 //! An envelope to bytes.
 
 use std::borrow::Cow;
+use std::iter;
 
 use bytes::Bytes;
 use profbridge_model::envelope::Payload;
-use profbridge_model::{Envelope, Item};
+use profbridge_model::{ByteRange, Envelope, Item};
 use serde_json::{Map, Value};
 
 use super::{Ending, ItemHeader};
 
-/// Writes an envelope. Headers and payloads are written as they are, with one exception: where an item's header would
-/// lie about its payload (a payload with a line's end and no `length`, or another `length`: somebody changed the item),
-/// its `length` is set.
+/// A part of an envelope that is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Bytes.
+    Plain(Cow<'a, [u8]>),
+    /// A payload that stands only in the body that was received ([`Payload::Packed`]): its place in what that unpacks to.
+    Packed(ByteRange),
+}
+
+/// What an envelope of a header and items is written as, in order. Headers and payloads are written as they are, with one exception: where an
+/// item's header would lie about its payload (a payload with a line's end and no `length`, or another `length`: somebody
+/// changed the item), its `length` is set.
+pub fn pieces<'a>(header: &'a [u8], items: &'a [Item], ending: Ending) -> impl Iterator<Item = Piece<'a>> {
+    let header = if header.is_empty() { b"{}" } else { header };
+    let items = items.iter().flat_map(|item| {
+        let (header, payload) = match &item.payload {
+            Payload::Plain(payload) => (honest(&item.header, payload), Piece::Plain(payload[..].into())),
+            // It was read with this header, so the two agree.
+            Payload::Packed(place) => (item.header[..].into(), Piece::Packed(*place)),
+        };
+        [LINE_END, Piece::Plain(header), LINE_END, payload]
+    });
+    let end = (ending == Ending::Newline).then_some(LINE_END);
+    iter::once(Piece::Plain(header.into())).chain(items).chain(end)
+}
+
+const LINE_END: Piece<'_> = Piece::Plain(Cow::Borrowed(b"\n"));
+
+/// Writes an envelope: its [`pieces`].
 ///
 /// # Errors
 ///
 /// A payload is only in the body that was received ([`Payload::Packed`]): that has to be unpacked first.
 pub fn write(envelope: &Envelope, ending: Ending) -> Result<Vec<u8>, StillPacked> {
+    if let Some(item) = envelope.items.iter().position(|item| item.payload.plain().is_none()) {
+        return Err(StillPacked { item });
+    }
     let size: usize = envelope.items.iter().map(|item| item.header.len() + item.payload.len() + 32).sum();
     let mut out = Vec::with_capacity(envelope.header.len() + size + 1);
-    match &envelope.header[..] {
-        [] => out.extend_from_slice(b"{}"),
-        header => out.extend_from_slice(header),
-    }
-    for (position, item) in envelope.items.iter().enumerate() {
-        let Payload::Plain(payload) = &item.payload else { return Err(StillPacked { item: position }) };
-        out.push(b'\n');
-        out.extend_from_slice(&honest(&item.header, payload));
-        out.push(b'\n');
-        out.extend_from_slice(payload);
-    }
-    if ending == Ending::Newline {
-        out.push(b'\n');
+    for piece in pieces(&envelope.header, &envelope.items, ending) {
+        if let Piece::Plain(bytes) = piece {
+            out.extend_from_slice(&bytes);
+        }
     }
     Ok(out)
 }

@@ -81,7 +81,7 @@ fn what_cannot_be_upgraded() {
     alone.items.remove(0);
     assert!(upgraded(&alone, &profiles).unwrap().transaction.is_none());
     assert_eq!(
-        with(profbridge_model::envelope::Payload::Packed(7)),
+        with(profbridge_model::envelope::Payload::Packed(profbridge_model::ByteRange { start: 9, len: 7 })),
         "items[0]: the transaction is only in the compressed body that was received"
     );
     assert!(with(Bytes::from_static(b"{").into()).starts_with("items[0]: the transaction: cannot be read: EOF"));
