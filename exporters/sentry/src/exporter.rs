@@ -8,13 +8,14 @@ use profbridge_codec::sentry::Encoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_model::{Reason, Telemetry};
+use profbridge_model::{Reason, SampledOut, Telemetry};
 use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 
 use crate::Settings;
 use crate::message;
 use crate::prepare::{self, Meta};
+use crate::sampled_out;
 
 /// Sends profiles, transactions and envelopes to Sentry.
 pub struct SentryExporter {
@@ -106,6 +107,10 @@ impl Exporter for SentryExporter {
             }
             Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
         }
+    }
+
+    fn sampled_out(&self, what: &SampledOut) {
+        sampled_out::count(&self.settings, what);
     }
 
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {

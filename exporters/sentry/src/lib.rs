@@ -18,6 +18,8 @@ pub mod destinations;
 mod exporter;
 mod message;
 mod prepare;
+mod routing;
+mod sampled_out;
 mod send;
 
 #[cfg(test)]

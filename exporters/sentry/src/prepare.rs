@@ -20,6 +20,7 @@ use profbridge_wire::sentry::{Category, ClientReport, Told, rate_limit};
 
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::destinations::TooMany;
+use crate::routing::{self, Place};
 use crate::{Settings, config};
 
 /// What the exporter knows of a request beside its body.
@@ -112,7 +113,7 @@ impl Contained {
 /// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
 /// server was not told about losses yet.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
-    let Some(position) = route(settings, [profiles]) else {
+    let Some(position) = routing::of_profiles(settings, [profiles]) else {
         return lost(Reason::Unroutable, Quantities::observations(profiles.observations()));
     };
     let destination = settings.destinations.configured(position);
@@ -143,17 +144,15 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
 }
 
 fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
-    let (destination, auth) = match settings.destinations.of_client(&envelope.meta) {
-        Some(Ok(destination)) => {
+    let (destination, auth) = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
+        Ok(Some(Place::Own(destination))) => {
             let client = envelope.meta.sentry_client.as_deref().unwrap_or(profbridge_net::USER_AGENT);
             let auth = destination.auth_of(client);
             (destination, auth)
         }
-        Some(Err(TooMany)) => return lost(Reason::LimitExceeded, envelope.quantities()),
-        None => match route(settings, envelope.profiles()) {
-            Some(position) => (Arc::clone(settings.destinations.configured(position)), None),
-            None => return lost(Reason::Unroutable, envelope.quantities()),
-        },
+        Ok(Some(Place::Configured(position))) => (Arc::clone(settings.destinations.configured(position)), None),
+        Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
+        Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
     let mut headers = forwarded(envelope);
     if let Some(auth) = auth {
@@ -256,7 +255,7 @@ fn billed(envelope: &Envelope) -> Duration {
 /// about losses yet goes before them, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     let route = |told: &Told<'_>| {
-        let number = project(settings, value(settings, told))?;
+        let number = routing::of_process(settings, told)?;
         let destination = settings.destinations.configured(number);
         let compression = compression(settings.compression, destination);
         Some(Target { number, dsn: destination.dsn(), compression })
@@ -279,28 +278,6 @@ fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
     let mut prepared = Prepared::default();
     prepared.losses.add(reason, quantities);
     prepared
-}
-
-/// Where profiles go: the first batch that says the attribute decides.
-fn route<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles>) -> Option<usize> {
-    project(settings, batches.into_iter().find_map(|batch| value(settings, &Told::of(batch))))
-}
-
-/// What a process says of the attribute that decides: itself, else by its environment. A service is called in the same
-/// way as in the release, see [`Told::service`].
-fn value(settings: &Settings, told: &Told<'_>) -> Option<String> {
-    if settings.routes.is_empty() {
-        return None;
-    }
-    match settings.from_attribute.as_str() {
-        "service.name" => told.service(),
-        key => told.text(key),
-    }
-}
-
-/// Where the processes go whose attribute has a value.
-fn project(settings: &Settings, value: Option<String>) -> Option<usize> {
-    value.and_then(|value| settings.routes.get(&value).copied()).or(settings.default)
 }
 
 /// How a body for a destination is compressed.

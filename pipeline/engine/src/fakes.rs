@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::{Builder, Envelope, Item, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry};
+use profbridge_model::{
+    Builder, Envelope, Item, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry,
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

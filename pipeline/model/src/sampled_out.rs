@@ -3,6 +3,9 @@
 //! Sentry's SDKs report what they sample out (Sentry developer documentation, "Client Reports"), so that its statistics
 //! show how much there was. It is no telemetry: it is counted as lost where it is dropped, and no balance has it.
 
+use std::iter::Sum;
+use std::ops::AddAssign;
+
 use crate::envelope::RequestMeta;
 use crate::{Profiles, Spans};
 
@@ -46,5 +49,24 @@ impl SampledOutCounts {
     /// Whether nothing was left out.
     pub fn is_none(self) -> bool {
         self == Self::default()
+    }
+}
+
+impl AddAssign for SampledOutCounts {
+    fn add_assign(&mut self, other: Self) {
+        let Self { transactions, spans, profiles, attachment_bytes } = other;
+        self.transactions = self.transactions.saturating_add(transactions);
+        self.spans = self.spans.saturating_add(spans);
+        self.profiles = self.profiles.saturating_add(profiles);
+        self.attachment_bytes = self.attachment_bytes.saturating_add(attachment_bytes);
+    }
+}
+
+impl Sum for SampledOutCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, counts| {
+            sum += counts;
+            sum
+        })
     }
 }

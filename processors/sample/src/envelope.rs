@@ -1,13 +1,17 @@
 //! Envelopes: the transactions, spans and profiles in them.
 //!
 //! An envelope is delivered as a whole, and what is left out of it is left out of its views: a view in which nothing is
-//! left stands for an item that does not leave. A profile of sample format V1 goes with its transaction.
+//! left stands for an item that does not leave. With a transaction goes what belongs to it: its profile of sample format
+//! V1 and the envelope's attachments, since an envelope has one event or transaction (getsentry/relay
+//! `relay-server/src/utils/sizes.rs`) and attachments are that one's (Sentry developer documentation, "Envelope Items",
+//! "Attachment"). Its SDK would have sent none of it.
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::{Envelope, Profiles, Quantities, Reason, SpanForm, View, Viewed};
+use profbridge_model::{Envelope, Profiles, Quantities, Reason, SampledOutCounts, SpanForm, View, Viewed, Whose};
+use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
-use crate::sessions::{Sessions, is_v1};
+use crate::sessions::Sessions;
 use crate::traces::Asking;
 use crate::whole;
 
@@ -20,39 +24,68 @@ pub(crate) fn take(
     out: &mut Outbox,
 ) {
     let header = TraceHeader::read(&envelope.header);
-    let (mut is_changed, mut lost_transaction) = (false, false);
+    let mut is_changed = false;
+    let mut counts = SampledOutCounts::default();
+    let mut transaction = None;
     for view in &mut envelope.views {
         let Viewed::Spans(spans) = &mut view.what else { continue };
         let before = (spans.spans().len(), spans.received().is_some());
-        whole::decide(spans, &header, asking, now, out);
+        counts += whole::decide(spans, &header, asking, now, out).total();
         is_changed |= before != (spans.spans().len(), spans.received().is_some());
         if spans.form() == SpanForm::SentryTransaction && spans.is_empty() && before.0 > 0 {
-            lost_transaction = true;
+            transaction = Some(view.item);
             out.note(crate::TRANSACTIONS, 1);
         }
     }
+    if !counts.is_none() {
+        let profiles = envelope.profiles().next().cloned();
+        let meta = Box::new(envelope.meta.clone());
+        if let Some(transaction) = transaction {
+            take_out(&mut envelope, transaction, &mut counts, out);
+        }
+        out.say_sampled_out(Whose::Client { meta, profiles }, counts);
+    }
     for View { what, .. } in &mut envelope.views {
         let Viewed::Profiles(profiles) = what else { continue };
-        let before = profiles.observations();
-        if lost_transaction && is_v1(profiles) {
-            out.drop(Reason::SampleRate, Quantities::observations(before));
-            *profiles = without_profiles(profiles);
-        } else if !sessions.keeps_all() {
+        if !sessions.keeps_all() {
+            let before = profiles.observations();
             let left = sessions.filter(profiles.clone(), now, out);
             *profiles = left.unwrap_or_else(|| without_profiles(profiles));
+            is_changed |= profiles.observations() < before;
         }
-        is_changed |= profiles.observations() < before;
     }
     if is_changed {
         if let Some(received) = &mut envelope.received {
             received.changed = true;
         }
-        // Of every item something was read, and nothing is left of any.
-        if envelope.quantities().is_none() {
+        // Nothing is left of any item.
+        if envelope.items.is_empty() || envelope.quantities().is_none() {
             return;
         }
     }
     out.send(envelope);
+}
+
+/// Takes the item of a transaction that was dropped out of its envelope, with what belongs to it, which is counted.
+fn take_out(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOutCounts, out: &mut Outbox) {
+    let kinds = envelope.items.iter().map(|item| ItemHeader::read(&item.header).map(|header| header.kind));
+    let kinds: Vec<_> = kinds.map(|kind| kind.map_or_else(|_| String::new(), |kind| kind.into_owned())).collect();
+    // Where there is another one all the same, nobody knows whose the attachments are.
+    let of_another =
+        kinds.iter().enumerate().any(|(at, kind)| at != transaction && matches!(&**kind, "event" | "transaction"));
+    for (at, kind) in kinds.iter().enumerate().rev() {
+        match &**kind {
+            _ if at == transaction => {}
+            "profile" => counts.profiles += 1,
+            "attachment" if !of_another => counts.attachment_bytes += envelope.items[at].payload.len() as u64,
+            _ => continue,
+        }
+        if at != transaction {
+            let view = envelope.views.iter().find(|view| view.item == at);
+            out.drop(Reason::SampleRate, view.map_or(Quantities::items(1), View::quantities));
+        }
+        envelope.remove_item(at);
+    }
 }
 
 fn without_profiles(profiles: &Profiles) -> Profiles {

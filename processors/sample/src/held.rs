@@ -8,6 +8,8 @@ use profbridge_model::spans::origins::Intake;
 use profbridge_model::spans::{Assembly, Origin, Origins, SpanChanges};
 use profbridge_model::{ByteRange, Quantities, Reason, Span, Spans};
 
+use crate::left_out::OfHeld;
+
 /// Spans of one trace. Their places are in `bytes`, and their scopes are [`Origin`]s.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
@@ -60,9 +62,9 @@ impl Held {
         Some(batch.finish())
     }
 
-    /// Lets go of what made the spans.
-    pub(crate) fn release(&self, origins: &mut Origins) {
-        self.spans.iter().for_each(|span| origins.release(Origin::of(span.scope)));
+    /// Counts the spans, which are dropped, and lets go of what made them.
+    pub(crate) fn leave_out(&self, origins: &mut Origins, left_out: &mut OfHeld) {
+        self.spans.iter().for_each(|span| left_out.add(origins, span));
     }
 
     fn get(&self, at: ByteRange) -> &[u8] {

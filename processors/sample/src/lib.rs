@@ -12,6 +12,7 @@ mod config;
 mod decision;
 mod envelope;
 mod held;
+mod left_out;
 mod lifecycle;
 mod pattern;
 mod processes;
@@ -111,7 +112,8 @@ impl Sample {
         if waits {
             return traces.take(spans, &mut asking, now, out);
         }
-        whole::decide(&mut spans, &TraceHeader::default(), &mut asking, now, out);
+        let left_out = whole::decide(&mut spans, &TraceHeader::default(), &mut asking, now, out);
+        left_out.say(&spans, out);
         if !spans.is_empty() {
             out.send(spans);
         }

@@ -16,6 +16,7 @@ use profbridge_wire::spans::SpanView;
 use crate::config::Settings;
 use crate::decision::Decision;
 use crate::held::{Held, Ready};
+use crate::left_out::{OfBatch, OfHeld};
 use crate::lifecycle::Lifecycle;
 use crate::processes::Processes;
 use crate::sampler::{Sampler, rate_before};
@@ -82,6 +83,8 @@ pub(crate) struct Traces {
     under_way: Option<UnderWay>,
     /// What was kept and goes out next.
     ready: Ready,
+    /// What was dropped of what waited, until the end of a call.
+    left_out: OfHeld,
     waiting_spans: u64,
     waiting_bytes: usize,
     /// While memory is short: put out until no more than this waits.
@@ -99,6 +102,7 @@ impl Traces {
             origins: Origins::default(),
             under_way: None,
             ready: Ready::default(),
+            left_out: OfHeld::default(),
             waiting_spans: 0,
             waiting_bytes: 0,
             relief: None,
@@ -166,8 +170,12 @@ impl Traces {
             }
         }
         rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
-        let dropped = decisions.iter().flatten().filter(|of| !of.decision.kept).count();
-        out.drop(Reason::SampleRate, Quantities::spans(dropped as u64));
+        let mut left_out = OfBatch::default();
+        for (span, _) in spans.spans().iter().zip(&decisions).filter(|(_, of)| of.is_some_and(|of| !of.decision.kept)) {
+            left_out.add(&spans, span);
+        }
+        out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
+        left_out.say(&spans, out);
         if decisions.iter().any(Option::is_none) {
             let mut waiting = spans.clone();
             waiting.retain(|position, _| decisions[position].is_none());
@@ -179,6 +187,7 @@ impl Traces {
             out.send(spans);
         }
         self.absorb(now, asking.sampler, out);
+        self.left_out.say(&mut self.origins, out);
     }
 
     fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<Key> {
@@ -232,7 +241,7 @@ impl Traces {
         if decision.kept {
             self.ready.push(held);
         } else {
-            held.release(&mut self.origins);
+            held.leave_out(&mut self.origins, &mut self.left_out);
             out.drop(Reason::SampleRate, Quantities::spans(held.len()));
         }
     }
@@ -241,6 +250,7 @@ impl Traces {
     fn absorb(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
         let mut intake = Intake::default();
+        let mut left_out = OfBatch::default();
         let mut bytes = 0;
         while bytes < STEP
             && let Some(span) = work.spans.spans().get(work.at)
@@ -262,7 +272,7 @@ impl Traces {
                 }
                 // Its time came, or there was no more room, after the request had come.
                 State::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
-                    out.drop(Reason::SampleRate, Quantities::spans(1));
+                    left_out.add(&work.spans, span);
                 }
                 State::Decided(Decided { decision, .. }) => {
                     let mut held = Held::of(work.spans.peer.as_ref());
@@ -273,6 +283,8 @@ impl Traces {
             }
         }
         self.origins.end(intake);
+        out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
+        left_out.say(&work.spans, out);
         if work.at < work.spans.spans().len() {
             self.under_way = Some(work);
         }
@@ -337,6 +349,7 @@ impl Traces {
             }
         }
         self.ready.put_out(&mut self.origins, STEP, out);
+        self.left_out.say(&mut self.origins, out);
         self.shrink();
     }
 
@@ -360,6 +373,7 @@ impl Traces {
         }
         out.note(crate::DECIDED_EARLY, early);
         self.ready.put_out(&mut self.origins, STEP, out);
+        self.left_out.say(&mut self.origins, out);
         let more = !self.ready.is_empty() || self.waiting_bytes > target;
         if !more {
             self.relief = None;
@@ -377,6 +391,7 @@ impl Traces {
             }
         }
         self.ready.put_out(&mut self.origins, STEP, out);
+        self.left_out.say(&mut self.origins, out);
         let more = self.is_absorbing() || self.waiting_spans > 0 || !self.ready.is_empty();
         if !more {
             (self.known, self.order) = (HashMap::new(), VecDeque::new());

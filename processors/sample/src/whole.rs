@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
+use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans, TraceId};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
 
 use crate::decision::Decision;
+use crate::left_out::OfBatch;
 use crate::sampler::rate_before;
 use crate::traces::Asking;
 
@@ -19,6 +20,15 @@ enum Group {
     Segment(u32),
     /// Those of one trace that have one resource, given by its position.
     Trace(u32, TraceId),
+    /// Those of one item that is a transaction.
+    Transaction,
+}
+
+impl Group {
+    /// Whether the spans are one transaction, or will be.
+    fn is_transaction(self) -> bool {
+        matches!(self, Self::Segment(_) | Self::Transaction)
+    }
 }
 
 #[derive(Debug)]
@@ -29,9 +39,19 @@ struct Known {
     decision: Decision,
 }
 
-/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace.
-pub(crate) fn decide(spans: &mut Spans, header: &TraceHeader, asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
+/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace. What was
+/// left out is the caller's to say.
+pub(crate) fn decide(
+    spans: &mut Spans,
+    header: &TraceHeader,
+    asking: &mut Asking<'_>,
+    now: Now,
+    out: &mut Outbox,
+) -> OfBatch {
     let group = |position: usize| {
+        if spans.form() == SpanForm::SentryTransaction {
+            return Group::Transaction;
+        }
         let span = &spans.spans()[position];
         let of_trace = || Group::Trace(spans.scope_of(span).resource, span.trace_id);
         span.segment.map_or_else(of_trace, |segment| Group::Segment(segment.number))
@@ -64,7 +84,15 @@ pub(crate) fn decide(spans: &mut Spans, header: &TraceHeader, asking: &mut Askin
         }
     }
     rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
-    let before = spans.spans().len();
-    spans.retain(|position, _| known[&groups[position]].decision.kept);
-    out.drop(Reason::SampleRate, Quantities::spans((before - spans.spans().len()) as u64));
+    let is_kept = |position: usize| known[&groups[position]].decision.kept;
+    let mut left_out = OfBatch::default();
+    let dropped = spans.spans().iter().enumerate().filter(|(position, _)| !is_kept(*position));
+    dropped.for_each(|(_, span)| left_out.add(spans, span));
+    for (_, of) in known.iter().filter(|(group, of)| group.is_transaction() && !of.decision.kept) {
+        let first = &spans.spans()[of.first];
+        left_out.add_transaction(spans.scope_of(first).resource);
+    }
+    spans.retain(|position, _| is_kept(position));
+    out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
+    left_out
 }

@@ -25,6 +25,9 @@ pub struct Span {
     /// Whether its trace was decided to be sampled, where that is known. Exporters of OTLP leave the W3C flag away as
     /// often as not, so a flag that is not set says nothing.
     pub sampled: Option<bool>,
+    /// Whether Sentry takes it by itself and not as a part of a transaction: it is one of a container of spans, or was
+    /// that before it became OTLP.
+    pub is_streamed: bool,
     /// Its scope, by its position among those of the batch.
     pub scope: u32,
     /// Where it stands in the batch's bytes.

@@ -12,6 +12,7 @@ fn span(id: u8, scope: u32) -> Span {
         sampled: None,
         scope,
         at: ByteRange { start: u32::from(id), len: 1 },
+        is_streamed: false,
         segment: None,
         changes: None,
     }

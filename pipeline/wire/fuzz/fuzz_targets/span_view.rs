@@ -26,6 +26,7 @@ fuzz_target!(|data: &[u8]| {
         sampled: None,
         scope: 0,
         at,
+        is_streamed: false,
         segment: None,
         changes: None,
     };

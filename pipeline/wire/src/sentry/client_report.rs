@@ -22,15 +22,18 @@ pub enum Discarded {
     SendError,
     /// The sender failed.
     InternalSdkError,
+    /// Sampling left it out.
+    SampleRate,
 }
 
 impl Discarded {
-    const ALL: [Discarded; 5] = [
+    const ALL: [Discarded; 6] = [
         Discarded::RatelimitBackoff,
         Discarded::QueueOverflow,
         Discarded::NetworkError,
         Discarded::SendError,
         Discarded::InternalSdkError,
+        Discarded::SampleRate,
     ];
 
     /// The reason in a report.
@@ -41,6 +44,7 @@ impl Discarded {
             Discarded::NetworkError => "network_error",
             Discarded::SendError => "send_error",
             Discarded::InternalSdkError => "internal_sdk_error",
+            Discarded::SampleRate => "sample_rate",
         }
     }
 }

@@ -86,6 +86,7 @@ pub(super) fn read_any(payload: &Bytes, header: &TraceHeader) -> Result<(ReadSpa
             end: span.end_timestamp,
             is_root: truth(span.is_segment) == Some(true),
             sampled: None,
+            is_streamed: true,
         })
     })?;
     collected.finish(SpanForm::SentrySpans, payload.clone()).map(|read| (read, listed))

@@ -18,7 +18,7 @@ use super::envelope;
 use super::sampled::text::Entries;
 use super::span_v2_reader;
 use super::span_writer::{Place, set_link};
-use super::spans_to_otlp::{COPIES, FORM, REST, UNNAMED, is_own, value};
+use super::spans_to_otlp::{COPIES, FORM, REST, STREAMED, UNNAMED, is_own, value};
 use super::{splice, transaction_reader};
 use crate::otlp::traces::encode::{PROFILER_ID, THREAD_ID, THREAD_NAME};
 use crate::otlp::traces::{AnyValue, Fields};
@@ -44,7 +44,7 @@ pub fn item(spans: &Spans, segment: &[Span]) -> Option<Returned> {
     let parts = Parts::of(spans, root);
     match parts.form {
         "transaction" => transaction(spans, segment, root, &parts),
-        "span_v2" => container(spans, segment),
+        STREAMED => container(spans, segment),
         _ => None,
     }
 }
@@ -91,7 +91,7 @@ fn child(spans: &Spans, span: &Span) -> Option<String> {
 fn container(spans: &Spans, segment: &[Span]) -> Option<Returned> {
     let items = segment.iter().map(|span| {
         let parts = Parts::of(spans, span);
-        let rest = parts.rest.filter(|_| parts.form == "span_v2").unwrap_or("{}");
+        let rest = parts.rest.filter(|_| parts.form == STREAMED).unwrap_or("{}");
         let json = with_data(&with_ids(rest, span)?, "attributes", &parts)?;
         let mut more = times(span, "end_timestamp").to_vec();
         more.extend(parts.name.map(|name| member("name", &Value::from(name).to_string())));

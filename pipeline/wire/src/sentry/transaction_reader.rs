@@ -83,6 +83,7 @@ pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansErr
         end: transaction.timestamp,
         is_root: true,
         sampled: truth(trace.sampled),
+        is_streamed: false,
     };
     let root = root.span(place_in(text, whole.get()), header)?;
     let sampled = root.sampled;
@@ -99,6 +100,7 @@ pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansErr
                 end: child.timestamp,
                 is_root: false,
                 sampled,
+                is_streamed: false,
             })
         })?;
     }

@@ -57,6 +57,7 @@ fn sentry(form: SpanForm, json: &str, spans: &[&str]) -> Spans {
         sampled: None,
         scope: 0,
         at,
+        is_streamed: false,
         segment: None,
         changes: None,
     };

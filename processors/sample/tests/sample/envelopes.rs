@@ -1,11 +1,13 @@
 use bytes::Bytes;
+use profbridge_engine::component::Outbox;
 use profbridge_model::envelope::Received;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{
-    Builder, ByteRange, Envelope, Item, Profiles, Quantities, Reason, Span, SpanForm, SpanId, SpanKind, Spans,
-    Telemetry, TraceId, View, Viewed,
+    Builder, ByteRange, Envelope, Item, Profiles, Quantities, Reason, SampledOut, SampledOutCounts, Span, SpanForm,
+    SpanId, SpanKind, Spans, Telemetry, TraceId, View, Whose,
 };
 use profbridge_processor_sample::TRANSACTIONS;
+use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::{envelope, profile_items, span_items, span_writer};
 
 use crate::support::{T, at, dropped, noted, process, sample, trace_id};
@@ -27,6 +29,7 @@ fn transaction(trace: u64) -> Spans {
         sampled: None,
         scope: 0,
         at,
+        is_streamed: false,
         segment: None,
         changes: None,
     };
@@ -72,11 +75,75 @@ fn only(telemetry: &[Telemetry]) -> &Envelope {
 fn a_dropped_transaction_takes_its_profile_along() {
     let out = process(&mut sample("traces_rules: [{name: /cart, op: http.server, sampled: false}]"), made("{}"), at(0));
     let left = only(&out.telemetry);
-    assert_eq!(left.quantities(), Quantities::items(1));
-    assert_eq!((left.items.len(), left.views.len()), (3, 2), "items are removed where the envelope is written");
+    assert_eq!((left.quantities(), left.items.len()), (Quantities::items(1), 1));
     assert!(left.received.as_ref().unwrap().changed);
     let expected = Quantities { spans: 2, ..Quantities::observations(2) };
     assert_eq!((out.losses.get(Reason::SampleRate), noted(&out, TRANSACTIONS)), (expected, 1));
+}
+
+fn said(out: &Outbox) -> Vec<SampledOutCounts> {
+    out.sampled_out.iter().map(|said| said.counts).collect()
+}
+
+/// Guarantees: a transaction that is dropped is said as one, as its spans and itself, and as what went with it, to
+/// whoever its client's envelope would have gone to; what is kept is not said.
+#[test]
+fn what_is_dropped_is_said() {
+    let mut envelope = made("{}");
+    envelope.meta.project_id = Some(42);
+    let out = process(&mut sample("traces_sample_rate: 0"), envelope, at(0));
+    let [SampledOut { whose: Whose::Client { meta, profiles }, counts }] = &out.sampled_out[..] else {
+        panic!("{:?}", out.sampled_out)
+    };
+    let expected = SampledOutCounts { transactions: 1, spans: 2, profiles: 1, attachment_bytes: 0 };
+    assert_eq!((meta.project_id, *counts), (Some(42), expected));
+    assert_eq!(profiles.as_ref().map(Profiles::observations), Some(2));
+    for yaml in ["", "traces_sample_rate: 1", "profile_session_sample_rate: 0"] {
+        assert_eq!(said(&process(&mut sample(yaml), made("{}"), at(0))), [], "{yaml}");
+    }
+}
+
+/// Guarantees: with a transaction go the attachments of its envelope and its profile, read or not, which are counted by
+/// the reason of sampling, whether the envelope came compressed or not; what is of its own stays: sessions, reports of
+/// the client, logs, metrics, check-ins, replays and chunks of profiles. Beside an event nobody knows whose attachments
+/// are, and they stay.
+#[test]
+fn what_belongs_to_a_transaction_goes_with_it() {
+    const OWN: [&str; 8] =
+        ["session", "client_report", "log", "trace_metric", "check_in", "replay_event", "profile_chunk", "user_report"];
+    for (beside, attachments) in [(None, 2), (Some("event"), 0)] {
+        for is_packed in [false, true] {
+            let plain = Bytes::from(format!("{ROOT}12345"));
+            let item = |kind: &str, payload: Bytes| Item {
+                header: format!(r#"{{"type":"{kind}"}}"#).into(),
+                payload: payload.into(),
+            };
+            let mut items = vec![
+                item("attachment", plain.slice(ROOT.len()..ROOT.len() + 2)),
+                item("transaction", plain.slice(..ROOT.len())),
+                item("profile", plain.slice(ROOT.len() + 1..ROOT.len() + 2)),
+                item("attachment", plain.slice(ROOT.len() + 2..)),
+            ];
+            items.extend(OWN.iter().map(|kind| item(kind, plain.slice(..1))));
+            items.extend(beside.map(|kind| item(kind, plain.slice(..1))));
+            let views = vec![View::spans(1, transaction(1))];
+            let mut envelope = Envelope { header: "{}".into(), items, views, ..Envelope::default() };
+            if is_packed {
+                envelope.pack(&plain);
+            }
+            let before = envelope.quantities();
+            let out = process(&mut sample("traces_sample_rate: 0"), envelope, at(0));
+            let left = only(&out.telemetry);
+            let kinds = left.items.iter().map(|item| ItemHeader::read(&item.header).unwrap().kind);
+            let stay = |kind: &&str| OWN.contains(kind) || Some(*kind) == beside || attachments == 0;
+            let expected = ["attachment", "attachment"].iter().chain(&OWN).copied().chain(beside).filter(stay);
+            assert_eq!(kinds.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+            let gone = Quantities { items: 1 + attachments, ..Quantities::spans(2) };
+            assert_eq!((out.losses.get(Reason::SampleRate), left.quantities() + gone), (gone, before));
+            let attachment_bytes = if attachments > 0 { 5 } else { 0 };
+            assert_eq!(said(&out), [SampledOutCounts { transactions: 1, spans: 2, profiles: 1, attachment_bytes }]);
+        }
+    }
 }
 
 /// Guarantees: an envelope of which nothing is left does not leave.
@@ -106,10 +173,10 @@ fn a_kept_envelope_is_not_changed() {
 fn the_header_decides() {
     let kept = |yaml: &str, trace: &str| {
         let out = process(&mut sample(yaml), made(trace), at(0));
-        let Viewed::Spans(spans) = &only(&out.telemetry).views[0].what else { panic!("{out:?}") };
-        assert_eq!(spans.spans().len() as u64 + dropped(&out), 2);
+        let left: Vec<Span> = only(&out.telemetry).spans().flat_map(Spans::spans).cloned().collect();
+        assert_eq!(left.len() as u64 + dropped(&out), 2);
         let rate = |span: &Span| span.changes.as_ref().and_then(|changes| changes.sample_rate);
-        spans.spans().first().map(rate)
+        left.first().map(rate)
     };
     let all_no = "traces_sample_rate: 0\ntraces_rules: [{sampled: false}]";
     assert_eq!(kept(all_no, r#"{"sampled":"true"}"#), Some(None));
@@ -122,7 +189,7 @@ fn the_header_decides() {
 }
 
 /// Guarantees: of the spans in a container those of one trace share its fate, which the first root span among them
-/// decides, wherever it stands.
+/// decides, wherever it stands. They are no transactions, and are not said as such.
 #[test]
 fn containers_are_decided_by_their_first_root() {
     const ITEMS: &str = r#"{"items":[{"name":"child"},{"name":"later"},{"name":"first"}]}"#;
@@ -139,16 +206,19 @@ fn containers_are_decided_by_their_first_root() {
             start_unix_nano: start,
             end_unix_nano: T + 9,
             at: place(name),
+            is_streamed: true,
             ..like.clone()
         };
         let spans = vec![span(1, "child", T, false), span(2, "later", T + 2, true), span(3, "first", T + 1, true)];
         let (resources, scopes) = (vec![SpanResource::default()], vec![SpanScope::default()]);
         let json = Bytes::from_static(ITEMS.as_bytes());
         let spans = Spans::new(SpanForm::SentrySpans, json, resources, scopes, spans, true).unwrap();
-        dropped(&process(&mut sample(yaml), spans, at(0)))
+        let out = process(&mut sample(yaml), spans, at(0));
+        (dropped(&out), said(&out))
     };
-    assert_eq!(decide("traces_rules: [{name: first, sampled: false}]"), 3);
-    assert_eq!(decide("traces_rules: [{name: later, sampled: false}, {name: child, sampled: false}]"), 0);
+    let counts = |transactions, spans| SampledOutCounts { transactions, spans, ..SampledOutCounts::default() };
+    assert_eq!(decide("traces_rules: [{name: first, sampled: false}]"), (3, vec![counts(0, 3)]));
+    assert_eq!(decide("traces_rules: [{name: later, sampled: false}, {name: child, sampled: false}]"), (0, vec![]));
 }
 
 /// Guarantees: transactions of a rate are those whose traces OTLP spans are kept of: forms agree.
@@ -181,11 +251,10 @@ fn a_real_envelope() {
     };
     let undecided = String::from_utf8(real.to_vec()).unwrap().replace(r#""sampled":"true""#, r#""other":"true""#);
     assert!(undecided.as_bytes() != real);
-    let with_more = [undecided.as_bytes(), b"\n{\"type\":\"attachment\"}\nok"].concat();
+    let with_more = [undecided.as_bytes(), b"\n{\"type\":\"user_report\"}\nok"].concat();
     let out = process(&mut sample("traces_sample_rate: 0"), read(with_more), at(0));
-    let written = span_writer::write(only(&out.telemetry).clone());
-    assert!(written.losses.is_none());
-    let left = written.envelope.unwrap();
+    let left = only(&out.telemetry);
+    assert!(!span_writer::is_changed(left));
     assert_eq!((left.items.len(), left.items[0].payload.plain().unwrap().as_ref()), (1, &b"ok"[..]));
     let kept = process(&mut sample("traces_sample_rate: 0"), read(real.to_vec()), at(0));
     assert!(!span_writer::is_changed(only(&kept.telemetry)) && kept.losses.is_none());

@@ -8,10 +8,11 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as P
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{Profiles, Reason, Spans, Telemetry};
+use profbridge_model::{Profiles, Reason, SampledOut, Spans, Telemetry, Whose};
 use profbridge_processor_sample::{Config, Sample};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::traces::decode;
+use profbridge_wire::otlp::traces::read::resource_attributes;
 use prost::Message;
 
 /// A second in nanoseconds.
@@ -141,6 +142,20 @@ pub(crate) fn ids(out: &Outbox) -> Vec<u64> {
 /// How many spans were dropped.
 pub(crate) fn dropped(out: &Outbox) -> u64 {
     out.losses.get(Reason::SampleRate).spans
+}
+
+/// What was said to be left out: the `service.name` of each process, with how many transactions and spans.
+pub(crate) fn said(out: &Outbox) -> Vec<(String, u64, u64)> {
+    let of = |said: &SampledOut| {
+        let Whose::Process(spans) = &said.whose else { panic!("{said:?}") };
+        let [resource] = spans.resources() else { panic!("{said:?}") };
+        assert!(spans.is_empty());
+        let name = resource_attributes(spans, resource)
+            .find_map(|(key, value)| Some(value.text()?).filter(|_| key == "service.name"));
+        assert_eq!((said.counts.profiles, said.counts.attachment_bytes), (0, 0));
+        (name.unwrap_or_default().to_owned(), said.counts.transactions, said.counts.spans)
+    };
+    out.sampled_out.iter().map(of).collect()
 }
 
 pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {

@@ -8,7 +8,7 @@ use profbridge_wire::otlp::traces::{Fields, read::resource_attributes};
 use proptest::prelude::*;
 
 use crate::support::{
-    REMOTE, S, advance, at, batch, dropped, flush, ids, int, left, noted, of_process, process, sample, span, text,
+    REMOTE, S, advance, at, batch, dropped, flush, ids, int, left, noted, of_process, process, said, sample, span, text,
 };
 
 /// Drops one name, and keeps all others.
@@ -30,6 +30,36 @@ fn children_wait_for_their_root() {
     assert_eq!(sample.held().quantities.spans, 1);
     let late = process(&mut sample, of_process(vec![span(1, 12, 10), span(2, 22, 20)]), at(2 * S));
     assert_eq!((ids(&late), dropped(&late)), (vec![12], 1));
+}
+
+/// Guarantees: what is dropped is said for each process as the transactions and the spans that Sentry would have got: a
+/// transaction for each local root, none for spans of a container that came as OTLP; in the call in which it is dropped,
+/// whether it had waited or not. What is kept, and what waits, is not said.
+#[test]
+fn what_is_dropped_is_said() {
+    let mut sample = sample(RULE);
+    let of = |service: &str, spans: Vec<Span>| batch(spans, vec![text("service.name", service), int("process.pid", 7)]);
+    let said_of = |service: &str, transactions, spans| (service.to_owned(), transactions, spans);
+    let waits = process(&mut sample, of("shop", vec![span(1, 11, 10), span(2, 21, 20), span(3, 31, 30)]), at(0));
+    assert_eq!(said(&waits), []);
+    let server = Span { kind: 2, ..span(1, 12, 11) };
+    let roots = vec![root(1, 10, "drop"), server, root(2, 20, "drop"), root(3, 30, "keep")];
+    let mut out = said(&process(&mut sample, of("shop", roots), at(S)));
+    out.sort();
+    assert_eq!(out, [said_of("shop", 0, 2), said_of("shop", 3, 3)], "those that waited are said by themselves");
+    let late = process(&mut sample, of("shop", vec![span(1, 13, 10), span(3, 32, 30)]), at(2 * S));
+    assert_eq!(said(&late), [said_of("shop", 0, 1)]);
+    let other = process(&mut sample, of("cart", vec![root(1, 40, "drop")]), at(2 * S));
+    assert_eq!(said(&other), [said_of("cart", 1, 1)]);
+    let streamed = Span { attributes: vec![text("sentry.form", "span_v2")], ..root(9, 90, "drop") };
+    assert_eq!(said(&process(&mut sample, of("shop", vec![streamed]), at(2 * S))), [said_of("shop", 0, 1)]);
+    // Without their root, by the rate, when their time has come or at the end.
+    let mut sample = crate::support::sample("traces_sample_rate: 0\ndecision_wait: 1s");
+    process(&mut sample, of("shop", vec![span(1, 11, 10), span(1, 12, 10)]), at(0));
+    assert_eq!(said(&advance(&mut sample, at(2 * S))), [said_of("shop", 0, 2)]);
+    process(&mut sample, of("shop", vec![span(2, 21, 20)]), at(2 * S));
+    assert_eq!(said(&flush(&mut sample, at(2 * S))), [said_of("shop", 0, 1)]);
+    assert_eq!((sample.held().quantities.spans, sample.due()), (0, None));
 }
 
 /// Guarantees: what waited leaves as it came: what it says, its resource, and its peer.
@@ -203,6 +233,7 @@ fn transactions_are_decided_at_once() {
     let mut sample = sample(RULE);
     let out = process(&mut sample, spans, at(0));
     assert_eq!((ids(&out), dropped(&out), sample.held().quantities.spans), (vec![10, 11, 21], 2, 0));
+    assert_eq!(said(&out), [("shop".to_owned(), 1, 2)]);
     assert!(out.telemetry[0].quantities().spans == 3);
 }
 
@@ -210,7 +241,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Guarantees: in whatever order spans come, and in however many requests, those leave whose root span says so,
-    /// each once, as long as nothing waits for too long.
+    /// each once, as long as nothing waits for too long; all others are said to be left out, each once.
     #[test]
     fn any_order_of_spans(
         fates in prop::collection::vec(any::<bool>(), 1..8),
@@ -231,6 +262,7 @@ proptest! {
         fastrand::Rng::with_seed(order).shuffle(&mut all);
         let mut sample = sample(RULE);
         let (mut left, mut lost) = (Vec::new(), 0);
+        let (mut said_spans, mut said_roots) = (0, 0);
         let mut cuts = cuts.into_iter().cycle();
         let total = all.len() as u64;
         while !all.is_empty() {
@@ -238,10 +270,14 @@ proptest! {
             let out = process(&mut sample, of_process(std::mem::replace(&mut all, rest)), at(0));
             left.extend(ids(&out));
             lost += dropped(&out);
+            said_spans += said(&out).iter().map(|(_, _, spans)| spans).sum::<u64>();
+            said_roots += said(&out).iter().map(|(_, transactions, _)| transactions).sum::<u64>();
         }
         left.sort_unstable();
         prop_assert_eq!(sample.held().quantities.spans, 0);
         prop_assert_eq!(left.len() as u64 + lost, total);
+        let dropped_roots = fates.iter().filter(|kept| !**kept).count() as u64;
+        prop_assert_eq!((said_spans, said_roots), (lost, dropped_roots));
         prop_assert_eq!(left, expected);
     }
 }

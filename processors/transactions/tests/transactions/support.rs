@@ -89,6 +89,7 @@ pub(crate) fn request(given: &[Given]) -> Spans {
             sampled: None,
             scope: (scopes.len() - 1) as u32,
             at: put(&one.text),
+            is_streamed: false,
             segment: None,
             changes: None,
         });

@@ -36,6 +36,7 @@ fn batch(spans: &[(String, String, String)]) -> Spans {
             sampled: None,
             scope: number as u32,
             at: put(span),
+            is_streamed: false,
             segment: None,
             changes: None,
         });

@@ -13,6 +13,7 @@ use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, Trace
 use super::super::error::{DecodeError, Fault, Result};
 use super::super::limits::{Budget, Limits, VALUE_DEPTH};
 use super::super::reader::Reader;
+use super::read::{AnyValue, Attributes};
 
 /// Bit 8 of `Span.flags`: it is known whether the parent is remote. Bit 9: it is.
 const HAS_IS_REMOTE: u32 = 0x100;
@@ -20,6 +21,11 @@ const IS_REMOTE: u32 = 0x200;
 
 /// Bit 0 of `Span.flags`: W3C's flag `sampled`.
 const SAMPLED: u32 = 1;
+
+/// The attribute that says what a span of Sentry's was before it became OTLP (`sentry::spans_to_otlp`).
+pub(crate) const FORM: &str = "sentry.form";
+/// What it says of a span of a container.
+pub(crate) const STREAMED: &str = "span_v2";
 
 /// So many refused spans are said one by one; the others are counted.
 const MOST_SAID: usize = 8;
@@ -227,6 +233,7 @@ impl Decoder {
         let at = reader.place();
         let (mut trace_id, mut span_id, mut parent): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
         let (mut start, mut end, mut kind, mut flags) = (0, 0, 0, 0);
+        let mut is_streamed = false;
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => trace_id = reader.bytes()?,
@@ -237,7 +244,11 @@ impl Decoder {
                 0x30 => kind = reader.varint()?,
                 0x39 => start = reader.fixed64()?,
                 0x41 => end = reader.fixed64()?,
-                0x4a => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
+                0x4a => {
+                    let attribute = reader.message()?;
+                    is_streamed |= attribute.rest().len() == STREAMED_LEN && says_streamed(attribute);
+                    self.key_value(attribute, 0).map_err(|fault| fault.within("attributes"))?;
+                }
                 // The counts of what the sender left out.
                 0x50 | 0x60 | 0x70 => drop(reader.varint()?),
                 0x5a => self.event(reader.message()?).map_err(|fault| fault.within("events"))?,
@@ -270,6 +281,7 @@ impl Decoder {
             kind: SpanKind::from_number(kind),
             parent_is_remote: (flags & HAS_IS_REMOTE != 0).then_some(flags & IS_REMOTE != 0),
             sampled: (flags & SAMPLED != 0).then_some(true),
+            is_streamed,
             scope,
             at,
             segment: None,
@@ -364,6 +376,16 @@ impl Decoder {
 
 /// The key of `Span.flags`: field 16, four bytes.
 const FLAGS: u32 = 16 << 3 | 5;
+
+/// The length of the attribute that says that a span was one of a container of Sentry's: a key
+/// and a text, each behind two bytes, and the value's own two. Few attributes of other spans are as long, so that hardly
+/// any is looked at.
+const STREAMED_LEN: usize = 2 + FORM.len() + 4 + STREAMED.len();
+
+/// Whether an attribute says that.
+fn says_streamed(attribute: Reader<'_>) -> bool {
+    Attributes::one(attribute) == (FORM, AnyValue::Text(STREAMED))
+}
 
 /// The places of the fields of a message that are kept as they came, neighbours as one.
 #[derive(Default)]

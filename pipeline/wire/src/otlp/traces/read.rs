@@ -117,6 +117,26 @@ impl<'a> Attributes<'a> {
         found
     }
 
+    /// What one `KeyValue` says.
+    #[inline]
+    pub(super) fn one(mut message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
+        if let Some(attribute) = short_text(message.rest()) {
+            return attribute;
+        }
+        let (mut key, mut value) = ("", AnyValue::Empty);
+        while let Ok(Some(field)) = message.key() {
+            let read = match field {
+                0x0a => message.bytes().map(|text| key = text_of(text)),
+                0x12 => message.message().map(|inner| value = AnyValue::read(inner)),
+                _ => message.skip(field),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        (key, value)
+    }
+
     /// The value of a key.
     pub fn find(mut self, key: &str) -> Option<AnyValue<'a>> {
         self.find_map(|(found, value)| (found == key).then_some(value))
@@ -127,22 +147,7 @@ impl<'a> Iterator for Attributes<'a> {
     type Item = (&'a str, AnyValue<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut reader = next_message(&mut self.reader, self.key)?;
-        if let Some(attribute) = short_text(reader.rest()) {
-            return Some(attribute);
-        }
-        let (mut key, mut value) = ("", AnyValue::Empty);
-        while let Ok(Some(field)) = reader.key() {
-            let read = match field {
-                0x0a => reader.bytes().map(|text| key = text_of(text)),
-                0x12 => reader.message().map(|inner| value = AnyValue::read(inner)),
-                _ => reader.skip(field),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
-        Some((key, value))
+        next_message(&mut self.reader, self.key).map(Self::one)
     }
 }
 

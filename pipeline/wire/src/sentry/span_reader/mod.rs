@@ -98,6 +98,8 @@ pub(super) struct Named<'a> {
     /// Whether it is the first span of its process: then its parent is in another one.
     pub(super) is_root: bool,
     pub(super) sampled: Option<bool>,
+    /// Whether it is one of a container.
+    pub(super) is_streamed: bool,
 }
 
 impl Named<'_> {
@@ -140,6 +142,7 @@ impl Named<'_> {
             kind: SpanKind::Unspecified,
             parent_is_remote: parent_span_id.map(|_| self.is_root),
             sampled: self.sampled.or_else(|| header.of(trace_id).sampled),
+            is_streamed: self.is_streamed,
             scope: 0,
             at,
             segment: None,

@@ -43,11 +43,10 @@ use super::span_reader::{elements, place_in};
 use super::span_writer;
 use super::trace_header::TraceHeader;
 use super::transaction_reader;
+pub(super) use crate::otlp::traces::decode::{FORM, STREAMED};
 use crate::otlp::traces::write::{self, Origin, Said};
 use object::Form;
 
-/// The attribute that says what a span of Sentry's was.
-pub(super) const FORM: &str = "sentry.form";
 /// The attribute with what has no place in OTLP, as JSON.
 pub(super) const REST: &str = "sentry.rest";
 /// The attribute that lists those that are copies.

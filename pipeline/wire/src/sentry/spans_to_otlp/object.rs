@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{COPIES, FORM, REST, UNNAMED, is_own, value, words};
+use super::{COPIES, FORM, REST, STREAMED, UNNAMED, is_own, value, words};
 use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE};
 use crate::otlp::traces::write::{KeyValues, Said, any_array, any_bool, any_double, any_text};
 use crate::sentry::sampled::text::{Entries, Text};
@@ -46,7 +46,7 @@ impl Form<'_> {
         match self {
             Self::Transaction { .. } => "transaction",
             Self::Span => "span",
-            Self::Container => "span_v2",
+            Self::Container => STREAMED,
         }
     }
 }
