@@ -8,7 +8,8 @@ use crate::sentry_envelopes::Sent;
 
 /// Guarantees: with rates of 0 the chunks of profiles are gone, and of transactions those that nobody had decided to
 /// keep, with their V1 profile; an SDK's own decision keeps what it sends, byte for byte. What is gone is counted by its
-/// reason, and an envelope's other items arrive.
+/// reason, and reported to the client's project as an SDK would report it: the transaction, its spans and itself, its
+/// profile and its attachment. An envelope's other items arrive.
 #[test]
 fn what_is_sampled_out_does_not_arrive() {
     let sentry = Sentry::start();
@@ -34,13 +35,27 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], processors: [sample], 
     let captures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry");
     let v1 = std::fs::read_to_string(captures.join("node-10.75-v1-transaction+profile.envelope")).unwrap();
     let undecided = v1.replace(r#""sampled":"true","#, "");
-    let body = format!("{}\n{{\"type\":\"attachment\"}}\nok\n", undecided.trim_end());
+    let more = "{\"type\":\"attachment\"}\nsecret\n{\"type\":\"user_report\"}\nok";
+    let body = format!("{}\n{more}\n", undecided.trim_end());
     assert_eq!(Sent::plain(42, KEY, body).to(address).status(), 200);
-    let rest = sentry.received.wait(decided.len() + 1).remove(decided.len());
-    assert_eq!((rest.kinds(), rest.items_of("attachment")), (vec!["attachment"], vec![b"ok".to_vec()]));
+    let mut received = sentry.received.wait(decided.len() + 2);
+    let rest = received.pop().unwrap();
+    assert_eq!((rest.kinds(), rest.items_of("user_report")), (vec!["user_report"], vec![b"ok".to_vec()]));
+    let report = received.pop().unwrap();
+    assert_eq!(report.kinds(), ["client_report"]);
+    let report: serde_json::Value = serde_json::from_slice(&report.items_of("client_report")[0]).unwrap();
+    assert_eq!(
+        report["discarded_events"],
+        serde_json::json!([
+            {"reason": "sample_rate", "category": "transaction", "quantity": 1},
+            {"reason": "sample_rate", "category": "span", "quantity": 2},
+            {"reason": "sample_rate", "category": "profile", "quantity": 1},
+            {"reason": "sample_rate", "category": "attachment", "quantity": 6},
+        ])
+    );
     let dropped = |unit: &str| profbridge.metric(&format!("profbridge_dropped_{unit}_total"), "reason=\"sample_rate\"");
     assert!(dropped("observations") > 100.0 && dropped("spans") >= 1.0);
     let (status, log) = profbridge.stop();
     assert!(status.success() && log.contains("sample format V1"), "{log}");
-    assert_eq!(sentry.received.all().len(), decided.len() + 1);
+    assert_eq!(sentry.received.all().len(), decided.len() + 2);
 }

@@ -98,7 +98,7 @@ impl Exporter for SentryExporter {
         match telemetry {
             Telemetry::Profiles(profiles) => prepare::profiles(encoder, &self.settings, profiles, now),
             Telemetry::Spans(spans) => {
-                if spans.spans().iter().any(|span| span.segment.is_none()) {
+                if spans.spans().iter().any(|span| span.segment.is_none() && !span.is_streamed) {
                     self.ungrouped.call_once(|| {
                         tracing::warn!(exporter = self.settings.id, "{}", message::UNGROUPED);
                     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
-use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, Target, settled};
+use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, SpanEnvelope, Target, settled};
 use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
 use profbridge_model::envelope::RequestMeta;
@@ -43,8 +43,8 @@ pub struct Meta {
     pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which the limits in the answer are handed back to that client.
     pub(crate) peer_key: Option<String>,
-    /// Whether it is a transaction that was made of spans, and no client's.
-    pub(crate) is_own_transaction: bool,
+    /// Whether it was made of spans, and is no client's.
+    pub(crate) is_made_of_spans: bool,
 }
 
 impl Meta {
@@ -100,6 +100,11 @@ impl Contained {
     fn transaction(spans: u64) -> [Self; 2] {
         [(Category::Transaction, 1), (Category::Span, spans)]
             .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
+    }
+
+    /// So many spans of a container.
+    fn spans(spans: u64) -> Self {
+        Self { limited_by: &[Category::Span], counted: Some((Category::Span, spans)) }
     }
 
     /// The spans of a transaction that was read of an envelope, beside the transaction, which is an item of it. The spans
@@ -218,7 +223,7 @@ impl Way {
             headers: self.headers.clone(),
             arrived: None,
             peer_key: self.peer_key.clone(),
-            is_own_transaction: false,
+            is_made_of_spans: false,
         }
     }
 }
@@ -238,7 +243,7 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
         headers: Vec::new(),
         arrived: None,
         peer_key: None,
-        is_own_transaction: false,
+        is_made_of_spans: false,
     };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
@@ -251,7 +256,7 @@ fn billed(envelope: &Envelope) -> Duration {
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Spans as transactions, a request each, to the project that their process belongs to. What a server was not told
+/// Spans as transactions and containers, a request each, to the project that their process belongs to. What a server was not told
 /// about losses yet goes before them, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     let route = |told: &Told<'_>| {
@@ -260,13 +265,14 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
         let compression = compression(settings.compression, destination);
         Some(Target { number, dsn: destination.dsn(), compression })
     };
-    let encoded = encoder.transactions(spans, route);
-    let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.0).collect();
-    let mut prepared = encoded.prepared(|(number, transaction)| {
-        let destination = Arc::clone(settings.destinations.configured(number));
+    let encoded = encoder.spans(spans, route);
+    let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();
+    let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans }| {
+        let destination = Arc::clone(settings.destinations.configured(target));
         let compression = compression(settings.compression, &destination);
         let way = Way { destination, compression, headers: Vec::new(), peer_key: None };
-        Meta { is_own_transaction: true, ..way.meta(Contained::transaction(transaction.spans).to_vec()) }
+        let items = if is_container { vec![Contained::spans(spans)] } else { Contained::transaction(spans).to_vec() };
+        Meta { is_made_of_spans: true, ..way.meta(items) }
     });
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());

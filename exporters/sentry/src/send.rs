@@ -207,7 +207,7 @@ impl SentryExporter {
         let destination = &meta.destination;
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
-                let news = if meta.is_own_transaction {
+                let news = if meta.is_made_of_spans {
                     destination.first_accepted_transaction().then_some(message::ACCEPTED_TRANSACTION)
                 } else {
                     destination.first_accepted().then_some(message::ACCEPTED)

@@ -2,6 +2,7 @@
 //! become bodies as they came.
 
 mod config;
+mod containers;
 mod forward;
 mod sink;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use profbridge_wire::sentry::v1_upgrade::linked_transaction;
 
 pub use config::ChunkConfig;
 pub use forward::{ContentEncoding, Forwarded, SPAN_CHANGES_UNWRITTEN, Settled, sent_later, settled};
-pub use transactions::Target;
+pub use transactions::{SpanEnvelope, Target};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};

@@ -87,9 +87,14 @@ impl Hold {
         if self.is_absorbing() || !self.leaving.is_empty() { Some(0) } else { self.trees.due() }
     }
 
+    /// Is about to take in the spans of a request.
+    pub(crate) fn begin(&mut self, spans: Spans) {
+        self.under_way = Some(Box::new(UnderWay { spans, next: 0, intake: Intake::default() }));
+    }
+
     /// Holds the spans of a request, or the first of them.
     pub(crate) fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
-        self.under_way = Some(Box::new(UnderWay { spans, next: 0, intake: Intake::default() }));
+        self.begin(spans);
         self.absorb(now, out);
         self.put_out(out);
     }

@@ -16,7 +16,7 @@ mod trees;
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
-use profbridge_model::{SpanForm, Telemetry};
+use profbridge_model::{SpanForm, Spans, Telemetry};
 
 use self::hold::Hold;
 
@@ -60,6 +60,17 @@ impl Transactions {
     }
 }
 
+/// Spans that belong to no transaction, since they came to Sentry in containers and become such again, and the others.
+fn apart(mut spans: Spans) -> (Option<Spans>, Spans) {
+    if !spans.spans().iter().any(|span| span.is_streamed) {
+        return (None, spans);
+    }
+    let mut others = spans.clone();
+    others.retain(|_, span| !span.is_streamed);
+    spans.retain(|_, span| span.is_streamed);
+    (Some(spans), others)
+}
+
 impl Processor for Transactions {
     fn fit_memory(&mut self, limit: u64) {
         self.hold.fit_memory(limit);
@@ -67,7 +78,16 @@ impl Processor for Transactions {
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
-            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp => self.hold.take(spans, now, out),
+            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp => match apart(spans) {
+                (None, spans) => self.hold.take(spans, now, out),
+                (Some(streamed), others) => {
+                    out.send(streamed);
+                    // One batch leaves in a call, so the others are taken in by the next.
+                    if !others.is_empty() {
+                        self.hold.begin(others);
+                    }
+                }
+            },
             // Sentry's SDKs make transactions themselves, and their spans of version 2 are none.
             other => out.send(other),
         }

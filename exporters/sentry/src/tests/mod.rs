@@ -8,6 +8,7 @@ mod forwarding;
 mod limits;
 mod logs;
 mod preparing;
+mod sampled_out;
 mod server;
 mod transactions;
 

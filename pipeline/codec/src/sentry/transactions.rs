@@ -1,4 +1,4 @@
-//! Spans that were put together become transactions, each in an envelope of its own.
+//! Spans that were put together become transactions, each in an envelope of its own, and streamed ones containers.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -13,12 +13,9 @@ use profbridge_wire::spans::SpanView;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::Encoder;
+use super::{Encoder, containers};
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message};
-
-/// What an envelope has beside the transaction's JSON, in bytes: its own header and the item's.
-const HEADERS: usize = 1024;
 
 /// So many times smaller compression makes a transaction's JSON at least.
 const SHRINKS: usize = 3;
@@ -38,39 +35,66 @@ pub struct Target<'a> {
     pub compression: Compression,
 }
 
+/// What a message that is made of spans holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanEnvelope {
+    /// The number of its target.
+    pub target: usize,
+    /// Whether it is a container of spans, and no transaction.
+    pub is_container: bool,
+    /// How many spans are in it; of a transaction itself is one.
+    pub spans: u64,
+}
+
+/// The resources of a batch, with where they go.
+struct Resources<'d, R> {
+    route: R,
+    kept: HashMap<u32, Option<(Target<'d>, Resource)>>,
+}
+
+impl<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>> Resources<'d, R> {
+    /// What is known of a resource; `None` where it goes nowhere.
+    fn get(&mut self, spans: &Spans, of: &Span, environment: &str) -> Option<&(Target<'d>, Resource)> {
+        let number = spans.scope_of(of).resource;
+        if self.kept.len() >= MAX_KEPT && !self.kept.contains_key(&number) {
+            self.kept.clear();
+        }
+        let new = || {
+            let resource = spans.resource_of(of);
+            let target = (self.route)(&Told::of_resource(spans, resource))?;
+            Some((target, Resource::of(spans, resource, environment)))
+        };
+        self.kept.entry(number).or_insert_with(new).as_ref()
+    }
+}
+
 impl Encoder {
-    /// The transactions of a batch, each in an envelope of its own, with the number of its target. `route` says where
-    /// those of a resource go.
+    /// The transactions of a batch, and the containers of spans that were ones before they became OTLP, each in an
+    /// envelope of its own. `route` says where those of a resource go.
     ///
-    /// Spans that were not put together to transactions, or come from an envelope, are counted as unroutable, like
-    /// those whose resource goes nowhere.
-    pub fn transactions<'d>(
+    /// Other spans that were not put together to transactions, and those that come from an envelope, are counted as
+    /// unroutable, like those whose resource goes nowhere.
+    pub fn spans<'d>(
         &mut self,
         spans: &Spans,
-        mut route: impl FnMut(&Told<'_>) -> Option<Target<'d>>,
-    ) -> Encoded<(usize, Summary)> {
+        route: impl FnMut(&Told<'_>) -> Option<Target<'d>>,
+    ) -> Encoded<SpanEnvelope> {
         let mut encoded = Encoded::default();
         let mut losses = Losses::default();
         let mut notes = Notes::default();
-        let mut kept: HashMap<u32, Option<(Target<'d>, Resource)>> = HashMap::new();
+        let mut resources = Resources { route, kept: HashMap::new() };
         for segment in spans.segments() {
-            let all = Quantities::spans(segment.len() as u64);
-            let Some(root) = root(segment).filter(|root| root.segment.is_some() && spans.form() == SpanForm::Otlp)
-            else {
-                losses.add(Reason::Unroutable, all);
+            if spans.form() != SpanForm::Otlp {
+                losses.add(Reason::Unroutable, Quantities::spans(segment.len() as u64));
+                continue;
+            }
+            let Some(root) = root(segment).filter(|root| root.segment.is_some()) else {
+                let streamed = self.containers(spans, segment, &mut resources, &mut losses, &mut encoded);
+                losses.add(Reason::Unroutable, Quantities::spans(segment.len() as u64 - streamed));
                 continue;
             };
-            let number = spans.scope_of(root).resource;
-            if kept.len() >= MAX_KEPT && !kept.contains_key(&number) {
-                kept.clear();
-            }
-            let known = kept.entry(number).or_insert_with(|| {
-                let resource = spans.resource_of(root);
-                let target = route(&Told::of_resource(spans, resource))?;
-                Some((target, Resource::of(spans, resource, &self.environment)))
-            });
-            let Some((target, resource)) = known else {
-                losses.add(Reason::Unroutable, all);
+            let Some((target, resource)) = resources.get(spans, root, &self.environment) else {
+                losses.add(Reason::Unroutable, Quantities::spans(segment.len() as u64));
                 continue;
             };
             // What was a transaction of an SDK's is that again.
@@ -83,21 +107,57 @@ impl Encoder {
             };
             losses.merge(&transaction.losses);
             notes.merge(transaction.notes);
-            let quantities = Quantities::spans(transaction.summary.spans);
-            match envelope(&mut self.compressor, &transaction, resource, target) {
-                Ok(body) => {
-                    let meta = (target.number, transaction.summary);
-                    encoded.messages.push(Message { body, quantities, samples: 0, meta });
-                }
-                Err(error) => {
-                    losses.add(Reason::Internal, quantities);
-                    encoded.report.error = encoded.report.error.take().or(Some(error));
-                }
-            }
+            let sent = SpanEnvelope { target: target.number, is_container: false, spans: transaction.summary.spans };
+            let head = transaction_envelope::head(&transaction.summary, resource, target.dsn);
+            let body = envelope(&mut self.compressor, head.as_bytes(), transaction.json, target);
+            put(&mut encoded, &mut losses, body, sent);
         }
         encoded.report.losses = losses;
         encoded.report.notes = notes.counts().collect();
         encoded
+    }
+
+    /// The containers of what of a run of spans was in containers. How many spans that were.
+    fn containers<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>>(
+        &mut self,
+        spans: &Spans,
+        run: &[Span],
+        resources: &mut Resources<'d, R>,
+        losses: &mut Losses,
+        encoded: &mut Encoded<SpanEnvelope>,
+    ) -> u64 {
+        let mut streamed = 0;
+        for group in containers::groups(spans, run) {
+            let count = group.len() as u64;
+            streamed += count;
+            let Some((first, (target, resource))) =
+                group.first().and_then(|first| Some((first, resources.get(spans, first, &self.environment)?)))
+            else {
+                losses.add(Reason::Unroutable, Quantities::spans(count));
+                continue;
+            };
+            let rate = group.iter().find_map(|span| SpanView::of(spans, span).sample_rate());
+            for (item, count) in containers::items(spans, &group, losses) {
+                let head = transaction_envelope::container_head(&item, first.trace_id, rate, resource, target.dsn);
+                let json = item.payload.plain().map_or(&[][..], |json| json);
+                let body = envelope(&mut self.compressor, &head, json, target);
+                let sent = SpanEnvelope { target: target.number, is_container: true, spans: count };
+                put(encoded, losses, body, sent);
+            }
+        }
+        streamed
+    }
+}
+
+/// Puts an envelope to the others, or counts it as lost.
+fn put(encoded: &mut Encoded<SpanEnvelope>, losses: &mut Losses, body: io::Result<Bytes>, sent: SpanEnvelope) {
+    let quantities = Quantities::spans(sent.spans);
+    match body {
+        Ok(body) => encoded.messages.push(Message { body, quantities, samples: 0, meta: sent }),
+        Err(error) => {
+            losses.add(Reason::Internal, quantities);
+            encoded.report.error = encoded.report.error.take().or(Some(error));
+        }
     }
 }
 
@@ -113,8 +173,7 @@ struct Info {
     source: Option<String>,
 }
 
-/// The transaction that a segment was before it became OTLP, and its JSON. Containers of spans become transactions, since
-/// that is what was made of their spans here.
+/// The transaction that a segment was before it became OTLP, and its JSON.
 fn returned(spans: &Spans, segment: &[Span], root: &Span) -> Option<(Summary, Bytes)> {
     let Returned { item, event_id } = spans_from_otlp::item(spans, segment)?;
     let event_id = Uuid::try_parse(&event_id?).ok()?;
@@ -132,15 +191,11 @@ fn returned(spans: &Spans, segment: &[Span], root: &Span) -> Option<(Summary, By
     Some((summary, json))
 }
 
-fn envelope(
-    compressor: &mut Compressor,
-    transaction: &Transaction<'_>,
-    resource: &Resource,
-    to: &Target<'_>,
-) -> io::Result<Bytes> {
-    let mut open = compressor.open(to.compression, transaction.json.len() + HEADERS, SHRINKS)?;
-    open.write_all(transaction_envelope::head(&transaction.summary, resource, to.dsn).as_bytes())?;
-    open.write_all(transaction.json)?;
+/// An envelope of one item: the lines before its JSON, and that.
+fn envelope(compressor: &mut Compressor, head: &[u8], json: &[u8], to: &Target<'_>) -> io::Result<Bytes> {
+    let mut open = compressor.open(to.compression, head.len() + json.len() + 1, SHRINKS)?;
+    open.write_all(head)?;
+    open.write_all(json)?;
     open.write_all(b"\n")?;
     compressor.close(open)
 }
@@ -195,7 +250,7 @@ mod tests {
             let dsn: Dsn = "http://0123456789abcdef0123456789abcdef@localhost/1".parse().unwrap();
             let target = Target { number: 0, dsn: &dsn, compression: Compression::None };
             let mut encoder = Encoder::new(Settings::default());
-            let encoded = encoder.transactions(&spans, |_| Some(target));
+            let encoded = encoder.spans(&spans, |_| Some(target));
             let [message] = &encoded.messages[..] else { panic!("{:?}", encoded.report) };
             let back = envelope::read(message.body.clone()).unwrap().envelope;
             let mut one: Value = serde_json::from_slice(&payload).unwrap();

@@ -91,13 +91,9 @@ fn child(spans: &Spans, span: &Span) -> Option<String> {
 fn container(spans: &Spans, segment: &[Span]) -> Option<Returned> {
     let items = segment.iter().map(|span| {
         let parts = Parts::of(spans, span);
-        let rest = parts.rest.filter(|_| parts.form == STREAMED).unwrap_or("{}");
-        let json = with_data(&with_ids(rest, span)?, "attributes", &parts)?;
-        let mut more = times(span, "end_timestamp").to_vec();
-        more.extend(parts.name.map(|name| member("name", &Value::from(name).to_string())));
-        let mut json = with_members(&json, &more)?.into_bytes();
-        link(&mut json, Place::Attributes, span, &parts);
-        String::from_utf8(json).ok()
+        let rest = parts.rest.filter(|_| parts.form == STREAMED);
+        // What is left of one that somebody has broken is what OTLP says.
+        rest.and_then(|rest| element(span, &parts, rest)).or_else(|| element(span, &parts, "{}"))
     });
     let items: Vec<String> = items.collect::<Option<_>>()?;
     let payload = format!("{{\"version\":2,\"items\":[{}]}}", items.join(","));
@@ -111,6 +107,16 @@ fn container(spans: &Spans, segment: &[Span]) -> Option<Returned> {
         "length": payload.len(),
     });
     Some(Returned { item: Item { header: header.to_string().into(), payload: payload.into() }, event_id: None })
+}
+
+/// A span of a container, whose own JSON is `rest` without what stands in OTLP's fields.
+fn element(span: &Span, parts: &Parts<'_>, rest: &str) -> Option<String> {
+    let json = with_data(&with_ids(rest, span)?, "attributes", parts)?;
+    let mut more = times(span, "end_timestamp").to_vec();
+    more.extend(parts.name.map(|name| member("name", &Value::from(name).to_string())));
+    let mut json = with_members(&json, &more)?.into_bytes();
+    link(&mut json, Place::Attributes, span, parts);
+    String::from_utf8(json).ok()
 }
 
 /// What a span says of Sentry's.

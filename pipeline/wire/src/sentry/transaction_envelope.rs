@@ -1,10 +1,11 @@
-//! A transaction in an envelope of its own.
+//! A transaction, or a container of spans, in an envelope of its own.
 //!
 //! Relay takes one event or transaction in an envelope (getsentry/relay `relay-server/src/utils/sizes.rs`). The JSON is
-//! one line, so the item needs no `length`; an item without one ends at the line's end (Sentry developer documentation,
-//! "Envelopes"). There is no `sent_at`: Sentry would take the time that the envelope waits here, or that the spans
-//! waited for each other, for a clock that is wrong.
+//! one line, so a transaction's item needs no `length`; an item without one ends at the line's end (Sentry developer
+//! documentation, "Envelopes"). There is no `sent_at`: Sentry would take the time that the envelope waits here, or that
+//! the spans waited for each other, for a clock that is wrong.
 
+use profbridge_model::{Item, TraceId};
 use serde_json::{Map, Value};
 
 use super::Dsn;
@@ -17,25 +18,41 @@ use super::transaction::{Resource, Source, Summary};
 /// whose values are text. It is the one of the process's own root, since OTLP does not carry the one of the trace's
 /// first process. A name with identifiers in it is no name there, as in Sentry's SDKs.
 pub fn head(transaction: &Summary, resource: &Resource, to: &Dsn) -> String {
+    let name = Some(&*transaction.name).filter(|_| transaction.source != Source::Url);
+    let trace = trace(transaction.trace_id, transaction.sample_rate, name, resource, to);
+    let (event_id, sdk) = (transaction.event_id.simple(), sdk());
+    format!(
+        "{{\"event_id\":\"{event_id}\",{sdk},\"trace\":{trace}}}\n\
+         {{\"type\":\"transaction\",\"content_type\":\"application/json\"}}\n"
+    )
+}
+
+/// The lines before a container's JSON, which has spans of one trace: the envelope's header, which names that trace, and
+/// the item's. A line's end follows the JSON.
+pub fn container_head(item: &Item, trace_id: TraceId, rate: Option<f64>, resource: &Resource, to: &Dsn) -> Vec<u8> {
+    let trace = trace(trace_id, rate, None, resource, to);
+    [format!("{{{},\"trace\":{trace}}}\n", sdk()).as_bytes(), &item.header, b"\n"].concat()
+}
+
+/// Who writes the envelope: a member of its header.
+fn sdk() -> String {
+    format!("\"sdk\":{{\"name\":\"{SDK_NAME}\",\"version\":\"{}\"}}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The header `trace`.
+fn trace(trace_id: TraceId, rate: Option<f64>, name: Option<&str>, resource: &Resource, to: &Dsn) -> Value {
     let mut trace = Map::new();
     let mut say = |key: &str, value: Option<String>| {
         if let Some(value) = value {
             trace.insert(key.to_owned(), Value::String(value));
         }
     };
-    say("trace_id", Some(transaction.trace_id.to_string()));
+    say("trace_id", Some(trace_id.to_string()));
     say("public_key", Some(to.public_key().to_owned()));
-    say("sample_rate", transaction.sample_rate.map(|rate| rate.to_string()));
+    say("sample_rate", rate.map(|rate| rate.to_string()));
     say("sampled", Some("true".to_owned()));
-    say("transaction", Some(transaction.name.to_string()).filter(|_| transaction.source != Source::Url));
+    say("transaction", name.map(str::to_owned));
     say("release", resource.release.clone());
     say("environment", resource.environment.clone());
-    let event_id = transaction.event_id.simple();
-    let version = env!("CARGO_PKG_VERSION");
-    let trace = Value::Object(trace);
-    format!(
-        "{{\"event_id\":\"{event_id}\",\"sdk\":{{\"name\":\"{SDK_NAME}\",\"version\":\"{version}\"}},\
-         \"trace\":{trace}}}\n\
-         {{\"type\":\"transaction\",\"content_type\":\"application/json\"}}\n"
-    )
+    Value::Object(trace)
 }

@@ -22,9 +22,11 @@ fn any_spans(random: &mut Rng) -> Vec<Given> {
         given.resource = ["a", "b", ""][random.usize(0..3)].into();
         given.scope = ["s", ""][random.usize(0..2)].to_owned();
         given.is_server = random.u8(0..5) == 0;
+        given.is_streamed = random.u8(0..8) == 0;
         // What a span says is all of it, so that one that differs in anything says something else.
         let long = "x".repeat(random.usize(0..3) * random.usize(0..200));
-        given.text = format!("{:?} {} {} {long}", given.parent, given.is_server, given.start);
+        let Given { parent, is_server, is_streamed, start, .. } = &given;
+        given.text = format!("{parent:?} {is_server} {is_streamed} {start} {long}");
         given
     };
     (0..random.usize(0..40)).map(|_| one(random)).collect()
@@ -47,19 +49,22 @@ proptest! {
     }
 
     /// Guarantees: what left is what came, span by span, with its resource, scope and words, but for what came twice;
-    /// no transaction has more spans than it may.
+    /// no transaction has more spans than it may. Streamed spans are in none, and leave with the request that brought them.
     #[test]
     fn keeps_every_span(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);
         let mut processor = processor(SETTINGS[settings]);
         let mut out = Default::default();
         let mut expected = std::collections::BTreeSet::new();
+        let mut passes = Vec::new();
         let mut now = 0;
         for _ in 0..random.usize(1..12) {
             now += random.u64(0..20 * S);
             let given = any_spans(&mut random);
-            expected.extend(given.iter().cloned());
+            expected.extend(given.iter().filter(|given| !given.is_streamed).cloned());
+            passes.extend(given.iter().filter(|given| given.is_streamed).cloned());
             process_all(&mut processor, request(&given).into(), at(now), &mut out);
+            prop_assert_eq!(&streamed(&out), &passes, "at once, and in order");
             match random.u8(0..6) {
                 0 => while processor.on_memory_pressure(at(now), &mut out) {},
                 1 => processor.advance(at(now), &mut out),
@@ -72,6 +77,7 @@ proptest! {
         prop_assert!(found.iter().all(|one| one.spans.len() <= most));
         let found: std::collections::BTreeSet<_> = found.into_iter().flat_map(|one| one.spans).collect();
         prop_assert_eq!(found, expected);
+        prop_assert!(streamed(&rest).is_empty());
     }
 
     /// Guarantees: the same calls give the same transactions in the same order.

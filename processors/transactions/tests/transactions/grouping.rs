@@ -208,6 +208,21 @@ fn other_telemetry_passes() {
     }
 }
 
+/// Guarantees: spans that came to Sentry in containers pass at once, alone as they came, and belong to no transaction,
+/// even where one of them is the parent of another span; those beside them are grouped.
+#[test]
+fn streamed_spans_pass() {
+    let mut processor = processor("wait: 1s");
+    let alone = send(&mut processor, &[span(1, None).streamed(), span(2, 1).streamed()], at(0));
+    let [Telemetry::Spans(batch)] = &alone.telemetry[..] else { panic!("one batch") };
+    assert!(batch.received().is_some() && batch.spans().iter().all(|span| span.segment.is_none()));
+    let mixed = [span(10, None), span(11, 10).streamed(), span(12, 10), span(13, 11)];
+    let out = send(&mut processor, &mixed, at(0));
+    assert_eq!((streamed(&out), ids(&out)), (vec![mixed[1].clone()], vec![]));
+    assert_eq!(processor.held().quantities.spans, 3);
+    assert_eq!(ids(&flush(&mut processor, at(0))), [vec![10, 12], vec![13]]);
+}
+
 /// Guarantees: a request without spans leaves nothing behind.
 #[test]
 fn empty() {

@@ -24,6 +24,7 @@ pub(crate) struct Given {
     pub(crate) parent: Option<u64>,
     pub(crate) is_server: bool,
     pub(crate) is_remote: bool,
+    pub(crate) is_streamed: bool,
     pub(crate) start: u64,
 }
 
@@ -31,7 +32,8 @@ pub(crate) struct Given {
 pub(crate) fn span(id: u64, parent: impl Into<Option<u64>>) -> Given {
     let (resource, scope, text) = ("shop".into(), "http".to_owned(), format!("span {id}"));
     let parent = parent.into();
-    Given { resource, scope, text, trace: 1, id, parent, is_server: false, is_remote: false, start: id }
+    let (is_server, is_remote, is_streamed) = (false, false, false);
+    Given { resource, scope, text, trace: 1, id, parent, is_server, is_remote, is_streamed, start: id }
 }
 
 impl Given {
@@ -41,6 +43,10 @@ impl Given {
 
     pub(crate) fn remote(self) -> Self {
         Self { is_remote: true, ..self }
+    }
+
+    pub(crate) fn streamed(self) -> Self {
+        Self { is_streamed: true, ..self }
     }
 
     pub(crate) fn trace(self, trace: u64) -> Self {
@@ -89,7 +95,7 @@ pub(crate) fn request(given: &[Given]) -> Spans {
             sampled: None,
             scope: (scopes.len() - 1) as u32,
             at: put(&one.text),
-            is_streamed: false,
+            is_streamed: one.is_streamed,
             segment: None,
             changes: None,
         });
@@ -114,6 +120,36 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
+/// What a span that left says.
+fn given(batch: &Spans, span: &Span) -> Given {
+    let text = |parts: &[ByteRange]| {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| batch.get(*part)).copied().collect();
+        String::from_utf8(bytes).unwrap()
+    };
+    Given {
+        resource: text(&batch.resource_of(span).parts).into(),
+        scope: text(&batch.scope_of(span).parts),
+        text: text(&[span.at]),
+        trace: number(span.trace_id.bytes()),
+        id: number(span.span_id.bytes()),
+        parent: span.parent_span_id.map(|id| number(id.bytes())),
+        is_server: span.kind == SpanKind::Server,
+        is_remote: span.parent_is_remote == Some(true),
+        is_streamed: span.is_streamed,
+        start: span.start_unix_nano,
+    }
+}
+
+/// The streamed spans that left, in order.
+pub(crate) fn streamed(out: &Outbox) -> Vec<Given> {
+    let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
+        Telemetry::Spans(batch) if batch.form() == SpanForm::Otlp => Some(batch),
+        _ => None,
+    });
+    let spans = batches.flat_map(|batch| batch.spans().iter().map(move |span| given(batch, span)));
+    spans.filter(|span| span.is_streamed).collect()
+}
+
 /// The transactions that left, in order. Checks what holds for all: the spans of a transaction stand together, have a
 /// number that no other of the batch has, one resource, one root at most, and that stands first.
 pub(crate) fn transactions(out: &Outbox) -> Vec<Transaction> {
@@ -121,29 +157,17 @@ pub(crate) fn transactions(out: &Outbox) -> Vec<Transaction> {
     for telemetry in &out.telemetry {
         let Telemetry::Spans(batch) = telemetry else { continue };
         assert_eq!(batch.form(), SpanForm::Otlp);
-        let text = |parts: &[ByteRange]| {
-            let bytes: Vec<u8> = parts.iter().flat_map(|part| batch.get(*part)).copied().collect();
-            String::from_utf8(bytes).unwrap()
-        };
+        let is_streamed = batch.spans().iter().any(|span| span.is_streamed);
+        assert!(!is_streamed || batch.spans().iter().all(|span| span.is_streamed && span.segment.is_none()));
+        if is_streamed {
+            continue;
+        }
         let mut numbers = BTreeMap::new();
         for segment in batch.segments() {
             let number_of = segment[0].segment.unwrap().number;
             assert_eq!(numbers.insert(number_of, ()), None, "a transaction stands in one piece");
             assert!(segment.iter().skip(1).all(|span| !span.segment.unwrap().is_root), "one root, and it is the first");
-            let spans: Vec<Given> = segment
-                .iter()
-                .map(|span| Given {
-                    resource: text(&batch.resource_of(span).parts).into(),
-                    scope: text(&batch.scope_of(span).parts),
-                    text: text(&[span.at]),
-                    trace: number(span.trace_id.bytes()),
-                    id: number(span.span_id.bytes()),
-                    parent: span.parent_span_id.map(|id| number(id.bytes())),
-                    is_server: span.kind == SpanKind::Server,
-                    is_remote: span.parent_is_remote == Some(true),
-                    start: span.start_unix_nano,
-                })
-                .collect();
+            let spans: Vec<Given> = segment.iter().map(|span| given(batch, span)).collect();
             let one = |given: &Given| (given.resource.clone(), given.trace);
             assert!(spans.iter().all(|span| one(span) == one(&spans[0])), "one process, one trace: {spans:?}");
             let root = segment[0].segment.unwrap().is_root.then_some(spans[0].id);
