@@ -36,6 +36,7 @@ mod sample;
 mod sampler_to_sentry;
 mod sampling;
 mod sentry_envelopes;
+mod streamed_spans;
 #[cfg(target_os = "linux")]
 mod targets;
 #[cfg(target_os = "linux")]

@@ -1,13 +1,15 @@
 //! The memory that the real binary takes in its hard moments, beside the limit that was configured.
 
 use std::fs;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use profbridge_bench::RequestBuilder;
 
-use crate::backend::sentry::Sentry;
+use crate::backend::sentry::{KEY, Sentry};
 use crate::client::export;
 use crate::process::{Profbridge, eventually};
+use crate::sentry_envelopes::Sent;
 
 /// `service.limits.memory`, and what may be resident beyond it and what the idle program has, in bytes.
 const LIMIT: u64 = 24 << 20;
@@ -82,5 +84,51 @@ fn a_small_limit_holds() {
         assert!(!log.contains("dropped"), "{log}");
         watch.join().unwrap()
     });
+    assert!(highest <= idle + LIMIT + BEYOND, "{} MiB, idle {} MiB", highest >> 20, idle >> 20);
+}
+
+/// Attack: an SDK's envelope with an attachment that is a thousandth of its size while it is compressed, of which the
+/// header has to change on the way.
+/// Guarantees: it is written anew without being unpacked as a whole: no more memory is taken than the limit, which the
+/// receiver needs to look at it, and 32 MiB beside what the idle program has; all else of it arrives as it was.
+#[test]
+fn changed_envelopes_stay_compressed() {
+    const ATTACHMENT: usize = 64 << 20;
+    const LIMIT: u64 = 80 << 20;
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&format!(
+        "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
+processors: {{sample: {{traces_sample_rate: 0.5}}}}
+exporters: {{sentry: {{upstream: '{}'}}}}
+service:
+  limits: {{memory: 80MiB}}
+  pipelines: {{envelopes: {{receivers: [sentry], processors: [sample], exporters: [sentry]}}}}
+",
+        sentry.url()
+    ));
+    let idle = peak(profbridge.pid()).unwrap();
+    let trace = "745e5a279d06439a81f3ebd9c4fdee8c";
+    let header =
+        format!("{{\"trace\":{{\"trace_id\":\"{trace}\",\"sample_rand\":\"0.1\"}}}}\n{{\"type\":\"transaction\"}}\n");
+    let transaction = format!(
+        "{{\"contexts\":{{\"trace\":{{\"trace_id\":\"{trace}\",\"span_id\":\"00000000000000ff\"}}}},\
+         \"start_timestamp\":1790000000,\"timestamp\":1790000001}}\n"
+    );
+    let attachment = format!("{{\"type\":\"attachment\",\"length\":{ATTACHMENT}}}\n");
+    let mut body = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for part in [&header, &transaction, &attachment] {
+        body.write_all(part.as_bytes()).unwrap();
+    }
+    for _ in 0..ATTACHMENT >> 20 {
+        body.write_all(&[b'x'; 1 << 20]).unwrap();
+    }
+    let sent = Sent::plain(42, KEY, body.finish().unwrap()).with("Content-Encoding: gzip");
+    assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
+    let received = sentry.received.wait(1).remove(0);
+    let highest = peak(profbridge.pid()).unwrap();
+    assert_eq!(received.header["trace"]["sample_rate"], "0.5");
+    assert_eq!(received.items_of("transaction"), [transaction.trim_end().as_bytes()]);
+    let attachment = received.items_of("attachment").remove(0);
+    assert!(attachment.len() == ATTACHMENT && attachment.iter().all(|byte| *byte == b'x'));
     assert!(highest <= idle + LIMIT + BEYOND, "{} MiB, idle {} MiB", highest >> 20, idle >> 20);
 }

@@ -93,7 +93,7 @@ impl Sent {
     }
 
     /// With a further header.
-    fn with(mut self, header: &str) -> Self {
+    pub(crate) fn with(mut self, header: &str) -> Self {
         self.head.push(header.to_owned());
         self
     }

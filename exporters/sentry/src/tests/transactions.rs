@@ -157,7 +157,59 @@ async fn client_reports() {
     );
 }
 
-/// Guarantees: for spans put together or not, in = out + lost, and no request is empty.
+/// Spans that were streamed by an SDK of a service and came as OTLP.
+fn streamed(service: &str, count: u64) -> Spans {
+    let spans = (0..count).map(|span| Span {
+        trace_id: vec![7; 16],
+        span_id: (span + 1).to_be_bytes().to_vec(),
+        name: format!("span {span}"),
+        start_time_unix_nano: START_UNIX_NANO,
+        end_time_unix_nano: START_UNIX_NANO + 1_000_000,
+        attributes: vec![attribute("sentry.form", "span_v2"), attribute("sentry.rest", "{\"status\":\"ok\"}")],
+        ..Span::default()
+    });
+    let scope_spans = vec![ScopeSpans { spans: spans.collect(), ..ScopeSpans::default() }];
+    let resource = Some(Resource { attributes: vec![attribute("service.name", service)], ..Resource::default() });
+    let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
+    let request = ExportTraceServiceRequest { resource_spans };
+    traces::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().spans
+}
+
+/// Guarantees: spans that were streamed are sent as containers to their project, with nobody having put them together and
+/// without a word about that; they are stopped by a limit on spans and by none on transactions, and lost ones count as
+/// spans alone.
+#[tokio::test]
+async fn containers() {
+    let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", "60:transaction:organization")).await;
+    let yaml = format!("routing: {{attribute_to_dsn: {{shop: '{}'}}}}", server.dsn(9));
+    let exporter = exporter(&yaml, &ManualClock::default()).await;
+    let prepared = prepare(&exporter, streamed("shop", 1002));
+    let spans: Vec<u64> = prepared.requests.iter().map(|request| request.quantities.spans).collect();
+    assert_eq!((spans, prepared.losses.is_none()), (vec![1000, 2], true));
+    exporter.send(&prepared.requests[1]).await.unwrap();
+    let received = server.received().remove(0);
+    assert_eq!(received.line, "POST /api/9/envelope/ HTTP/1.1");
+    let container = received.item("span");
+    assert_eq!((&container["version"], container["items"].as_array().unwrap().len()), (&json!(2), 2));
+    assert_eq!((&container["items"][1]["status"], &container["items"][1]["name"]), (&json!("ok"), &json!("span 1001")));
+    assert_eq!(exporter.refuses(&prepared.requests[0]), None);
+    assert_eq!(prepare(&exporter, streamed("other", 3)).losses.get(Reason::Unroutable), Quantities::spans(3));
+    exporter.lost(&prepared.requests[0], Reason::QueueFull);
+    exporter.close().await;
+    assert_eq!(
+        server.received()[1].item("client_report")["discarded_events"],
+        json!([{"reason": "queue_overflow", "category": "span", "quantity": 1000}])
+    );
+    assert!(!logged().contains("add the processor"), "{}", logged());
+
+    let limited = Server::always(Reply::status(200).with("x-sentry-rate-limits", "60:span:organization")).await;
+    let exporter = exporter_to(&limited, "").await;
+    let request = prepare(&exporter, streamed("shop", 1)).requests.remove(0);
+    exporter.send(&request).await.unwrap();
+    assert_eq!(exporter.refuses(&request), Some(Reason::RateLimited));
+}
+
+/// Guarantees: for spans put together, streamed or neither, in = out + lost, and no request is empty.
 #[tokio::test]
 async fn conservation() {
     let server = Server::always(Reply::status(200)).await;
@@ -172,6 +224,9 @@ async fn conservation() {
             let mut services: Vec<_> = services.collect();
             if random.u8(0..10) == 0 {
                 services.push(("a", 1100));
+            }
+            if random.u8(0..4) == 0 {
+                return Telemetry::Spans(streamed(["a", "b", "c"][random.usize(0..3)], random.u64(1..2500)));
             }
             Telemetry::Spans(transactions(&services))
         });

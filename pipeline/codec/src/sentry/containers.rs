@@ -43,3 +43,6 @@ pub(super) fn items(spans: &Spans, group: &[Span], losses: &mut Losses) -> Vec<(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value as Any};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, span::Event};
 use profbridge_model::ProfilerId;
 use profbridge_model::spans::{ProfilerLink, SpanChanges};
 use profbridge_wire::otlp::traces::{encode, encoded_len};
@@ -62,4 +63,48 @@ proptest! {
         }
         prop_assert_eq!(flat(&ExportTraceServiceRequest::decode(&*written).unwrap()), expected);
     }
+}
+
+/// Guarantees: a span that was one of a container of Sentry's is known by its attribute, whoever writes it and in
+/// whatever order; an attribute of another value, of another key or of an event's is none.
+#[test]
+fn streamed_spans_are_known() {
+    let is_streamed = |attributes: Vec<KeyValue>| {
+        let event = Event {
+            attributes: vec![pair("sentry.form", Any::StringValue("span_v2".to_owned()))],
+            ..Default::default()
+        };
+        let span =
+            Span { trace_id: vec![7; 16], span_id: vec![8; 8], attributes, events: vec![event], ..Default::default() };
+        let scope_spans = vec![ScopeSpans { spans: vec![span], ..Default::default() }];
+        let resource_spans = vec![ResourceSpans { scope_spans, ..Default::default() }];
+        read(&ExportTraceServiceRequest { resource_spans }).spans()[0].is_streamed
+    };
+    let text = |key: &str, value: &str| pair(key, Any::StringValue(value.to_owned()));
+    assert!(is_streamed(vec![text("sentry.form", "span_v2")]));
+    assert!(is_streamed(vec![text("a", "b"), text("sentry.form", "span_v2"), text("c", "d")]));
+    for other in [
+        text("sentry.form", "span"),
+        text("sentry.form", "span_v3"),
+        text("sentry.fork", "span_v2"),
+        pair("sentry.form", Any::BytesValue(b"span_v2".to_vec())),
+    ] {
+        assert!(!is_streamed(vec![other]));
+    }
+    // The value before the key, as protobuf allows it.
+    let mut request = vec![];
+    for (key, part) in [(0x12_u8, &b"\x0a\x07span_v2"[..]), (0x0a, b"sentry.form")] {
+        request.extend([key, part.len() as u8]);
+        request.extend(part);
+    }
+    for key in [0x4a_u8, 0x12, 0x12, 0x0a] {
+        let ids = [&[0x0a, 16][..], &[7; 16], &[0x12, 8], &[8; 8]].concat();
+        let prefix = [key, request.len() as u8];
+        request.splice(..0, prefix);
+        if key == 0x4a {
+            request.splice(..0, ids);
+        }
+    }
+    let spans = profbridge_wire::otlp::traces::decode(request.into(), &Default::default()).unwrap();
+    assert!(spans.refused_spans == 0 && spans.spans.spans()[0].is_streamed);
 }
