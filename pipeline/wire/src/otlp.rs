@@ -9,6 +9,7 @@
 //! * [`json`]: either as JSON, and traces.
 //! * [`delimited`]: the Collector file exporter's frames.
 //! * [`environment`]: the variable in which a program is told its attributes.
+//! * [`mod@signal`]: tells requests of profiles and of spans apart.
 //! * [`mod@sniff`]: tells the forms of a file apart.
 
 pub mod decode;
@@ -16,6 +17,7 @@ pub mod delimited;
 pub mod encode;
 pub mod environment;
 pub mod json;
+pub mod signal;
 pub mod sniff;
 pub mod split;
 pub mod traces;
@@ -30,5 +32,6 @@ pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
 pub use layout::Layout;
 pub use limits::Limits;
+pub use signal::{Signal, signal};
 pub use sniff::{Kind, sniff};
 pub use split::{Split, split};

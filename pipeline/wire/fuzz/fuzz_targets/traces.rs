@@ -1,15 +1,16 @@
 //! Bytes that claim to be an OTLP request of spans.
 //!
-//! Promises: no panic; memory in proportion; what is let through can be read, is written in at most the announced size
-//! and read again with as many spans; a batch and its parts hold the same spans.
+//! Promises: no panic, also of what tells it from profiles; memory in proportion; what is let through can be read, is
+//! written in at most the announced size and read again with as many spans; a batch and its parts hold the same spans.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use profbridge_wire::otlp::Limits;
+use profbridge_wire::otlp::{Limits, signal};
 use profbridge_wire::otlp::traces::{DecodedSpans, Fields, decode, encode, encoded_len, read, split};
 
 fuzz_target!(|data: &[u8]| {
+    signal(data);
     let Ok(decoded) = decode(Bytes::copy_from_slice(data), &Limits::default()) else { return };
     // Columns whose length is not known beforehand grow by doubling.
     assert!(decoded.memory() <= 2 * (8 * data.len() + (1 << 20)));

@@ -11,7 +11,7 @@ use profbridge_bench::releases::transcode::{
 use profbridge_bench::workload::{self, Shape};
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{Profile, Value};
-use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, decode, decode_as};
+use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, Signal, decode, decode_as, signal};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -34,6 +34,30 @@ fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
     assert_eq!(decoded.layout, layout);
     assert!(decoded.profiles.received.is_none(), "what came is not passed on");
     decoded
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: no request of profiles is taken for one of spans, whatever its layout.
+    #[test]
+    fn no_spans(request in requests()) {
+        let request = without_references(request);
+        let way = Way { bare: true, no_totals: false };
+        let plain = plain(request.clone());
+        for bytes in [
+            request.encode_to_vec(),
+            as_1_9(&request),
+            as_1_8(&request),
+            as_1_7(&plain, way),
+            as_1_6(&plain, way),
+            as_1_4(&plain, way, true),
+            as_1_4(&plain, way, false),
+            as_1_3(&timely(plain.clone()), Locations::Ranges, 1, false),
+        ] {
+            prop_assert_ne!(signal(&bytes), Signal::Traces);
+        }
+    }
 }
 
 /// All that a batch says, whatever its tables look like: the content of each profile, its id and its payload.
@@ -108,6 +132,7 @@ proptest! {
 fn workloads_are_recognised() {
     for shape in [Shape::Tiny, Shape::Avg] {
         let request = canonical(workload::request(shape));
+        assert_eq!(signal(&request.encode_to_vec()), Signal::Profiles);
         for (layout, bytes) in [(Layout::V1_9, as_1_9(&request)), (Layout::V1_8, as_1_8(&request))] {
             assert_eq!(to_prost(&found(layout, bytes).profiles), request, "{shape:?} in {}", layout.name());
         }
@@ -120,6 +145,7 @@ fn workloads_are_recognised() {
             (Layout::V1_4, as_1_4(&request, way, true)),
             (Layout::V1_3, as_1_3(&request, Locations::Ranges, 1, false)),
         ] {
+            assert_eq!(signal(&bytes), Signal::Profiles, "{shape:?} in {}", layout.name());
             assert_eq!(said(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
         }
     }

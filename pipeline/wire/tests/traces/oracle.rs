@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{self as common, any_value::Value as Any};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message};
 use profbridge_model::{Span, Spans};
-use profbridge_wire::otlp::Limits;
+use profbridge_wire::otlp::{Limits, Signal, signal};
 use profbridge_wire::otlp::traces::read::{resource_attributes, scope_attributes, scope_name};
 use profbridge_wire::otlp::traces::{AnyValue, DecodedSpans, Fields, decode, encode, encoded_len, split};
 use proptest::prelude::*;
@@ -104,6 +104,17 @@ pub(crate) fn flat(request: &ExportTraceServiceRequest) -> Vec<(ResourceSpans, S
         }
     }
     all
+}
+
+proptest! {
+    /// Guarantees: a request with a span is known as one of spans.
+    #[test]
+    fn known_as_spans(request in requests()) {
+        let spans = request.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
+        let any = spans.flat_map(|scope| &scope.spans).next().is_some();
+        let expected = if any { Signal::Traces } else { Signal::Profiles };
+        prop_assert_eq!(signal(&request.encode_to_vec()), expected);
+    }
 }
 
 proptest! {

@@ -1,0 +1,219 @@
+//! Tells requests of profiles and of spans apart, where nothing but their bytes is known.
+//!
+//! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` begin alike: resources, in each of them scopes, in each
+//! of these the profiles or the spans, all under the same numbers (opentelemetry-proto `profiles.proto`, `trace.proto`).
+//! Different are:
+//!
+//! * what stands beside the resources: a request of spans has nothing there, one of profiles its tables, since 1.6;
+//! * the wire types in a profile and in a span. The times of a span are eight bytes each, in fields 7 and 8, which no
+//!   layout of profiles has; a profile has eight bytes in field 3 or 4, or the number of nanoseconds in field 4;
+//! * field 1: the id of a trace, which has 16 bytes, or a type of samples, which holds small numbers. A container of 1.3
+//!   has its id there, and its profile in field 8.
+//!
+//! Each element is looked at by itself. Those that could be either say nothing; where none says anything, or where two
+//! contradict each other, the request is unclear.
+
+use super::reader::{FIXED32, FIXED64, LEN, Reader, VARINT};
+
+/// What a request seems to be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Profiles, in any layout; also where there is nothing in it.
+    Profiles,
+    /// Spans.
+    Traces,
+    /// It could be either, or has parts of both.
+    Unclear,
+}
+
+/// Says what a request seems to be of. Nothing of it is checked beyond that.
+pub fn signal(request: &[u8]) -> Signal {
+    let mut evidence = Evidence::default();
+    evidence.request(Reader::new(request));
+    match evidence {
+        Evidence { profiles: true, traces: true, .. } => Signal::Unclear,
+        Evidence { profiles: true, .. } => Signal::Profiles,
+        Evidence { traces: true, .. } => Signal::Traces,
+        Evidence { either: true, .. } => Signal::Unclear,
+        // Nothing in it that would be lost by either reading, or nothing that either could read.
+        Evidence { .. } => Signal::Profiles,
+    }
+}
+
+#[derive(Debug, Default)]
+struct Evidence {
+    profiles: bool,
+    traces: bool,
+    /// There is an element that could be of both.
+    either: bool,
+}
+
+impl Evidence {
+    /// Each level ends where it cannot be read further: whoever decodes the request says why.
+    fn request(&mut self, mut reader: Reader<'_>) {
+        while let Ok(Some(key)) = reader.key() {
+            match key {
+                0x0a => {
+                    let Ok(resource) = reader.message() else { return };
+                    self.resource(resource);
+                }
+                _ => {
+                    self.profiles = true;
+                    if reader.skip(key).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn resource(&mut self, mut reader: Reader<'_>) {
+        each(&mut reader, |scope| each(&mut { scope }, |element| self.element(element)));
+    }
+
+    fn element(&mut self, reader: Reader<'_>) {
+        if reader.rest().is_empty() {
+            return;
+        }
+        let Some(Element { span, profile, has_span_times }) = Element::of(reader) else { return };
+        match (span, profile) {
+            _ if has_span_times => self.traces = true,
+            (true, false) => self.traces = true,
+            (false, true) => self.profiles = true,
+            (true, true) => self.either = true,
+            (false, false) => {}
+        }
+    }
+}
+
+/// Calls `visit` with each message in field 2.
+fn each<'a>(reader: &mut Reader<'a>, mut visit: impl FnMut(Reader<'a>)) {
+    while let Ok(Some(key)) = reader.key() {
+        match key {
+            0x12 => {
+                let Ok(inner) = reader.message() else { return };
+                visit(inner);
+            }
+            _ if reader.skip(key).is_err() => return,
+            _ => {}
+        }
+    }
+}
+
+/// What an element of a scope could be.
+struct Element {
+    span: bool,
+    profile: bool,
+    /// Whether eight bytes stand where a span has its times.
+    has_span_times: bool,
+}
+
+/// The wire types of a span's fields, by number from 1 on.
+const SPAN: [u32; 16] = [
+    LEN, LEN, LEN, LEN, LEN, VARINT, FIXED64, FIXED64, LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, FIXED32,
+];
+
+impl Element {
+    /// `None` where it cannot be read to its end.
+    fn of(mut reader: Reader<'_>) -> Option<Self> {
+        let (mut span, mut profile, mut has_span_times) = (true, true, false);
+        let (mut is_typed, mut is_container) = (true, false);
+        while let Some(key) = reader.key().ok()? {
+            let (number, wire_type) = (key >> 3, key & 7);
+            span &= SPAN.get(number as usize - 1).is_none_or(|of_span| *of_span == wire_type);
+            profile &= may_be_of_profile(number, wire_type);
+            has_span_times |= matches!(key, START | END);
+            is_container |= key == CONTAINED;
+            match (number, wire_type) {
+                (1, LEN) => {
+                    let first = reader.message().ok()?;
+                    span &= first.rest().len() == 16;
+                    is_typed &= is_value_type(first);
+                }
+                (2, LEN) => span &= reader.message().ok()?.rest().len() == 8,
+                _ => reader.skip(key).ok()?,
+            }
+        }
+        Some(Self { span, profile: profile && (is_typed || is_container), has_span_times })
+    }
+}
+
+/// The keys of a span's `start_time_unix_nano` and `end_time_unix_nano`, and of what a container of 1.3 contains.
+const START: u32 = 7 << 3 | FIXED64;
+const END: u32 = 8 << 3 | FIXED64;
+const CONTAINED: u32 = 8 << 3 | LEN;
+
+/// Whether a field with this type is one of a profile in any layout: `Profile` of 1.4 to 1.10, or `ProfileContainer`.
+fn may_be_of_profile(number: u32, wire_type: u32) -> bool {
+    match number {
+        1 => wire_type == LEN,
+        // Samples, or the start of a container.
+        2 => matches!(wire_type, LEN | FIXED64),
+        // Times, locations one by one or as a list, tables, attributes.
+        3 | 4 => matches!(wire_type, LEN | FIXED64 | VARINT),
+        5..=22 => matches!(wire_type, LEN | VARINT),
+        _ => true,
+    }
+}
+
+/// Whether a message is a `ValueType`: integers alone, of which 1.3 to 1.8 have a third one.
+fn is_value_type(mut message: Reader<'_>) -> bool {
+    loop {
+        match message.key() {
+            Ok(None) => return true,
+            Ok(Some(key @ (0x08 | 0x10 | 0x18))) if message.skip(key).is_ok() => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request of one resource and scope with this element, and what stands behind it.
+    fn request(element: &[u8], behind: &[u8]) -> Vec<u8> {
+        let within = |field: u8, inner: &[u8]| [&[field, inner.len() as u8], inner].concat();
+        [&within(0x0a, &within(0x12, &within(0x12, element)))[..], behind].concat()
+    }
+
+    const IDS: &[u8] = b"\x0a\x10tttttttttttttttt\x12\x08ssssssss";
+    const TIMES: &[u8] = b"\x39\x01\0\0\0\0\0\0\0\x41\x02\0\0\0\0\0\0\0";
+
+    /// Guarantees: a span is known by its ids or its times, a profile by its type, its times or the tables beside it;
+    /// what has nothing of these, or both, is unclear; what is empty is read as a request of profiles without any.
+    #[test]
+    fn known_by() {
+        let name: &[u8] = b"\x2a\x02ab";
+        for (bytes, expected) in [
+            (request(IDS, b""), Signal::Traces),
+            (request(&[IDS, name, TIMES].concat(), b""), Signal::Traces),
+            // Ids of a wrong length are for the decoder of spans to refuse.
+            (request(&[b"\x0a\x01t", TIMES].concat(), b""), Signal::Traces),
+            (request(b"\x0a\x04\x08\x01\x10\x02\x12\x02\x08\x01", b""), Signal::Profiles),
+            (request(b"\x19\x01\0\0\0\0\0\0\0", b""), Signal::Profiles),
+            (request(b"\x20\x05", b""), Signal::Profiles),
+            (request(name, b"\x12\x02\x2a\0"), Signal::Profiles),
+            (request(name, b""), Signal::Unclear),
+            (request(IDS, b"\x12\x02\x2a\0"), Signal::Unclear),
+            ([request(IDS, b""), request(b"\x20\x05", b"")].concat(), Signal::Unclear),
+            (request(b"", b""), Signal::Profiles),
+            (Vec::new(), Signal::Profiles),
+            (b"\x0a\xff".to_vec(), Signal::Profiles),
+        ] {
+            assert_eq!(signal(&bytes), expected, "{bytes:x?}");
+        }
+        // Sixteen bytes that are a type of samples as well say nothing, and the name does not either.
+        let both: &[u8] = b"\x0a\x10\x08\x01\x10\x02\x08\x01\x10\x02\x08\x01\x10\x02\x08\x01\x10\x02\x12\x08ssssssss";
+        assert_eq!(signal(&request(both, b"")), Signal::Unclear);
+    }
+
+    proptest::proptest! {
+        /// Guarantees: no bytes make it panic.
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
+            signal(&bytes);
+            signal(&request(&bytes, b""));
+        }
+    }
+}
