@@ -1,11 +1,13 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests in every layout, in JSON, the Collector's frames and lines of them, pprof profiles, Sentry envelopes, the JSON of a
-//! chunk, collapsed stacks; each of them alone, or compressed with gzip or zstd. Everything else is refused, by its name where it is
-//! known.
+//! OTLP requests of profiles in every layout and of spans, in JSON, the Collector's frames and lines of them, pprof profiles,
+//! Sentry envelopes, the JSON of a chunk, collapsed stacks; each of them alone, or compressed with gzip or zstd. Everything
+//! else is refused, by its name where it is known.
 
 mod foreign;
 mod json;
+mod otlp;
+mod sentry;
 #[cfg(test)]
 mod tests;
 
@@ -15,20 +17,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry, View};
+use profbridge_model::{Losses, Profiles, Reason, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
 use profbridge_wire::folded::{self, Counted};
 use profbridge_wire::otlp::delimited::frames;
 use profbridge_wire::otlp::sniff::is_pprof;
-use profbridge_wire::otlp::{self, Decoded, Kind, Layout, Limits};
+use profbridge_wire::otlp::{Kind, Layout, Limits, sniff};
 use profbridge_wire::pprof;
 use profbridge_wire::sentry::chunk_reader;
-use profbridge_wire::sentry::envelope::{self, ItemHeader};
-use profbridge_wire::sentry::profile_items::read_items;
-
-/// The most types of items that are named of an envelope without a profile.
-const MOST_TYPES: usize = 8;
+use profbridge_wire::sentry::envelope;
 
 /// Why bytes, or a part of them, are not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +100,7 @@ pub fn decode(
     mut take: impl FnMut(Telemetry),
 ) -> Result<(), Refused> {
     let Options { limit, counted } = options;
-    let coding = match otlp::sniff(&bytes) {
+    let coding = match sniff(&bytes) {
         Kind::Gzip => Coding::Gzip,
         Kind::Zstd => Coding::Zstd,
         _ => Coding::Identity,
@@ -124,7 +122,7 @@ pub fn decode(
         take(reader.pprof(bytes)?.into());
         return Ok(());
     }
-    match otlp::sniff(&bytes) {
+    match sniff(&bytes) {
         Kind::Json if json::is_otlp(&bytes) => {
             let messages = json::messages(&bytes).into_iter().map(|(line, text)| match line {
                 Some(line) => Ok((format!("{name}: line {line}"), text)),
@@ -148,7 +146,7 @@ pub fn decode(
             reader.messages(messages, take)?;
         }
         // A line's end is also the key of a request's first field.
-        Kind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?.into()),
+        Kind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?),
         Kind::Gzip | Kind::Zstd => {
             let hint = "unpack it once, with `gzip -d` or `zstd -d`";
             return Err(Refused::new(name, format!("is compressed twice\nhint: {hint}")));
@@ -160,8 +158,8 @@ pub fn decode(
 
 /// What is said of content that is nothing known.
 fn unknown(coding: Coding) -> String {
-    let read = "neither OTLP protobuf or JSON, nor the Collector's frames of it, nor a pprof profile, nor a Sentry envelope or chunk, \
-                nor collapsed stacks";
+    let read = "neither OTLP profiles or traces in protobuf or JSON, nor the Collector's frames of them, nor a pprof profile, nor a \
+                Sentry envelope or chunk, nor collapsed stacks";
     match coding {
         Coding::Gzip => format!("is compressed with gzip, and what is in it is {read}"),
         Coding::Zstd => format!("is compressed with zstd, and what is in it is {read}"),
@@ -199,50 +197,6 @@ impl Reader<'_> {
         profiles
     }
 
-    /// Hands over each message of several that can be read. The others are named, unless there is nothing else.
-    fn messages(
-        &mut self,
-        messages: impl Iterator<Item = Result<(String, Bytes), Refused>>,
-        mut take: impl FnMut(Telemetry),
-    ) -> Result<(), Refused> {
-        let (mut decoded, mut refused) = (0, Vec::new());
-        for message in messages {
-            let (place, bytes) = message?;
-            match self.message(bytes, &place) {
-                Ok(profiles) => {
-                    decoded += 1;
-                    take(profiles.into());
-                }
-                Err(why) => refused.push(why),
-            }
-        }
-        if decoded == 0 && refused.len() == 1 && refused[0].place == self.name {
-            return Err(refused.remove(0));
-        }
-        self.findings.refused.append(&mut refused);
-        if decoded == 0 {
-            return Err(Refused::new(self.name, "not one message in it can be read"));
-        }
-        Ok(())
-    }
-
-    /// A message of several, which may be compressed by itself, and in JSON.
-    fn message(&mut self, bytes: Bytes, place: &str) -> Result<Profiles, Refused> {
-        let coding = match otlp::sniff(&bytes) {
-            Kind::Gzip => Coding::Gzip,
-            Kind::Zstd => Coding::Zstd,
-            _ => Coding::Identity,
-        };
-        let bytes = decompress(coding, bytes, self.limit).map_err(|error| Refused::by(place, &error))?;
-        if otlp::sniff(&bytes) != Kind::Json {
-            return self.request(bytes, place);
-        }
-        // Of JSON, which is several times as long, as much is read as of a file.
-        let limits = Limits { max_request: self.limit, ..Limits::default() };
-        let decoded = otlp::json::decode(&bytes, &limits).map_err(|error| Refused::by(place, &error))?;
-        Ok(self.found(decoded, place))
-    }
-
     /// Collapsed stacks as a profile. Each line that is refused counts as an observation.
     fn folded(&mut self, bytes: &[u8], counted: Counted) -> Result<Profiles, Refused> {
         let read = folded::read(bytes, counted).map_err(|invalid| Refused::new(self.name, invalid.to_string()))?;
@@ -253,26 +207,6 @@ impl Reader<'_> {
         Ok(self.with_peer(read.profiles))
     }
 
-    fn request(&mut self, bytes: Bytes, place: &str) -> Result<Profiles, Refused> {
-        let decoded = otlp::decode(bytes, &Limits::default()).map_err(|error| Refused::by(place, &error))?;
-        Ok(self.found(decoded, place))
-    }
-
-    /// The profiles of a request, once what else is to be said of it is noted.
-    fn found(&mut self, decoded: Decoded, place: &str) -> Profiles {
-        self.findings.losses.add_observations(Reason::Malformed, decoded.refused_observations());
-        self.findings.replaced_strings += decoded.replaced_strings;
-        if decoded.layout.advice().is_some() {
-            *self.findings.earlier_layouts.entry(decoded.layout).or_default() += 1;
-        }
-        for (field, count) in &decoded.left_out {
-            *self.findings.left_out.entry(field).or_default() += count;
-        }
-        let refused = decoded.refused.iter().map(|refusal| Refused::new(place, refusal.invalid.to_string()));
-        self.findings.refused.extend(refused);
-        self.with_peer(decoded.profiles)
-    }
-
     fn pprof(&mut self, bytes: Bytes) -> Result<Profiles, Refused> {
         let decoded = pprof::decode(bytes, &Limits::default()).map_err(|error| Refused::by(self.name, &error))?;
         self.findings.replaced_strings += decoded.replaced_strings;
@@ -281,54 +215,4 @@ impl Reader<'_> {
         }
         Ok(self.with_peer(decoded.profiles))
     }
-
-    /// An envelope with the profiles in it as views, at least one.
-    fn with_views(&mut self, mut envelope: Envelope) -> Result<Envelope, Refused> {
-        let mut items = read_items(&envelope);
-        let views: Vec<_> = items.by_ref().collect();
-        let passed_over = items.passed_over();
-        self.findings.passed_over += passed_over;
-        self.findings.left_out_samples += items.left_out();
-        self.findings.unused_elements += items.unused();
-        if views.is_empty() {
-            return Err(Refused::new(self.name, without_profile(&envelope, passed_over)));
-        }
-        for (item, read) in views {
-            match read {
-                Ok(profiles) => envelope.views.push(View::profiles(item, self.with_peer(profiles))),
-                Err(error) => self.findings.refused.push(Refused::new(self.name, error.to_string())),
-            }
-        }
-        if envelope.views.is_empty() {
-            return Err(Refused::new(self.name, "not one profile in the envelope can be read"));
-        }
-        Ok(envelope)
-    }
-}
-
-/// What is in an envelope that holds no profile that is read, and what to do about it. So many of its profiles are in
-/// another format.
-fn without_profile(envelope: &Envelope, passed_over: u64) -> String {
-    let mut types: Vec<(String, usize)> = Vec::new();
-    for item in &envelope.items {
-        let kind = ItemHeader::read(&item.header).map(|header| header.kind.into_owned()).unwrap_or_default();
-        match types.iter().position(|(known, _)| *known == kind) {
-            Some(known) => types[known].1 += 1,
-            None if types.len() < MOST_TYPES => types.push((kind, 1)),
-            None => {}
-        }
-    }
-    if types.is_empty() {
-        return "the envelope holds nothing, and no profile (`profile_chunk`, `profile`)".to_owned();
-    }
-    let listed: Vec<String> = types.iter().map(|(kind, count)| format!("{count} {}", kind.escape_debug())).collect();
-    let listed = listed.join(", ");
-    if passed_over > 0 {
-        let read = "the sample formats V1 and V2 are read, and no traces of Android or Perfetto";
-        return format!(
-            "the envelope holds {listed}, and no profile that is read: it is in another format\nhint: {read}"
-        );
-    }
-    let found = format!("the envelope holds {listed}, and no profile (`profile_chunk`, `profile`)");
-    format!("{found}\nhint: continuous profiles come in envelopes of their own, others beside their transaction")
 }

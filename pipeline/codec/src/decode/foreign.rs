@@ -21,16 +21,12 @@ const BEGINNINGS: [(&[u8], &str, &str); 12] = [
 
 const SAMPLE: &str = "`profbridge sample` makes a profile of a process that can be converted";
 const IMAGE: &str = "convert the profile from which it was made";
-const OTLP: &str = "convert what the profiler sends: `resourceProfiles` in place of it";
 
 /// What some programs of Windows put in front of text in UTF-8.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Formats in JSON, told by keys of the outermost object; each needs all of its keys.
-const OBJECTS: [(&[&str], &str, &str); 11] = [
-    (&["resourceSpans"], "OTLP traces as JSON, and no profiles", OTLP),
-    (&["resourceMetrics"], "OTLP metrics as JSON, and no profiles", OTLP),
-    (&["resourceLogs"], "OTLP logs as JSON, and no profiles", OTLP),
+const OBJECTS: [(&[&str], &str, &str); 8] = [
     (&["nodes", "startTime", "endTime"], "a CPU profile of V8 (.cpuprofile)", SAMPLE),
     (&["nodes", "timeDeltas"], "a CPU profile of V8 (.cpuprofile)", SAMPLE),
     (&["head", "selfSize"], "a heap profile of V8 (.heapprofile)", SAMPLE),
@@ -123,8 +119,7 @@ mod tests {
             (b"\x7fELF\x02", "program"),
             (b"PK\x03\x04", "zip"),
             (b"<svg version=\"1.1\"", "image"),
-            (b"{\"resourceSpans\":[{\"scopeSpans\":[]}]}", "OTLP traces as JSON"),
-            (b"\xef\xbb\xbf{\"resourceLogs\":[]}", "OTLP logs as JSON"),
+            (b"\xef\xbb\xbf{\"traceEvents\":[]}", "Chrome"),
             (b"{\"nodes\":[],\"startTime\":1,\"endTime\":2,\"samples\":[]}", ".cpuprofile"),
             (b"{\"traceEvents\":[]}", "Chrome"),
             (b"[{\"ph\":\"X\"}]", "Chrome"),
@@ -150,6 +145,7 @@ mod tests {
             b"{\"profiler_id\":\"a\",\"profile\":{},\"transaction\":{}}",
             b"{\"resourceProfiles\":",
             b"{\"resourceProfiles\":[]}",
+            b"{\"resourceSpans\":[]}",
             b"a b",
         ] {
             assert_eq!(name(bytes), None, "{}", String::from_utf8_lossy(bytes));

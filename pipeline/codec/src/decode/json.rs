@@ -4,14 +4,53 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 
 use super::foreign;
+use crate::otlp::Signal;
 
-/// The fields of a request for profiles, by both of their names.
-const FIELDS: [&str; 3] = ["resourceProfiles", "resource_profiles", "dictionary"];
+/// The fields by which a message is known, in both of their names, what it is then, and whether that is read.
+const FIELDS: [(&str, &str, &str, Option<Signal>); 5] = [
+    ("resourceProfiles", "resource_profiles", "OTLP profiles", Some(Signal::Profiles)),
+    ("dictionary", "dictionary", "OTLP profiles", Some(Signal::Profiles)),
+    ("resourceSpans", "resource_spans", "OTLP traces", Some(Signal::Traces)),
+    ("resourceMetrics", "resource_metrics", "OTLP metrics", None),
+    ("resourceLogs", "resource_logs", "OTLP logs", None),
+];
 
-/// Whether JSON is a request for profiles: its first object has a field of one. An envelope or a chunk of Sentry's has
-/// none of them.
+/// What is read of OTLP, for hints.
+const READ: &str = "OTLP profiles (`resourceProfiles`) and OTLP traces (`resourceSpans`) are read";
+
+/// Whether JSON is OTLP: its first object has a field of a message of some signal. An envelope or a chunk of Sentry's
+/// has none of them.
 pub(super) fn is_otlp(bytes: &[u8]) -> bool {
-    foreign::keys(bytes).iter().any(|key| FIELDS.contains(&&**key))
+    foreign::keys(bytes).iter().any(|key| field(key).is_some())
+}
+
+fn field(key: &str) -> Option<(&'static str, Option<Signal>)> {
+    let known = FIELDS.iter().find(|(name, other, ..)| key == *name || key == *other)?;
+    Some((known.2, known.3))
+}
+
+/// What a message holds. One without any field is a message of profiles that says nothing, and what is no JSON is left
+/// to the decoder to refuse.
+///
+/// # Errors
+///
+/// The message has fields of several signals or of none, or it is of a signal that is not read, with its name.
+pub(super) fn content(message: &[u8]) -> Result<Signal, String> {
+    let keys = foreign::keys(message);
+    let mut found: Vec<(&str, Option<Signal>)> = keys.iter().filter_map(|key| field(key)).collect();
+    found.sort_unstable_by_key(|(what, _)| *what);
+    found.dedup();
+    match found[..] {
+        [] if keys.is_empty() => Ok(Signal::Profiles),
+        [] => Err(format!("has no field of OTLP by which it could be told what it is\nhint: {READ}")),
+        [(_, Some(signal))] => Ok(signal),
+        [(what, None)] => Err(format!("is {what} as JSON, which is not supported\nhint: {READ}")),
+        _ => {
+            let candidates: Vec<&str> = found.iter().map(|(what, _)| *what).collect();
+            let hint = "write a message for each, on a line of its own";
+            Err(format!("could be {}: it has the fields of each\nhint: {hint}", candidates.join(" or ")))
+        }
+    }
 }
 
 /// The messages in JSON, with the number of the line where each stands by itself: where the first line is a message, all
@@ -37,24 +76,40 @@ mod tests {
     /// nothing else is taken for one.
     #[test]
     fn requests() {
-        for text in [
-            "{\"resourceProfiles\":[]}",
-            "\n {\"x\":{}, \"resource_profiles\": [}",
-            "{\"dictionary\":{\"stringTable\":[\"",
-            "{\"dictionary\":{}}\n{\"resourceProfiles\":[]}",
-            "\u{feff}{\"dictionary\":{}}",
+        for (text, expected) in [
+            ("{\"resourceProfiles\":[]}", Signal::Profiles),
+            ("\n {\"x\":{}, \"resource_profiles\": [}", Signal::Profiles),
+            ("{\"dictionary\":{\"stringTable\":[\"", Signal::Profiles),
+            ("{\"dictionary\":{},\"resourceProfiles\":[]}", Signal::Profiles),
+            ("{\"dictionary\":{}}\n{\"resourceProfiles\":[]}", Signal::Profiles),
+            ("\u{feff}{\"dictionary\":{}}", Signal::Profiles),
+            ("{\"resourceSpans\":[{", Signal::Traces),
+            ("{\"resource_spans\":[]}", Signal::Traces),
         ] {
             assert!(is_otlp(text.as_bytes()), "{text}");
+            assert_eq!(content(text.as_bytes()), Ok(expected), "{text}");
         }
-        for text in [
-            "",
-            "{}",
-            "{\"resourceSpans\":[]}",
-            "[]",
-            "{\"event_id\":\"a\"}\n{\"dictionary\":{}}",
-            "{\"x\":{\"dictionary\":1}}",
-        ] {
+        for text in ["", "{}", "[]", "{\"event_id\":\"a\"}\n{\"dictionary\":{}}", "{\"x\":{\"dictionary\":1}}"] {
             assert!(!is_otlp(text.as_bytes()), "{text}");
+        }
+        assert_eq!(content(b"{}"), Ok(Signal::Profiles));
+    }
+
+    /// Guarantees: what is of another signal, of several or of none is refused with the names of what it is or could be.
+    #[test]
+    fn refused() {
+        for (text, expected) in [
+            ("{\"resourceLogs\":[]}", "is OTLP logs as JSON, which is not supported\nhint: "),
+            ("{\"resource_metrics\":[]}", "is OTLP metrics as JSON, which is not supported\nhint: "),
+            (
+                "{\"resourceSpans\":[],\"dictionary\":{}}",
+                "could be OTLP profiles or OTLP traces: it has the fields of each",
+            ),
+            ("{\"resourceSpans\":[],\"resourceLogs\":[]}", "could be OTLP logs or OTLP traces: "),
+            ("{\"spans\":[]}", "has no field of OTLP by which it could be told what it is\nhint: "),
+        ] {
+            let why = content(text.as_bytes()).unwrap_err();
+            assert!(why.starts_with(expected), "{text}: {why}");
         }
     }
 

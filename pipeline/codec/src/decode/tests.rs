@@ -1,6 +1,8 @@
+mod spans;
+
 use profbridge_model::Builder;
 use profbridge_wire::otlp::delimited::put_frame;
-use profbridge_wire::otlp::{EncodeOptions, encode};
+use profbridge_wire::otlp::{self, EncodeOptions, encode};
 
 use super::*;
 use crate::compress;
@@ -182,7 +184,7 @@ fn views_are_refused_alone() {
     assert_eq!(findings.refused[0].place, "in");
     let (taken, findings, outcome) = read([&b"{}\n"[..], broken].concat());
     assert_eq!((taken.len(), findings.refused.len()), (0, 1));
-    assert_eq!(outcome.unwrap_err().why, "not one profile in the envelope can be read");
+    assert_eq!(outcome.unwrap_err().why, "not one profile or span in the envelope can be read");
 }
 
 /// Guarantees: a V1 profile is read beside its transaction; a profile in another format is no refusal, is counted, and
@@ -216,7 +218,7 @@ fn refusals() {
     for (bytes, why) in [
         (Bytes::new(), "is empty"),
         (gzip(b""), "is empty"),
-        (Bytes::from_static(b"\nname,value\n"), "is neither OTLP protobuf or JSON"),
+        (Bytes::from_static(b"\nname,value\n"), "is neither OTLP profiles or traces in protobuf or JSON"),
         (gzip(b"who knows"), "compressed with gzip, and what is in it is neither"),
         (gzip(&vec![0; 2 << 20]), "1048576"),
         (gzip(&gzip(&request(2))), "is compressed twice\nhint: "),

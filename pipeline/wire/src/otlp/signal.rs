@@ -109,9 +109,8 @@ struct Element {
 }
 
 /// The wire types of a span's fields, by number from 1 on.
-const SPAN: [u32; 16] = [
-    LEN, LEN, LEN, LEN, LEN, VARINT, FIXED64, FIXED64, LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, FIXED32,
-];
+const SPAN: [u32; 16] =
+    [LEN, LEN, LEN, LEN, LEN, VARINT, FIXED64, FIXED64, LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, FIXED32];
 
 impl Element {
     /// `None` where it cannot be read to its end.

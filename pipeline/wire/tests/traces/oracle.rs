@@ -4,9 +4,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{self as common, any_value::Value as Any};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Message};
 use profbridge_model::{Span, Spans};
-use profbridge_wire::otlp::{Limits, Signal, signal};
 use profbridge_wire::otlp::traces::read::{resource_attributes, scope_attributes, scope_name};
 use profbridge_wire::otlp::traces::{AnyValue, DecodedSpans, Fields, decode, encode, encoded_len, split};
+use profbridge_wire::otlp::{Limits, Signal, signal};
 use proptest::prelude::*;
 use prost::Message as _;
 

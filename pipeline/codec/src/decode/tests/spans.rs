@@ -1,0 +1,117 @@
+use profbridge_model::Quantities;
+
+use super::*;
+
+/// What was handed over, as `read` but in all units.
+fn read(bytes: impl Into<Bytes>) -> (Vec<Quantities>, Findings, Result<(), Refused>) {
+    let (mut findings, mut taken) = (Findings::default(), Vec::new());
+    let options = Options { limit: 1 << 20, counted: Counted::default() };
+    let outcome = decode("in", bytes.into(), options, &mut findings, |telemetry| taken.push(telemetry.quantities()));
+    (taken, findings, outcome)
+}
+
+/// A request of so many spans, in JSON.
+fn spans_json(count: u64) -> String {
+    let spans: Vec<String> = (1..=count)
+        .map(|n| format!(r#"{{"traceId":"{n:032x}","spanId":"{n:016x}","name":"GET /","startTimeUnixNano":"{n}","endTimeUnixNano":"{}"}}"#, n + 5))
+        .collect();
+    format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","))
+}
+
+/// The same in protobuf.
+fn spans(count: u64) -> Vec<u8> {
+    let (message, limits) = (otlp::json::Message::TracesRequest, Limits::default());
+    otlp::json::read(message, spans_json(count).as_bytes(), &limits, &mut |_| true).unwrap()
+}
+
+fn envelope_of(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{}/../wire/testdata/sentry/{name}.envelope", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// Guarantees: spans are told from profiles by their content, in protobuf and JSON, alone, on lines and in frames, mixed
+/// with profiles, plain or compressed.
+#[test]
+fn otlp() {
+    let (text, profiles) = (spans_json(2), json(3));
+    let pretty = serde_json::to_vec_pretty(&serde_json::from_str::<serde_json::Value>(&text).unwrap()).unwrap();
+    let (two, three) = (Quantities::spans(2), Quantities::observations(3));
+    for (bytes, expected) in [
+        (spans(2), vec![two]),
+        (text.clone().into_bytes(), vec![two]),
+        (pretty, vec![two]),
+        (format!("{text}\n{profiles}\n{text}").into_bytes(), vec![two, three, two]),
+        (format!("{profiles}\n{text}\n").into_bytes(), vec![three, two]),
+        (framed(&[&spans(2), &request(3), text.as_bytes()]), vec![two, three, two]),
+    ] {
+        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
+            let (taken, findings, outcome) = read(compress(compression, &bytes).unwrap());
+            assert_eq!((taken, outcome), (expected.clone(), Ok(())));
+            assert!(findings.refused.is_empty() && findings.losses.is_none());
+        }
+    }
+}
+
+/// Guarantees: transactions and containers of spans of version 2 in envelopes are read, beside profiles and alone; a span
+/// that cannot be read is named, and so is where nothing can be.
+#[test]
+fn envelopes() {
+    for (name, expected) in [
+        ("python-2.75-transaction", Quantities::spans(2)),
+        ("node-10.75-transaction", Quantities::spans(2)),
+        ("node-11.1-span", Quantities::spans(2)),
+        ("node-10.75-v1-transaction+profile", Quantities { observations: 89, spans: 2, items: 0 }),
+    ] {
+        let (taken, findings, outcome) = read(envelope_of(name));
+        assert_eq!((taken, outcome), (vec![expected], Ok(())), "{name}");
+        assert!(findings.refused.is_empty());
+    }
+    let container = |items: &str| {
+        let payload = format!("{{\"version\":2,\"items\":[{items}]}}");
+        let kind = "application/vnd.sentry.items.span.v2+json";
+        format!("{{}}\n{{\"type\":\"span\",\"item_count\":2,\"content_type\":\"{kind}\"}}\n{payload}\n")
+    };
+    let good = r#"{"trace_id":"00000000000000000000000000000001","span_id":"0000000000000002","name":"a",
+        "start_timestamp":1.0,"end_timestamp":2.0,"status":"ok","is_segment":true}"#
+        .replace('\n', " ");
+    let (taken, findings, outcome) = read(container(&format!("{good},{{}}")));
+    assert_eq!((taken, outcome), (vec![Quantities::spans(1)], Ok(())));
+    assert!(findings.refused[0].to_string().starts_with("in: items[0]: 1 span is not read: "), "{findings:?}");
+    let (taken, findings, outcome) = read(container("{},{}"));
+    assert_eq!((taken.len(), findings.refused.len()), (0, 1));
+    assert_eq!(outcome.unwrap_err().why, "not one profile or span in the envelope can be read");
+}
+
+/// Guarantees: a span that breaks a rule is named with its place and counted, and the others are read.
+#[test]
+fn spans_are_refused_alone() {
+    for bytes in [spans_json(3).replace(r#"spanId":"0000000000000002"#, r#"spanId":"0000000000000000"#).into_bytes(), {
+        let mut bytes = spans(3);
+        let at = bytes.windows(8).rposition(|window| window == 2_u64.to_be_bytes()).unwrap();
+        bytes[at..at + 8].fill(0);
+        bytes
+    }] {
+        let (taken, findings, outcome) = read(bytes);
+        assert_eq!((taken, outcome), (vec![Quantities::spans(2)], Ok(())));
+        assert_eq!(findings.losses.get(Reason::Malformed), Quantities::spans(1));
+        let refused = findings.refused[0].to_string();
+        assert!(refused.contains("resource_spans[0].scope_spans[0].spans[1].span_id: is all zero"), "{refused}");
+    }
+}
+
+/// Guarantees: what could be profiles or spans is refused with both names, and a message of another signal with its own;
+/// on a line or in a frame it takes nothing else along.
+#[test]
+fn what_cannot_be_told_apart() {
+    // A scope with an element that has a name alone.
+    let unclear = b"\x0a\x08\x12\x06\x12\x04\x2a\x02ab";
+    let why = |bytes: &[u8]| read(bytes.to_vec()).2.unwrap_err().to_string();
+    assert!(why(unclear).starts_with("in: could be OTLP profiles or OTLP traces: "), "{}", why(unclear));
+    let both = b"{\"resourceSpans\":[],\"resourceProfiles\":[]}";
+    assert!(why(both).starts_with("in: could be OTLP profiles or OTLP traces: "), "{}", why(both));
+    let logs = "{\"resourceLogs\":[]}";
+    assert!(why(logs.as_bytes()).starts_with("in: is OTLP logs as JSON, which is not supported\nhint: "));
+    let (taken, findings, outcome) = read(framed(&[&spans(2), unclear]));
+    assert_eq!((taken, outcome, &*findings.refused[0].place), (vec![Quantities::spans(2)], Ok(()), "in: message 2"));
+    let (taken, findings, outcome) = read(format!("{logs}\n{}\n", spans_json(1)));
+    assert_eq!((taken, outcome, &*findings.refused[0].place), (vec![Quantities::spans(1)], Ok(()), "in: line 1"));
+}
