@@ -13,16 +13,16 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "file",
         "writes Sentry envelopes into a folder, or OTLP requests into a file, as protobuf or JSON",
-        &[TelemetryKind::Profiles, TelemetryKind::Envelopes],
+        TelemetryKind::ALL,
     )
     .needs(needs),
     create,
 };
 
-/// Sentry's chunks are of one process and window. A section that cannot be read is reported when it is created.
+/// Sentry's chunks are of one process and window, its transactions of one local root. A section that cannot be read is reported when it is created.
 fn needs(section: &Section) -> Needs {
     let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
-    if is_sentry { &[(TelemetryKind::Profiles, "chunk")] } else { &[] }
+    if is_sentry { &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")] } else { &[] }
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use profbridge_codec::sentry::Target;
 use profbridge_codec::{otlp, sentry};
 use profbridge_engine::component::{Now, Prepared};
-use profbridge_model::{Envelope, Profiles, Reason, Telemetry};
+use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 
 use crate::config::{Kept, Settings};
@@ -67,10 +68,8 @@ impl Encoder {
             (Self::Envelopes(encoder, compression), Telemetry::Envelope(envelope)) => {
                 forwarded(encoder, envelope, now, *compression)
             }
-            (Self::Envelopes(..), Telemetry::Spans(spans)) => {
-                let mut prepared = Prepared::default();
-                prepared.losses.add(Reason::Unroutable, spans.quantities());
-                prepared
+            (Self::Envelopes(encoder, compression), Telemetry::Spans(spans)) => {
+                transactions(encoder, spans, *compression)
             }
             (Self::Messages(encoder), telemetry) => {
                 let mut prepared = encoder.encode(telemetry).prepared(|_| Meta::of(String::new()));
@@ -88,6 +87,15 @@ fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compr
     encoder.profiles(profiles, compression, None).prepared(|chunk| {
         let id = chunk.chunk_id.simple().to_string();
         Meta::of(name::envelope(chunk.first_unix_nano, &profiler, &id, compression))
+    })
+}
+
+/// Each transaction in an envelope of its own. Spans that were not put together are lost.
+fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compression) -> Prepared<Meta> {
+    let target = Target { number: 0, dsn: None, compression };
+    encoder.transactions(spans, |_| Some(target)).prepared(|(_, transaction)| {
+        let (trace, event) = (transaction.trace_id.to_string(), transaction.event_id.simple().to_string());
+        Meta::of(name::envelope(transaction.start_unix_nano, &trace, &event, compression))
     })
 }
 

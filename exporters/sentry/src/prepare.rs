@@ -263,7 +263,7 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
         let number = routing::of_process(settings, told)?;
         let destination = settings.destinations.configured(number);
         let compression = compression(settings.compression, destination);
-        Some(Target { number, dsn: destination.dsn(), compression })
+        Some(Target { number, dsn: Some(destination.dsn()), compression })
     };
     let encoded = encoder.spans(spans, route);
     let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();

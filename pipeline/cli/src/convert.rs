@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use profbridge_codec::Report;
 use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_model::Quantities;
 use profbridge_wire::sentry::chunk::CLIPPED_SECONDS;
 
 use crate::Failure;
@@ -20,11 +21,13 @@ use crate::terminal::{self, Progress, STANDARD, shown};
 
 use output::Output;
 
-/// What the conversion counted, in observations.
+/// What the conversion counted.
 #[derive(Debug, Default)]
 struct Tally {
-    messages: u64,
-    observations: u64,
+    /// What was read.
+    read: Quantities,
+    /// What of it the output's format has no place for.
+    left_out: Quantities,
     /// What did not get into the output, and what is worth saying of what did.
     report: Report,
     /// What was found in the inputs beside telemetry.
@@ -116,15 +119,14 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         progress.show(&place);
         // What the output says is about the output, and there is no going on without one.
         let mut unwritable = None;
-        let Tally { messages, observations, report, findings, .. } = &mut tally;
+        let Tally { read: sum, left_out, report, findings, .. } = &mut tally;
         let outcome = input::read(path, limit).and_then(|bytes| {
             let read = decode(&shown(path), bytes, options, findings, |telemetry| {
-                *messages += 1;
-                *observations += telemetry.observations();
+                *sum += telemetry.quantities();
                 if unwritable.is_none() {
-                    unwritable = output.take(telemetry, report).err();
+                    unwritable = output.take(telemetry, report, left_out).err();
                 }
-                progress.show(format!("{place}: {observations} observations"));
+                progress.show(format!("{place}: {sum}"));
             });
             read.map_err(|refused| Failure(format!("error: {refused}")))
         });
@@ -135,6 +137,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
             unreadable.push(why);
         }
     }
+    let holds = output.holds();
     let written = output.close(&mut tally);
     drop(progress);
     let Findings { refused, losses, .. } = &tally.findings;
@@ -144,19 +147,22 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     if refused.len() > MOST_SHOWN {
         terminal::say(format!("refused: {} more", refused.len() - MOST_SHOWN));
     }
-    tally.observations += losses.total().observations;
+    tally.read += losses.total();
     tally.report.losses.merge(losses);
     for why in &unreadable {
         terminal::say(why);
     }
     terminal::say(format!(
-        "read {} observations from {} of {} files in {:.1} s",
-        tally.observations,
+        "read {} from {} of {} files in {:.1} s",
+        tally.read,
         arguments.inputs.len() - unreadable.len(),
         arguments.inputs.len(),
         start.elapsed().as_secs_f64(),
     ));
     tally.say();
+    if !tally.left_out.is_none() {
+        terminal::say(format!("left out {}: {holds}", tally.left_out));
+    }
     match written? {
         // There the result itself stands.
         Some(written) if arguments.output.as_os_str() == STANDARD => terminal::say(written),
@@ -176,10 +182,10 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 fn nothing(tally: &Tally, arguments: &ConvertArgs, unreadable: &[String]) -> String {
     let why = if unreadable.len() == arguments.inputs.len() {
         "no input could be read"
-    } else if tally.observations == 0 {
-        "there is not a single observation in what was read"
+    } else if tally.read.observations == 0 && tally.read.spans == 0 {
+        "there is not a single observation or span in what was read"
     } else {
-        "none of the observations could be converted; the lines above say why"
+        "nothing of what was read could be converted; the lines above say why"
     };
     format!("error: nothing was written to {}: {why}", shown(&arguments.output))
 }

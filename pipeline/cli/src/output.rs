@@ -8,7 +8,7 @@ use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_al
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::ProcessorFactory;
 use profbridge_identity::Rules;
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_model::{Profile, Profiles, Telemetry};
 
 use crate::Failure;
 
@@ -26,11 +26,16 @@ impl Stage {
     }
 
     /// Takes a batch as of when it was made, so that old files are not late.
-    pub(crate) fn take(&mut self, profiles: Profiles) -> Outbox {
-        let ends = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
-        let now = Now { monotonic_nano: 0, unix_nano: ends.max().unwrap_or_default() };
+    pub(crate) fn take(&mut self, batch: impl Into<Telemetry>) -> Outbox {
+        let batch = batch.into();
+        let end = |profile: &Profile| profile.time_unix_nano.saturating_add(profile.duration_nano);
+        let ended = match &batch {
+            Telemetry::Spans(spans) => spans.spans().iter().map(|span| span.end_unix_nano).max(),
+            other => other.profiles().flat_map(Profiles::profiles).map(end).max(),
+        };
+        let now = Now { monotonic_nano: 0, unix_nano: ended.unwrap_or_default() };
         let mut out = Outbox::default();
-        process_all(&mut *self.0, profiles.into(), now, &mut out);
+        process_all(&mut *self.0, batch, now, &mut out);
         out
     }
 

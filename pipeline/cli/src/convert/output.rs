@@ -1,11 +1,11 @@
-//! Where the converted profiles go.
+//! Where the converted profiles and spans go.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
 use profbridge_codec::otlp::Encoding;
-use profbridge_model::{Reason, Telemetry};
+use profbridge_model::{Quantities, Telemetry, Viewed};
 use profbridge_wire::folded::{Folded, Threads};
 
 use super::Tally;
@@ -31,14 +31,15 @@ impl Output {
     pub(super) fn open(arguments: &ConvertArgs) -> Result<Self, Failure> {
         let path = arguments.output.clone();
         let format = format(&path, arguments.to)?;
-        let Settings { processor, identity, chunk } = Settings::read(&arguments.set, format)?;
+        let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
         let as_file = format != Format::Sentry || destination::format_of(&path).is_some();
         if as_file {
             files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
         }
         Ok(match format {
             Format::Sentry => {
-                Self::Sentry(Box::new(Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?))
+                let envelopes = Envelopes::open(envelope_destination(path)?, &processor, &identity, chunk)?;
+                Self::Sentry(Box::new(envelopes.with_transactions(&transactions)?))
             }
             Format::Otlp => Self::Otlp(Otlp::open(path, &processor, Encoding::Protobuf)?),
             Format::OtlpJson => Self::Otlp(Otlp::open(path, &processor, Encoding::Json)?),
@@ -48,23 +49,57 @@ impl Output {
         })
     }
 
-    pub(super) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Result<(), Failure> {
+    /// Takes telemetry, and counts what the format has no place for.
+    pub(super) fn take(
+        &mut self,
+        telemetry: Telemetry,
+        report: &mut Report,
+        left_out: &mut Quantities,
+    ) -> Result<(), Failure> {
         match (self, telemetry) {
             (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, report)?,
             (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope, report)?,
-            // Nothing that is read here has spans of its own.
-            (Self::Sentry(_), Telemetry::Spans(spans)) => report.losses.add(Reason::Unroutable, spans.quantities()),
-            (Self::Otlp(output), telemetry) => {
-                telemetry.into_profiles().into_iter().for_each(|profiles| output.take(profiles, report));
+            (Self::Sentry(output), Telemetry::Spans(spans)) => output.take_spans(spans, report)?,
+            (Self::Otlp(output), Telemetry::Profiles(profiles)) => output.take(profiles, report),
+            (Self::Otlp(output), Telemetry::Spans(spans)) => output.take_spans(spans, report),
+            (Self::Otlp(output), Telemetry::Envelope(envelope)) => {
+                *left_out += Quantities::items(envelope.unread_items());
+                for view in envelope.views {
+                    match view.what {
+                        Viewed::Profiles(profiles) => output.take(profiles, report),
+                        Viewed::Spans(spans) => output.take_spans(spans, report),
+                    }
+                }
             }
             (Self::Pprof(output), telemetry) => {
+                *left_out += beside_profiles(&telemetry);
                 telemetry.profiles().for_each(|profiles| output.take(profiles, report));
             }
             (Self::Stacks(output), telemetry) => {
+                *left_out += beside_profiles(&telemetry);
                 telemetry.profiles().for_each(|profiles| output.folded.add(profiles));
             }
         }
         Ok(())
+    }
+
+    /// Why something was left out, and what to do instead.
+    pub(super) fn holds(&self) -> &'static str {
+        match self {
+            Self::Sentry(_) => "envelopes hold everything",
+            Self::Otlp(_) => {
+                "OTLP has no place for items of envelopes that are neither profiles nor spans\nhint: they stay where \
+                 Sentry envelopes are written, `--to sentry`"
+            }
+            Self::Pprof(_) => {
+                "pprof holds profiles alone\nhint: spans have a place in OTLP and in Sentry envelopes, `--to \
+                 otlp|otlp-json|sentry`"
+            }
+            Self::Stacks(_) => {
+                "stacks are made of profiles alone\nhint: spans have a place in OTLP and in Sentry envelopes, `--to \
+                 otlp|otlp-json|sentry`"
+            }
+        }
     }
 
     /// Writes what is left and says what was written. `None` where there is nothing to write: what was there before
@@ -77,8 +112,8 @@ impl Output {
                 Ok(envelopes_written(&output))
             }
             Self::Otlp(mut output) => Ok(output.close(&mut tally.report)?.map(|size| {
-                let (observations, path) = (output.observations, shown(&output.path));
-                format!("wrote {observations} observations to {path} ({})", terminal::bytes(size))
+                let (quantities, path) = (output.quantities, shown(&output.path));
+                format!("wrote {quantities} to {path} ({})", terminal::bytes(size))
             })),
             Self::Pprof(mut output) => {
                 output.close(&mut tally.report)?;
@@ -87,6 +122,11 @@ impl Output {
             Self::Stacks(output) => output.close(&mut tally.report),
         }
     }
+}
+
+/// What is in telemetry beside profiles.
+fn beside_profiles(telemetry: &Telemetry) -> Quantities {
+    Quantities { observations: 0, ..telemetry.quantities() }
 }
 
 /// What to write: what was asked for, else what the output's ending says.
@@ -163,7 +203,7 @@ fn pprof_written(output: &Pprof) -> Option<String> {
 
 /// Says which envelopes were written.
 fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
-    let Envelopes { files, forwarded, samples, synthesized, .. } = envelopes;
+    let Envelopes { files, forwarded, samples, synthesized, transactions_made, spans, .. } = envelopes;
     let destination = match envelopes.destination() {
         EnvelopeDestination::Folder(folder) => shown(folder),
         EnvelopeDestination::Files(destination) if files.len() > 1 => {
@@ -171,20 +211,26 @@ fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
         }
         EnvelopeDestination::Files(destination) => shown(&destination.path),
     };
-    let made = files.len() as u64 - forwarded;
+    let chunks = files.len() as u64 - forwarded - transactions_made;
     let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-    let came = if *forwarded == 1 { "as it came in" } else { "as they came in" };
-    let converted = format!(
-        "wrote {} with {} ({synthesized} of them synthesized)",
-        counted(made, "envelope"),
-        counted(*samples, "sample")
-    );
-    match (made, forwarded) {
-        (0, 0) => None,
-        (0, 1..) => Some(format!("wrote {}, {came}, to {destination}", counted(*forwarded, "envelope"))),
-        (_, 0) => Some(format!("{converted} to {destination}")),
-        _ => Some(format!("{converted}, and {forwarded} {came}, to {destination}")),
+    let mut parts = Vec::new();
+    if chunks > 0 {
+        let (chunks, samples) = (counted(chunks, "envelope"), counted(*samples, "sample"));
+        parts.push(format!("{chunks} with {samples} ({synthesized} of them synthesized)"));
     }
+    if *transactions_made > 0 {
+        let of = if parts.is_empty() { "envelopes of " } else { "" };
+        parts.push(format!("{of}{} with {}", counted(*transactions_made, "transaction"), counted(*spans, "span")));
+    }
+    let came = if *forwarded == 1 { "as it came in" } else { "as they came in" };
+    let last = match (&parts[..], forwarded) {
+        ([], 0) => return None,
+        ([], _) => format!("{}, {came},", counted(*forwarded, "envelope")),
+        ([one], 0) => one.clone(),
+        ([one, other], 0) => format!("{one} and {other}"),
+        (several, _) => format!("{}, and {forwarded} {came},", several.join(", ")),
+    };
+    Some(format!("wrote {last} to {destination}"))
 }
 
 /// Collapsed stacks, or a flame graph of them.

@@ -17,6 +17,8 @@ use crate::output::MERGE;
 pub(super) struct Settings {
     /// The section of the processor that the output needs: `chunk` for Sentry, `dedup` for OTLP.
     pub(super) processor: Section,
+    /// The section of the processor that puts spans together for Sentry.
+    pub(super) transactions: Section,
     /// Who processes are, and where their windows end.
     pub(super) identity: Rules,
     /// How chunks are made.
@@ -26,7 +28,9 @@ pub(super) struct Settings {
 /// The sections whose keys have a meaning, by what is written.
 fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
     match format {
-        Format::Sentry => &[("exporters", "sentry"), ("processors", "chunk"), ("service", "identity")],
+        Format::Sentry => {
+            &[("exporters", "sentry"), ("processors", "chunk"), ("processors", "transactions"), ("service", "identity")]
+        }
         Format::Otlp | Format::OtlpJson => &[("processors", "dedup")],
         Format::Pprof | Format::Folded | Format::Svg => &[],
     }
@@ -38,7 +42,8 @@ fn in_words(format: Format) -> String {
         Format::Sentry => {
             let keys = keys::<ChunkConfig>().iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
             format!(
-                "of `exporters.sentry` {keys} have a meaning here, and all of `processors.chunk` and `service.identity`"
+                "of `exporters.sentry` {keys} have a meaning here, and all of `processors.chunk`, `processors.transactions` and \
+                 `service.identity`"
             )
         }
         Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
@@ -86,10 +91,15 @@ impl Settings {
                 Rules::default()
             }
         };
-        // Made once for what it says of its section.
-        problems.extend(create(&processor, &identity).err().into_iter().flatten());
+        let transactions = root.below("processors.transactions");
+        // Each is made once for what it says of its section.
+        for (section, create) in
+            [(&processor, create), (&transactions, profbridge_processor_transactions::FACTORY.create)]
+        {
+            problems.extend(create(section, &identity).err().into_iter().flatten());
+        }
         Problems::check(problems)?;
-        Ok(Self { processor, identity, chunk })
+        Ok(Self { processor, transactions, identity, chunk })
     }
 }
 
@@ -183,7 +193,8 @@ mod tests {
     #[test]
     fn documented() {
         let page = include_str!("../../README.md");
-        let sections = ["exporters.sentry", "processors.chunk", "processors.dedup", "service.identity"];
+        let sections =
+            ["exporters.sentry", "processors.chunk", "processors.transactions", "processors.dedup", "service.identity"];
         for name in keys::<ChunkConfig>().iter().chain(&sections) {
             assert!(page.contains(&format!("`{name}`")), "{name}");
         }
@@ -203,6 +214,7 @@ mod tests {
             "processors.dedup.window=1s",
             "service.identity.window=61s",
             "processors.chunk.latenes=1s",
+            "processors.transactions.max_spans=0",
             "receivers.otlp.protocols=",
             "service.limits.memory=1GiB",
         ];
@@ -217,6 +229,7 @@ mod tests {
             ("processors.dedup", "the processor `dedup` is no part of this conversion"),
             ("service.identity.window", "a window is at most 60s"),
             ("processors.chunk.latenes", "did you mean `lateness`?"),
+            ("processors.transactions.max_spans", "must be at least 1"),
             ("receivers", "`receivers` has no meaning for a conversion"),
             ("service.limits", "`service.limits` has no meaning for this conversion"),
         ] {

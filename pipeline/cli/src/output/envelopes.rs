@@ -1,18 +1,20 @@
 //! Sentry envelopes: one for each chunk, since Sentry takes no two chunks in one (getsentry/relay
-//! `relay-server/src/utils/sizes.rs`). A chunk is at most a minute of one process.
+//! `relay-server/src/utils/sizes.rs`), and one for each transaction, in the same way. A chunk is at most a minute of one
+//! process, a transaction is what one process did for one request.
 
 use std::io::Write;
 use std::path::PathBuf;
 
+use profbridge_codec::sentry::Target;
 use profbridge_codec::{Encoded, Report, sentry};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{Envelope, Profiles};
+use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::Settings;
 
-use super::{Stage, profiles};
+use super::Stage;
 use crate::Failure;
 use crate::destination::Destination;
 use crate::files::write_file;
@@ -21,6 +23,8 @@ use crate::files::write_file;
 pub(crate) struct Envelopes {
     destination: EnvelopeDestination,
     chunk: Stage,
+    /// What puts spans together; where nobody asked for it, spans are lost.
+    transactions: Option<Stage>,
     encoder: sentry::Encoder,
     /// The files, each with its size in bytes.
     pub(crate) files: Vec<(PathBuf, u64)>,
@@ -29,6 +33,9 @@ pub(crate) struct Envelopes {
     /// Samples in the others, and how many of them were synthesized.
     pub(crate) samples: u64,
     pub(crate) synthesized: u64,
+    /// Transactions among them that were put together here, and the spans in them.
+    pub(crate) transactions_made: u64,
+    pub(crate) spans: u64,
 }
 
 /// Where envelopes go.
@@ -50,7 +57,24 @@ impl Envelopes {
     ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
         let encoder = sentry::Encoder::new(settings);
-        Ok(Self { destination, chunk, encoder, files: Vec::new(), forwarded: 0, samples: 0, synthesized: 0 })
+        Ok(Self {
+            destination,
+            chunk,
+            transactions: None,
+            encoder,
+            files: Vec::new(),
+            forwarded: 0,
+            samples: 0,
+            synthesized: 0,
+            transactions_made: 0,
+            spans: 0,
+        })
+    }
+
+    /// The same for spans as well, which the processor of this section puts together.
+    pub(crate) fn with_transactions(self, transactions: &Section) -> Result<Self, Failure> {
+        let factory = profbridge_processor_transactions::FACTORY;
+        Ok(Self { transactions: Some(Stage::new(factory, transactions, &Rules::default())?), ..self })
     }
 
     /// Where they go.
@@ -64,10 +88,25 @@ impl Envelopes {
         self.write(out, report)
     }
 
+    /// Takes a batch of OTLP spans.
+    pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut Report) -> Result<(), Failure> {
+        match &mut self.transactions {
+            Some(transactions) => {
+                let out = transactions.take(spans);
+                self.write(out, report)
+            }
+            None => self.write_transactions(&spans, report),
+        }
+    }
+
     /// Writes what is left.
     pub(crate) fn close(&mut self, report: &mut Report) -> Result<(), Failure> {
         let out = self.chunk.flush();
-        self.write(out, report)
+        self.write(out, report)?;
+        match self.transactions.as_mut().map(Stage::flush) {
+            Some(out) => self.write(out, report),
+            None => Ok(()),
+        }
     }
 
     /// Writes an envelope that came in as it is.
@@ -83,15 +122,39 @@ impl Envelopes {
 
     fn write(&mut self, out: Outbox, report: &mut Report) -> Result<(), Failure> {
         report.merge(Report { losses: out.losses, notes: out.notes, ..Report::default() });
-        for batch in profiles(out.telemetry) {
-            let id = batch.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
-            let Encoded { messages, report: made } = self.encoder.profiles(&batch, Compression::None, None);
-            report.merge(made);
-            for message in messages {
-                self.samples += message.meta.samples;
-                self.synthesized += message.meta.synthesized;
-                self.file(&format!("{id}-{}.envelope", message.meta.chunk_id.as_simple()), &message.body)?;
+        for telemetry in out.telemetry {
+            match telemetry {
+                Telemetry::Profiles(batch) => self.write_chunks(&batch, report)?,
+                Telemetry::Spans(spans) => self.write_transactions(&spans, report)?,
+                // Processors are given none here.
+                Telemetry::Envelope(envelope) => self.forward(&envelope, report)?,
             }
+        }
+        Ok(())
+    }
+
+    fn write_chunks(&mut self, batch: &Profiles, report: &mut Report) -> Result<(), Failure> {
+        let id = batch.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
+        let Encoded { messages, report: made } = self.encoder.profiles(batch, Compression::None, None);
+        report.merge(made);
+        for message in messages {
+            self.samples += message.meta.samples;
+            self.synthesized += message.meta.synthesized;
+            self.file(&format!("{id}-{}.envelope", message.meta.chunk_id.as_simple()), &message.body)?;
+        }
+        Ok(())
+    }
+
+    fn write_transactions(&mut self, spans: &Spans, report: &mut Report) -> Result<(), Failure> {
+        let target = Target { number: 0, dsn: None, compression: Compression::None };
+        let Encoded { messages, report: made } = self.encoder.transactions(spans, |_| Some(target));
+        report.merge(made);
+        for message in messages {
+            let (_, transaction) = message.meta;
+            self.transactions_made += 1;
+            self.spans += message.quantities.spans;
+            let name = format!("{}-{}.envelope", transaction.trace_id, transaction.event_id.as_simple());
+            self.file(&name, &message.body)?;
         }
         Ok(())
     }

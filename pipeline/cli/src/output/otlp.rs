@@ -1,15 +1,17 @@
-//! OTLP: one `ProfilesData`; frames or lines of several where one would be too large.
+//! OTLP: one `ProfilesData`, one `TracesData`; frames or lines of several where there are both, or where one would be too
+//! large.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{Encoder, EncoderOptions, Encoding, Framing};
-use profbridge_codec::{Encoded, Report};
+use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions, Encoding, Framing, Signal};
+use profbridge_codec::{Encoded, Message, Report};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::Profiles;
+use profbridge_model::{Profiles, Quantities, Spans};
+use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::delimited::put_frame;
 
 use super::Stage;
@@ -21,15 +23,27 @@ pub(crate) struct Otlp {
     /// Where they go.
     pub(crate) path: PathBuf,
     dedup: Stage,
+    alone: Alone,
     encoder: Encoder,
     encoding: Encoding,
-    messages: Vec<Bytes>,
-    /// The observations in them.
-    pub(crate) observations: u64,
+    messages: Vec<(Signal, Bytes)>,
+    /// What is in them.
+    pub(crate) quantities: Quantities,
 }
 
 /// How batches become one message: they are held until the end, since no time passes.
 pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
+
+/// Whether there is one batch of profiles alone. Merging it with nothing would leave out what nothing refers to, such as
+/// mappings that no location lies in, which pprof has and which are to come back.
+enum Alone {
+    /// None came so far.
+    Nothing,
+    /// One, and what the processor has put out of it so far.
+    One(Box<(Profiles, Outbox)>),
+    /// There are others.
+    Not,
+}
 
 impl Otlp {
     /// An output that writes nothing before its end. `dedup` is the section of the processor that merges.
@@ -40,45 +54,96 @@ impl Otlp {
             Encoding::Json => Framing::Line,
         };
         let encoder = Encoder::new(EncoderOptions { encoding, framing, ..EncoderOptions::plain(usize::MAX) });
-        Ok(Self { path, dedup, encoder, encoding, messages: Vec::new(), observations: 0 })
+        let quantities = Quantities::NONE;
+        Ok(Self { path, dedup, alone: Alone::Nothing, encoder, encoding, messages: Vec::new(), quantities })
     }
 
     /// Takes what becomes a part of the message.
     pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut Report) {
         // All files are one source here: what tells processes apart are their attributes.
         batch.peer = None;
-        let out = self.dedup.take(batch);
-        self.encode(out, report);
+        let out = self.dedup.take(batch.clone());
+        match std::mem::replace(&mut self.alone, Alone::Not) {
+            Alone::Nothing => self.alone = Alone::One(Box::new((batch, out))),
+            Alone::One(first) => {
+                self.encode_all(first.1, report);
+                self.encode_all(out, report);
+            }
+            Alone::Not => self.encode_all(out, report),
+        }
     }
 
-    fn encode(&mut self, out: Outbox, report: &mut Report) {
+    /// Takes spans, which are written as they are.
+    pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut Report) {
+        let encoded = self.encoder.encode(&spans.into());
+        self.add(encoded, report);
+    }
+
+    fn encode_all(&mut self, out: Outbox, report: &mut Report) {
         report.losses.merge(&out.losses);
         for telemetry in &out.telemetry {
-            let Encoded { messages, report: made } = self.encoder.encode(telemetry);
-            // Which messages left as they came says nothing here.
-            report.merge(Report { notes: Vec::new(), ..made });
-            self.observations += messages.iter().map(|message| message.quantities.observations).sum::<u64>();
-            self.messages.extend(messages.into_iter().map(|message| message.body));
+            let encoded = self.encoder.encode(telemetry);
+            self.add(encoded, report);
         }
     }
 
-    /// Writes the message, unless there is not a single observation for it, and returns the file's size in bytes.
+    fn add(&mut self, encoded: Encoded<Batch>, report: &mut Report) {
+        let Encoded { messages, report: made } = encoded;
+        // Which messages left as they came says nothing here.
+        report.merge(Report { notes: Vec::new(), ..made });
+        for Message { body, quantities, meta, samples: _ } in messages {
+            self.quantities += quantities;
+            self.messages.push((meta.signal, body));
+        }
+    }
+
+    /// Writes the message, unless there is nothing for it, and returns the file's size in bytes.
     pub(crate) fn close(&mut self, report: &mut Report) -> Result<Option<u64>, Failure> {
-        let out = self.dedup.flush();
-        self.encode(out, report);
-        let Self { path, messages, observations, encoding, .. } = self;
-        if *observations == 0 {
+        let mut out = self.dedup.flush();
+        if let Alone::One(first) = std::mem::replace(&mut self.alone, Alone::Not) {
+            let (batch, before) = *first;
+            out.telemetry.splice(..0, before.telemetry);
+            out.losses.merge(&before.losses);
+            // What came is what goes out, in whatever tables.
+            let is_whole = out.losses.is_none() && matches!(out.telemetry[..], [_]);
+            if is_whole && out.telemetry[0].observations() == batch.observations() {
+                out.telemetry = vec![batch.into()];
+            }
+        }
+        self.encode_all(out, report);
+        if self.quantities.is_none() {
             return Ok(None);
         }
-        write_file(path, |file| match messages.as_slice() {
-            [one] => file.write_all(one),
-            lines if *encoding == Encoding::Json => lines.iter().try_for_each(|line| file.write_all(line)),
-            many => {
-                let mut frames = Vec::new();
-                many.iter().try_for_each(|one| put_frame(&mut frames, one)).map_err(std::io::Error::other)?;
-                file.write_all(&frames)
+        let messages = match self.encoding {
+            Encoding::Protobuf => joined(std::mem::take(&mut self.messages)),
+            Encoding::Json => self.messages.iter().map(|(_, line)| line.clone()).collect(),
+        };
+        let is_framed = self.encoding == Encoding::Protobuf && messages.len() > 1;
+        write_file(&self.path, |file| {
+            for message in &messages {
+                if is_framed {
+                    let mut frame = Vec::new();
+                    put_frame(&mut frame, message).map_err(std::io::Error::other)?;
+                    file.write_all(&frame)?;
+                } else {
+                    file.write_all(message)?;
+                }
             }
+            Ok(())
         })
         .map(Some)
     }
+}
+
+/// The messages, those of spans as one where readers take that much in a message: protobuf joins messages by putting
+/// one behind the other (protobuf.dev "Encoding", "Last One Wins"), and a request of spans is a list of resources.
+fn joined(messages: Vec<(Signal, Bytes)>) -> Vec<Bytes> {
+    let traces = || messages.iter().filter(|(signal, _)| *signal == Signal::Traces).map(|(_, body)| body);
+    let size: usize = traces().map(Bytes::len).sum();
+    if traces().nth(1).is_none() || size > Limits::default().max_request {
+        return messages.into_iter().map(|(_, body)| body).collect();
+    }
+    let one: Vec<u8> = traces().flat_map(|body| body.iter().copied()).collect();
+    let others = messages.iter().filter(|(signal, _)| *signal != Signal::Traces).map(|(_, body)| body.clone());
+    others.chain([one.into()]).collect()
 }

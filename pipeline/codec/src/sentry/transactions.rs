@@ -29,8 +29,8 @@ const MAX_KEPT: usize = 64;
 pub struct Target<'a> {
     /// A number that the caller knows it by.
     pub number: usize,
-    /// Its DSN, whose public key the trace header names.
-    pub dsn: &'a Dsn,
+    /// Its DSN, whose public key the trace header names; `None` where envelopes go into files.
+    pub dsn: Option<&'a Dsn>,
     /// How its envelopes are compressed.
     pub compression: Compression,
 }
@@ -183,6 +183,7 @@ fn returned(spans: &Spans, segment: &[Span], root: &Span) -> Option<(Summary, By
     let summary = Summary {
         event_id,
         trace_id: root.trace_id,
+        start_unix_nano: root.start_unix_nano,
         name: transaction.unwrap_or_default().into(),
         source,
         sample_rate: SpanView::of(spans, root).sample_rate(),
@@ -248,7 +249,7 @@ mod tests {
             let spans = together.collect();
             let spans = Spans::new(SpanForm::Otlp, read.bytes().clone(), resources, scopes, spans, false).unwrap();
             let dsn: Dsn = "http://0123456789abcdef0123456789abcdef@localhost/1".parse().unwrap();
-            let target = Target { number: 0, dsn: &dsn, compression: Compression::None };
+            let target = Target { number: 0, dsn: Some(&dsn), compression: Compression::None };
             let mut encoder = Encoder::new(Settings::default());
             let encoded = encoder.spans(&spans, |_| Some(target));
             let [message] = &encoded.messages[..] else { panic!("{:?}", encoded.report) };

@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let counted = Quantities::spans(transaction.summary.spans) + transaction.losses.total();
         assert_eq!(counted, Quantities::spans(segment.len() as u64));
-        let head = transaction_envelope::head(&transaction.summary, &resource, &to);
+        let head = transaction_envelope::head(&transaction.summary, &resource, Some(&to));
         assert_eq!(head.lines().count(), 2);
         let second = again.write(&spans, segment, &resource).expect("a segment has spans");
         assert_eq!(second.json, transaction.json);

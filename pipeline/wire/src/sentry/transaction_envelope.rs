@@ -16,8 +16,10 @@ use super::transaction::{Resource, Source, Summary};
 ///
 /// The header `trace` is the Dynamic Sampling Context (Sentry developer documentation, "Dynamic Sampling Context"),
 /// whose values are text. It is the one of the process's own root, since OTLP does not carry the one of the trace's
-/// first process. A name with identifiers in it is no name there, as in Sentry's SDKs.
-pub fn head(transaction: &Summary, resource: &Resource, to: &Dsn) -> String {
+/// first process. A name with identifiers in it is no name there, as in Sentry's SDKs. Where it is not known where the
+/// envelope goes `to`, as in a file, the header has no `public_key`: Relay passes over it then (getsentry/relay
+/// `relay-sampling/src/dsc.rs`, where the key has to be there), and profbridge's own reader takes the rate from it.
+pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> String {
     let name = Some(&*transaction.name).filter(|_| transaction.source != Source::Url);
     let trace = trace(transaction.trace_id, transaction.sample_rate, name, resource, to);
     let (event_id, sdk) = (transaction.event_id.simple(), sdk());
@@ -29,7 +31,7 @@ pub fn head(transaction: &Summary, resource: &Resource, to: &Dsn) -> String {
 
 /// The lines before a container's JSON, which has spans of one trace: the envelope's header, which names that trace, and
 /// the item's. A line's end follows the JSON.
-pub fn container_head(item: &Item, trace_id: TraceId, rate: Option<f64>, resource: &Resource, to: &Dsn) -> Vec<u8> {
+pub fn container_head(item: &Item, trace_id: TraceId, rate: Option<f64>, resource: &Resource, to: Option<&Dsn>) -> Vec<u8> {
     let trace = trace(trace_id, rate, None, resource, to);
     [format!("{{{},\"trace\":{trace}}}\n", sdk()).as_bytes(), &item.header, b"\n"].concat()
 }
@@ -40,7 +42,7 @@ fn sdk() -> String {
 }
 
 /// The header `trace`.
-fn trace(trace_id: TraceId, rate: Option<f64>, name: Option<&str>, resource: &Resource, to: &Dsn) -> Value {
+fn trace(trace_id: TraceId, rate: Option<f64>, name: Option<&str>, resource: &Resource, to: Option<&Dsn>) -> Value {
     let mut trace = Map::new();
     let mut say = |key: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -48,7 +50,7 @@ fn trace(trace_id: TraceId, rate: Option<f64>, name: Option<&str>, resource: &Re
         }
     };
     say("trace_id", Some(trace_id.to_string()));
-    say("public_key", Some(to.public_key().to_owned()));
+    say("public_key", to.map(|dsn| dsn.public_key().to_owned()));
     say("sample_rate", rate.map(|rate| rate.to_string()));
     say("sampled", Some("true".to_owned()));
     say("transaction", name.map(str::to_owned));

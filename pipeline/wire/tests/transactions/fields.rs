@@ -358,7 +358,7 @@ fn trace_header(spans: &Spans) -> Value {
     let written = write(spans);
     let resource = Resource::of(spans, &spans.resources()[0], "production");
     let dsn = "https://0123456789abcdef0123456789abcdef@sentry.example/42".parse().unwrap();
-    let head = transaction_envelope::head(&written.summary, &resource, &dsn);
+    let head = transaction_envelope::head(&written.summary, &resource, Some(&dsn));
     let lines: Vec<Value> = head.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["event_id"], written.event["event_id"]);
     assert_eq!(lines[1], json!({"type": "transaction", "content_type": "application/json"}));
@@ -377,6 +377,11 @@ fn trace() {
         "sampled": "true", "transaction": "n", "release": "shop", "environment": "production",
     });
     assert_eq!(trace_header(&spans), expected);
+    let resource_of = Resource::of(&spans, &spans.resources()[0], "production");
+    let head = transaction_envelope::head(&write(&spans).summary, &resource_of, None);
+    let mut without_key: Value = serde_json::from_str(head.lines().next().unwrap()).unwrap();
+    without_key["trace"]["public_key"] = json!("0123456789abcdef0123456789abcdef");
+    assert_eq!(without_key["trace"], expected, "where no DSN is known nothing but its key is missing");
     let mut changed = spans;
     changed.change(0, |changes| changes.sample_rate = Some(0.125));
     assert_eq!(trace_header(&changed)["sample_rate"], "0.125");

@@ -51,6 +51,8 @@ pub struct Summary {
     pub event_id: Uuid,
     /// Its trace.
     pub trace_id: TraceId,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub start_unix_nano: u64,
     /// Its name.
     pub name: Box<str>,
     /// Where the name comes from.
@@ -211,7 +213,8 @@ fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces
     pieces.write(json, |json| request::request(&reading, json));
     json.out.extend_from_slice(&resource.top);
     let sample_rate = sample_rate(root, &reading.known, json);
-    Summary { event_id, trace_id: root.trace_id, name: name.into(), source, sample_rate, spans: 0 }
+    let (trace_id, start_unix_nano) = (root.trace_id, root.start_unix_nano);
+    Summary { event_id, trace_id, start_unix_nano, name: name.into(), source, sample_rate, spans: 0 }
 }
 
 /// Writes a span that is not the transaction itself, and a comma.
