@@ -17,11 +17,12 @@ fn captured(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(name)
 }
 
-/// The payloads of the chunks in a folder of envelope files.
+/// The payloads in a folder of envelope files, of one item each, but for transactions.
 fn payloads(folder: &Path) -> Vec<Vec<u8>> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    files.iter().map(|file| split_envelope(&std::fs::read(file).unwrap()).1.remove(0).1).collect()
+    let items = files.iter().map(|file| split_envelope(&std::fs::read(file).unwrap()).1.remove(0));
+    items.filter(|(header, _)| header["type"] != "transaction").map(|(_, payload)| payload).collect()
 }
 
 /// Guarantees: help names every command, and each has help of its own.
@@ -163,21 +164,26 @@ fn convert_from_sentry() {
 }
 
 /// Guarantees: a chunk of an SDK that went through OTLP is that chunk again, of the same profiler, with each of its
-/// samples; an envelope with a V1 profile becomes OTLP and a chunk as well.
+/// samples; an envelope with a V1 profile becomes OTLP, and a chunk and its transaction as well.
 #[test]
 fn convert_there_and_back() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, profiler, samples) in [
-        ("python-2.75-profile_chunk.envelope", None, 298),
-        ("node-11.1-profile_chunk.envelope", None, 79),
-        ("node-10.75-v1-transaction+profile.envelope", Some("899366251bb2401fbdfc7f94d71a64dc"), 89),
+    for (name, profiler, samples, transaction) in [
+        ("python-2.75-profile_chunk.envelope", None, 298, ""),
+        ("node-11.1-profile_chunk.envelope", None, 79, ""),
+        (
+            "node-10.75-v1-transaction+profile.envelope",
+            Some("899366251bb2401fbdfc7f94d71a64dc"),
+            89,
+            " and 1 transaction with 2 spans",
+        ),
     ] {
         let envelope = captured(name);
         let finished = run(folder.path(), &["convert", envelope.to_str().unwrap(), "-o", "there.otlp"]);
         assert!(finished.status.success(), "{name}: {}", finished.stderr);
         let back = format!("{samples}-back");
         let finished = run(folder.path(), &["convert", "there.otlp", "-o", &back]);
-        let made = format!("wrote 1 envelope with {samples} samples (0 of them synthesized) to {back}\n");
+        let made = format!("wrote 1 envelope with {samples} samples (0 of them synthesized){transaction} to {back}\n");
         assert_eq!(finished.stdout, made, "{}", finished.stderr);
         let [payload] = &payloads(&folder.path().join(&back))[..] else { panic!("{name}: one chunk") };
         let chunk: serde_json::Value = serde_json::from_slice(payload).unwrap();

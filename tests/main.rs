@@ -15,6 +15,7 @@ mod commands;
 #[cfg(target_os = "linux")]
 mod configuration_errors;
 mod conformance;
+mod convert;
 #[cfg(target_os = "linux")]
 mod ending;
 mod examples;

@@ -49,10 +49,10 @@ fn refused(finished: &Finished, parts: &[&str]) {
 /// taken for another, and nothing is written.
 #[test]
 fn other_formats() {
-    let otlp_json = br#"{"resourceSpans":[{"scopeSpans":[]}]}"#;
+    let otlp_json = br#"{"resourceLogs":[{"scopeLogs":[]}]}"#;
     let cpuprofile = br#"{"nodes":[],"startTime":1,"endTime":2,"samples":[],"timeDeltas":[]}"#;
     for (bytes, name) in [
-        (&otlp_json[..], "OTLP traces as JSON"),
+        (&otlp_json[..], "OTLP logs as JSON"),
         (cpuprofile, ".cpuprofile"),
         (b"PERFILE2\0\0\0\0", "perf.data"),
         (b"FLR\0\0\x02\0\0", "JFR"),
@@ -71,7 +71,10 @@ fn other_formats() {
     let folder = tempfile::tempdir().unwrap();
     // Begins as a request does.
     std::fs::write(folder.path().join("in"), "\nname,value\n").unwrap();
-    refused(&run(folder.path(), &["convert", "in", "-o", "out"]), &["in: is neither OTLP protobuf or JSON, nor"]);
+    refused(
+        &run(folder.path(), &["convert", "in", "-o", "out"]),
+        &["in: is neither OTLP profiles or traces in protobuf or JSON, nor"],
+    );
     std::fs::write(folder.path().join("in"), gzip(b"who knows")).unwrap();
     refused(
         &run(folder.path(), &["convert", "in", "-o", "out"]),
@@ -114,7 +117,7 @@ fn everything_dropped() {
         &[
             "1 observation dropped as no_time_unit: Sentry shows where time goes",
             "the values of type \"alloc_space\" have the unit \"bytes\"",
-            "none of the observations",
+            "nothing of what was read could be converted",
         ],
     );
     assert_eq!(names(folder.path()), ["heap"]);
@@ -122,19 +125,27 @@ fn everything_dropped() {
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
-/// Guarantees: an envelope without a profile is not written as an empty result: it is said what is in it, and how
-/// to get one that has a profile.
+/// Guarantees: an envelope of which nothing is read is not written as an empty result: it is said what is in it, and how
+/// to get one that has profiles or spans; nor are spans, where the format has no place for them.
 #[test]
 fn envelopes_without_a_profile() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, parts) in [
-        (
-            "python-2.75-transaction.envelope",
-            ["the envelope holds 1 transaction", "no profile (`profile_chunk`, `profile`)"],
-        ),
-        ("node-11.1-span.envelope", ["the envelope holds 1 span", "no profile (`profile_chunk`, `profile`)"]),
-    ] {
-        for out in ["out", "out.otlp", "out.folded", "out.svg"] {
+    let outside = tempfile::tempdir().unwrap();
+    let event = outside.path().join("event.envelope");
+    std::fs::write(&event, "{}\n{\"type\":\"event\"}\n{}\n").unwrap();
+    let event = event.to_str().unwrap();
+    for out in ["out", "out.otlp", "out.json", "out.pprof", "out.folded", "out.svg"] {
+        let parts =
+            ["the envelope holds 1 event", "no profile (`profile_chunk`, `profile`)", "`transaction`", "hint: "];
+        refused(&run(folder.path(), &["convert", event, "-o", out]), &parts);
+    }
+    for name in ["python-2.75-transaction.envelope", "node-11.1-span.envelope"] {
+        for (out, why) in [
+            ("out.pprof", "pprof holds profiles alone"),
+            ("out.folded", "stacks are made of"),
+            ("out.svg", "stacks are"),
+        ] {
+            let parts = ["read 2 spans", "left out 2 spans: ", why, "hint: ", "nothing was written to"];
             refused(&run(folder.path(), &["convert", &captured(name), "-o", out]), &parts);
         }
     }

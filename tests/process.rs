@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use profbridge_bench::profcheck::assert_valid;
-use profbridge_wire::otlp::delimited;
+use profbridge_wire::otlp::{Signal, delimited, signal};
+use prost::Message as _;
 
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -84,15 +86,20 @@ pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
     finished
 }
 
-/// Checks the OTLP that a command was told to write: a message, or frames of several.
+/// Checks the OTLP that a command was told to write: a message, or frames of several. Of spans it has to be a message that
+/// protobuf's own reader takes.
 fn check_otlp(folder: &Path, arguments: &[&str]) {
     let output = arguments.windows(2).find(|pair| pair[0] == "-o").map(|pair| folder.join(pair[1]));
     let is_otlp = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "otlp" || ending == "pb");
     let Some(bytes) = output.filter(is_otlp).and_then(|path| std::fs::read(path).ok()) else { return };
     let frames: Option<Vec<_>> = delimited::frames(bytes.clone().into()).map(Result::ok).collect();
+    let check = |message: &[u8]| match signal(message) {
+        Signal::Traces => drop(ExportTraceServiceRequest::decode(message).unwrap()),
+        _ => assert_valid(message),
+    };
     match frames.filter(|frames| !frames.is_empty()) {
-        Some(frames) => frames.iter().for_each(|message| assert_valid(message)),
-        None => assert_valid(&bytes),
+        Some(frames) => frames.iter().for_each(|message| check(message)),
+        None => check(&bytes),
     }
 }
 

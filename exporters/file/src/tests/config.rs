@@ -30,12 +30,13 @@ fn defaults() {
     assert_eq!(chunks.chunk.platform.as_deref(), Some("python"));
 }
 
-/// Guarantees: only envelopes need batches that were cut for a process and window.
+/// Guarantees: only envelopes need batches that were cut for a process and window, and spans that were put together;
+/// spans are taken in each format.
 #[test]
-fn needs_chunks() {
-    let needs = |yaml: &str| {
-        (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == [(TelemetryKind::Profiles, "chunk")]
-    };
+fn needs_chunks_and_transactions() {
+    let wanted = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];
+    let needs = |yaml: &str| (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == wanted;
+    assert_eq!(FACTORY.description.takes, TelemetryKind::ALL);
     assert!(needs("path: out") && needs("{path: out, format: sentry}"));
     assert!(
         !needs("{path: out, format: otlp}")

@@ -4,7 +4,7 @@ use profbridge_model::varint;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+use super::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 
 /// Texts, among them those that say which span a sample is of.
 const TEXTS: [&str; 18] = [
