@@ -154,10 +154,8 @@ def stacks(binary, profile, folder):
 
 
 def raw(profile):
-    """What Go reads in a profile, but for mappings, of which profbridge keeps what is needed."""
-    read = subprocess.run(["go", "tool", "pprof", "-raw", profile], check=True, capture_output=True, text=True).stdout
-    before, mappings = read.split("\nMappings\n")
-    return before, mappings.splitlines()[0]
+    """What Go reads in a profile."""
+    return subprocess.run(["go", "tool", "pprof", "-raw", profile], check=True, capture_output=True, text=True).stdout
 
 
 def main():
