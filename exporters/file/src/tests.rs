@@ -4,6 +4,7 @@ mod config;
 mod disk;
 mod envelopes;
 mod frames;
+mod spans;
 
 use std::path::Path;
 
