@@ -13,7 +13,8 @@ use prost::Message;
 use serde_json::Value;
 
 use crate::backend::sentry::split_envelope;
-use crate::process::{Finished, command, finished, run};
+use crate::client::{post, status};
+use crate::process::{Finished, Profbridge, command, finished, run};
 
 #[expect(dead_code, reason = "shared with the tests of the reader, which scramble what they write")]
 #[path = "../pipeline/wire/tests/pprof/arbitrary.rs"]
@@ -239,6 +240,74 @@ fn refused_alone() {
         assert!(finished.stderr.contains(part), "no `{part}`:\n{}", finished.stderr);
     }
     assert!(finished.stdout.starts_with("wrote 7 spans to out.otlp"), "{}", finished.stdout);
+}
+
+/// Guarantees: spans that come over OTLP are written by the exporter `file` in each of its formats, which `convert` reads
+/// as what was sent; where its format is Sentry's, `validate` asks for the processor that puts them together.
+#[test]
+fn files_of_the_exporter() {
+    let out = tempfile::tempdir().unwrap();
+    let path = |name: &str| out.path().join(name).to_str().unwrap().to_owned();
+    let config = |processors: &str| {
+        format!(
+            "receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}, \
+             resource: {{local_host: false}}}}}}\n\
+             processors: {{transactions: }}\n\
+             exporters:\n  file: {{path: '{}'}}\n  file/otlp: {{path: '{}', format: otlp}}\n  \
+             file/json: {{path: '{}', format: json}}\n\
+             service:\n  pipelines:\n    \
+             traces/sentry: {{receivers: [otlp], processors: [{processors}], exporters: [file]}}\n    \
+             traces/otlp: {{receivers: [otlp], exporters: [file/otlp, file/json]}}\n",
+            path("envelopes"),
+            path("traces.otlp"),
+            path("traces.json")
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.yaml"), config("")).unwrap();
+    let refused = run(folder.path(), &["validate"]);
+    assert!(!refused.status.success());
+    assert!(
+        refused.stderr.contains("`file` takes spans only behind the processor `transactions`"),
+        "{}",
+        refused.stderr
+    );
+
+    let profbridge = Profbridge::start(&config("transactions"));
+    let headers = [("Content-Type", "application/x-protobuf")];
+    let answer = post(profbridge.address("otlp/http"), "/v1/traces", &headers, &traces().encode_to_vec());
+    assert_eq!(status(&answer), 200);
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success(), "{log}");
+
+    let made = transactions(&out.path().join("envelopes"));
+    let names: Vec<_> = made.iter().map(|transaction| transaction["transaction"].as_str().unwrap()).collect();
+    assert_eq!(names, ["span 1", "span 4"]);
+    for name in ["traces.otlp", "traces.json"] {
+        convert(folder.path(), &[&path(name), "-o", "back.otlp"]);
+        assert_eq!(ExportTraceServiceRequest::decode(&*read(folder.path(), "back.otlp")).unwrap(), traces(), "{name}");
+    }
+    let envelopes = std::fs::read_dir(out.path().join("envelopes")).unwrap();
+    let envelopes: Vec<String> = envelopes.map(|entry| entry.unwrap().path().to_str().unwrap().to_owned()).collect();
+    let arguments: Vec<&str> = envelopes.iter().map(String::as_str).chain(["-o", "again.otlp"]).collect();
+    let finished = convert(folder.path(), &arguments);
+    assert!(finished.stdout.starts_with("wrote 4 spans to again.otlp"), "{}", finished.stdout);
+    let again = ExportTraceServiceRequest::decode(&*read(folder.path(), "again.otlp")).unwrap();
+    let mut ids: Vec<_> = again
+        .resource_spans
+        .iter()
+        .flat_map(|of| &of.scope_spans)
+        .flat_map(|of| &of.spans)
+        .map(|span| (span.trace_id.clone(), span.span_id.clone(), span.parent_span_id.clone()))
+        .collect();
+    ids.sort();
+    let mut sent: Vec<_> = traces().resource_spans[0].scope_spans[0]
+        .spans
+        .iter()
+        .map(|span| (span.trace_id.clone(), span.span_id.clone(), span.parent_span_id.clone()))
+        .collect();
+    sent.sort();
+    assert_eq!(ids, sent);
 }
 
 proptest! {

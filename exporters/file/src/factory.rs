@@ -12,7 +12,7 @@ use crate::exporter::FileExporter;
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "file",
-        "writes Sentry envelopes into a folder, or OTLP requests into a file, as protobuf or JSON",
+        "writes profiles and spans: Sentry envelopes into a folder, or OTLP requests into a file, as protobuf or JSON",
         TelemetryKind::ALL,
     )
     .needs(needs),

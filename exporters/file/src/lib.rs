@@ -1,4 +1,4 @@
-//! Writes what it is given to disk: Sentry envelopes, one per file in a folder, or OTLP requests, one after the other
+//! Writes profiles and spans to disk: Sentry envelopes, one per file in a folder, or OTLP requests, one after the other
 //! in a file. It knows files, their names and their rotation; what stands in them is made by `profbridge_codec`, and
 //! queue and retries are the engine's.
 //!

@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Components,
     /// Send a generated but realistic profile through the running pipeline, or through one of its own.
     Demo(DemoArgs),
-    /// Convert profile files: OTLP protobuf and JSON, Sentry envelopes and profile chunks, gzipped or not.
+    /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped or not.
     Convert(ConvertArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     #[cfg(target_os = "linux")]
@@ -98,13 +98,14 @@ pub(crate) struct DemoArgs {
 /// What to convert into what.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// Files: a raw ProfilesData or ExportProfilesServiceRequest, as protobuf or JSON, the Collector file exporter's
-    /// length-prefixed frames and lines of JSON, a pprof profile, a Sentry envelope, the JSON of a profile_chunk, or
-    /// collapsed stacks. What they are is told by their content. `-` is standard input.
+    /// Files: OTLP profiles or traces (ProfilesData, TracesData and the requests of both), as protobuf or JSON, the
+    /// Collector file exporter's length-prefixed frames and lines of JSON, a pprof profile, a Sentry envelope with
+    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. What they are is told by their
+    /// content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
-    /// (OTLP profiles), .json (the same as JSON), .pprof or .pb.gz (pprof), .envelope (Sentry envelopes: this file, and
+    /// (OTLP), .json (the same as JSON), .pprof or .pb.gz (pprof), .envelope (Sentry envelopes: this file, and
     /// `x-2.envelope` and so on beside it, as for several pprof profiles); a name without an ending is a folder, for one
     /// Sentry envelope per file. `-` is standard output. A file from before is replaced once all of the new one is
     /// there; a pipe or a device is written to.
@@ -115,8 +116,8 @@ pub(crate) struct ConvertArgs {
     pub(crate) to: Option<Format>,
     /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
     /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
-    /// `processors.chunk` and `service.identity`, and where OTLP is written `processors.dedup`. The value is YAML. May
-    /// be given several times.
+    /// `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written
+    /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
     /// The largest input to read, in MiB, after decompression too.
@@ -157,15 +158,15 @@ impl From<FoldedUnit> for Counted {
 /// The formats that `convert` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Sentry envelopes, one profile_chunk each.
+    /// Sentry envelopes, one profile_chunk or transaction each.
     Sentry,
-    /// OTLP profiles: one ProfilesData, as protobuf.
+    /// OTLP: one ProfilesData or TracesData, as protobuf; frames of them where there are both.
     Otlp,
-    /// The same as JSON.
+    /// The same as JSON, a line for each message.
     OtlpJson,
-    /// pprof profiles, gzipped: one for each profile that is not of the same samples as the one before.
+    /// pprof profiles, gzipped, without spans: one for each profile that is not of the same samples as the one before.
     Pprof,
-    /// Collapsed stacks, one line each, for flame graph tools.
+    /// Collapsed stacks of profiles, one line each, for flame graph tools.
     Folded,
     /// A flame graph.
     Svg,

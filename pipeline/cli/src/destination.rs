@@ -21,7 +21,7 @@ const ENDINGS: [(&str, Format); 8] = [
 
 /// The same for a person.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
-    .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP profiles), .json (the same as JSON), \
+    .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP), .json (the same as JSON), \
     .pprof or .pb.gz (pprof), .envelope (Sentry envelope)";
 
 /// What is written.
