@@ -214,7 +214,7 @@ mod tests {
             "processors.dedup.window=1s",
             "service.identity.window=61s",
             "processors.chunk.latenes=1s",
-            "processors.transactions.max_spans=0",
+            "processors.transactions.max_span=0",
             "receivers.otlp.protocols=",
             "service.limits.memory=1GiB",
         ];
@@ -229,7 +229,7 @@ mod tests {
             ("processors.dedup", "the processor `dedup` is no part of this conversion"),
             ("service.identity.window", "a window is at most 60s"),
             ("processors.chunk.latenes", "did you mean `lateness`?"),
-            ("processors.transactions.max_spans", "must be at least 1"),
+            ("processors.transactions.max_span", "did you mean `max_spans`?"),
             ("receivers", "`receivers` has no meaning for a conversion"),
             ("service.limits", "`service.limits` has no meaning for this conversion"),
         ] {
