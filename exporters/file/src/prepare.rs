@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use profbridge_codec::sentry::Target;
+use profbridge_codec::sentry::{SpanEnvelope, Target};
 use profbridge_codec::{otlp, sentry};
 use profbridge_engine::component::{Now, Prepared};
 use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
@@ -90,12 +90,12 @@ fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compr
     })
 }
 
-/// Each transaction in an envelope of its own. Spans that were not put together are lost.
+/// Each transaction, and each container of spans that came back from OTLP, in an envelope of its own. Spans that were not
+/// put together are lost.
 fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compression) -> Prepared<Meta> {
     let target = Target { number: 0, dsn: None, compression };
-    encoder.transactions(spans, |_| Some(target)).prepared(|(_, transaction)| {
-        let (trace, event) = (transaction.trace_id.to_string(), transaction.event_id.simple().to_string());
-        Meta::of(name::envelope(transaction.start_unix_nano, &trace, &event, compression))
+    encoder.spans(spans, |_| Some(target)).prepared(|SpanEnvelope { trace_id, id, start_unix_nano, .. }| {
+        Meta::of(name::envelope(start_unix_nano, &trace_id.to_string(), &format!("{id:032x}"), compression))
     })
 }
 

@@ -267,7 +267,7 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
     };
     let encoded = encoder.spans(spans, route);
     let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();
-    let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans }| {
+    let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans, .. }| {
         let destination = Arc::clone(settings.destinations.configured(target));
         let compression = compression(settings.compression, &destination);
         let way = Way { destination, compression, headers: Vec::new(), peer_key: None };

@@ -203,7 +203,7 @@ fn pprof_written(output: &Pprof) -> Option<String> {
 
 /// Says which envelopes were written.
 fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
-    let Envelopes { files, forwarded, samples, synthesized, transactions_made, spans, .. } = envelopes;
+    let Envelopes { files, forwarded, samples, synthesized, transactions_made, containers_made, spans, .. } = envelopes;
     let destination = match envelopes.destination() {
         EnvelopeDestination::Folder(folder) => shown(folder),
         EnvelopeDestination::Files(destination) if files.len() > 1 => {
@@ -211,16 +211,18 @@ fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
         }
         EnvelopeDestination::Files(destination) => shown(&destination.path),
     };
-    let chunks = files.len() as u64 - forwarded - transactions_made;
+    let chunks = files.len() as u64 - forwarded - transactions_made - containers_made;
     let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let mut parts = Vec::new();
     if chunks > 0 {
         let (chunks, samples) = (counted(chunks, "envelope"), counted(*samples, "sample"));
         parts.push(format!("{chunks} with {samples} ({synthesized} of them synthesized)"));
     }
-    if *transactions_made > 0 {
+    let made = [(*transactions_made, "transaction"), (*containers_made, "container")].into_iter();
+    let made: Vec<_> = made.filter(|(count, _)| *count > 0).map(|(count, one)| counted(count, one)).collect();
+    if !made.is_empty() {
         let of = if parts.is_empty() { "envelopes of " } else { "" };
-        parts.push(format!("{of}{} with {}", counted(*transactions_made, "transaction"), counted(*spans, "span")));
+        parts.push(format!("{of}{} with {}", made.join(" and "), counted(*spans, "span")));
     }
     let came = if *forwarded == 1 { "as it came in" } else { "as they came in" };
     let last = match (&parts[..], forwarded) {

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use profbridge_codec::sentry::Target;
+use profbridge_codec::sentry::{SpanEnvelope, Target};
 use profbridge_codec::{Encoded, Report, sentry};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
@@ -33,8 +33,10 @@ pub(crate) struct Envelopes {
     /// Samples in the others, and how many of them were synthesized.
     pub(crate) samples: u64,
     pub(crate) synthesized: u64,
-    /// Transactions among them that were put together here, and the spans in them.
+    /// Transactions among them that were put together here, containers of spans that came back from OTLP, and the spans
+    /// in both.
     pub(crate) transactions_made: u64,
+    pub(crate) containers_made: u64,
     pub(crate) spans: u64,
 }
 
@@ -67,6 +69,7 @@ impl Envelopes {
             samples: 0,
             synthesized: 0,
             transactions_made: 0,
+            containers_made: 0,
             spans: 0,
         })
     }
@@ -95,7 +98,7 @@ impl Envelopes {
                 let out = transactions.take(spans);
                 self.write(out, report)
             }
-            None => self.write_transactions(&spans, report),
+            None => self.write_spans(&spans, report),
         }
     }
 
@@ -125,7 +128,7 @@ impl Envelopes {
         for telemetry in out.telemetry {
             match telemetry {
                 Telemetry::Profiles(batch) => self.write_chunks(&batch, report)?,
-                Telemetry::Spans(spans) => self.write_transactions(&spans, report)?,
+                Telemetry::Spans(spans) => self.write_spans(&spans, report)?,
                 // Processors are given none here.
                 Telemetry::Envelope(envelope) => self.forward(&envelope, report)?,
             }
@@ -145,16 +148,19 @@ impl Envelopes {
         Ok(())
     }
 
-    fn write_transactions(&mut self, spans: &Spans, report: &mut Report) -> Result<(), Failure> {
+    fn write_spans(&mut self, spans: &Spans, report: &mut Report) -> Result<(), Failure> {
         let target = Target { number: 0, dsn: None, compression: Compression::None };
-        let Encoded { messages, report: made } = self.encoder.transactions(spans, |_| Some(target));
+        let Encoded { messages, report: made } = self.encoder.spans(spans, |_| Some(target));
         report.merge(made);
         for message in messages {
-            let (_, transaction) = message.meta;
-            self.transactions_made += 1;
+            let SpanEnvelope { trace_id, id, is_container, .. } = message.meta;
+            if is_container {
+                self.containers_made += 1;
+            } else {
+                self.transactions_made += 1;
+            }
             self.spans += message.quantities.spans;
-            let name = format!("{}-{}.envelope", transaction.trace_id, transaction.event_id.as_simple());
-            self.file(&name, &message.body)?;
+            self.file(&format!("{trace_id}-{id:032x}.envelope"), &message.body)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use profbridge_model::{Losses, Quantities, Reason, Span, SpanForm, Spans};
+use profbridge_model::{Losses, Quantities, Reason, Span, SpanForm, Spans, TraceId};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::spans_from_otlp::{self, Returned};
 use profbridge_wire::sentry::transaction::{Notes, Resource, Source, Summary, Transaction, root};
@@ -12,6 +12,7 @@ use profbridge_wire::sentry::{Dsn, Told, transaction_envelope};
 use profbridge_wire::spans::SpanView;
 use serde::Deserialize;
 use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Encoder, containers};
 use crate::compressor::Compressor;
@@ -44,6 +45,12 @@ pub struct SpanEnvelope {
     pub is_container: bool,
     /// How many spans are in it; of a transaction itself is one.
     pub spans: u64,
+    /// Their trace.
+    pub trace_id: TraceId,
+    /// A transaction's event id, or a hash of a container.
+    pub id: u128,
+    /// When the transaction, or the first span of the container, began, in nanoseconds since the Unix epoch.
+    pub start_unix_nano: u64,
 }
 
 /// The resources of a batch, with where they go.
@@ -107,8 +114,16 @@ impl Encoder {
             };
             losses.merge(&transaction.losses);
             notes.merge(transaction.notes);
-            let sent = SpanEnvelope { target: target.number, is_container: false, spans: transaction.summary.spans };
-            let head = transaction_envelope::head(&transaction.summary, resource, target.dsn);
+            let summary = &transaction.summary;
+            let sent = SpanEnvelope {
+                target: target.number,
+                is_container: false,
+                spans: summary.spans,
+                trace_id: summary.trace_id,
+                id: summary.event_id.as_u128(),
+                start_unix_nano: summary.start_unix_nano,
+            };
+            let head = transaction_envelope::head(summary, resource, target.dsn);
             let body = envelope(&mut self.compressor, head.as_bytes(), transaction.json, target);
             put(&mut encoded, &mut losses, body, sent);
         }
@@ -141,7 +156,14 @@ impl Encoder {
                 let head = transaction_envelope::container_head(&item, first.trace_id, rate, resource, target.dsn);
                 let json = item.payload.plain().map_or(&[][..], |json| json);
                 let body = envelope(&mut self.compressor, &head, json, target);
-                let sent = SpanEnvelope { target: target.number, is_container: true, spans: count };
+                let sent = SpanEnvelope {
+                    target: target.number,
+                    is_container: true,
+                    spans: count,
+                    trace_id: first.trace_id,
+                    id: xxh3_128(json),
+                    start_unix_nano: first.start_unix_nano,
+                };
                 put(encoded, losses, body, sent);
             }
         }

@@ -31,7 +31,13 @@ pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> Str
 
 /// The lines before a container's JSON, which has spans of one trace: the envelope's header, which names that trace, and
 /// the item's. A line's end follows the JSON.
-pub fn container_head(item: &Item, trace_id: TraceId, rate: Option<f64>, resource: &Resource, to: Option<&Dsn>) -> Vec<u8> {
+pub fn container_head(
+    item: &Item,
+    trace_id: TraceId,
+    rate: Option<f64>,
+    resource: &Resource,
+    to: Option<&Dsn>,
+) -> Vec<u8> {
     let trace = trace(trace_id, rate, None, resource, to);
     [format!("{{{},\"trace\":{trace}}}\n", sdk()).as_bytes(), &item.header, b"\n"].concat()
 }

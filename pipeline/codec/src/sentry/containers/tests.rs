@@ -50,7 +50,7 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 fn encoded(spans: &Spans) -> Encoded<SpanEnvelope> {
     let dsn: Dsn = format!("http://{KEY}@localhost/1").parse().unwrap();
-    let target = Target { number: 3, dsn: &dsn, compression: Compression::None };
+    let target = Target { number: 3, dsn: Some(&dsn), compression: Compression::None };
     Encoder::new(Settings::default()).spans(spans, |_| Some(target))
 }
 
@@ -87,7 +87,8 @@ fn a_real_container_comes_back() {
     let came: Value = serde_json::from_str(TEXT.lines().nth(2).unwrap()).unwrap();
     let Encoded { messages, report } = encoded(&over_otlp(vec![received(TEXT)]));
     let [message] = &messages[..] else { panic!("{report:?}") };
-    assert_eq!(message.meta, SpanEnvelope { target: 3, is_container: true, spans: 2 });
+    let SpanEnvelope { target, is_container, spans, .. } = message.meta;
+    assert_eq!((target, is_container, spans), (3, true, 2));
     assert_eq!((message.quantities, report.losses.is_none()), (Quantities::spans(2), true));
     let (header, spans) = sent(&message.body);
     let list = came["items"].as_array().unwrap();
