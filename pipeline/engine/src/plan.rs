@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
-use crate::registry::{Description, Factory, Registry, find};
+use crate::registry::{Description, Factory, Registry, Warning, find};
 use crate::service::ServiceSettings;
 
 /// A checked configuration, ready to start.
@@ -185,6 +185,7 @@ impl Maker<'_> {
         self.check_order(id, &pipeline.processors);
         self.check_needs(config, id, pipeline);
         self.check_wants(config, id, pipeline);
+        self.warn_of_processors(config, id, pipeline);
         self.check_kinds(id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
@@ -286,6 +287,24 @@ impl Maker<'_> {
                  neither `profiles` nor `traces`; or change the processor's section"
             );
             self.report(&reference.position, key_path, message, hint, Severity::Error);
+        }
+    }
+
+    /// What processors warn of, given the exporters that get profiles: each warning once.
+    fn warn_of_processors(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+        if !self.comes(id, pipeline, TelemetryKind::Profiles) {
+            return;
+        }
+        for (position, reference) in pipeline.processors.iter().enumerate() {
+            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
+            let Some(section) = config.processors.get(&reference.id) else { continue };
+            let mut of_exporters = pipeline.exporters.iter();
+            let warning = of_exporters.find_map(|exporter| (factory.description.warns)(section, &exporter.id.kind));
+            if let Some(Warning { message, hint }) = warning {
+                let key_path = format!("service.pipelines.{id}.processors.{position}");
+                let message = format!("`{}`: {message}", reference.id);
+                self.report(&reference.position, key_path, message, hint.to_owned(), Severity::Warning);
+            }
         }
     }
 

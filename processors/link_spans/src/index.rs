@@ -208,6 +208,11 @@ impl Index {
         agreeing.map(|process| process.last).max().unwrap_or(0)
     }
 
+    /// The names under which a process is found that was observed.
+    pub(crate) fn names(&self, identity: u128) -> impl Iterator<Item = u128> + use<> {
+        self.by_identity.get(&identity).map(|process| process.side.names()).into_iter().flatten()
+    }
+
     /// Forgets what ended `keep` nanoseconds before the last observation of its process, and processes of which nothing
     /// came for so long.
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
@@ -265,6 +270,11 @@ impl<'a> Found<'a> {
     pub(crate) fn profiler_id(&self) -> ProfilerId {
         let identity = self.process.identity;
         self.rules.profiler_id(identity, self.rules.cell(identity, self.during.start))
+    }
+
+    /// The hash of its identity.
+    pub(crate) fn identity(&self) -> u128 {
+        self.process.identity.hash
     }
 
     /// The thread with an id, if it was observed in the span's time.

@@ -4,7 +4,7 @@
 //! count threads themselves, Python says the address of the thread. Numbers of both kinds collide, so such an id is not
 //! compared with the system's (OpenTelemetry semantic conventions, `thread.id`: "Current managed thread ID").
 
-use profbridge_wire::spans::SpanView;
+use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::{Found, FoundThread};
 
@@ -20,6 +20,30 @@ const MANAGED: [&str; 8] = ["java", "dotnet", "python", "nodejs", "webjs", "rust
 
 /// Languages whose programs run on one thread, unless they start others for what no span is made of.
 const SINGLE_THREADED: [&str; 2] = ["nodejs", "php"];
+
+/// The attributes of a span that [`thread`] looks at.
+pub(crate) const ATTRIBUTES: [&str; 3] = [NATIVE_ID, "thread.id", "thread.name"];
+
+/// The attributes of a span's resource that it looks at.
+pub(crate) const RESOURCE_ATTRIBUTES: [&str; 2] = ["telemetry.sdk.language", "process.pid"];
+
+/// What a span says: itself, or what is kept of it.
+pub(crate) trait Says {
+    /// One of its [`ATTRIBUTES`].
+    fn attribute(&self, key: &str) -> Option<SpanValue<'_>>;
+    /// One of its [`RESOURCE_ATTRIBUTES`].
+    fn resource_attribute(&self, key: &str) -> Option<SpanValue<'_>>;
+}
+
+impl Says for SpanView<'_> {
+    fn attribute(&self, key: &str) -> Option<SpanValue<'_>> {
+        SpanView::attribute(self, key)
+    }
+
+    fn resource_attribute(&self, key: &str) -> Option<SpanValue<'_>> {
+        SpanView::resource_attribute(self, key)
+    }
+}
 
 /// By what a thread was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +66,7 @@ pub(crate) enum Ran<'a> {
 }
 
 /// The thread of a span. `main_thread` says whether programs with one thread are taken to have run it there.
-pub(crate) fn thread<'a>(found: &Found<'a>, view: &SpanView<'_>, main_thread: bool) -> Ran<'a> {
+pub(crate) fn thread<'a>(found: &Found<'a>, view: &impl Says, main_thread: bool) -> Ran<'a> {
     let text =
         |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
     let language = view.resource_attribute("telemetry.sdk.language").and_then(|value| value.into_text());

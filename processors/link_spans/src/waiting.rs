@@ -62,8 +62,14 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Of telemetry that came. What names a profiler, or no process, is decided at once.
-    pub(crate) fn new(mut telemetry: Telemetry, deadline: u64, out: &mut Outbox) -> Self {
-        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(|spans| first_look(spans, out)).collect();
+    /// `see` is shown each span, with what is said of its process.
+    pub(crate) fn new(
+        mut telemetry: Telemetry,
+        deadline: u64,
+        see: &mut impl FnMut(&SpanView<'_>, &Side),
+        out: &mut Outbox,
+    ) -> Self {
+        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(|spans| first_look(spans, see, out)).collect();
         let memory = batches.iter().map(|(sides, spans)| size_of_val(&**sides) + size_of_val(&**spans)).sum::<usize>();
         let bytes = telemetry.size_bytes() + memory as u64 + size_of::<Self>() as u64;
         Self { telemetry, batches, deadline, bytes }
@@ -110,7 +116,7 @@ fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
 }
 
 /// The sides of a batch's resources, and its spans that may find a profiler.
-fn first_look(spans: &Spans, out: &mut Outbox) -> (Vec<Side>, Vec<u32>) {
+fn first_look(spans: &Spans, see: &mut impl FnMut(&SpanView<'_>, &Side), out: &mut Outbox) -> (Vec<Side>, Vec<u32>) {
     let mut sides: Vec<Option<Side>> = vec![None; spans.resources().len()];
     let (mut had, mut unnamed, mut waiting) = (0, 0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
@@ -120,6 +126,7 @@ fn first_look(spans: &Spans, out: &mut Outbox) -> (Vec<Side>, Vec<u32>) {
             let process = spans::process(&view);
             process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()))
         });
+        see(&view, &side);
         if view.profiler_id().is_some() {
             had += 1;
         } else if side.names().next().is_none() {

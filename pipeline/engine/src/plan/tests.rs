@@ -52,7 +52,12 @@ const REGISTRY: Registry = Registry {
             create: processor,
         },
         ProcessorFactory {
-            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]),
+            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]).warns(
+                |section, exporter| {
+                    let warning = Warning { message: "it is late", hint: "be early" };
+                    (settings(section).by_spans && exporter == "sink").then_some(warning)
+                },
+            ),
             create: processor,
         },
         ProcessorFactory {
@@ -344,5 +349,34 @@ service:
         let found = problems(&with(true, name, receivers));
         assert!(found.iter().any(|problem| problem.ends_with(&format!("{key}: {rule}"))), "{found:?}");
         assert!(plan(&with(false, name, receivers)).is_ok(), "{name} {receivers}");
+    }
+}
+
+/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns of,
+/// and nothing is refused for it.
+#[test]
+fn processors_warn() {
+    let warnings = |pipeline: &str| -> Vec<String> {
+        let yaml = format!(
+            "receivers: {{otlp: , sdk: }}
+processors: {{symbolize: {{by_spans: true}}, symbolize/b: , chunk: }}
+exporters: {{sink: , sink/b: , relay: }}
+service: {{pipelines: {{{pipeline}}}}}
+"
+        );
+        let all = plan(&yaml).unwrap();
+        let said = all.warnings().iter().filter(|problem| problem.message.contains("late"));
+        said.map(|problem| format!("{} {}: {}", problem.position, problem.key_path, problem.message)).collect()
+    };
+    assert_eq!(
+        warnings("all: {receivers: [otlp], processors: [symbolize, chunk], exporters: [sink, sink/b]}"),
+        ["config.yaml:4:61 service.pipelines.all.processors.0: `symbolize`: it is late"]
+    );
+    for quiet in [
+        "all: {receivers: [otlp], processors: [symbolize/b, chunk], exporters: [sink]}",
+        "all: {receivers: [sdk], processors: [symbolize, chunk], exporters: [sink]}",
+        "all: {receivers: [otlp, sdk], processors: [symbolize, chunk], exporters: [relay]}",
+    ] {
+        assert_eq!(warnings(quiet), [""; 0], "{quiet}");
     }
 }

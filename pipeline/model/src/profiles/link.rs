@@ -25,19 +25,18 @@ pub trait Linker {
 }
 
 impl Profiles {
-    /// The same batch with those links that `linker` names. A sample whose observations are linked with several spans
+    /// Gives observations those links that `linker` names. A sample whose observations are linked with several spans
     /// becomes several, one for each span and one for those that are linked with none: an OTLP sample has one link.
-    /// Every observation keeps its value. Where nothing is linked the batch is the one that it was.
+    /// Every observation keeps its value. Where nothing is linked the batch stays what it was.
     ///
     /// `linker` is dropped before the batch is changed, so that it may share the batch without making it be copied. A
     /// sample that would have to be taken apart in a batch of nearly 4 GiB stays as it is.
-    #[must_use]
-    pub fn link(mut self, linker: impl Linker) -> Self {
-        let mut linking = Linking::new(&self);
-        linking.all(&self, linker);
+    pub fn link(&mut self, linker: impl Linker) {
+        let mut linking = Linking::new(self);
+        linking.all(self, linker);
         let Linking { samples, ranges, links, text, buffer, changed, .. } = linking;
         if !changed {
-            return self;
+            return;
         }
         let mut ranges = ranges.into_iter();
         let profiles = self.resources_mut().iter_mut().flat_map(|resource| &mut resource.scopes);
@@ -53,7 +52,6 @@ impl Profiles {
         self.samples = Arc::new(samples);
         self.received = None;
         debug_assert_eq!(self.profiles().map(|profile| self.observations_of(profile)).sum::<u64>(), self.observations);
-        self
     }
 }
 
@@ -106,7 +104,9 @@ impl Linking {
     fn all(&mut self, batch: &Profiles, mut linker: impl Linker) {
         let rows = batch.samples.len();
         let Samples { stack, attributes, link, timestamps, values: _ } = &mut self.samples;
-        (stack.reserve_exact(rows), attributes.reserve_exact(rows), link.reserve_exact(rows));
+        stack.reserve_exact(rows);
+        attributes.reserve_exact(rows);
+        link.reserve_exact(rows);
         timestamps.reserve_exact(rows);
         // One list of links for all samples: those of the sample at hand.
         let mut of_times = Vec::new();
@@ -169,7 +169,8 @@ impl Linking {
                         self.groups.push(Group::default());
                     }
                     let group = &mut self.groups[used];
-                    (group.times.clear(), group.values.clear());
+                    group.times.clear();
+                    group.values.clear();
                     group.link = *link;
                     used += 1;
                     used - 1
@@ -302,7 +303,12 @@ mod tests {
             }
             expected.sort_unstable();
             let batch = builder.finish().unwrap();
-            let linked = batch.clone().link(ByTime { spans, asks: true });
+            let link = |asks: bool| {
+                let mut linked = batch.clone();
+                linked.link(ByTime { spans, asks });
+                linked
+            };
+            let linked = link(true);
             prop_assert_eq!(all(&linked), expected);
             prop_assert_eq!(linked.observations(), batch.observations());
             for profile in linked.profiles() {
@@ -312,7 +318,7 @@ mod tests {
                 ids.dedup();
                 prop_assert_eq!(ids.len(), count, "one sample for each link");
             }
-            prop_assert_eq!(all(&batch.clone().link(ByTime { spans, asks: false })), all(&batch));
+            prop_assert_eq!(all(&link(false)), all(&batch));
         }
     }
 
@@ -327,9 +333,10 @@ mod tests {
         builder.sample(None, None, None, &[3, 4], &[]);
         let mut batch = builder.finish().unwrap();
         batch.received = Some(bytes::Bytes::from_static(b"request"));
-        assert!(batch.clone().link(ByTime { spans: 1, asks: true }).received.is_some());
-        let linked = batch.link(ByTime { spans: 2, asks: true });
-        assert_eq!((linked.received.is_none(), linked.columns().len()), (true, 3));
-        assert_eq!(linked.dictionary().tables().links.len(), 2);
+        batch.link(ByTime { spans: 1, asks: true });
+        assert!(batch.received.is_some());
+        batch.link(ByTime { spans: 2, asks: true });
+        assert_eq!((batch.received.is_none(), batch.columns().len()), (true, 3));
+        assert_eq!(batch.dictionary().tables().links.len(), 2);
     }
 }
