@@ -17,7 +17,7 @@ use profbridge_bench::thread_time::thread_cpu;
 use profbridge_engine::component::{Now, Outbox, Processor as _, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{AttributeSetId, Builder, Profiles, Spans, Telemetry, Value};
+use profbridge_model::{Builder, Profiles, Spans, Telemetry, Value};
 use profbridge_processor_link_spans::{Config, LinkSpans};
 use profbridge_wire::otlp::{Limits, traces};
 use prost::Message;
@@ -26,10 +26,10 @@ const T: u64 = 1_767_225_600_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 const NOW: Now = Now { monotonic_nano: 1, unix_nano: T };
 
-/// Threads of the process, spans of a request, and observations of a batch.
+/// Threads of the process, spans of a request, and batches of profiles.
 const THREADS: u64 = 16;
 const SPANS: u64 = 512;
-const OBSERVATIONS: u64 = 50_000;
+const BATCHES: u64 = 20;
 
 /// Spans of a trace, each in the one before: a request and what it calls.
 const OF_TRACE: u64 = 4;
@@ -39,6 +39,8 @@ const OF_TRACE: u64 = 4;
 enum Program {
     Synchronous,
     Asynchronous,
+    /// As the first, on threads that no profile has seen.
+    Unobserved,
 }
 
 /// How a batch says its observations: each in a sample of its own, or ten of one stack, of different spans, in one.
@@ -69,11 +71,12 @@ impl Load {
         let id = |level: u64| (trace * OF_TRACE + level + 1).to_be_bytes().to_vec();
         let start = T + at * self.trace() + level * self.trace() / 10;
         let long = match self.program {
-            Program::Synchronous => self.trace() - level * self.trace() / 5,
+            Program::Synchronous | Program::Unobserved => self.trace() - level * self.trace() / 5,
             Program::Asynchronous => self.trace() * 3 / 2 - level * self.trace() / 5,
         };
         let key = "thread.native_id".to_owned();
-        let value = Some(AnyValue { value: Some(Any::IntValue(1 + thread as i64)) });
+        let first = if self.program == Program::Unobserved { 1 + THREADS } else { 1 };
+        let value = Some(AnyValue { value: Some(Any::IntValue((first + thread) as i64)) });
         Span {
             trace_id: [(trace + 1).to_be_bytes(), [1; 8]].concat(),
             span_id: id(level),
@@ -114,7 +117,7 @@ impl Load {
             builder.resource(&[("host.name", "web".into()), ("process.pid", 7.into())]);
             builder.on_cpu(100);
             let in_sample = if self.form == Form::One { 1 } else { 10 };
-            let ticks = OBSERVATIONS.min(self.observations) / THREADS;
+            let ticks = self.observations / BATCHES / THREADS;
             for thread in 0..THREADS {
                 let attributes = builder.attributes(&[("thread.id", (1 + thread as i64).into())]);
                 let samples = ticks / in_sample;
@@ -129,7 +132,7 @@ impl Load {
             }
             builder.finish().unwrap()
         };
-        (0..self.observations).step_by(OBSERVATIONS as usize).map(batch).collect()
+        (0..self.observations).step_by((self.observations / BATCHES) as usize).map(batch).collect()
     }
 }
 
@@ -197,35 +200,41 @@ fn naive(spans: &[Spans], profiles: &[Profiles]) -> (Duration, u64, u64) {
             ));
         }
     }
-    let (mut asked, mut linked) = (0, 0);
+    let mut observations: Vec<(i64, u64)> = Vec::new();
+    for batch in profiles {
+        for sample in batch.profiles().flat_map(|profile| batch.samples(profile)) {
+            let Some(Value::Int(thread)) = batch.dictionary().find(sample.attributes, "thread.id") else { continue };
+            observations.extend(sample.timestamps().map(|time| (*thread, time)));
+        }
+    }
+    let asked: Vec<(i64, u64)> = observations.into_iter().step_by(STEP).collect();
+    let mut linked = 0;
     let took = time(|| {
-        for batch in profiles {
-            let mut observations: Vec<(Option<AttributeSetId>, u64)> = Vec::new();
-            for sample in batch.profiles().flat_map(|profile| batch.samples(profile)) {
-                observations.extend(sample.timestamps().map(|time| (sample.attributes, time)));
-            }
-            for (set, time) in observations.into_iter().step_by(STEP) {
-                let Some(Value::Int(thread)) = batch.dictionary().find(set, "thread.id") else { continue };
-                let run: Vec<&Known> =
-                    by_thread[thread].iter().filter(|span| span.0 <= time && time < span.1).collect();
-                // Each but the outermost is in another one that runs, and no two are in the same.
-                let inside = |span: &&&Known| run.iter().any(|other| span.4 == Some(other.3) && span.2 == other.2);
-                let outermost = run.len() - run.iter().filter(inside).count();
-                asked += 1;
-                linked += u64::from(outermost == 1);
-            }
+        for (thread, time) in &asked {
+            let known = by_thread.get(thread).into_iter().flatten();
+            let run: Vec<&Known> = known.filter(|span| span.0 <= *time && *time < span.1).collect();
+            // Each but the outermost is in another one that runs, and no two are in the same.
+            let inside = |span: &&&Known| run.iter().any(|other| span.4 == Some(other.3) && span.2 == other.2);
+            let outermost = run.len() - run.iter().filter(inside).count();
+            linked += u64::from(outermost == 1);
         }
     });
-    (took, asked, linked)
+    (took, asked.len() as u64, linked)
 }
 
 fn main() {
-    for (program, form) in
-        [(Program::Synchronous, Form::One), (Program::Synchronous, Form::Ten), (Program::Asynchronous, Form::One)]
-    {
-        println!("{program:?}, {form:?} to a sample: observations, spans, to link, where no span is known, linked");
+    for (program, form) in [
+        (Program::Synchronous, Form::One),
+        (Program::Synchronous, Form::Ten),
+        (Program::Asynchronous, Form::One),
+        (Program::Unobserved, Form::One),
+    ] {
+        let mut before = None;
+        println!(
+            "{program:?}, {form:?} to a sample: observations, spans, to link, its growth, where no span is known, linked"
+        );
         for part in [8, 4, 2, 1] {
-            let load = Load { spans: 100_096 / part, observations: 1_000_000 / part, program, form };
+            let load = Load { spans: 100_096 / part, observations: 1_024_000 / part, program, form };
             let (spans, profiles) = (load.spans(), load.profiles());
             let count: u64 = profiles.iter().map(Profiles::observations).sum();
             let best = |spans: &[Spans]| (0..5).map(|_| run(spans, &profiles)).min_by_key(|run| run.0).unwrap();
@@ -233,8 +242,11 @@ fn main() {
             let each = |time: Duration| time.as_nanos() as f64 / count as f64;
             let linked = notes.get("observations_linked").copied().unwrap_or_default();
             let alone = each(with) - each(without);
+            let growth = before
+                .replace(alone * count as f64)
+                .map_or(String::new(), |before| format!("{:.2}", alone * count as f64 / before));
             println!(
-                "  {count:>8} {:>7}  {alone:>6.1} ns  {:>6.1} ns  {:.1} %",
+                "  {count:>8} {:>7}  {alone:>6.1} ns  {growth:>5}  {:>6.1} ns  {:.1} %",
                 load.spans,
                 each(without),
                 linked as f64 / count as f64 * 100.0

@@ -133,4 +133,19 @@ mod tests {
         assert_eq!(course.throughout(10, 20), None);
         assert_eq!(course.throughout(120, 500), Some(Ran::Nothing));
     }
+
+    /// Guarantees: an event loop with a hundred thousand requests under way at once costs no more for each than a few do.
+    #[test]
+    fn many_at_a_time() {
+        const MANY: u64 = 100_000;
+        let spans: Vec<Interval> = (0..MANY).map(|at| interval(1 + at, 1 + MANY + at, at as u32)).collect();
+        let mut course = Course::new(&spans, &vec![None; MANY as usize]);
+        assert_eq!(course.at(1), Ran::Span(0));
+        assert_eq!(course.at(MANY), Ran::Several);
+        assert_eq!(course.at(2 * MANY - 1), Ran::Span(MANY as u32 - 1));
+        // Each in the one before: all of them are one line.
+        let above: Vec<Option<u32>> = (0..MANY as u32).map(|at| at.checked_sub(1)).collect();
+        let mut course = Course::new(&spans, &above);
+        assert_eq!(course.at(MANY), Ran::Span(MANY as u32 - 1));
+    }
 }
