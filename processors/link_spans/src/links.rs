@@ -110,7 +110,8 @@ impl Links {
     fn link_batch(&mut self, profiles: &mut Profiles, index: &Index, out: &mut Outbox) {
         let mut counts = Counts::default();
         let linker = BatchLinker::new(profiles, &self.rules, &mut self.known, index, self.main_thread, &mut counts);
-        profiles.link(linker);
+        let too_large = profiles.link(linker);
+        (counts.linked, counts.too_large) = (counts.linked - too_large, too_large);
         counts.note(out);
     }
 

@@ -1,7 +1,7 @@
 //! A batch whose observations are linked with spans.
 //!
-//! Only the samples and the table of links change: every other table, and the bytes of times and values, are shared or
-//! moved and never looked at.
+//! Only the samples and the table of links change, the columns one after the other, so that no two copies of all of them
+//! are there at a time. Every other table, and the bytes of times and values, are shared or moved and never looked at.
 
 use std::sync::Arc;
 
@@ -13,6 +13,9 @@ use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, Link};
 use crate::id::LinkId;
 use crate::varint;
+
+/// At most so many bytes of times and values are written anew for the samples of a batch that are taken apart.
+const MAX_TEXT: usize = 16 << 20;
 
 /// Says with which span an observation is linked.
 pub trait Linker {
@@ -29,37 +32,97 @@ impl Profiles {
     /// becomes several, one for each span and one for those that are linked with none: an OTLP sample has one link.
     /// Every observation keeps its value. Where nothing is linked the batch stays what it was.
     ///
-    /// `linker` is dropped before the batch is changed, so that it may share the batch without making it be copied. A
-    /// sample that would have to be taken apart in a batch of nearly 4 GiB stays as it is.
-    pub fn link(&mut self, linker: impl Linker) {
+    /// Returns how many observations are not linked though `linker` named their span: where samples with more than
+    /// 16 MiB in a batch would have to be taken apart, those behind stay as they are.
+    ///
+    /// `linker` is dropped before the batch is changed, so that it may share the batch without making it be copied.
+    pub fn link(&mut self, linker: impl Linker) -> u64 {
         let mut linking = Linking::new(self);
         linking.all(self, linker);
-        let Linking { samples, ranges, links, text, buffer, changed, .. } = linking;
-        if !changed {
-            return;
-        }
-        let mut ranges = ranges.into_iter();
-        let profiles = self.resources_mut().iter_mut().flat_map(|resource| &mut resource.scopes);
-        for profile in profiles.flat_map(|scope| &mut scope.profiles) {
-            profile.samples = ranges.next().unwrap_or_default();
-        }
+        let Linking { column, mut splits, links, text, not_linked, .. } = linking;
+        let Some(column) = column else { return not_linked };
         let dictionary = std::mem::take(&mut self.dictionary);
         let mut tables = Arc::try_unwrap(dictionary).unwrap_or_else(|shared| (*shared).clone()).into_tables();
-        debug_assert_eq!(tables.buffer.len(), buffer);
         tables.buffer.append(&text);
         tables.links.extend(links);
+        let samples = Arc::make_mut(&mut self.samples);
+        samples.link = column;
+        if !splits.is_empty() {
+            // Rows stand in the order of profiles, unless somebody made the batch in another way.
+            splits.sort_by_key(|split| split.row);
+            splits.dedup_by_key(|split| split.row);
+            take_apart(samples, &splits);
+            // How many rows more there are up to each of them.
+            let more: Vec<u32> = splits
+                .iter()
+                .scan(0, |sum, split| {
+                    *sum += split.pieces.len() as u32 - 1;
+                    Some(*sum)
+                })
+                .collect();
+            let moved = |row: u32| match splits.partition_point(|split| split.row < row) {
+                0 => row,
+                before => row + more[before - 1],
+            };
+            let profiles = self.resources_mut().iter_mut().flat_map(|resource| &mut resource.scopes);
+            for profile in profiles.flat_map(|scope| &mut scope.profiles) {
+                profile.samples = moved(profile.samples.start)..moved(profile.samples.end);
+            }
+        }
         self.dictionary = Arc::new(Dictionary::of_checked(tables));
-        self.samples = Arc::new(samples);
         self.received = None;
         debug_assert_eq!(self.profiles().map(|profile| self.observations_of(profile)).sum::<u64>(), self.observations);
+        not_linked
     }
 }
 
-/// The samples that a batch gets, and what is appended to its tables for them.
+/// A sample that becomes several.
+struct Split {
+    row: u32,
+    pieces: Vec<Piece>,
+}
+
+/// A part of a sample.
+#[derive(Clone, Copy)]
+struct Piece {
+    link: Option<LinkId>,
+    timestamps: ByteRange,
+    values: ByteRange,
+}
+
+/// Puts the parts of samples in their places.
+fn take_apart(samples: &mut Samples, splits: &[Split]) {
+    fn column<T: Copy>(column: &mut Vec<T>, splits: &[Split], of: impl Fn(T, &Piece) -> T) {
+        let more: usize = splits.iter().map(|split| split.pieces.len() - 1).sum();
+        let mut new = Vec::with_capacity(column.len() + more);
+        let mut done = 0;
+        for split in splits {
+            let row = split.row as usize;
+            new.extend_from_slice(&column[done..row]);
+            new.extend(split.pieces.iter().map(|piece| of(column[row], piece)));
+            done = row + 1;
+        }
+        new.extend_from_slice(&column[done..]);
+        *column = new;
+    }
+    let Samples { stack, attributes, link, timestamps, values } = samples;
+    column(stack, splits, |stack, _| stack);
+    column(attributes, splits, |attributes, _| attributes);
+    column(link, splits, |_, piece| piece.link);
+    column(timestamps, splits, |_, piece| piece.timestamps);
+    if !values.is_empty() {
+        // It ends with the last row that has any.
+        let last = splits.last().map_or(0, |split| split.row as usize + 1);
+        values.resize(values.len().max(last), ByteRange::default());
+        column(values, splits, |_, piece| piece.values);
+    }
+}
+
+/// What is appended to a batch's tables, and what becomes of its samples.
 struct Linking {
-    samples: Samples,
-    /// The rows of each profile.
-    ranges: Vec<std::ops::Range<u32>>,
+    /// The links of all rows; `None` while none is new.
+    column: Option<Vec<Option<LinkId>>>,
+    splits: Vec<Split>,
     /// What is appended to the table of links, which has so many.
     links: Vec<Link>,
     before: usize,
@@ -68,8 +131,9 @@ struct Linking {
     /// What is appended to the buffer, which has so many bytes.
     text: Vec<u8>,
     buffer: usize,
-    changed: bool,
-    /// The observations of the sample at hand by link, in order of first appearance.
+    not_linked: u64,
+    /// The links of the observations of the sample at hand, and the observations by link, in order of first appearance.
+    of_times: Vec<Option<LinkId>>,
     groups: Vec<Group>,
     group_of: HashMap<Option<LinkId>, usize, FixedState>,
 }
@@ -87,76 +151,60 @@ impl Linking {
         let tables = batch.dictionary.tables();
         let known = tables.links.iter().enumerate().skip(1).map(|(at, link)| (*link, at as u32));
         Self {
-            samples: Samples::default(),
-            ranges: Vec::new(),
+            column: None,
+            splits: Vec::new(),
             links: Vec::new(),
             before: tables.links.len(),
             known: known.collect(),
             last: None,
             text: Vec::new(),
             buffer: tables.buffer.len(),
-            changed: false,
+            not_linked: 0,
+            of_times: Vec::new(),
             groups: Vec::new(),
             group_of: HashMap::default(),
         }
     }
 
     fn all(&mut self, batch: &Profiles, mut linker: impl Linker) {
-        let rows = batch.samples.len();
-        let Samples { stack, attributes, link, timestamps, values: _ } = &mut self.samples;
-        stack.reserve_exact(rows);
-        attributes.reserve_exact(rows);
-        link.reserve_exact(rows);
-        timestamps.reserve_exact(rows);
-        // One list of links for all samples: those of the sample at hand.
-        let mut of_times = Vec::new();
         for (at, resource) in batch.resources.iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-                let start = self.samples.len() as u32;
                 for row in profile.samples.clone() {
                     let sample = batch.sample(row);
-                    let asked = linker.sample(batch, at as u32, profile, &sample) && sample.link.is_none();
-                    self.row(batch, row, &sample, asked.then_some(&mut linker), &mut of_times);
+                    if linker.sample(batch, at as u32, profile, &sample) && sample.link.is_none() {
+                        self.row(batch, row, &sample, &mut linker);
+                    }
                 }
-                self.ranges.push(start..self.samples.len() as u32);
             }
         }
     }
 
-    /// Appends what becomes of a row.
-    fn row(
-        &mut self,
-        batch: &Profiles,
-        row: u32,
-        sample: &Sample<'_>,
-        linker: Option<&mut impl Linker>,
-        links: &mut Vec<Option<LinkId>>,
-    ) {
-        let row = row as usize;
-        let (times, values) = (batch.samples.timestamps[row], batch.samples.values_at(row));
-        let Some(linker) = linker else {
-            return self.samples.push(sample.stack, sample.attributes, sample.link, times, values);
-        };
+    /// Finds the links of a row.
+    fn row(&mut self, batch: &Profiles, row: u32, sample: &Sample<'_>, linker: &mut impl Linker) {
+        let mut links = std::mem::take(&mut self.of_times);
         links.clear();
-        if times.is_empty() {
+        if sample.timestamps.is_empty() {
             links.push(linker.observation(None).and_then(|link| self.id(link)));
         } else {
             links.extend(sample.timestamps().map(|time| linker.observation(Some(time)).and_then(|link| self.id(link))));
         }
         let first = links.first().copied().flatten();
-        if links.iter().all(|link| *link == first) {
-            self.changed |= first.is_some();
-            return self.samples.push(sample.stack, sample.attributes, first, times, values);
+        let is_one = links.iter().all(|link| *link == first);
+        if !is_one && !self.take_apart(row, sample, &links) {
+            self.not_linked += links.iter().flatten().count() as u64;
+        } else if !is_one || first.is_some() {
+            let column = self.column.get_or_insert_with(|| batch.samples.link.clone());
+            column[row as usize] = first;
         }
-        if u32::try_from(self.buffer + self.text.len() + (times.len + values.len) as usize).is_err() {
-            return self.samples.push(sample.stack, sample.attributes, None, times, values);
-        }
-        self.changed = true;
-        self.take_apart(sample, links);
+        self.of_times = links;
     }
 
-    /// Appends one row for each link of a sample.
-    fn take_apart(&mut self, sample: &Sample<'_>, links: &[Option<LinkId>]) {
+    /// Makes a part of a sample for each of its links, unless there is no room.
+    fn take_apart(&mut self, row: u32, sample: &Sample<'_>, links: &[Option<LinkId>]) -> bool {
+        let text = self.text.len() + sample.timestamps.len() + sample.values.len();
+        if text > MAX_TEXT || u32::try_from(self.buffer + text).is_err() {
+            return false;
+        }
         self.group_of.clear();
         let (mut used, mut last) = (0, None);
         let mut values = sample.values();
@@ -182,15 +230,17 @@ impl Linking {
                 varint::put(&mut self.groups[at].values, value as u64);
             }
         }
+        let mut pieces = Vec::with_capacity(used);
         for group in &self.groups[..used] {
             let mut put = |bytes: &[u8]| {
                 let start = (self.buffer + self.text.len()) as u32;
                 self.text.extend_from_slice(bytes);
                 if bytes.is_empty() { ByteRange::default() } else { ByteRange { start, len: bytes.len() as u32 } }
             };
-            let (times, values) = (put(&group.times), put(&group.values));
-            self.samples.push(sample.stack, sample.attributes, group.link, times, values);
+            pieces.push(Piece { link: group.link, timestamps: put(&group.times), values: put(&group.values) });
         }
+        self.splits.push(Split { row, pieces });
+        true
     }
 
     /// The id of a link, which is appended where it is new. One of zeros means that there is none.
@@ -338,5 +388,25 @@ mod tests {
         batch.link(ByTime { spans: 2, asks: true });
         assert_eq!((batch.received.is_none(), batch.columns().len()), (true, 3));
         assert_eq!(batch.dictionary().tables().links.len(), 2);
+    }
+
+    /// Guarantees: what is written anew for samples that are taken apart is bounded; what is beyond stays unlinked, is
+    /// counted, and nothing of it is lost.
+    #[test]
+    fn what_is_written_anew_is_bounded() {
+        let mut builder = Builder::new();
+        builder.on_cpu(20);
+        let times: Vec<u64> = (0..MAX_TEXT as u64 / 8 * 3 / 4).collect();
+        for line in 0..2 {
+            let frame = builder.frame("f", "f.c", line);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &times, &[]);
+        }
+        let mut batch = builder.finish().unwrap();
+        let observations = batch.observations();
+        let not_linked = batch.link(ByTime { spans: 2, asks: true });
+        assert_eq!((not_linked, batch.observations()), (times.len() as u64 / 2, observations));
+        let rows: Vec<bool> = batch.profiles().flat_map(|of| batch.samples(of)).map(|of| of.link.is_some()).collect();
+        assert_eq!(rows, [false, true, false]);
     }
 }

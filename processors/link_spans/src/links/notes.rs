@@ -16,6 +16,8 @@ const NO_THREAD: &str = "observations_unlinked_no_thread";
 const NO_PROCESS: &str = "observations_unlinked_unnamed_process";
 /// It does not say when it was made, but for a time during which its thread did not run one span only.
 const NO_TIME: &str = "observations_unlinked_no_time";
+/// Its sample would have to be taken apart, in a batch in which that was done with as much as may be.
+const TOO_LARGE: &str = "observations_unlinked_too_large";
 
 /// Spans that were forgotten early, for want of memory: what their threads did is no longer linked with them.
 pub(super) const FORGOTTEN: &str = "spans_forgotten_early";
@@ -30,11 +32,12 @@ pub(super) struct Counts {
     pub(super) no_thread: u64,
     pub(super) no_process: u64,
     pub(super) no_time: u64,
+    pub(super) too_large: u64,
 }
 
 impl Counts {
     pub(super) fn note(self, out: &mut Outbox) {
-        let Self { linked, had_link, no_span, ambiguous, no_thread, no_process, no_time } = self;
+        let Self { linked, had_link, no_span, ambiguous, no_thread, no_process, no_time, too_large } = self;
         out.note(LINKED, linked);
         out.note(HAD_LINK, had_link);
         out.note(NO_SPAN, no_span);
@@ -42,5 +45,6 @@ impl Counts {
         out.note(NO_THREAD, no_thread);
         out.note(NO_PROCESS, no_process);
         out.note(NO_TIME, no_time);
+        out.note(TOO_LARGE, too_large);
     }
 }
