@@ -7,4 +7,5 @@ mod configuration;
 mod contract;
 mod linking;
 mod samples;
+mod samples_brute_force;
 mod support;
