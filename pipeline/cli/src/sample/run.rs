@@ -3,7 +3,7 @@
 mod finish;
 mod targets;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,6 @@ use profbridge_sampler::message::{
 use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
 
-use super::TARGET;
 use super::collect::{Collector, Halves, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
@@ -42,6 +41,9 @@ const EXECUTING: Duration = Duration::from_secs(2);
 /// How long the sampler may take to hand over its last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
+/// So many processes that others started are named when they are found; the result has all.
+const MOST_NAMED: usize = 8;
+
 /// How soon it is seen that all is said of a command that has ended.
 const ENDING: Duration = Duration::from_millis(5);
 
@@ -51,8 +53,8 @@ pub(super) struct Sampling {
     pub(super) interrupt: Interrupt,
     /// The command, if it is one that is sampled, held at its first instruction.
     pub(super) command: Option<Arc<Supervised>>,
-    /// The process, or the command's.
-    pub(super) pid: u32,
+    /// The processes, or the command's; none where a name says which.
+    pub(super) pids: Vec<u32>,
 }
 
 /// A run.
@@ -73,8 +75,11 @@ pub(super) struct Run<'a> {
     output: Output,
     progress: Option<Progress>,
     title: String,
-    /// What is known of the process, so that another one with its id is not taken for it.
-    identity: Option<targets::Identity>,
+    /// The processes that were named on the way.
+    named: Named,
+    /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken for
+    /// them.
+    identities: HashMap<u32, targets::Identity>,
     /// When the sampler was told of the target.
     told: Instant,
     /// The command, held until the sampler process is ready for it.
@@ -83,8 +88,6 @@ pub(super) struct Run<'a> {
     begun: Option<Instant>,
     /// The same, in nanoseconds since the Unix epoch.
     begun_unix_nano: u64,
-    /// Since when the process executes another program.
-    executing: Option<Instant>,
     rights: Rights,
     /// The problems that were said: those of the process or the command itself by their text, those of what it started
     /// by their kind.
@@ -97,6 +100,24 @@ struct Output {
     destination: Option<Destination>,
     writer: Option<Writer>,
     written: Written,
+}
+
+/// The processes that are sampled, as far as they are told to the person who waits.
+#[derive(Debug, Default)]
+struct Named {
+    /// Their names by their ids.
+    of: HashMap<u32, String>,
+    /// How many were named that were found in passing.
+    said: usize,
+}
+
+impl Named {
+    /// Whether a process is named that was started by another one: a build starts thousands.
+    fn is_worth_saying(&mut self, pid: u32) -> bool {
+        let worth = self.said < MOST_NAMED && !self.of.contains_key(&pid);
+        self.said += usize::from(worth);
+        worth
+    }
 }
 
 /// Why sampling ended.
@@ -123,8 +144,8 @@ impl<'a> Run<'a> {
         let now = Instant::now();
         Self {
             arguments,
-            settings: targets::settings(arguments),
-            course: Course::new(sampling.command.is_some()),
+            settings: targets::settings(&arguments.subject),
+            course: Course::new(sampling.command.is_some(), &sampling.pids),
             sampling,
             collector: Collector::new(symbolizer.clone()),
             symbolizer,
@@ -137,12 +158,12 @@ impl<'a> Run<'a> {
             output: Output { destination: arguments.output.clone(), ..Output::default() },
             progress: None,
             title: String::new(),
-            identity: None,
+            named: Named::default(),
+            identities: HashMap::new(),
             told: now,
             prepared: None,
             begun: None,
             begun_unix_nano: 0,
-            executing: None,
             rights: Rights::default(),
             said: HashSet::new(),
         }
@@ -175,13 +196,14 @@ impl<'a> Run<'a> {
             if let Some(code) = self.sampling.command.as_ref().and_then(|command| command.exit_code()) {
                 self.course.command_ended(code);
             }
-            if self.course.is_over() || self.is_lost() {
+            self.lose_patience();
+            if self.course.is_over() {
                 return Ok(Finish::Over);
             }
             if self.sampling.interrupt.is_wanted() {
                 return Ok(Finish::Interrupt);
             }
-            let left = match (self.begun, self.arguments.duration) {
+            let left = match (self.begun, self.arguments.subject.duration) {
                 (Some(begun), Some(duration)) => duration.saturating_sub(begun.elapsed()),
                 _ => TICK,
             };
@@ -207,11 +229,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a process ended without being seen to.
-    fn is_lost(&self) -> bool {
-        let executing = self.executing.is_some_and(|since| since.elapsed() >= EXECUTING);
-        let never_found = self.begun.is_none() && self.arguments.pid.is_some() && self.told.elapsed() >= FINDING;
-        executing || never_found
+    /// Gives up the processes that ended without being seen to. With a command its end is the end; it may well execute
+    /// something that cannot be sampled.
+    fn lose_patience(&mut self) {
+        if self.sampling.command.is_none() {
+            self.course.give_up_executing(Instant::now(), EXECUTING);
+            if self.told.elapsed() >= FINDING {
+                self.course.give_up_finding();
+            }
+        }
     }
 
     /// Hears what the sampler process says next, for some time; returns whether there is one, or will be.
@@ -226,7 +252,7 @@ impl<'a> Run<'a> {
     }
 
     fn take(&mut self, event: Event) -> Result<(), Failure> {
-        self.course.hear(&event);
+        self.course.hear(&event, Instant::now());
         match event {
             // What it may do is no other than what the first one might.
             Event::Ready(rights) => {
@@ -247,9 +273,6 @@ impl<'a> Run<'a> {
             Event::Detached { process, why } => self.detached(process, why),
             Event::CommandEnded { .. } => {}
         }
-        // With a command its end is the end; it may well execute something that cannot be sampled.
-        let executes = self.course.is_executing() && self.arguments.pid.is_some();
-        self.executing = executes.then(|| self.executing.unwrap_or_else(Instant::now));
         Ok(())
     }
 
@@ -263,23 +286,38 @@ impl<'a> Run<'a> {
     fn attached(&mut self, process: Process) -> Result<(), Failure> {
         let pid = process.pid;
         let label = label(&process);
-        if process.target == TARGET {
+        if self.is_asked_for(&process) {
             if !self.is_the_same(&process) {
                 return Ok(());
             }
-            if self.begun.is_some() && self.title != label {
-                self.say(&format!("sampling goes on with {label}, which {} executed", self.title));
+            if self.begun.is_some() {
+                match self.named.of.get(&pid) {
+                    None => self.say(&format!("sampling {label} as well")),
+                    Some(before) if *before != label => {
+                        let before = before.clone();
+                        self.say(&format!("sampling goes on with {label}, which {before} executed"));
+                    }
+                    Some(_) => {}
+                }
             }
-            self.title = label;
+            if self.title.is_empty() || self.course.is_of_one() {
+                self.title.clone_from(&label);
+            }
+        } else if self.course.is_root(process.target) {
+            self.follow.found();
+            if self.named.is_worth_saying(pid) {
+                self.say(&format!("sampling {label} as well, which was started there"));
+            }
         } else {
             self.follow.found();
             self.say(&format!("sampling {label} as well, which the command waits for"));
         }
+        self.named.of.insert(pid, label);
         self.sample_command(&process);
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
             self.begun_unix_nano = unix_nano();
-            let until = match self.arguments.duration {
+            let until = match self.arguments.subject.duration {
                 Some(duration) => format!("for {} s", duration.as_secs_f64()),
                 None => "until it ends".to_owned(),
             };
@@ -287,7 +325,7 @@ impl<'a> Run<'a> {
             let rate = self.settings.rate_hertz;
             terminal::say(format!("sampling {title} at {rate} Hz {until}; Ctrl-C ends it and writes the result"));
             // A command writes on the same terminal, which leaves no line to write over.
-            self.progress = self.arguments.pid.is_some().then(Progress::new);
+            self.progress = self.sampling.command.is_none().then(Progress::new);
         }
         if let Some(complaint) = self.collector.attached(process) {
             self.say(&complaint);
@@ -303,6 +341,7 @@ impl<'a> Run<'a> {
         if why == Detached::Exited
             && let Some(pid) = self.collector.pid_of(process)
         {
+            self.named.of.remove(&pid);
             self.follow.ended(pid);
         }
         self.stats.forget(process);
@@ -316,14 +355,19 @@ impl<'a> Run<'a> {
             problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
             return;
         }
-        if self.course.refusal() == Some(&problem.message) {
+        if problem.kind == ProblemKind::Traced && problem.pid.is_some_and(|pid| self.named.of.contains_key(&pid)) {
+            // By this run, as what another of its processes started.
+            return;
+        }
+        if self.course.refusal() == Some(&problem.message) && self.course.is_of_one() {
             // It runs all the same.
             self.release();
             return;
         }
         self.lacked |= problem.kind == ProblemKind::Lack;
         // Each sampler process says it anew, and of each process that a command starts.
-        let news = (problem.target == TARGET).then(|| problem.message.clone());
+        let asked_for = problem.pid.is_none_or(|pid| self.sampling.pids.contains(&pid));
+        let news = (self.course.is_root(problem.target) && asked_for).then(|| problem.message.clone());
         if !self.said.insert((problem.kind, news)) {
             return;
         }
@@ -348,10 +392,14 @@ impl<'a> Run<'a> {
 
     fn show_progress(&mut self) {
         let (Some(progress), Some(begun)) = (&mut self.progress, self.begun) else { return };
+        let title = match self.stats.processes().saturating_sub(1) {
+            0 => self.title.clone(),
+            more => format!("{} and {more} more", self.title),
+        };
         progress.show(Look {
-            title: &self.title,
+            title: &title,
             elapsed: begun.elapsed(),
-            duration: self.arguments.duration,
+            duration: self.arguments.subject.duration,
             status: self.stats.total(),
             threads: self.stats.threads(),
             rate_hertz: self.stats.rate_hertz(),
@@ -371,7 +419,7 @@ impl<'a> Run<'a> {
         for each in &halves.each {
             let before = (self.shares.running.nano(), self.shares.waiting.nano());
             if let Some(running) = &each.running {
-                self.shares.add(running, false);
+                self.shares.add_to(running, false, self.processes.running(&each.label));
             }
             if let Some(waiting) = &each.waiting {
                 self.shares.add(waiting, true);

@@ -29,6 +29,11 @@ pub(crate) struct Shares {
 impl Shares {
     /// Adds the running part of a batch, or the waiting one.
     pub(crate) fn add(&mut self, batch: &Profiles, waiting: bool) {
+        self.add_to(batch, waiting, None);
+    }
+
+    /// The same, and to the sums of a part of what is sampled.
+    pub(crate) fn add_to(&mut self, batch: &Profiles, waiting: bool, mut part: Option<&mut Side>) {
         let side = if waiting { &mut self.waiting } else { &mut self.running };
         let lines = self.functions.intern(batch);
         for profile in batch.profiles() {
@@ -45,6 +50,9 @@ impl Shares {
                 let mut locations = batch.dictionary().stack(stack).flatten().map(|location| lines.of(location));
                 let leaf = locations.next().unwrap_or_default();
                 let callers = locations.flatten().copied();
+                if let Some(part) = part.as_deref_mut() {
+                    part.add(&self.functions, leaf, callers.clone(), nanoseconds, observations);
+                }
                 side.add(&self.functions, leaf, callers, nanoseconds, observations);
             }
         }
