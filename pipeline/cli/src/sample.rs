@@ -10,6 +10,7 @@ mod processes;
 mod progress;
 mod report;
 mod run;
+mod runtimes;
 mod sampler;
 mod shares;
 mod signals;

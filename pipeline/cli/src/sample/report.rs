@@ -48,6 +48,8 @@ pub(crate) struct Report<'a> {
     pub(crate) processes: Vec<&'a ProcessShare>,
     /// Whether processes were sampled that the command, or a process, started.
     pub(crate) followed: bool,
+    /// What would name more functions.
+    pub(crate) hints: Vec<String>,
     /// The time for which there was no sampler process, where one ended by itself.
     pub(crate) missing: Option<Missing>,
     /// What the sampler counted.
@@ -182,6 +184,9 @@ impl Report<'_> {
                 }
                 line(&mut out, format_args!(""));
             }
+        }
+        for hint in &self.hints {
+            line(&mut out, format_args!("hint: {hint}"));
         }
         self.problems_of_sampling(&mut out);
         let how = match status.level {

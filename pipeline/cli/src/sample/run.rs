@@ -19,6 +19,7 @@ use super::course::{Course, is_end};
 use super::follow::Follow;
 use super::processes::ProcessShares;
 use super::progress::Look;
+use super::runtimes::Runtimes;
 use super::sampler::{Heard, Sampler};
 use super::shares::{Shares, printable};
 use super::signals::Interrupt;
@@ -72,6 +73,7 @@ pub(super) struct Run<'a> {
     collector: Collector,
     shares: Shares,
     processes: ProcessShares,
+    runtimes: Runtimes,
     output: Output,
     progress: Option<Progress>,
     title: String,
@@ -155,6 +157,7 @@ impl<'a> Run<'a> {
             stats: Stats::default(),
             shares: Shares::default(),
             processes: ProcessShares::default(),
+            runtimes: Runtimes::default(),
             output: Output { destination: arguments.output.clone(), ..Output::default() },
             progress: None,
             title: String::new(),
@@ -420,9 +423,11 @@ impl<'a> Run<'a> {
             let before = (self.shares.running.nano(), self.shares.waiting.nano());
             if let Some(running) = &each.running {
                 self.shares.add_to(running, false, self.processes.running(&each.label));
+                self.runtimes.add(&each.label, each.runtime, running, false);
             }
             if let Some(waiting) = &each.waiting {
                 self.shares.add(waiting, true);
+                self.runtimes.add(&each.label, each.runtime, waiting, true);
             }
             let after = (self.shares.running.nano(), self.shares.waiting.nano());
             self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));

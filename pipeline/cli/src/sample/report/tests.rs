@@ -39,6 +39,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
         shares,
         processes: Vec::new(),
         followed: false,
+        hints: Vec::new(),
         missing: None,
         status,
         mode: Mode::Wall,

@@ -59,6 +59,7 @@ impl Run<'_> {
         let report = Report {
             shares: &self.shares,
             processes: self.processes.sorted(),
+            hints: self.runtimes.hints(),
             followed: self.follow.any() || self.arguments.subject.subprocesses,
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
