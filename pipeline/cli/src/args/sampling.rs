@@ -44,6 +44,30 @@ pub(crate) struct SampleArgs {
     pub(crate) output: Option<Destination>,
 }
 
+/// What `top` says about what it shows.
+const ABOUT_TOP: &str = "\
+Percentages are of the running time of all threads in the last ten seconds (`a`: since the start), those of the column `wait` of their waiting time. A \
+function's self time is its own, its total time that of all that it called as well. Functions of the program come before those of libraries (`o`).
+
+Keys: s, t, w sort by self, total or waiting time; o own code first or not; h threads or not; a all time or the last ten seconds; / filters by name, Enter \
+keeps the filter and Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
+
+Where standard output is no terminal, lines are written instead, every second. A command gets no input, and what it writes to the terminal is shown when \
+the view is closed, the last MiB of it; direct its output to a file to keep all. When the view is closed a command goes on, and its exit status becomes that \
+of profbridge, as with `sample`.";
+
+/// What to watch.
+#[derive(Debug, Args)]
+#[command(after_long_help = ABOUT_TOP)]
+#[command(
+    override_usage = "profbridge top [OPTIONS] --pid <PID>\n       profbridge top [OPTIONS] --name <PATTERN>\n       \
+                            profbridge top [OPTIONS] -- <COMMAND>..."
+)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+}
+
 /// Which processes are sampled, and how.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "name", "command"]))]

@@ -25,8 +25,9 @@ use super::shares::{Shares, printable};
 use super::signals::Interrupt;
 use super::stats::Stats;
 use super::writer::{Writer, Written};
+use super::{Purpose, View};
 use crate::Failure;
-use crate::args::sampling::SampleArgs;
+use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
 
@@ -45,6 +46,9 @@ const LAST_SAMPLES: Duration = Duration::from_secs(5);
 /// So many processes that others started are named when they are found; the result has all.
 const MOST_NAMED: usize = 8;
 
+/// How often a view gets what was sampled.
+const VIEWED: Duration = Duration::from_millis(500);
+
 /// How soon it is seen that all is said of a command that has ended.
 const ENDING: Duration = Duration::from_millis(5);
 
@@ -60,7 +64,7 @@ pub(super) struct Sampling {
 
 /// A run.
 pub(super) struct Run<'a> {
-    arguments: &'a SampleArgs,
+    subject: &'a Subject,
     settings: Settings,
     sampling: Sampling,
     symbolizer: Symbolizer,
@@ -75,6 +79,10 @@ pub(super) struct Run<'a> {
     processes: ProcessShares,
     runtimes: Runtimes,
     output: Output,
+    /// What shows the run as it goes; without it there is a result at the end.
+    view: Option<Box<dyn View>>,
+    /// When the view gets the samples so far.
+    next_part: Instant,
     progress: Option<Progress>,
     title: String,
     /// The processes that were named on the way.
@@ -142,11 +150,15 @@ impl<'a> Run<'a> {
     }
 
     /// A run whose target the sampler process does not know yet.
-    pub(super) fn new(arguments: &'a SampleArgs, sampling: Sampling, symbolizer: Symbolizer) -> Self {
+    pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
+        let (destination, view) = match purpose {
+            Purpose::Result(destination) => (destination, None),
+            Purpose::View(view) => (None, Some(view)),
+        };
         Self {
-            arguments,
-            settings: targets::settings(&arguments.subject),
+            subject,
+            settings: targets::settings(subject),
             course: Course::new(sampling.command.is_some(), &sampling.pids),
             sampling,
             collector: Collector::new(symbolizer.clone()),
@@ -158,7 +170,9 @@ impl<'a> Run<'a> {
             shares: Shares::default(),
             processes: ProcessShares::default(),
             runtimes: Runtimes::default(),
-            output: Output { destination: arguments.output.clone(), ..Output::default() },
+            output: Output { destination, ..Output::default() },
+            view,
+            next_part: now,
             progress: None,
             title: String::new(),
             named: Named::default(),
@@ -176,6 +190,10 @@ impl<'a> Run<'a> {
     pub(super) fn go(mut self) -> Result<ExitCode, Failure> {
         self.watch()?;
         let finish = self.sample();
+        // What is said from here on is said on the terminal as it was.
+        if let Some(view) = &mut self.view {
+            view.close();
+        }
         let elapsed = self.begun.map(|begun| begun.elapsed()).unwrap_or_default();
         // What goes wrong with the result is said before the command is waited for: it is not ended for that.
         let shown = finish.and_then(|finish| {
@@ -206,7 +224,7 @@ impl<'a> Run<'a> {
             if self.sampling.interrupt.is_wanted() {
                 return Ok(Finish::Interrupt);
             }
-            let left = match (self.begun, self.arguments.subject.duration) {
+            let left = match (self.begun, self.subject.duration) {
                 (Some(begun), Some(duration)) => duration.saturating_sub(begun.elapsed()),
                 _ => TICK,
             };
@@ -217,8 +235,11 @@ impl<'a> Run<'a> {
                 return Ok(Finish::Sampler);
             }
             self.look_at_command();
+            self.cut_for_view();
             self.take_parts(false)?;
-            self.show_progress();
+            if self.show_progress() {
+                return Ok(Finish::Interrupt);
+            }
         }
     }
 
@@ -320,20 +341,22 @@ impl<'a> Run<'a> {
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
             self.begun_unix_nano = unix_nano();
-            let until = match self.arguments.subject.duration {
+            let until = match self.subject.duration {
                 Some(duration) => format!("for {} s", duration.as_secs_f64()),
                 None => "until it ends".to_owned(),
             };
             let title = &self.title;
             let rate = self.settings.rate_hertz;
-            terminal::say(format!("sampling {title} at {rate} Hz {until}; Ctrl-C ends it and writes the result"));
+            if self.view.is_none() {
+                terminal::say(format!("sampling {title} at {rate} Hz {until}; Ctrl-C ends it and writes the result"));
+            }
             // A command writes on the same terminal, which leaves no line to write over.
-            self.progress = self.sampling.command.is_none().then(Progress::new);
+            self.progress = (self.sampling.command.is_none() && self.view.is_none()).then(Progress::new);
         }
         if let Some(complaint) = self.collector.attached(process) {
             self.say(&complaint);
         }
-        if self.output.writer.is_none() {
+        if self.output.writer.is_none() && self.view.is_none() {
             let destination = self.output.destination.get_or_insert_with(|| Destination::of_process(pid));
             self.output.writer = Some(Writer::open(destination, self.settings.mode)?);
         }
@@ -387,26 +410,45 @@ impl<'a> Run<'a> {
     }
 
     /// Says something on a line of its own. Part of it may have been made up by the target.
-    fn say(&mut self, text: &str) {
+    pub(super) fn say(&mut self, text: &str) {
+        if let Some(view) = &mut self.view {
+            text.lines().for_each(|line| view.say(&printable(line)));
+            return;
+        }
         let shown = self.progress.take().is_some();
         text.lines().for_each(|line| terminal::say(printable(line)));
         self.progress = shown.then(Progress::new);
     }
 
-    fn show_progress(&mut self) {
-        let (Some(progress), Some(begun)) = (&mut self.progress, self.begun) else { return };
+    /// Shows how the run goes; returns whether somebody wants the end.
+    fn show_progress(&mut self) -> bool {
+        if self.view.is_none() && self.progress.is_none() {
+            return false;
+        }
         let title = match self.stats.processes().saturating_sub(1) {
             0 => self.title.clone(),
             more => format!("{} and {more} more", self.title),
         };
-        progress.show(Look {
+        let look = Look {
             title: &title,
-            elapsed: begun.elapsed(),
-            duration: self.arguments.subject.duration,
+            elapsed: self.begun.map(|begun| begun.elapsed()).unwrap_or_default(),
+            duration: self.subject.duration,
             status: self.stats.total(),
             threads: self.stats.threads(),
             rate_hertz: self.stats.rate_hertz(),
-        });
+        };
+        if let (Some(progress), Some(_)) = (&mut self.progress, self.begun) {
+            progress.show(&look);
+        }
+        self.view.as_mut().is_some_and(|view| view.look(&look))
+    }
+
+    /// Has the view show what was sampled so far.
+    fn cut_for_view(&mut self) {
+        if self.view.is_some() && self.next_part <= Instant::now() {
+            self.next_part = Instant::now() + VIEWED;
+            self.collector.cut();
+        }
     }
 
     /// Adds up and writes the parts that have their names; all of them where `give_up`.
@@ -431,6 +473,9 @@ impl<'a> Run<'a> {
             }
             let after = (self.shares.running.nano(), self.shares.waiting.nano());
             self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+        }
+        if let Some(view) = &mut self.view {
+            view.take(halves);
         }
         self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
         match &mut self.output.writer {

@@ -45,14 +45,20 @@ impl Run<'_> {
 
     /// Reads the last names, writes the result and shows it.
     pub(super) fn finish(&mut self, finish: Finish, elapsed: Duration) -> Result<(), Failure> {
-        self.collector.cut();
-        self.read_names();
-        self.take_parts(true)?;
+        let viewed = self.view.is_some();
+        if !viewed {
+            self.collector.cut();
+            self.read_names();
+            self.take_parts(true)?;
+        }
         self.progress = None;
         if finish == Finish::Sampler {
             self.say("note: the sampler process ended too often, so the rest of the run is missing");
         }
         let sampled = self.shares.running.observations() + self.shares.waiting.observations();
+        if viewed && (self.course.ever_attached() || sampled > 0) {
+            return Ok(());
+        }
         if sampled == 0 {
             return self.nothing(elapsed);
         }
@@ -60,7 +66,7 @@ impl Run<'_> {
             shares: &self.shares,
             processes: self.processes.sorted(),
             hints: self.runtimes.hints(),
-            followed: self.follow.any() || self.arguments.subject.subprocesses,
+            followed: self.follow.any() || self.subject.subprocesses,
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
             status: self.stats.total(),

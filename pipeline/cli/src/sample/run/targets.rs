@@ -49,7 +49,7 @@ impl Run<'_> {
     /// Tells the sampler process of the targets.
     pub(super) fn watch(&mut self) -> Result<(), Failure> {
         self.told = Instant::now();
-        let name = self.arguments.subject.name.clone().unwrap_or_default();
+        let name = self.subject.name.clone().unwrap_or_default();
         let roots = self.course.roots();
         let select = |pid: Option<u32>| pid.map_or_else(|| Select::Name(name.clone()), Select::Pid);
         let targets: Vec<_> = roots.map(|(target, pid)| (target, select(pid))).collect();
@@ -118,7 +118,7 @@ impl Run<'_> {
         if self.told.elapsed() >= FINDING {
             self.release();
         }
-        let (false, [command]) = (self.arguments.subject.subprocesses, &self.sampling.pids[..]) else { return };
+        let (false, [command]) = (self.subject.subprocesses, &self.sampling.pids[..]) else { return };
         if !self.course.ever_attached() {
             return;
         }
