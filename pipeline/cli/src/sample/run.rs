@@ -1,6 +1,7 @@
 //! A run from its start to what is shown at its end.
 
 mod finish;
+mod show;
 mod targets;
 
 use std::collections::{HashMap, HashSet};
@@ -14,14 +15,13 @@ use profbridge_sampler::message::{
 use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
 
-use super::collect::{Collector, Halves, label};
+use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
 use super::processes::ProcessShares;
-use super::progress::Look;
 use super::runtimes::Runtimes;
 use super::sampler::{Heard, Sampler};
-use super::shares::{Shares, printable};
+use super::shares::Shares;
 use super::signals::Interrupt;
 use super::stats::Stats;
 use super::writer::{Writer, Written};
@@ -42,12 +42,6 @@ const EXECUTING: Duration = Duration::from_secs(2);
 
 /// How long the sampler may take to hand over its last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
-
-/// So many processes that others started are named when they are found; the result has all.
-const MOST_NAMED: usize = 8;
-
-/// How often a view gets what was sampled.
-const VIEWED: Duration = Duration::from_millis(500);
 
 /// How soon it is seen that all is said of a command that has ended.
 const ENDING: Duration = Duration::from_millis(5);
@@ -86,7 +80,7 @@ pub(super) struct Run<'a> {
     progress: Option<Progress>,
     title: String,
     /// The processes that were named on the way.
-    named: Named,
+    named: show::Named,
     /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken for
     /// them.
     identities: HashMap<u32, targets::Identity>,
@@ -110,24 +104,6 @@ struct Output {
     destination: Option<Destination>,
     writer: Option<Writer>,
     written: Written,
-}
-
-/// The processes that are sampled, as far as they are told to the person who waits.
-#[derive(Debug, Default)]
-struct Named {
-    /// Their names by their ids.
-    of: HashMap<u32, String>,
-    /// How many were named that were found in passing.
-    said: usize,
-}
-
-impl Named {
-    /// Whether a process is named that was started by another one: a build starts thousands.
-    fn is_worth_saying(&mut self, pid: u32) -> bool {
-        let worth = self.said < MOST_NAMED && !self.of.contains_key(&pid);
-        self.said += usize::from(worth);
-        worth
-    }
 }
 
 /// Why sampling ended.
@@ -175,7 +151,7 @@ impl<'a> Run<'a> {
             next_part: now,
             progress: None,
             title: String::new(),
-            named: Named::default(),
+            named: show::Named::default(),
             identities: HashMap::new(),
             told: now,
             prepared: None,
@@ -400,87 +376,6 @@ impl<'a> Run<'a> {
         self.say(&format!("note: {}", problem.message));
         if problem.kind == ProblemKind::Permission {
             self.say_hints();
-        }
-    }
-
-    fn say_hints(&mut self) {
-        for hint in std::mem::take(&mut self.rights.hints) {
-            self.say(&format!("hint: {hint}"));
-        }
-    }
-
-    /// Says something on a line of its own. Part of it may have been made up by the target.
-    pub(super) fn say(&mut self, text: &str) {
-        if let Some(view) = &mut self.view {
-            text.lines().for_each(|line| view.say(&printable(line)));
-            return;
-        }
-        let shown = self.progress.take().is_some();
-        text.lines().for_each(|line| terminal::say(printable(line)));
-        self.progress = shown.then(Progress::new);
-    }
-
-    /// Shows how the run goes; returns whether somebody wants the end.
-    fn show_progress(&mut self) -> bool {
-        if self.view.is_none() && self.progress.is_none() {
-            return false;
-        }
-        let title = match self.stats.processes().saturating_sub(1) {
-            0 => self.title.clone(),
-            more => format!("{} and {more} more", self.title),
-        };
-        let look = Look {
-            title: &title,
-            elapsed: self.begun.map(|begun| begun.elapsed()).unwrap_or_default(),
-            duration: self.subject.duration,
-            status: self.stats.total(),
-            threads: self.stats.threads(),
-            rate_hertz: self.stats.rate_hertz(),
-        };
-        if let (Some(progress), Some(_)) = (&mut self.progress, self.begun) {
-            progress.show(&look);
-        }
-        self.view.as_mut().is_some_and(|view| view.look(&look))
-    }
-
-    /// Has the view show what was sampled so far.
-    fn cut_for_view(&mut self) {
-        if self.view.is_some() && self.next_part <= Instant::now() {
-            self.next_part = Instant::now() + VIEWED;
-            self.collector.cut();
-        }
-    }
-
-    /// Adds up and writes the parts that have their names; all of them where `give_up`.
-    fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
-        for part in self.collector.ready(give_up) {
-            let halves = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
-            self.take_halves(&halves)?;
-        }
-        Ok(())
-    }
-
-    fn take_halves(&mut self, halves: &Halves) -> Result<(), Failure> {
-        for each in &halves.each {
-            let before = (self.shares.running.nano(), self.shares.waiting.nano());
-            if let Some(running) = &each.running {
-                self.shares.add_to(running, false, self.processes.running(&each.label));
-                self.runtimes.add(&each.label, each.runtime, running, false);
-            }
-            if let Some(waiting) = &each.waiting {
-                self.shares.add(waiting, true);
-                self.runtimes.add(&each.label, each.runtime, waiting, true);
-            }
-            let after = (self.shares.running.nano(), self.shares.waiting.nano());
-            self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        }
-        if let Some(view) = &mut self.view {
-            view.take(halves);
-        }
-        self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
-        match &mut self.output.writer {
-            Some(writer) => writer.take(halves, &mut self.output.written),
-            None => Ok(()),
         }
     }
 }

@@ -4,8 +4,11 @@ use super::*;
 use crate::sample::{Halves, Look, OfProcess, Runtime};
 use crate::top::keys::Key;
 
-/// Stacks, leaf first, as (file, name), each with its thread and its milliseconds.
-fn batch(stacks: &[(&[(&str, &str)], (i64, &str), i64)]) -> Profiles {
+/// A stack, leaf first, as (file, name), with its thread and its milliseconds.
+type Stack<'a> = (&'a [(&'a str, &'a str)], (i64, &'a str), i64);
+
+/// Profiles of such stacks.
+fn batch(stacks: &[Stack<'_>]) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
@@ -195,13 +198,38 @@ fn lately() {
     assert!(drawn.contains("all time: running 0.08 processors"), "{drawn}");
 }
 
+/// Guarantees: functions of the kernel are no code of the program, and a thread that waits in one is shown where the
+/// program called it.
+#[test]
+fn the_kernel() {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    let mut frame = |name: &str, kind: &str| {
+        let name = builder.string(name);
+        let function = builder.function(Named { name, ..Named::default() });
+        let line = Line { function, line: 1, column: 0 };
+        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+        builder.location(Location { attributes, ..Location::default() }, &[line])
+    };
+    let locations = [frame("do_sys_poll", "kernel"), frame("serve", "cpython")];
+    let stack = builder.stack(&locations);
+    builder.sample(stack, None, None, &[1], &[900_000_000]);
+    let mut state = State::default();
+    state.look(&look(1));
+    state.take(&halves(&builder.finish().unwrap(), None));
+    let drawn = draw(&mut state, 80, 24);
+    let style = |name: &str| drawn.iter().find(|row| row.text.ends_with(&format!("%  {name}"))).unwrap().style;
+    assert_eq!((style("do_sys_poll"), style("serve")), (Style::Other, Style::Own));
+    assert!(drawn.iter().any(|row| row.text.ends_with("  serve") && row.text.starts_with(" 90.0 %")), "{drawn:?}");
+}
+
 /// Guarantees: more threads than there is room for are counted, those that run come first, and where there are several
 /// processes each thread says its own.
 #[test]
 fn many_threads() {
     let mut state = State::default();
-    let stacks: Vec<(&[(&str, &str)], (i64, &str), i64)> =
-        (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
+    let stacks: Vec<Stack<'_>> = (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
     state.look(&look(2));
     state.take(&halves(&batch(&stacks), None));
     let drawn = text(&draw(&mut state, 80, 24));
