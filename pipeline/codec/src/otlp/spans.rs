@@ -34,8 +34,8 @@ impl Encoder {
         if let Some(received) = received {
             return self.span_message(received.clone(), count, out);
         }
-        if traces::encoded_len(spans) <= self.options.part_bytes {
-            return self.span_message(written(traces::encode(spans)), count, out);
+        if let Some(message) = traces::encode_within(spans, self.options.part_bytes) {
+            return self.span_message(written(message), count, out);
         }
         out.report.note(SPLIT, 1);
         for (message, count) in traces::split(spans, self.options.part_bytes) {
