@@ -1,5 +1,6 @@
 //! A gRPC channel: one lazily opened HTTP/2 connection that comes back by itself.
 
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tower_service::Service;
 use super::connector::{Connector, Purpose, has_sound_port, with_scheme};
 use super::error::EndpointError;
 use super::proxy::Proxies;
+use super::stream::Stream;
 use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// How a channel connects.
@@ -84,7 +86,8 @@ pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError>
     Ok(endpoint.connect_with_connector_lazy(Fixed { connector, destination }))
 }
 
-/// Connects to one destination, whatever it is asked for.
+/// Connects to one destination, whatever it is asked for. What is written is gathered, since all of it are frames of
+/// HTTP/2.
 struct Fixed {
     connector: Connector,
     destination: Uri,
@@ -93,14 +96,15 @@ struct Fixed {
 impl Service<Uri> for Fixed {
     type Response = <Connector as Service<Uri>>::Response;
     type Error = <Connector as Service<Uri>>::Error;
-    type Future = <Connector as Service<Uri>>::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.connector.poll_ready(cx)
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        self.connector.call(self.destination.clone())
+        let opening = self.connector.call(self.destination.clone());
+        Box::pin(async { opening.await.map(Stream::gathered) })
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod connector;
 mod error;
+mod gathered;
 mod grpc;
 mod http;
 mod no_proxy;

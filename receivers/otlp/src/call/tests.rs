@@ -149,8 +149,8 @@ fn unpacked_requests_are_counted() {
     let packed = zstd::encode_all(&plain[..], 1).unwrap();
     let Received { bytes, permit } = received(&intake, packed);
     let mut work = work(&intake, permit);
-    let request = work.unpack(bytes, Coding::Zstd).unwrap();
-    assert_eq!(request, plain);
+    let (request, packed) = work.unpack(bytes, Coding::Zstd).unwrap();
+    assert_eq!((request, packed), (plain.clone().into(), None));
     let counted = work.permit.bytes() as usize;
     assert!((plain.len()..=2 * plain.len()).contains(&counted), "{counted} for {}", plain.len());
 }
