@@ -1,6 +1,5 @@
 //! A gRPC channel: one lazily opened HTTP/2 connection that comes back by itself.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use tower_service::Service;
 use super::connector::{Connector, Purpose, has_sound_port, with_scheme};
 use super::error::EndpointError;
 use super::proxy::Proxies;
-use super::stream::Stream;
 use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// How a channel connects.
@@ -86,8 +84,7 @@ pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError>
     Ok(endpoint.connect_with_connector_lazy(Fixed { connector, destination }))
 }
 
-/// Connects to one destination, whatever it is asked for. What is written is gathered, since all of it are frames of
-/// HTTP/2.
+/// Connects to one destination, whatever it is asked for.
 struct Fixed {
     connector: Connector,
     destination: Uri,
@@ -96,15 +93,14 @@ struct Fixed {
 impl Service<Uri> for Fixed {
     type Response = <Connector as Service<Uri>>::Response;
     type Error = <Connector as Service<Uri>>::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+    type Future = <Connector as Service<Uri>>::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.connector.poll_ready(cx)
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let opening = self.connector.call(self.destination.clone());
-        Box::pin(async { opening.await.map(Stream::gathered) })
+        self.connector.call(self.destination.clone())
     }
 }
 

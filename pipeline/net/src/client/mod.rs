@@ -6,7 +6,6 @@
 
 mod connector;
 mod error;
-mod gathered;
 mod grpc;
 mod http;
 mod no_proxy;

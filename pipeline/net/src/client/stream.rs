@@ -6,8 +6,6 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
-use super::gathered::Gathered;
-
 /// What every layer of a connection is.
 pub(super) trait Layer: Read + Write + Unpin + Send {}
 
@@ -25,12 +23,6 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(layer: impl Layer + 'static) -> Stream {
         Stream { layer: Box::new(layer), forwarded: false, http2: false }
-    }
-
-    /// The same, with what is written gathered into larger pieces. For who flushes as [`Gathered`] expects it.
-    pub(super) fn gathered(self) -> Stream {
-        let Stream { layer, forwarded, http2 } = self;
-        Stream { layer: Box::new(Gathered::new(layer)), forwarded, http2 }
     }
 
     pub(super) fn forwarded(mut self) -> Stream {
