@@ -211,7 +211,16 @@ impl Spans {
     pub fn resource_alone(&self, resource: usize) -> Self {
         let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];
         let (bytes, peer) = (self.bytes.clone(), self.peer.clone());
-        Self { form: self.form, bytes, resources, scopes: Vec::new(), spans: Vec::new(), unchanged: false, peer }
+        Self {
+            form: self.form,
+            bytes,
+            resources,
+            scopes: Vec::new(),
+            spans: Vec::new(),
+            unchanged: false,
+            packed: None,
+            peer,
+        }
     }
 
     /// Leaves out the spans for which `keep` says no, given their positions.

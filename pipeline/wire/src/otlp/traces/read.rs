@@ -112,21 +112,16 @@ impl<'a> Attributes<'a> {
 
     /// What one `KeyValue` says.
     #[inline]
-    pub(super) fn one(mut message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
+    pub(super) fn one(message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
         if let Some(attribute) = short_text(message.rest()) {
             return attribute;
         }
         let (mut key, mut value) = ("", AnyValue::Empty);
-        while let Ok(Some(field)) = message.key() {
-            let read = match field {
-                0x0a => message.bytes().map(|text| key = text_of(text)),
-                0x12 => message.message().map(|inner| value = AnyValue::read(inner)),
-                _ => message.skip(field),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
+        each_field(message, |field, message| match field {
+            0x0a => message.bytes().map(|text| key = text_of(text)),
+            0x12 => message.message().map(|inner| value = AnyValue::read(inner)),
+            _ => message.skip(field),
+        });
         (key, value)
     }
 
