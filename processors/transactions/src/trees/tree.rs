@@ -38,6 +38,7 @@ pub(crate) struct HeldSpan {
     kind: SpanKind,
     parent_is_remote: Option<bool>,
     sampled: Option<bool>,
+    is_streamed: bool,
     /// Whether it is the local root.
     is_root: bool,
     /// Its origin.
@@ -50,7 +51,7 @@ pub(crate) struct HeldSpan {
 impl HeldSpan {
     fn new(span: Span, bytes: &[u8]) -> Self {
         let Span { trace_id: _, span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = span;
-        let Span { parent_is_remote, sampled, scope, at: _, segment, changes, .. } = span;
+        let Span { parent_is_remote, sampled, is_streamed, scope, at: _, segment, changes, .. } = span;
         let (is_root, bytes) = (segment.is_some(), bytes.into());
         Self {
             span_id,
@@ -60,6 +61,7 @@ impl HeldSpan {
             kind,
             parent_is_remote,
             sampled,
+            is_streamed,
             is_root,
             scope,
             changes,
@@ -70,7 +72,7 @@ impl HeldSpan {
     /// The span of this trace in the segment with this number, without a place, and its message.
     pub(crate) fn leave(self, trace_id: TraceId, number: u32) -> (Span, Box<[u8]>) {
         let Self { span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = self;
-        let Self { parent_is_remote, sampled, is_root, scope, changes, bytes, .. } = self;
+        let Self { parent_is_remote, sampled, is_streamed, is_root, scope, changes, bytes, .. } = self;
         let span = Span {
             trace_id,
             span_id,
@@ -80,6 +82,7 @@ impl HeldSpan {
             kind,
             parent_is_remote,
             sampled,
+            is_streamed,
             scope,
             at: ByteRange::default(),
             segment: Some(Segment { number, is_root }),
