@@ -48,7 +48,7 @@ pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Mappin
 pub use insert::Insertion;
 pub use loss::{Loss, Losses, Reason};
 pub use meaning::{Meaning, Mode, TimelessTypes};
-pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
+pub use process::{CLAIMED_ATTRIBUTE, IdentityStrength, ProcessWindow, ProfilerId};
 pub use profiles::{
     Position, Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Samples, Scope, ScopeProfiles,
     ValueType,

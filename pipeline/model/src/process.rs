@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The resource attribute with the keys of those attributes, of the resource and of its samples, for which only the
+/// profiled program itself vouches: what it shows of itself in its memory. They never decide where profiles go.
+pub const CLAIMED_ATTRIBUTE: &str = "profbridge.claimed";
+
 /// The id under which Sentry files the chunks of one process in one profiling session: 128 bits with the version and
 /// variant of a random UUID (Sentry's sample format V2, `profiler_id`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

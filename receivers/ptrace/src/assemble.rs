@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{AttributeSetId, Builder, Profile, Profiles, StackId};
-use profbridge_sampler::message::{self, Batch, Mode, Sample, Stack, Thread, Trust};
+use profbridge_model::{AttributeSetId, Builder, LinkId, Profile, Profiles, StackId};
+use profbridge_sampler::message::{self, Batch, Context, Mode, Sample, Stack, Thread, Trust};
 use profbridge_symbolizer::{Frame, Symbols};
 
 use self::interned::Interned;
@@ -53,15 +53,26 @@ pub enum Value {
     Text(String),
     /// An integer.
     Int(i64),
+    /// Texts.
+    List(Vec<String>),
 }
 
-impl Value {
-    pub(crate) fn any(&self) -> Any<'_> {
-        match self {
-            Self::Text(text) => Any::Str(text),
-            Self::Int(number) => Any::Int(*number),
-        }
-    }
+/// Begins a resource with these attributes.
+pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
+    let lists = attributes.iter().map(|attribute| match &attribute.value {
+        Value::List(texts) => texts.iter().map(|text| Any::Str(text)).collect(),
+        Value::Text(_) | Value::Int(_) => Vec::new(),
+    });
+    let lists: Vec<Vec<Any<'_>>> = lists.collect();
+    let all = attributes.iter().zip(&lists).map(|(Attribute { key, value }, list)| {
+        let value = match value {
+            Value::Text(text) => Any::Str(text),
+            Value::Int(number) => Any::Int(*number),
+            Value::List(_) => Any::Array(list),
+        };
+        (&**key, value)
+    });
+    builder.resource(&all.collect::<Vec<_>>());
 }
 
 /// What a profile says of a mapped file.
@@ -142,6 +153,8 @@ pub struct Subject<'a> {
     pub mappings: &'a [FileMapping],
     /// Its functions that an interpreter runs, by their numbers ([`message::Event::Functions`]).
     pub functions: &'a [message::Function],
+    /// The keys of attributes of its threads ([`message::Target::thread_attributes`]).
+    pub thread_attributes: &'a [String],
     /// Where the names of its locations are looked up.
     pub names: &'a dyn Names,
 }
@@ -176,9 +189,7 @@ impl Assembler {
 
     /// Adds the batches of a process.
     pub fn process(&mut self, subject: Subject<'_>, batches: &[Batch]) {
-        let attributes: Vec<_> =
-            subject.resource.iter().map(|attribute| (&*attribute.key, attribute.value.any())).collect();
-        self.builder.resource(&attributes);
+        begin_resource(&mut self.builder, subject.resource);
         self.builder.scope(SCOPE, env!("CARGO_PKG_VERSION"));
         let mut interned = Interned::default();
         let mut kinds: Vec<(Mode, u64)> = Vec::new();
@@ -231,7 +242,7 @@ impl Assembler {
             ..Profile::default()
         });
         let (mut times, mut values) = (Vec::new(), Vec::new());
-        for ((stack, attributes), mut observations) in rows.rows {
+        for ((stack, attributes, link), mut observations) in rows.rows {
             observations.sort_unstable();
             join_runs(&mut observations);
             times.clear();
@@ -249,7 +260,7 @@ impl Assembler {
                     values.push(signed(weight));
                 }
             }
-            self.builder.sample(stack, attributes, None, &times, &values);
+            self.builder.sample(stack, attributes, link, &times, &values);
         }
     }
 }
@@ -265,10 +276,10 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What distinguishes OTLP samples: stack and attributes.
-type RowKey = (Option<StackId>, Option<AttributeSetId>);
+/// What distinguishes OTLP samples: stack, attributes and the span that the thread worked on.
+type RowKey = (Option<StackId>, Option<AttributeSetId>, Option<LinkId>);
 
-/// Observations as (time, weight) by stack and attributes, because OTLP wants one sample for each (opentelemetry-proto
+/// Observations as (time, weight) by stack, attributes and span, because OTLP wants one sample for each (opentelemetry-proto
 /// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
@@ -284,7 +295,7 @@ impl Rows {
         if self.rows.is_empty() {
             self.first = u64::MAX;
         }
-        let Batch { process: _, period_nano: _, mode: _, threads, locations, stacks, samples } = batch;
+        let Batch { process: _, period_nano: _, mode: _, threads, locations, stacks, contexts, samples } = batch;
         let locations: Vec<_> =
             locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
         let stacks: Vec<_> = stacks
@@ -298,9 +309,13 @@ impl Rows {
                 })
             })
             .collect();
+        let links: Vec<_> = contexts
+            .iter()
+            .map(|context| context.link.and_then(|link| builder.link(link.trace_id, link.span_id)))
+            .collect();
         let mut sets = HashMap::new();
         let mut malformed = 0;
-        for &Sample { thread, stack, time_unix_nano, weight_nano, observations: _, blocked: _ } in samples {
+        for &Sample { thread, stack, context, time_unix_nano, weight_nano, observations: _, blocked: _ } in samples {
             // The end of a profile's range is not part of it.
             let end = time_unix_nano.checked_add(weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
             let (Some(of), Some(Some((stack, trust))), Some(end)) =
@@ -309,9 +324,14 @@ impl Rows {
                 malformed += 1;
                 continue;
             };
-            let set = *sets.entry((thread, *trust)).or_insert_with(|| attributes_of(builder, of, *trust));
-            let at = *self.index.entry((*stack, set)).or_insert_with(|| {
-                self.rows.push(((*stack, set), Vec::new()));
+            let link = context.and_then(|at| links.get(at as usize).copied().flatten());
+            let worked = context.and_then(|at| contexts.get(at as usize)).filter(|of| !of.attributes.is_empty());
+            let set = *sets
+                .entry((thread, *trust, worked.and(context)))
+                .or_insert_with(|| attributes_of(builder, of, *trust, worked, subject.thread_attributes));
+            let key = (*stack, set, link);
+            let at = *self.index.entry(key).or_insert_with(|| {
+                self.rows.push((key, Vec::new()));
                 self.rows.len() - 1
             });
             self.rows[at].1.push((time_unix_nano, weight_nano));
@@ -322,7 +342,13 @@ impl Rows {
     }
 }
 
-fn attributes_of(builder: &mut Builder, thread: &Thread, trust: Trust) -> Option<AttributeSetId> {
+fn attributes_of(
+    builder: &mut Builder,
+    thread: &Thread,
+    trust: Trust,
+    worked: Option<&Context>,
+    keys: &[String],
+) -> Option<AttributeSetId> {
     let Thread { id, namespace_id, name, pointer } = thread;
     let id = if *namespace_id == 0 { *id } else { *namespace_id };
     let mut attributes: Vec<(&str, Any<'_>)> = vec![("thread.id", Any::Int(id.into()))];
@@ -336,6 +362,11 @@ fn attributes_of(builder: &mut Builder, thread: &Thread, trust: Trust) -> Option
         Trust::Complete => {}
         Trust::Truncated => attributes.push((TRUST_ATTRIBUTE, "truncated".into())),
         Trust::Guessed => attributes.push((TRUST_ATTRIBUTE, "guessed".into())),
+    }
+    for (key, value) in worked.into_iter().flat_map(|context| &context.attributes) {
+        if let Some(key) = keys.get(*key as usize) {
+            attributes.push((key, Any::Str(value)));
+        }
     }
     builder.attributes(&attributes)
 }

@@ -23,6 +23,7 @@ pub struct Config {
     control: Control,
     symbolize: Symbolize,
     resource: Resource,
+    thread_attributes: Vec<String>,
 }
 
 /// Attributes for the resources of all processes.
@@ -128,6 +129,7 @@ impl Default for Config {
             control: Control::default(),
             symbolize: Symbolize::default(),
             resource: Resource::default(),
+            thread_attributes: Vec::new(),
         }
     }
 }
@@ -197,6 +199,8 @@ pub struct Settings {
     pub max_wait: Duration,
     /// Attributes, as keys and values, that are added to the resources of all processes that do not have them.
     pub insert: Vec<(String, String)>,
+    /// The attributes that samples have of those that programs show of their threads in their memory.
+    pub thread_attributes: Vec<String>,
 }
 
 /// A target.

@@ -10,11 +10,11 @@ mod time;
 use std::borrow::Cow;
 
 use profbridge_identity::{Identity, Rules};
-use profbridge_model::Builder;
-use profbridge_sampler::message::Process;
+use profbridge_model::{Builder, CLAIMED_ATTRIBUTE};
+use profbridge_sampler::message::{AttributeValue, Process};
 use profbridge_wire::otlp::environment;
 
-use crate::assemble::{Attribute, Value};
+use crate::assemble::{Attribute, Value, begin_resource};
 use crate::config::ServiceNames;
 use crate::session::{SESSION_ATTRIBUTE, Session};
 
@@ -47,6 +47,14 @@ const OWN: [&str; 9] = [
     "os.type",
     "deployment.environment",
 ];
+
+/// The beginnings of keys that are not taken from what a program shows in its memory: what is observed here, what decides
+/// who a process is, and what Sentry gives a meaning of its own.
+const NOT_CLAIMED: [&str; 10] =
+    ["process.", "container.", "telemetry.", "thread.", "profile.", "profbridge.", "host.", "k8s.", "os.", "sentry."];
+
+/// The beginning of what SDKs call a service that nobody named (semantic conventions, `service.name`).
+const UNKNOWN_SERVICE: &str = "unknown_service";
 
 /// The resource of a process, and what was wrong with its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -115,12 +123,45 @@ pub fn describe(
     Described { attributes: resource.0, complaint }
 }
 
+/// The attributes of a process with those that it shows of itself in its memory (OTEP 4719) where `known` has none, and
+/// with a list of the keys that only the program vouches for: these, and `thread_attributes`, those of its threads. What
+/// decides who a process is, and where its profiles go, is not taken from there.
+#[must_use]
+pub fn with_claims(
+    known: &[Attribute],
+    claims: &[(String, AttributeValue)],
+    thread_attributes: &[String],
+) -> Vec<Attribute> {
+    let mut resource = Resource(known.to_vec());
+    let (mut count, mut bytes) = (0, 0);
+    for (key, value) in claims {
+        let key = if key == "deployment.environment" { "deployment.environment.name" } else { key };
+        let value = match value {
+            AttributeValue::Text(text) => Value::Text(text.floor_char_boundary_at(MAX_TEXT).to_owned()),
+            AttributeValue::Int(number) => Value::Int(*number),
+        };
+        let is_nothing = matches!(&value, Value::Text(text) if text.is_empty() || text.starts_with(UNKNOWN_SERVICE));
+        let is_own = NOT_CLAIMED.iter().any(|own| key.starts_with(own));
+        let size = key.len() + if let Value::Text(text) = &value { text.len() } else { size_of::<i64>() };
+        let fits = key.len() <= MAX_KEY && count < MAX_PASSED && bytes + size <= MAX_PASSED_BYTES;
+        if !is_nothing && !is_own && fits && !resource.0.iter().any(|known| known.key == *key) {
+            (count, bytes) = (count + 1, bytes + size);
+            resource.0.push(Attribute { key: Cow::Owned(key.to_owned()), value });
+        }
+    }
+    let claimed = resource.0[known.len()..].iter().map(|attribute| attribute.key.to_string());
+    let claimed: Vec<String> = claimed.chain(thread_attributes.iter().cloned()).collect();
+    if !claimed.is_empty() {
+        resource.0.push(Attribute { key: CLAIMED_ATTRIBUTE.into(), value: Value::List(claimed) });
+    }
+    resource.0
+}
+
 /// Who a process with these attributes is in its chunks: what the processors make of its resource.
 #[must_use]
 pub fn identity(rules: &Rules, attributes: &[Attribute]) -> Option<Identity> {
     let mut builder = Builder::new();
-    let attributes: Vec<_> = attributes.iter().map(|attribute| (&*attribute.key, attribute.value.any())).collect();
-    builder.resource(&attributes);
+    begin_resource(&mut builder, attributes);
     builder.sample(None, None, None, &[0], &[]);
     let batch = builder.finish().ok()?;
     let resource = &batch.resources().first()?.resource;

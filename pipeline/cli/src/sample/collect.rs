@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use profbridge_receiver_ptrace::ServiceNames;
 use profbridge_receiver_ptrace::assemble::{Attribute, FileMapping};
-use profbridge_receiver_ptrace::resource::{describe, host_name};
+use profbridge_receiver_ptrace::resource::{describe, host_name, with_claims};
 use profbridge_receiver_ptrace::session::Session;
 use profbridge_receiver_ptrace::symbols::ProcessNames;
-use profbridge_sampler::message::{Batch, Function, Mapping, Process, ProcessId};
+use profbridge_sampler::message::{AttributeValue, Batch, Function, Mapping, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
 
 use super::shares::printable;
@@ -36,6 +36,9 @@ struct Tracked {
     id: ProcessId,
     pid: u32,
     label: String,
+    /// What is known of it from outside.
+    described: Vec<Attribute>,
+    /// That, and what it shows of itself.
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
     functions: Vec<Function>,
@@ -88,7 +91,8 @@ impl Collector {
             id: process.id,
             pid: process.pid,
             label: label(&process),
-            resource: described.attributes,
+            resource: described.attributes.clone(),
+            described: described.attributes,
             mappings: Vec::new(),
             functions: Vec::new(),
             names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
@@ -118,6 +122,13 @@ impl Collector {
     pub(crate) fn functions(&mut self, process: ProcessId, functions: Vec<Function>) {
         if let Some(process) = self.process(process) {
             process.functions.extend(functions);
+        }
+    }
+
+    /// A process shows its resource in its memory.
+    pub(crate) fn shown(&mut self, process: ProcessId, attributes: &[(String, AttributeValue)]) {
+        if let Some(process) = self.process(process) {
+            process.resource = with_claims(&process.described, attributes, &[]);
         }
     }
 

@@ -264,6 +264,7 @@ impl<'a> Run<'a> {
             Event::Mapping(mapping) => self.collector.mapping(mapping),
             Event::PerfMap { process, file } => self.collector.perf_map(process, file),
             Event::Functions { process, functions, .. } => self.collector.functions(process, functions),
+            Event::Resource { process, attributes } => self.collector.shown(process, &attributes),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => {
                 self.is_sampled(status.process);

@@ -109,7 +109,10 @@ fn renumbered(mut event: Event, base: u64) -> Event {
         Event::Mapping(mapping) => &mut mapping.process,
         Event::Batch(batch) => &mut batch.process,
         Event::Status(status) => &mut status.process,
-        Event::PerfMap { process, .. } | Event::Functions { process, .. } | Event::Detached { process, .. } => process,
+        Event::PerfMap { process, .. }
+        | Event::Functions { process, .. }
+        | Event::Resource { process, .. }
+        | Event::Detached { process, .. } => process,
         Event::Ready(_) | Event::Problem(_) | Event::CommandEnded { .. } => return event,
     };
     process.0 = process.0.saturating_add(base);

@@ -88,6 +88,9 @@ fn add(total: &mut Status, status: &Status) {
     total.unproven_frames += status.unproven_frames;
     total.later_read_frames += status.later_read_frames;
     total.unknown_functions += status.unknown_functions;
+    total.contexts += status.contexts;
+    total.torn_contexts += status.torn_contexts;
+    total.unproven_contexts += status.unproven_contexts;
     for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
         *sum += count;
     }

@@ -9,7 +9,7 @@
 use std::cell::OnceCell;
 
 use profbridge_model::spans::SpanResource;
-use profbridge_model::{Attribute, Dictionary, Profiles, Spans, Value};
+use profbridge_model::{Attribute, CLAIMED_ATTRIBUTE, Dictionary, Profiles, Spans, Value};
 
 use crate::otlp::environment::resource_attributes;
 use crate::otlp::traces::{AnyValue, read};
@@ -21,6 +21,8 @@ const UNKNOWN: &str = "unknown_service";
 pub struct Told<'a> {
     by: By<'a>,
     environment: OnceCell<Vec<(String, String)>>,
+    /// Whether what only the profiled program vouches for counts as well.
+    claims: bool,
 }
 
 /// Who says it.
@@ -32,12 +34,18 @@ enum By<'a> {
 impl<'a> Told<'a> {
     /// What is said of the process of this batch.
     pub fn of(batch: &'a Profiles) -> Self {
-        Self { by: By::Profiles(batch), environment: OnceCell::new() }
+        Self { by: By::Profiles(batch), environment: OnceCell::new(), claims: true }
     }
 
     /// What is said of the process that is a resource of a batch of spans.
     pub fn of_resource(spans: &'a Spans, resource: &'a SpanResource) -> Self {
-        Self { by: By::Resource(spans, resource), environment: OnceCell::new() }
+        Self { by: By::Resource(spans, resource), environment: OnceCell::new(), claims: true }
+    }
+
+    /// The same without what only the profiled program itself vouches for ([`CLAIMED_ATTRIBUTE`]).
+    #[must_use]
+    pub fn without_claims(self) -> Self {
+        Self { claims: false, ..self }
     }
 
     /// An attribute as text: the first that is not empty. Of profiles that is one of the batch's resources, of its
@@ -56,8 +64,11 @@ impl<'a> Told<'a> {
             }
         };
         let dictionary = batch.dictionary();
-        let resources = batch.resources().iter().flat_map(|resource| &resource.resource.attributes);
-        resources
+        let resources = || batch.resources().iter().flat_map(|resource| &resource.resource.attributes);
+        if !self.claims && resources().any(|attribute| claims(dictionary, attribute, key)) {
+            return None;
+        }
+        resources()
             .chain(batch.profiles().flat_map(|profile| dictionary.attributes(profile.attributes)))
             .chain(first_samples(batch))
             .filter(|attribute| dictionary.string(attribute.key) == key)
@@ -107,6 +118,13 @@ impl<'a> Told<'a> {
         let last = |path: String| path.rsplit('/').next().map(str::to_owned).filter(|name| !name.is_empty());
         self.attribute("process.executable.name").or_else(|| path().and_then(last))
     }
+}
+
+/// Whether this is the list of what only a program vouches for, and has this key.
+fn claims(dictionary: &Dictionary, attribute: &Attribute, key: &str) -> bool {
+    let is_it = |value: &Value| matches!(value, Value::String(id) if dictionary.string(*id) == key);
+    dictionary.string(attribute.key) == CLAIMED_ATTRIBUTE
+        && matches!(&attribute.value, Value::Array(keys) if keys.iter().any(is_it))
 }
 
 fn first_samples(batch: &Profiles) -> impl Iterator<Item = &Attribute> {

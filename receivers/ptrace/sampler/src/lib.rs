@@ -8,6 +8,7 @@
 pub mod address_space;
 #[cfg(target_os = "linux")]
 mod arch;
+pub mod context;
 pub mod elf;
 pub mod message;
 #[cfg(target_os = "linux")]

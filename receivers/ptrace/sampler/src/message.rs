@@ -4,6 +4,7 @@
 //! often; the sampler process finds, attaches and samples them. Anything that the sampler process says about a target
 //! may have been forged by that target, so the owner checks it (`protocol` refuses indices that point nowhere).
 
+mod context;
 mod samples;
 mod settings;
 mod status;
@@ -11,6 +12,7 @@ mod status;
 use std::fs::File;
 use std::time::Duration;
 
+pub use self::context::{AttributeValue, Context, SpanLink};
 pub use self::samples::{Batch, Function, FunctionKind, Location, Sample, Stack, Thread, Trust};
 pub use self::settings::{Mode, Select, Settings, Stops, Target};
 pub use self::status::{Level, Status};
@@ -76,6 +78,14 @@ pub enum Event {
         first: u32,
         /// The functions.
         functions: Vec<Function>,
+    },
+    /// The resource that a process shows of itself in its memory (OTEP 4719): when that was found, and when it has
+    /// changed.
+    Resource {
+        /// The process.
+        process: ProcessId,
+        /// Its attributes, each key once. The program chooses them freely.
+        attributes: Vec<(String, AttributeValue)>,
     },
     /// Samples.
     Batch(Batch),

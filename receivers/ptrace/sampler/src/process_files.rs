@@ -16,6 +16,7 @@ use nix::sys::stat::Mode;
 
 use crate::os::directory::for_each_number;
 use crate::probe::{StatLine, parse_stat};
+use crate::runtime::Target;
 
 /// What happened to a process since its descriptors were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +166,12 @@ impl ProcessFiles {
     /// The error of the system call; `ESRCH` or `NotFound` after the process's end.
     pub fn stat(&self) -> io::Result<StatLine> {
         read_stat(&self.directory, "stat")
+    }
+}
+
+impl Target for &ProcessFiles {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.read_memory(address, bytes) == bytes.len()
     }
 }
 

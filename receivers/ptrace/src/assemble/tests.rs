@@ -30,6 +30,7 @@ fn batch() -> Batch {
     let sample = |thread, stack, ms: u64, weight: u64| message::Sample {
         thread,
         stack,
+        context: None,
         time_unix_nano: T0 + ms * MS,
         weight_nano: weight * MS,
         observations: 1,
@@ -52,6 +53,7 @@ fn batch() -> Batch {
             Stack { trust: Trust::Complete, locations: vec![0, 1] },
             Stack { trust: Trust::Guessed, locations: vec![2] },
         ],
+        contexts: Vec::new(),
         samples: vec![sample(0, 0, 20, 10), sample(0, 0, 10, 10), sample(1, 1, 10, 30), sample(0, 0, 0, 10)],
     }
 }
@@ -74,7 +76,7 @@ fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
         Attribute { key: "process.pid".into(), value: Value::Int(100) },
     ];
     let mut assembler = Assembler::new();
-    assembler.process(Subject { resource: &resource, mappings: &[mapping()], functions: &[], names }, batches);
+    assembler.process(Subject { resource: &resource, mappings: &[mapping()], functions: &[], thread_attributes: &[], names }, batches);
     assembler.finish().unwrap()
 }
 
@@ -285,7 +287,7 @@ fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (Str
         ..batch()
     };
     let mut assembler = Assembler::new();
-    assembler.process(Subject { resource: &[], mappings, functions: &[], names }, &[batch]);
+    assembler.process(Subject { resource: &[], mappings, functions: &[], thread_attributes: &[], names }, &[batch]);
     let profiles = assembler.finish().unwrap().profiles;
     let dictionary = profiles.dictionary();
     let sample = profiles.samples(only(&profiles)).next().unwrap();

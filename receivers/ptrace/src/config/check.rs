@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use profbridge_engine::config::{Problem, Problems, Section};
+use profbridge_sampler::context::{MAX_ALLOWED, MAX_KEY};
 use profbridge_sampler::message::{self, Select};
 
 use super::{Config, ControlSettings, Priority, Settings, Target, TargetSettings};
@@ -12,6 +13,23 @@ use crate::lifecycle::Mode as Lifecycle;
 /// The longest path of a socket, in bytes. `sun_path` has 108 (unix(7)), and the socket is created under a longer name
 /// first.
 const MAX_SOCKET_PATH: usize = 100;
+
+/// The beginnings of keys of attributes that describe the process or its profiles, or that move up from samples to their
+/// resource.
+const RESERVED: [&str; 12] = [
+    "process.",
+    "container.",
+    "service.",
+    "host.",
+    "k8s.",
+    "os.",
+    "deployment.",
+    "telemetry.",
+    "thread.",
+    "profile.",
+    "profbridge.",
+    "sentry.",
+];
 
 /// The shortest abbreviation of a container's id.
 const MIN_CONTAINER: usize = 12;
@@ -53,9 +71,11 @@ impl Config {
             ..profbridge_symbolizer::Settings::default()
         };
         let insert = self.resource.insert.check(section, "resource.insert", &mut checker.problems);
+        checker.thread_attributes(&self.thread_attributes);
         Problems::check(checker.problems)?;
         Ok(Settings {
             insert,
+            thread_attributes: self.thread_attributes,
             targets,
             export_interval: self.export_interval.get(),
             max_pending_bytes: self.max_pending_bytes.get(),
@@ -78,6 +98,26 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn broken(&mut self, path: &str, message: &str, hint: &str) {
         self.problems.push(self.section.problem(path, message, hint));
+    }
+
+    fn thread_attributes(&mut self, keys: &[String]) {
+        if keys.len() > MAX_ALLOWED {
+            let message = format!("has at most {MAX_ALLOWED} keys");
+            self.broken("thread_attributes", &message, "name those that are looked at");
+        }
+        for (index, key) in keys.iter().enumerate() {
+            let path = format!("thread_attributes[{index}]");
+            if key.is_empty() || key.len() > MAX_KEY {
+                self.broken(&path, &format!("a key has 1 to {MAX_KEY} bytes"), "such as http.route");
+            }
+            if keys[..index].contains(key) {
+                self.broken(&path, "is there twice", "delete one of them");
+            }
+            if let Some(own) = RESERVED.iter().find(|own| key.starts_with(**own)) {
+                let message = format!("no program decides on {own}*: a process is known and routed by such attributes");
+                self.broken(&path, &message, "delete it");
+            }
+        }
     }
 }
 

@@ -33,6 +33,7 @@ impl Driver {
             select,
             settings: target.sampling,
             environment: ENVIRONMENT.map(str::to_owned).to_vec(),
+            thread_attributes: self.settings.thread_attributes.clone(),
             sample_at_once: sampled_at_once(target),
         })
     }

@@ -33,6 +33,9 @@ impl Driver {
             ("sampler_unproven_frames", more(status.unproven_frames, before.unproven_frames)),
             ("sampler_later_read_frames", more(status.later_read_frames, before.later_read_frames)),
             ("sampler_unknown_functions", more(status.unknown_functions, before.unknown_functions)),
+            ("sampler_contexts", more(status.contexts, before.contexts)),
+            ("sampler_torn_contexts", more(status.torn_contexts, before.torn_contexts)),
+            ("sampler_unproven_contexts", more(status.unproven_contexts, before.unproven_contexts)),
         ];
         for (name, count) in notes {
             if count > 0 {

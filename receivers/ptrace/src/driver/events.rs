@@ -1,7 +1,9 @@
 //! What the sampler process says: processes that come and go, their mappings and their samples.
 
 use profbridge_model::{Quantities, Reason};
-use profbridge_sampler::message::{self, Command, Detached, Event, ProblemKind, Process, ProcessId, Select};
+use profbridge_sampler::message::{
+    self, AttributeValue, Command, Detached, Event, ProblemKind, Process, ProcessId, Select,
+};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 
@@ -44,6 +46,7 @@ impl Driver {
                     names.perf_map(file);
                 }
             }
+            Event::Resource { process, attributes } => self.shown(process, &attributes),
             Event::Functions { process, first, functions } => self.functions(process, first, functions),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => self.status(status),
@@ -118,6 +121,7 @@ impl Driver {
         let identity = resource::identity(&self.parts.identity, &described.attributes);
         let mut tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
         tracked.identity = identity;
+        tracked.claims(&[], &self.settings.thread_attributes);
         tracked.gaps = gaps;
         self.processes.insert(number, tracked);
         self.live.insert(id, number);
@@ -134,6 +138,15 @@ impl Driver {
         if !process.mapping(mapping, left) {
             self.parts.intake.note("sampler_mappings_left_out", 1);
         }
+    }
+
+    /// A process shows its resource in its memory.
+    fn shown(&mut self, process: ProcessId, attributes: &[(String, AttributeValue)]) {
+        let Some(process) = self.live.get(&process).and_then(|number| self.processes.get_mut(number)) else { return };
+        process.claims(attributes, &self.settings.thread_attributes);
+        // Where the configuration has it that instances of services identify processes, one that says which it is only
+        // here has an identity from now on.
+        process.identity = resource::identity(&self.parts.identity, process.resource());
     }
 
     /// A process runs functions that an interpreter names.

@@ -38,7 +38,7 @@ impl Driver {
             return;
         }
         let mut assembler = Assembler::new();
-        assembler.process(process.subject(), &batches);
+        assembler.process(process.subject(&self.settings.thread_attributes), &batches);
         let intake = &self.parts.intake;
         match assembler.finish() {
             Ok(assembled) => {

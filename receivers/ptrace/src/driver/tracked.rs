@@ -3,13 +3,14 @@
 use std::mem::size_of;
 
 use profbridge_identity::Identity;
-use profbridge_sampler::message::{Batch, Function, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
+use profbridge_sampler::message::{AttributeValue, Batch, Context, Function, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 
 use super::levels::Line;
 use crate::assemble::{Attribute, FileMapping, Nameless, Subject};
 use crate::lifecycle::{Lifecycle, Outcome};
+use crate::resource;
 use crate::session::Session;
 use crate::symbols::ProcessNames;
 
@@ -31,6 +32,9 @@ pub(super) struct Tracked {
     /// What the log has said of its running threads.
     pub(super) said_level: Option<Line>,
     pub(super) names: Option<ProcessNames>,
+    /// What is known of it from outside.
+    described: Vec<Attribute>,
+    /// That, and what it shows of itself.
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
     functions: Vec<Function>,
@@ -51,7 +55,7 @@ impl Tracked {
         process: Process,
         session: Session,
         lifecycle: Lifecycle,
-        resource: Vec<Attribute>,
+        described: Vec<Attribute>,
         names: Option<ProcessNames>,
         due: Instant,
     ) -> Self {
@@ -66,7 +70,8 @@ impl Tracked {
             counted: None,
             said_level: None,
             names,
-            resource,
+            resource: described.clone(),
+            described,
             mappings: Vec::new(),
             functions: Vec::new(),
             mapping_bytes: 0,
@@ -76,6 +81,15 @@ impl Tracked {
             look_at: due,
             ended: false,
         }
+    }
+
+    /// Takes what it shows of itself in its memory. `thread_attributes` are the keys of its threads' attributes.
+    pub(super) fn claims(&mut self, claims: &[(String, AttributeValue)], thread_attributes: &[String]) {
+        self.resource = resource::with_claims(&self.described, claims, thread_attributes);
+    }
+
+    pub(super) fn resource(&self) -> &[Attribute] {
+        &self.resource
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
@@ -173,12 +187,18 @@ impl Tracked {
         std::mem::take(&mut self.pending)
     }
 
-    pub(super) fn subject(&self) -> Subject<'_> {
+    pub(super) fn subject<'a>(&'a self, thread_attributes: &'a [String]) -> Subject<'a> {
         let names: &dyn crate::assemble::Names = match &self.names {
             Some(names) => names,
             None => &Nameless,
         };
-        Subject { resource: &self.resource, mappings: &self.mappings, functions: &self.functions, names }
+        Subject {
+            resource: &self.resource,
+            mappings: &self.mappings,
+            functions: &self.functions,
+            thread_attributes,
+            names,
+        }
     }
 }
 
@@ -191,8 +211,12 @@ fn mapping_size(mapping: &Mapping) -> u64 {
 /// How much memory a batch takes, in bytes.
 pub(super) fn size(batch: &Batch) -> u64 {
     let stacks: usize = batch.stacks.iter().map(|stack| size_of::<Stack>() + 4 * stack.locations.len()).sum();
+    let attributes = batch.contexts.iter().flat_map(|context| &context.attributes);
+    let attributes: usize = attributes.map(|(_, value)| size_of::<(u32, String)>() + value.len()).sum();
     let bytes = size_of::<Batch>()
         + stacks
+        + attributes
+        + batch.contexts.len() * size_of::<Context>()
         + batch.samples.len() * size_of::<Sample>()
         + batch.locations.len() * size_of::<Location>()
         + batch.threads.len() * (size_of::<Thread>() + 16);

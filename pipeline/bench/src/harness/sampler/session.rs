@@ -47,6 +47,7 @@ impl Session {
             select: Select::Pid(pid),
             settings,
             environment: Vec::new(),
+            thread_attributes: Vec::new(),
             sample_at_once: at_once,
         };
         process.send(Command::Watch(target))?;

@@ -66,7 +66,7 @@ fn assemble(processes: &[Tracked], batches: &[Batch]) -> Result<(Profiles, u64),
             batches.iter().filter(|batch| batch.process == process.id && !batch.samples.is_empty()).cloned().collect();
         if !own.is_empty() {
             let Tracked { resource, mappings, functions, names, .. } = process;
-            let subject = Subject { resource, mappings, functions, names };
+            let subject = Subject { resource, mappings, functions, thread_attributes: &[], names };
             assembler.process(subject, &own);
         }
     }
@@ -86,6 +86,7 @@ fn some(batch: &Batch, blocked: bool) -> Batch {
         threads: batch.threads.clone(),
         locations: batch.locations.clone(),
         stacks: batch.stacks.clone(),
+        contexts: batch.contexts.clone(),
         samples,
     }
 }

@@ -34,6 +34,7 @@ fn batch(id: u64, second: u64) -> Batch {
     let sample = |thread, weight: u64, blocked| Sample {
         thread,
         stack: 0,
+        context: None,
         time_unix_nano: T0 + second * SECOND,
         weight_nano: weight * SECOND,
         observations: 1,
@@ -49,6 +50,7 @@ fn batch(id: u64, second: u64) -> Batch {
         ],
         locations: vec![Location::Native { mapping: None, address: 4096 }],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        contexts: Vec::new(),
         samples: vec![sample(0, 1, false), sample(1, 2, true)],
     }
 }

@@ -62,6 +62,7 @@ impl Run<'_> {
             select,
             settings: self.settings,
             environment: ENVIRONMENT.map(str::to_owned).to_vec(),
+            thread_attributes: Vec::new(),
             // A command is held until it was attached to, and sampled when it runs.
             sample_at_once: id != TARGET || self.sampling.command.is_none(),
         };

@@ -17,6 +17,7 @@ fuzz_target!(|data: &[u8]| {
             select: Select::Pid(1),
             settings: Settings::default(),
             environment: vec!["A".to_owned()],
+            thread_attributes: Vec::new(),
             sample_at_once: true,
         }));
     }

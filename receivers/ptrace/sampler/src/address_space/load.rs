@@ -10,6 +10,7 @@ use super::image::Image;
 use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
+use crate::context::{MAX_RELOCATIONS, Variable, Word};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 use crate::runtime::{self, Target};
 
@@ -18,6 +19,9 @@ use crate::runtime::{self, Target};
 pub(super) const MAX_MAPPINGS: usize = 65_536;
 /// Faults that are reported.
 const MAX_FAULTS: usize = 64;
+/// The most process contexts, and the most variables for contexts of threads, that are kept of a process: it has one of
+/// each, or two tracers.
+const MAX_CONTEXTS: usize = 4;
 /// The largest vDSO that is read, in bytes; the kernel's has two pages.
 const MAX_VDSO: u64 = 64 << 10;
 
@@ -68,13 +72,16 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         cache: &'a mut ObjectCache,
     ) -> Result<Self, LoadError> {
         let text = process.maps().map_err(LoadError::Maps)?;
-        let lines: Vec<_> = lines(&text).filter(|line| line.executable || line.entry.file.inode != 0).collect();
+        let kept = |line: &Line| line.executable || line.entry.file.inode != 0 || line.is_publication();
+        let lines: Vec<_> = lines(&text).filter(kept).collect();
         if lines.is_empty() {
             return Err(LoadError::Gone);
         }
         let memory = process.memory().map_err(LoadError::Memory)?;
         let mut space = AddressSpace::with_code(Arc::clone(&memory));
         space.fingerprint = fingerprint(lines.iter());
+        let publications = lines.iter().filter(|line| line.is_publication()).map(|line| line.entry.start);
+        space.publications = publications.take(MAX_CONTEXTS).collect();
         if let Some(before) = before {
             space.mappings.clone_from(&before.mappings);
             space.identities.clone_from(&before.identities);
@@ -105,6 +112,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
         mark_builtins(&mut self.space.modules);
         self.find_runtimes();
+        self.find_variables();
         Ok(self.space)
     }
 
@@ -275,6 +283,37 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         for (path, reason) in refused {
             self.fault(path.as_bytes(), reason);
         }
+    }
+
+    /// Finds the variables for contexts of threads. Where they are is read later: of a library that was just mapped the
+    /// dynamic linker has not said it yet.
+    fn find_variables(&mut self) {
+        let modules = &self.space.modules;
+        let file = |module: &Module| module.mapping.and_then(|index| self.space.mappings.get(index as usize));
+        let name = |module: &Module| file(module).and_then(|mapped| mapped.path.rsplit('/').next()).unwrap_or_default();
+        let linkers = || modules.iter().filter(|module| name(module).starts_with("ld-"));
+        let linker: Vec<_> = linkers().map(|module| module.start..module.end).take(MAX_CONTEXTS).collect();
+        let glibc = !linkers().any(|module| name(module).starts_with("ld-musl"));
+        let mut found: Vec<Variable> = Vec::new();
+        for module in modules {
+            let Some(variable) = module.object.as_ref().and_then(|object| object.thread_local()) else { continue };
+            let word = |relocation: &crate::elf::Relocation| Word {
+                kind: relocation.kind,
+                address: relocation.address.wrapping_add(module.bias),
+            };
+            let variable = Variable {
+                offset: variable.offset,
+                in_program: variable.in_program.filter(|_| file(module).is_some_and(|mapped| mapped.main)),
+                words: variable.relocations.iter().take(MAX_RELOCATIONS).map(word).collect(),
+                linker: linker.clone(),
+                glibc,
+            };
+            // A file may have several executable mappings.
+            if found.len() < MAX_CONTEXTS && !found.contains(&variable) {
+                found.push(variable);
+            }
+        }
+        self.space.variables = found;
     }
 
     /// Adds a module. Generated code that directly follows generated code becomes one module with it.

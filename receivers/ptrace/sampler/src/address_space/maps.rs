@@ -7,6 +7,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::view::{FileId, MapsEntry};
+use crate::context::is_publication;
 
 /// The largest number of executable mappings that are kept. The kernel allows 65,530 mappings of all kinds
 /// (`vm.max_map_count`).
@@ -24,6 +25,13 @@ pub(super) struct Line {
     pub(super) executable: bool,
 }
 
+impl Line {
+    /// Whether the process shows its context there. Memory that may be executed shows none.
+    pub(super) fn is_publication(&self) -> bool {
+        self.readable && !self.executable && is_publication(&self.entry.path)
+    }
+}
+
 /// Parses all lines, in the order of their addresses. Malformed lines are left out, and lines that overlap the one
 /// before: that is possible because the kernel does not write the whole text at one moment.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
@@ -37,14 +45,13 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     })
 }
 
-/// A hash of which files are mapped executable where. Memory without a file is not part of it: programs that compile at
+/// A hash of which files are mapped executable where, and where process contexts are. Memory without a file is not part of it: programs that compile at
 /// run time have more of it every moment, and new code is noticed when it is executed. Whether a file was deleted is
 /// not part of it either.
 pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for MapsEntry { start, end, offset, file, path, .. } in
-        lines.filter(|line| line.executable && line.entry.file.inode != 0).map(|line| &line.entry)
-    {
+    let counts = |line: &&Line| line.executable && line.entry.file.inode != 0 || line.is_publication();
+    for MapsEntry { start, end, offset, file, path, .. } in lines.filter(counts).map(|line| &line.entry) {
         (start, end, offset, file, path).hash(&mut hasher);
     }
     hasher.finish()

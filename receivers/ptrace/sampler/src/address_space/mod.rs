@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::context::Variable;
 use crate::elf::{Object, ObjectCache};
 use crate::message::Location;
 use crate::runtime::Found;
@@ -135,6 +136,10 @@ pub struct AddressSpace {
     fingerprint: u64,
     /// The interpreters in its modules.
     runtimes: Vec<Found>,
+    /// Where process contexts may be.
+    publications: Vec<u64>,
+    /// The variables by which it shows the contexts of its threads.
+    variables: Vec<Variable>,
     /// Whether Java's HotSpot virtual machine is mapped, so that code that is made at run time is likely Java's.
     pub(crate) hotspot: bool,
     code: Arc<dyn CodeMemory>,
@@ -151,6 +156,8 @@ impl AddressSpace {
             faults: Vec::new(),
             fingerprint: 0,
             runtimes: Vec::new(),
+            publications: Vec::new(),
+            variables: Vec::new(),
             hotspot: false,
             code,
         }
@@ -214,6 +221,16 @@ impl AddressSpace {
     /// The interpreters whose frames can be read from memory.
     pub fn runtimes(&self) -> &[Found] {
         &self.runtimes
+    }
+
+    /// Where process contexts may be ([`crate::context::publication`]).
+    pub fn publications(&self) -> &[u64] {
+        &self.publications
+    }
+
+    /// The variables by which it shows the contexts of its threads.
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
     }
 
     /// The executable mappings by address.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::address_space::{AddressSpace, LoadError};
 use crate::command::Stopped;
-use crate::control::{AttachedProcess, Control, upkeep};
+use crate::control::{AttachedProcess, Control, contexts, upkeep};
 use crate::message::{Event, Mapping, ProblemKind, ProcessId, Stops, TargetId};
 use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
@@ -163,6 +163,7 @@ impl Control {
             process,
             perf_map: None,
             reload: upkeep::Reload::default(),
+            shown: contexts::Shown::default(),
             ending: None,
         };
         self.outbox.push(Event::Attached(Box::new(described.process)));
@@ -174,6 +175,7 @@ impl Control {
         self.say_faults(target, pid, &space, described.faults);
         self.look_for_perf_map(id);
         self.sampler.attach(id, files, space, settings);
+        self.look_at_context(id);
         let traced = stopped.is_some();
         if traced && sample_at_once && settings.stops != Stops::Always {
             self.sampler.sample_from_start(id);

@@ -6,6 +6,7 @@
 
 mod attach;
 mod commands;
+mod contexts;
 mod finding;
 mod outbox;
 mod outputs;
@@ -60,6 +61,8 @@ struct AttachedProcess {
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,
+    /// What it shows of itself.
+    shown: contexts::Shown,
     /// Why the process was let go, if this thread knows already; the sampling thread still has to confirm it.
     ending: Option<Detached>,
 }

@@ -35,6 +35,10 @@ enum Waiting {
     },
     /// A status is encoded when it is sent, so that it includes what was lost by then.
     Status(Box<Status>),
+    Resource {
+        process: ProcessId,
+        packet: Outgoing,
+    },
     Other(Outgoing),
 }
 
@@ -56,6 +60,11 @@ impl Outbox {
                 {
                     self.lost.remove(&process);
                 }
+            }
+            Event::Resource { process, .. } => {
+                // Only what it is in the end is wanted, so a process that changes it all the time costs no more.
+                self.waiting.retain(|waiting| !matches!(waiting, Waiting::Resource { process: of, .. } if *of == process));
+                self.waiting.push_back(Waiting::Resource { process, packet: encode_event(event) });
             }
             Event::Functions { process, first, functions } => {
                 for (first, functions) in split_functions(first, functions) {
@@ -105,7 +114,7 @@ impl Outbox {
         self.held_up = false;
         while let Some(first) = self.waiting.front() {
             let result = match first {
-                Waiting::Batch { packet, .. } | Waiting::Other(packet) => {
+                Waiting::Batch { packet, .. } | Waiting::Resource { packet, .. } | Waiting::Other(packet) => {
                     socket::try_send(owner, &packet.bytes, packet.descriptor())
                 }
                 Waiting::Status(status) => {

@@ -84,6 +84,7 @@ impl Control {
             if self.is_same(process) {
                 self.compare_maps(process, now);
                 self.look_for_perf_map(process);
+                self.look_at_context(process);
                 self.look_at_standing(process);
                 self.look_at_wrapper(process);
             }
@@ -204,6 +205,7 @@ impl Control {
         self.announce(process, &space, known);
         self.say_faults(target, pid, &space, Vec::new());
         self.sampler.set_space(process, space);
+        self.look_at_context(process);
         // The new code may be compiled at run time: its perf map is sent as soon as the process is sampled.
         self.look_for_perf_map(process);
     }

@@ -37,6 +37,8 @@ pub struct Segment {
     pub address: u64,
     /// Its bytes in the file.
     pub file_size: u64,
+    /// Its bytes in memory.
+    pub memory_size: u64,
     /// Its alignment.
     pub align: u64,
 }
@@ -159,6 +161,7 @@ fn segment(bytes: &[u8]) -> Segment {
         offset: u64_at(bytes, 8),
         address: u64_at(bytes, 16),
         file_size: u64_at(bytes, 32),
+        memory_size: u64_at(bytes, 40),
         align: u64_at(bytes, 48),
     }
 }

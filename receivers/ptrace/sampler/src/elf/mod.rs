@@ -1,7 +1,7 @@
 //! The parts of ELF files that unwinding needs. Files are treated as hostile input.
 //!
 //! Reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, where Go's table of
-//! functions is, and the few symbols by which interpreters are found; no other symbols and no debug information. Files
+//! functions is, and the few symbols by which interpreters and trace contexts are found; no other symbols and no debug information. Files
 //! are read with `pread`, because reading a mapping whose file was truncated raises SIGBUS. Every size is checked
 //! against a limit and the length of the file before memory is allocated for it.
 
@@ -17,6 +17,7 @@ mod symbols;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod thread_local;
 
 pub use cache::{CachedFile, ObjectCache};
 pub use go_table::GoTable;
@@ -28,3 +29,4 @@ pub use source::{FileSource, Source};
 pub use symbols::{PYTHON, Symbol};
 pub(crate) use tables::Slice;
 pub use tables::{Context, FoundRow, Room, UnwindTables};
+pub use thread_local::{Relocation, RelocationKind, THREAD_CONTEXT, ThreadLocal};

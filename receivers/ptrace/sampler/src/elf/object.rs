@@ -6,8 +6,9 @@ use super::go_table::GoTable;
 use super::headers::{Headers, PT_LOAD, Segment};
 use super::notes::Notes;
 use super::source::Source;
-use super::symbols::{self, Symbol};
+use super::symbols::{self, Symbol, Table};
 use super::tables::UnwindTables;
+use super::thread_local::{self, ThreadLocal};
 use super::{Malformed, htlhash};
 
 /// The number of the next object. Caches key by it, so that an entry never applies to another object.
@@ -29,6 +30,7 @@ pub struct Object {
     build_id: Option<Vec<u8>>,
     htlhash: Option<[u8; 16]>,
     symbols: Vec<Symbol>,
+    thread_local: Option<ThreadLocal>,
 }
 
 impl Object {
@@ -57,7 +59,9 @@ impl Object {
             Err(fault) => (None, Some(fault)),
         };
         let go_table = if notes.go { GoTable::find(source, &headers) } else { None };
-        let symbols = symbols::find(source, &headers);
+        let table = Table::read(source, &headers);
+        let symbols = symbols::find(source, &headers, table.as_ref());
+        let thread_local = table.and_then(|table| thread_local::find(&table));
         let mut segments = headers.segments;
         segments.retain(|segment| segment.kind == PT_LOAD);
         Ok(Self {
@@ -71,6 +75,7 @@ impl Object {
             build_id: notes.build_id,
             htlhash: None,
             symbols,
+            thread_local,
         })
     }
 
@@ -107,6 +112,11 @@ impl Object {
     /// The symbol with this name, if it is one of an interpreter.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         self.symbols.iter().find(|symbol| symbol.name == name).copied()
+    }
+
+    /// The thread-local variable by which a program shows its threads' trace contexts, if it defines that.
+    pub fn thread_local(&self) -> Option<&ThreadLocal> {
+        self.thread_local.as_ref()
     }
 
     /// The address of the first instruction of the program, or of the dynamic linker.

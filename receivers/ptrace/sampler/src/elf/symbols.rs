@@ -1,4 +1,4 @@
-//! Looks up a few symbols of a file: those that tell where an interpreter has its state.
+//! Looks up a few symbols of a file: those that tell where an interpreter has its state, and for `thread_local`.
 //!
 //! They are in the table that the dynamic linker uses, which stripping leaves. Looked up by its hash table
 //! (`.gnu.hash`), which says that a name is missing with one or two small reads. Source of the layouts: the System V
@@ -38,10 +38,9 @@ pub struct Symbol {
 }
 
 /// The symbols of interpreters that a file defines; nearly all files have none.
-pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers) -> Vec<Symbol> {
-    let table = Table::read(source, headers);
+pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers, table: Option<&Table<'_, S>>) -> Vec<Symbol> {
     let [runtime, others @ ..] = PYTHON;
-    let by_name = |name| table.as_ref().and_then(|table| table.find(name));
+    let by_name = |name| table.and_then(|table| table.find(name)).map(|entry| entry.symbol);
     let by_section = || {
         let (address, _, size) = headers.sections(source)?.find(PYTHON_SECTION)?;
         (address != 0).then_some(Symbol { name: runtime, address, size })
@@ -50,10 +49,21 @@ pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers) -> Vec<Sym
     std::iter::once(found).chain(others.into_iter().filter_map(by_name)).collect()
 }
 
+/// A symbol as the table has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) symbol: Symbol,
+    /// Its index in the table.
+    pub(super) index: u64,
+    /// Its type, `STT_TLS` for instance.
+    pub(super) kind: u8,
+}
+
 /// The table of symbols for the dynamic linker, and its hash table.
-struct Table<'a, S: ?Sized> {
-    source: &'a S,
-    headers: &'a Headers,
+pub(super) struct Table<'a, S: ?Sized> {
+    pub(super) source: &'a S,
+    pub(super) headers: &'a Headers,
+    dynamic: Vec<u8>,
     strings: u64,
     symbols: u64,
     buckets: u64,
@@ -65,16 +75,17 @@ struct Table<'a, S: ?Sized> {
 }
 
 impl<'a, S: Source + ?Sized> Table<'a, S> {
-    fn read(source: &'a S, headers: &'a Headers) -> Option<Self> {
+    pub(super) fn read(source: &'a S, headers: &'a Headers) -> Option<Self> {
         let dynamic = headers.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-        let bytes = read_range(source, "dynamic section", dynamic.offset, dynamic.file_size, MAX_DYNAMIC).ok()?;
-        let value = |tag| bytes.chunks_exact(16).find(|entry| u64_at(entry, 0) == tag).map(|entry| u64_at(entry, 8));
+        let dynamic = read_range(source, "dynamic section", dynamic.offset, dynamic.file_size, MAX_DYNAMIC).ok()?;
+        let value = |tag| value_of(&dynamic, tag);
         let hash = value(DT_GNU_HASH)?;
         let mut table = Self {
             source,
             headers,
             strings: value(DT_STRTAB)?,
             symbols: value(DT_SYMTAB)?,
+            dynamic: Vec::new(),
             buckets: 0,
             bucket_count: 0,
             first: 0,
@@ -88,7 +99,13 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
         table.bloom_count = u32_at(&head, 8);
         table.bloom_shift = u32_at(&head, 12);
         table.buckets = table.bloom.checked_add(u64::from(table.bloom_count) * 8)?;
+        table.dynamic = dynamic;
         (table.bucket_count > 0 && table.bloom_count > 0 && table.bloom_shift < 32).then_some(table)
+    }
+
+    /// What the dynamic section says under a tag.
+    pub(super) fn value(&self, tag: u64) -> Option<u64> {
+        value_of(&self.dynamic, tag)
     }
 
     /// Reads some bytes at an address of the file.
@@ -100,7 +117,8 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
         read_range(self.source, "symbols", offset, length, CHAIN_STEP * SYMBOL).ok()
     }
 
-    fn find(&self, name: &'static str) -> Option<Symbol> {
+    /// The symbol with this name, if the file defines it.
+    pub(super) fn find(&self, name: &'static str) -> Option<Entry> {
         let hash = hash(name);
         let word = self.at(self.bloom.wrapping_add(u64::from(hash / 64 % self.bloom_count) * 8), 8)?;
         let both = (1u64 << (hash % 64)) | (1u64 << ((hash >> self.bloom_shift) % 64));
@@ -136,13 +154,18 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
     }
 
     /// The symbol with this index, if it has this name and is defined in this file.
-    fn symbol(&self, index: u64, name: &'static str) -> Option<Symbol> {
+    fn symbol(&self, index: u64, name: &'static str) -> Option<Entry> {
         let bytes = self.at(self.symbols.wrapping_add(index * SYMBOL), SYMBOL)?;
         let section = u32_at(&bytes, 4) >> 16;
         let said = self.at(self.strings.wrapping_add(u64::from(u32_at(&bytes, 0))), name.len() as u64 + 1)?;
         let is_it = section != 0 && said.split_last() == Some((&0, name.as_bytes()));
-        is_it.then(|| Symbol { name, address: u64_at(&bytes, 8), size: u64_at(&bytes, 16) })
+        let symbol = Symbol { name, address: u64_at(&bytes, 8), size: u64_at(&bytes, 16) };
+        is_it.then(|| Entry { symbol, index, kind: bytes[4] & 0xf })
     }
+}
+
+fn value_of(dynamic: &[u8], tag: u64) -> Option<u64> {
+    dynamic.chunks_exact(16).find(|entry| u64_at(entry, 0) == tag).map(|entry| u64_at(entry, 8))
 }
 
 /// The hash of `.gnu.hash`: 33 times the hash before, plus the character, from 5381.

@@ -1,6 +1,6 @@
 //! Batches of samples.
 
-use super::{Mode, ProcessId};
+use super::{Context, Mode, ProcessId};
 
 /// Samples of one process, with everything that they refer to.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,6 +17,8 @@ pub struct Batch {
     pub locations: Vec<Location>,
     /// The stacks that samples refer to.
     pub stacks: Vec<Stack>,
+    /// What threads worked on, which samples refer to.
+    pub contexts: Vec<Context>,
     /// The samples, in ascending order of time for each thread.
     pub samples: Vec<Sample>,
 }
@@ -24,7 +26,7 @@ pub struct Batch {
 impl Batch {
     /// A batch of the same kind without samples.
     pub(crate) fn emptied(&self) -> Self {
-        let Self { process, period_nano, mode, threads: _, locations: _, stacks: _, samples: _ } = *self;
+        let Self { process, period_nano, mode, threads: _, locations: _, stacks: _, contexts: _, samples: _ } = *self;
         Self { process, period_nano, mode, ..Self::default() }
     }
 }
@@ -197,6 +199,9 @@ pub struct Sample {
     pub thread: u32,
     /// The stack, as an index into [`Batch::stacks`].
     pub stack: u32,
+    /// What the thread worked on, as an index into [`Batch::contexts`]; `None` where nothing says, or nothing proves,
+    /// what it was at that moment.
+    pub context: Option<u32>,
     /// The beginning of the time that it stands for, in nanoseconds since the Unix epoch. That is the end of the sample
     /// before, at most a period before the stack was taken, unless it was taken late. A run of equal blocked stacks is
     /// one sample, which begins with the first.

@@ -93,4 +93,11 @@ pub struct Status {
     pub later_read_frames: u64,
     /// Frames of an interpreter whose function could not be told, since its memory changed while it was read.
     pub unknown_functions: u64,
+    /// Observations that say what the thread worked on ([`Sample::context`](super::Sample::context)).
+    pub contexts: u64,
+    /// Times that what a thread worked on was not valid: its record was being written, or could not be read.
+    pub torn_contexts: u64,
+    /// Samples of threads in programs that show what they work on, of which nothing proves what it was at that moment:
+    /// the thread ran on before that could be read.
+    pub unproven_contexts: u64,
 }

@@ -129,6 +129,7 @@ fn add(batch: &mut Batch, missing: Vec<(u32, u64, u64)>) {
     let sample = |(thread, time_unix_nano, weight_nano)| Sample {
         thread,
         stack,
+        context: None,
         time_unix_nano,
         weight_nano,
         observations: 1,

@@ -11,9 +11,10 @@ use super::socket::{Received, pair, receive, send};
 use super::wire::{self, EventBody};
 use super::*;
 use crate::message::{
-    Batch, Command, Detached, Event, Function, FunctionKind, Location, Mapping, Problem, ProblemKind, Process,
+    Batch, Command, Context, Detached, Event, Function, FunctionKind, Location, Mapping, Problem, ProblemKind, Process,
     ProcessId, Rights, Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
 };
+use crate::context::{MAX_KEY, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::runtime::{MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
 
 fn decode(told: EventBody, file: Option<File>) -> Result<Event, Violation> {
@@ -42,7 +43,19 @@ fn batch() -> wire::Batch {
         sample_weights: vec![1],
         sample_observations: vec![1],
         sample_blocked: vec![false],
+        sample_contexts: vec![0],
         ..wire::Batch::default()
+    }
+}
+
+/// Adds a context with the beginning of these ids and with attributes of these keys and lengths.
+fn context(batch: &mut wire::Batch, ids: &[u8], attributes: &[(u32, usize)]) {
+    batch.context_ids.extend(ids);
+    batch.context_ids.resize(24, 0);
+    batch.context_lengths.push(attributes.len() as u32);
+    for (key, length) in attributes {
+        batch.context_keys.push(*key);
+        batch.context_values.push("x".repeat(*length));
     }
 }
 
@@ -54,7 +67,7 @@ type Attack = fn(&mut wire::Batch);
 #[test]
 fn batches() {
     assert!(decode(EventBody::Batch(batch()), None).is_ok());
-    let attacks: [(&str, Attack); 25] = [
+    let attacks: [(&str, Attack); 37] = [
         ("threads whose columns", |batch| batch.thread_ids.push(1)),
         ("threads whose columns", |batch| batch.thread_names.clear()),
         ("threads whose columns", |batch| batch.thread_pointers.clear()),
@@ -69,6 +82,29 @@ fn batches() {
         ("samples whose columns", |batch| batch.sample_weights.push(0)),
         ("samples whose columns", |batch| batch.sample_observations.push(0)),
         ("samples whose columns", |batch| batch.sample_blocked.clear()),
+        ("samples whose columns", |batch| batch.sample_contexts.clear()),
+        ("contexts whose columns", |batch| batch.context_lengths.push(0)),
+        ("contexts whose columns", |batch| batch.context_ids.push(0)),
+        ("attributes whose columns", |batch| batch.context_keys.push(0)),
+        ("a sample's context refers to 0", |batch| batch.sample_contexts[0] = 1),
+        ("a span with a half of its ids", |batch| context(batch, &[1; 16], &[])),
+        ("contexts with more attributes", |batch| {
+            context(batch, &[1; 24], &[]);
+            batch.context_lengths[0] = 1;
+        }),
+        ("the number of a context's attributes", |batch| {
+            context(batch, &[1; 24], &[]);
+            batch.context_lengths[0] = u32::MAX;
+        }),
+        ("attributes that belong to no context", |batch| {
+            context(batch, &[1; 24], &[(0, 1)]);
+            batch.context_lengths[0] = 0;
+        }),
+        ("attributes of a context that are not in order", |batch| context(batch, &[1; 24], &[(1, 1), (1, 1)])),
+        ("the length of an attribute's value", |batch| context(batch, &[1; 24], &[(0, MAX_VALUE + 1)])),
+        ("the size of a context's attributes", |batch| {
+            context(batch, &[1; 24], &[(0, MAX_VALUE), (1, MAX_VALUE), (2, MAX_VALUE)]);
+        }),
         ("a sample's thread refers to 1", |batch| batch.sample_threads[0] = 1),
         ("a sample's stack refers to 4294967295", |batch| batch.sample_stacks[0] = u32::MAX),
         ("a stack's location refers to 1", |batch| batch.stack_locations[0] = 1),
@@ -102,11 +138,31 @@ fn times() {
         sample_weights: vec![1, 1],
         sample_observations: vec![1, 1],
         sample_blocked: vec![false, true],
+        sample_contexts: vec![0, 0],
         ..batch()
     };
     assert!(decode(EventBody::Batch(two(vec![5, 0])), None).is_ok());
     assert!(refused(EventBody::Batch(two(vec![5, -1]))).contains("not in order"));
     assert!(refused(EventBody::Batch(two(vec![i64::MAX, 1]))).contains("2262"));
+}
+
+/// Guarantees: no resource passes that is larger than a process context may be, or says a thing twice or nothing.
+#[test]
+fn resources() {
+    let attribute = |key: &str, value: &str| wire::Attribute {
+        key: key.to_owned(),
+        value: Some(wire::AttributeValue::Text(value.to_owned())),
+    };
+    let refusal = |attributes| refused(EventBody::Resource(wire::Resource { process: 1, attributes }));
+    let many = (0..=MAX_RESOURCE_ATTRIBUTES).map(|key| attribute(&key.to_string(), "")).collect();
+    assert!(refusal(many).contains("the number of a resource's attributes is 129"));
+    assert!(refusal(vec![attribute(&"k".repeat(MAX_KEY + 1), "")]).contains("an attribute's key"));
+    assert!(refusal(vec![attribute("k", &"v".repeat(MAX_RESOURCE_TEXT + 1))]).contains("an attribute's value"));
+    let large = |key: &str| attribute(key, &"v".repeat(MAX_RESOURCE_TEXT));
+    assert!(refusal(["a", "b", "c", "d"].map(large).to_vec()).contains("the size of a resource"));
+    assert!(refusal(vec![attribute("k", ""), attribute("k", "x")]).contains("said twice"));
+    assert!(refusal(vec![attribute("", "x")]).contains("without a key"));
+    assert!(refusal(vec![wire::Attribute { key: "k".to_owned(), value: None }]).contains("without a value"));
 }
 
 /// Guarantees: a packet of empty entries decodes into memory in proportion to the packet.
@@ -132,7 +188,7 @@ fn nonsense() {
         refused(EventBody::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind")
     );
     assert!(refused(EventBody::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(EventBody::Status(wire::Status::default())).contains("21 counters"));
+    assert!(refused(EventBody::Status(wire::Status::default())).contains("24 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
@@ -146,7 +202,7 @@ fn nonsense() {
     assert!(refused(EventBody::Status(status)).contains("a level"));
     for count in [16, 18] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
-        assert!(refused(EventBody::Status(status)).contains("21 counters"));
+        assert!(refused(EventBody::Status(status)).contains("24 counters"));
     }
     let process = wire::Process { pid: 1, ..wire::Process::default() };
     assert!(refused(EventBody::Attached(process)).contains("process id of 0"));
@@ -266,6 +322,7 @@ fn checker() -> Checker {
         select: Select::Pid(1),
         settings: Settings::default(),
         environment: vec!["ASKED".to_owned()],
+        thread_attributes: vec!["a".into(), "b".into()],
         sample_at_once: true,
     };
     checker.note(&Command::Watch(target));
@@ -393,6 +450,25 @@ fn functions_that_do_not_fit() {
     assert!(matches!(checker.check(&functions(4, last, &[(&long, "")])), Err(Violation::TooMuch { .. })));
     checker.check(&functions(4, last, &[("", "")])).unwrap();
     assert!(checker.check(&functions(4, last + 1, &[("", "")])).is_err());
+}
+
+/// Guarantees: no context says an attribute that was not asked for, and no resource is of a process that is not
+/// attached.
+#[test]
+fn contexts_that_do_not_fit() {
+    let mut checker = checker();
+    checker.check(&Event::Ready(Rights::default())).unwrap();
+    let resource = Event::Resource { process: ProcessId(4), attributes: Vec::new() };
+    assert_eq!(checker.check(&resource), Err(Violation::UnknownProcess(4)));
+    checker.check(&attached(4, 1, None)).unwrap();
+    checker.check(&resource).unwrap();
+    let with = |key| {
+        let Event::Batch(batch) = samples(4, None) else { unreachable!() };
+        let context = Context { link: None, attributes: vec![(key, String::new())] };
+        Event::Batch(Batch { contexts: vec![context], ..batch })
+    };
+    checker.check(&with(1)).unwrap();
+    assert!(matches!(checker.check(&with(2)), Err(Violation::Dangling { .. })));
 }
 
 /// Guarantees: columns of different lengths, texts that are too long, unknown kinds and lines that do not fit are

@@ -11,18 +11,28 @@ use crate::runtime::{MAX_FUNCTIONS, MAX_TEXT};
 /// What was sent and received so far, as far as it decides which events are allowed next.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// The names of variables that were asked for, by target. A target that is forgotten stays here, since events about
-    /// it may be on their way.
-    targets: HashMap<TargetId, Vec<String>>,
+    /// What was asked for, by target. A target that is forgotten stays here, since events about it may be on their way.
+    targets: HashMap<TargetId, Asked>,
     attached: HashMap<ProcessId, Announced>,
     /// The least number that the next process may have.
     next: u64,
     ready: bool,
 }
 
+/// What was asked for of the processes of a target.
+#[derive(Debug)]
+struct Asked {
+    /// The names of variables of the environment.
+    environment: Vec<String>,
+    /// How many attributes of threads.
+    thread_attributes: u32,
+}
+
 /// What was announced of a process.
 #[derive(Debug, Default)]
 struct Announced {
+    /// How many attributes of threads were asked for.
+    thread_attributes: u32,
     mappings: u32,
     functions: u32,
     /// The bytes of the names and files of its functions.
@@ -33,7 +43,8 @@ impl Checker {
     /// Notes a command, before it is sent.
     pub fn note(&mut self, command: &Command) {
         if let Command::Watch(target) = command {
-            self.targets.insert(target.id, target.environment.clone());
+            let thread_attributes = u32::try_from(target.thread_attributes.len()).unwrap_or(u32::MAX);
+            self.targets.insert(target.id, Asked { environment: target.environment.clone(), thread_attributes });
         }
     }
 
@@ -62,6 +73,7 @@ impl Checker {
                 Ok(())
             }
             Event::PerfMap { process, .. } => self.known_mut(*process).map(drop),
+            Event::Resource { process, .. } => self.known_mut(*process).map(drop),
             Event::Functions { process, first, functions } => self.functions(*process, *first, functions),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => self.known_mut(status.process).map(drop),
@@ -77,7 +89,7 @@ impl Checker {
 
     fn attach(&mut self, process: &Process) -> Result<(), Violation> {
         let asked = self.target(process.target)?;
-        if process.environment.iter().any(|(name, _)| !asked.contains(name)) {
+        if process.environment.iter().any(|(name, _)| !asked.environment.contains(name)) {
             return Err(Violation::Nonsense("a variable of the environment that was not asked for"));
         }
         if process.id.0 < self.next || process.id.0 == u64::MAX {
@@ -87,13 +99,17 @@ impl Checker {
             let (value, limit) = (self.attached.len() as u64 + 1, MAX_PROCESSES as u64);
             return Err(Violation::TooMuch { what: "the number of processes", value, limit });
         }
+        let thread_attributes = asked.thread_attributes;
         self.next = process.id.0 + 1;
-        self.attached.insert(process.id, Announced::default());
+        self.attached.insert(process.id, Announced { thread_attributes, ..Announced::default() });
         Ok(())
     }
 
     fn batch(&mut self, batch: &Batch) -> Result<(), Violation> {
-        let Announced { mappings, functions, .. } = *self.known_mut(batch.process)?;
+        let Announced { mappings, functions, thread_attributes, .. } = *self.known_mut(batch.process)?;
+        for (key, _) in batch.contexts.iter().flat_map(|context| &context.attributes) {
+            points("a context's attribute", *key, thread_attributes as usize)?;
+        }
         for location in &batch.locations {
             let (what, index, count) = match *location {
                 Location::Native { mapping: None, .. } => continue,
@@ -122,7 +138,7 @@ impl Checker {
         self.attached.get_mut(&process).ok_or(Violation::UnknownProcess(process.0))
     }
 
-    fn target(&self, target: TargetId) -> Result<&Vec<String>, Violation> {
+    fn target(&self, target: TargetId) -> Result<&Asked, Violation> {
         self.targets.get(&target).ok_or(Violation::UnknownTarget(target.0))
     }
 }

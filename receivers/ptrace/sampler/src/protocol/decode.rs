@@ -16,8 +16,9 @@ use super::{
     MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MAPPINGS, MAX_MESSAGE, MAX_PACKET,
     MAX_PATH, Violation, wire,
 };
+use crate::context::{MAX_KEY, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT};
 use crate::message::{
-    Command, Detached, Event, Function, FunctionKind, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
+    AttributeValue, Command, Detached, Event, Function, FunctionKind, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
     Select, Settings, Stops, Target, TargetId,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME, plain};
@@ -62,6 +63,7 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
             stops: Stops::from_number(target.stops).ok_or(Violation::Nonsense("an unknown choice of stops"))?,
         },
         environment: target.environment,
+        thread_attributes: target.thread_attributes,
         sample_at_once: target.sample_at_once,
     })
 }
@@ -86,6 +88,7 @@ pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation
         _ if file.is_some() => Err(Violation::File { what: "another event", problem: "is not expected" }),
         wire::EventBody::Ready(rights) => decode_rights(rights),
         wire::EventBody::Functions(functions) => decode_functions(functions),
+        wire::EventBody::Resource(resource) => decode_resource(resource),
         wire::EventBody::Batch(batch) => decode_batch(batch).map(Event::Batch),
         wire::EventBody::Status(status) => decode_status(status).map(Event::Status),
         wire::EventBody::Problem(problem) => decode_problem(problem),
@@ -192,6 +195,27 @@ fn decode_functions(functions: wire::Functions) -> Result<Event, Violation> {
         decoded.push(Function { kind, name: plain(name, MAX_NAME), file: plain(file, MAX_FILE), line });
     }
     Ok(Event::Functions { process: ProcessId(functions.process), first: functions.first, functions: decoded })
+}
+
+fn decode_resource(resource: wire::Resource) -> Result<Event, Violation> {
+    at_most("the number of a resource's attributes", resource.attributes.len(), MAX_RESOURCE_ATTRIBUTES)?;
+    let mut attributes: Vec<(String, AttributeValue)> = Vec::with_capacity(resource.attributes.len());
+    let mut size = 0;
+    for wire::Attribute { key, value } in resource.attributes {
+        at_most("the length of an attribute's key", key.len(), MAX_KEY)?;
+        let value = match value.ok_or(Violation::Nonsense("an attribute without a value"))? {
+            wire::AttributeValue::Text(text) => AttributeValue::Text(text),
+            wire::AttributeValue::Int(number) => AttributeValue::Int(number),
+        };
+        at_most("the length of an attribute's value", value.size(), MAX_RESOURCE_TEXT)?;
+        size += key.len() + value.size();
+        at_most("the size of a resource", size, MAX_RESOURCE)?;
+        if key.is_empty() || attributes.iter().any(|(known, _)| *known == key) {
+            return Err(Violation::Nonsense("an attribute without a key, or one that is said twice"));
+        }
+        attributes.push((key, value));
+    }
+    Ok(Event::Resource { process: ProcessId(resource.process), attributes })
 }
 
 fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {

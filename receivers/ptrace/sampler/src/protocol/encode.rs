@@ -12,7 +12,7 @@ use super::numbers::Numbered;
 use super::status::encode_status;
 use super::{MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MESSAGE, MAX_PATH, wire};
 use crate::message::{
-    Command, Event, Function, Mapping, Mode, Problem, Process, ProcessId, Rights, Select, Settings, Target,
+    AttributeValue, Command, Event, Function, Mapping, Mode, Problem, Process, ProcessId, Rights, Select, Settings, Target,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
@@ -49,7 +49,7 @@ pub fn encode_command(command: &Command) -> Vec<u8> {
 }
 
 fn encode_target(target: &Target) -> wire::Target {
-    let Target { id, select, settings, environment, sample_at_once } = target;
+    let Target { id, select, settings, environment, thread_attributes, sample_at_once } = target;
     let Settings { rate_hertz, mode, max_cpu, max_stopped, max_stack, max_processes, subprocesses, stops } = *settings;
     let select = match select {
         Select::Pid(pid) => wire::Select::Pid(*pid),
@@ -72,6 +72,7 @@ fn encode_target(target: &Target) -> wire::Target {
         max_stack: max_stack as u64,
         max_processes: max_processes as u64,
         environment: environment.clone(),
+        thread_attributes: thread_attributes.clone(),
         sample_at_once: *sample_at_once,
         stops: stops.number(),
         subprocesses,
@@ -97,6 +98,9 @@ pub fn encode_event(event: Event) -> Outgoing {
         Event::PerfMap { process, file } => (wire::EventBody::PerfMap(process.0), Some(file)),
         Event::Functions { process, first, functions } => {
             (wire::EventBody::Functions(encode_functions(process, first, functions)), None)
+        }
+        Event::Resource { process, attributes } => {
+            (wire::EventBody::Resource(encode_resource(process, attributes)), None)
         }
         Event::Batch(batch) => (wire::EventBody::Batch(encode_batch(&batch)), None),
         Event::Status(status) => (wire::EventBody::Status(encode_status(&status)), None),
@@ -201,6 +205,16 @@ fn encode_functions(process: ProcessId, first: u32, functions: Vec<Function>) ->
         encoded.lines.push(line);
     }
     encoded
+}
+
+/// What is read of a process context keeps the limits of [`crate::context`], so nothing is cut here.
+fn encode_resource(process: ProcessId, attributes: Vec<(String, AttributeValue)>) -> wire::Resource {
+    let value = |value| match value {
+        AttributeValue::Text(text) => wire::AttributeValue::Text(text),
+        AttributeValue::Int(number) => wire::AttributeValue::Int(number),
+    };
+    let attributes = attributes.into_iter().map(|(key, said)| wire::Attribute { key, value: Some(value(said)) });
+    wire::Resource { process: process.0, attributes: attributes.collect() }
 }
 
 /// The beginning of a text, at most `limit` bytes, in whole characters.

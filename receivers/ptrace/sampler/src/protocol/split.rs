@@ -1,7 +1,8 @@
 //! Splits a batch into batches that fit into one packet each and refer to nothing outside of it.
 
 use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
-use crate::message::{Batch, Function, Sample, Stack, Trust};
+use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES};
+use crate::message::{Batch, Context, Function, Sample, Stack, Trust};
 
 /// How many bytes a packet may have for the tables of a batch. The rest is for what a batch has once: tags, lengths,
 /// and its own numbers.
@@ -20,11 +21,20 @@ const STACK: usize = 3;
 const PLACE: usize = 3;
 
 /// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5,
-/// blocked 1.
-const SAMPLE: usize = 29;
+/// blocked 1, context 3.
+const SAMPLE: usize = 32;
 
-// The longest stack fits into an empty packet together with its thread and sample.
-const _: () = assert!(MAX_STACK * (LOCATION + PLACE) + STACK + THREAD + SAMPLE <= BUDGET);
+/// The most bytes of a context without its attributes: its ids, and 1 for the number of attributes.
+const CONTEXT: usize = 25;
+
+/// The most bytes of an attribute besides its value: 1 for its key, 4 for tag and length of the value.
+const ATTRIBUTE: usize = 5;
+
+/// The most bytes of a context with attributes.
+const LARGEST_CONTEXT: usize = CONTEXT + MAX_ALLOWED * ATTRIBUTE + MAX_ATTRIBUTES;
+
+// The longest stack fits into an empty packet together with its thread, its context and its sample.
+const _: () = assert!(MAX_STACK * (LOCATION + PLACE) + STACK + THREAD + LARGEST_CONTEXT + SAMPLE <= BUDGET);
 
 /// Splits a batch. The parts have all samples in their order. A stack of more than [`MAX_STACK`] locations loses those
 /// farthest from the leaf and is truncated. Samples and locations with an index out of range are left out.
@@ -68,10 +78,11 @@ struct Part<'a> {
     whole: &'a Batch,
     part: Batch,
     bytes: usize,
-    /// For each thread, location and stack of the whole batch: its index in this part plus 1, or 0 if it is not in it.
+    /// For each thread, location, stack and context of the whole batch: its index in this part plus 1, or 0 if it is not in it.
     threads: Vec<u32>,
     locations: Vec<u32>,
     stacks: Vec<u32>,
+    contexts: Vec<u32>,
 }
 
 impl<'a> Part<'a> {
@@ -83,6 +94,7 @@ impl<'a> Part<'a> {
             threads: vec![0; whole.threads.len()],
             locations: vec![0; whole.locations.len()],
             stacks: vec![0; whole.stacks.len()],
+            contexts: vec![0; whole.contexts.len()],
         }
     }
 
@@ -103,6 +115,13 @@ impl<'a> Part<'a> {
             // late.
             bytes += STACK + length * (LOCATION + PLACE);
         }
+        let context = sample.context.map(|context| context as usize);
+        let context = context.and_then(|at| Some((at, self.whole.contexts.get(at)?)));
+        if let Some((at, context)) = context
+            && self.contexts[at] == 0
+        {
+            bytes += context_size(context);
+        }
         if self.bytes + bytes > BUDGET {
             return false;
         }
@@ -115,8 +134,20 @@ impl<'a> Part<'a> {
             self.add_stack(whole_stack, length);
             self.stacks[stack] = count(self.part.stacks.len());
         }
+        if let Some((at, context)) = context
+            && self.contexts[at] == 0
+        {
+            self.part.contexts.push(context.clone());
+            self.contexts[at] = count(self.part.contexts.len());
+            self.bytes += context_size(context);
+        }
         self.bytes += SAMPLE;
-        self.part.samples.push(Sample { thread: self.threads[thread] - 1, stack: self.stacks[stack] - 1, ..*sample });
+        self.part.samples.push(Sample {
+            thread: self.threads[thread] - 1,
+            stack: self.stacks[stack] - 1,
+            context: context.map(|(at, _)| self.contexts[at] - 1),
+            ..*sample
+        });
         true
     }
 
@@ -144,12 +175,17 @@ impl<'a> Part<'a> {
     fn finish(&mut self) -> Option<Batch> {
         let next = self.whole.emptied();
         self.bytes = 0;
-        for table in [&mut self.threads, &mut self.locations, &mut self.stacks] {
+        for table in [&mut self.threads, &mut self.locations, &mut self.stacks, &mut self.contexts] {
             table.fill(0);
         }
         let part = std::mem::replace(&mut self.part, next);
         (!part.samples.is_empty()).then_some(part)
     }
+}
+
+/// The most bytes of this context.
+fn context_size(context: &Context) -> usize {
+    CONTEXT + context.attributes.iter().map(|(_, value)| ATTRIBUTE + value.len()).sum::<usize>()
 }
 
 /// A number of entries, which fit into a packet and so into 32 bits.

@@ -22,7 +22,7 @@ macro_rules! counters {
             let [$($counter),+] = status
                 .counters
                 .try_into()
-                .map_err(|_| Violation::Nonsense("a status without its 21 counters"))?;
+                .map_err(|_| Violation::Nonsense("a status without its 24 counters"))?;
             let stop_lengths = status
                 .stop_lengths
                 .try_into()
@@ -64,4 +64,7 @@ counters!(
     unproven_frames,
     later_read_frames,
     unknown_functions,
+    contexts,
+    torn_contexts,
+    unproven_contexts,
 );

@@ -4,14 +4,16 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
+use proptest::option;
 use proptest::prelude::*;
 
 use super::socket::{Received, pair, receive, send};
 use super::*;
+use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_VALUE};
 use crate::message::{
-    Batch, Command, Detached, Event, Function, FunctionKind, Level, Location, Mapping, Mode, Problem, ProblemKind,
-    Process, ProcessId, Rights, Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
+    AttributeValue, Batch, Command, Context, Detached, Event, Function, FunctionKind, Level, Location, Mapping, Mode, Problem, ProblemKind,
+    Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
@@ -63,7 +65,14 @@ fn commands() {
     ];
     for select in selections {
         let environment = vec!["A".to_owned(), "B".to_owned()];
-        commands.push(Command::Watch(Target { id: TargetId(9), select, settings, environment, sample_at_once: true }));
+        commands.push(Command::Watch(Target {
+            id: TargetId(9),
+            select,
+            settings,
+            environment,
+            thread_attributes: vec!["a.b".to_owned(), String::new()],
+            sample_at_once: true,
+        }));
     }
     for stops in [Stops::UserBound, Stops::Never, Stops::Always] {
         let settings = Settings { stops, ..settings };
@@ -73,6 +82,7 @@ fn commands() {
             select,
             settings,
             environment: Vec::new(),
+            thread_attributes: Vec::new(),
             sample_at_once: false,
         }));
     }
@@ -125,6 +135,13 @@ fn events() {
         same(Event::Detached { process: ProcessId(5), why });
     }
     same(Event::CommandEnded { target: TargetId(5), code: -1 });
+    let attributes = vec![
+        ("service.name".to_owned(), AttributeValue::Text("shöp".to_owned())),
+        ("n".to_owned(), AttributeValue::Int(i64::MIN)),
+        ("empty".to_owned(), AttributeValue::Text(String::new())),
+    ];
+    same(Event::Resource { process: ProcessId(5), attributes });
+    same(Event::Resource { process: ProcessId(5), attributes: Vec::new() });
 }
 
 fn process() -> Process {
@@ -240,10 +257,22 @@ fn batches() -> impl Strategy<Value = Batch> {
         (0..1u32 << 31, any::<u32>()).prop_map(|(function, line)| Location::Interpreted { function, line }),
     ];
     let stack = (0..3u8, vec(any::<prop::sample::Index>(), 0..400));
-    let sample =
-        (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..=MAX_WEIGHT, any::<u32>(), any::<bool>());
-    (vec(thread, 1..8), vec(location, 1..600), vec(stack, 1..200), vec(sample, 0..2000), any::<bool>()).prop_map(
-        |(threads, locations, stacks, samples, cpu)| {
+    let ids = (any::<[u8; 16]>(), any::<[u8; 8]>());
+    let link = ids.prop_filter("ids", |(trace, span)| *trace != [0; 16] && *span != [0; 8]);
+    let link = option::of(link.prop_map(|(trace_id, span_id)| SpanLink { trace_id, span_id }));
+    let attributes = btree_map(0..MAX_ALLOWED as u32, "[a-zä]{0,12}", 0..20);
+    let context = (link, attributes).prop_map(|(link, attributes)| Context { link, attributes: attributes.into_iter().collect() });
+    let sample = (
+        any::<prop::sample::Index>(),
+        any::<prop::sample::Index>(),
+        option::of(any::<prop::sample::Index>()),
+        0..=MAX_WEIGHT,
+        any::<u32>(),
+        any::<bool>(),
+    );
+    let contexts = vec(context, 1..100);
+    (vec(thread, 1..8), vec(location, 1..600), vec(stack, 1..200), contexts, vec(sample, 0..2000), any::<bool>()).prop_map(
+        |(threads, locations, stacks, contexts, samples, cpu)| {
             Batch {
                 process: ProcessId(1),
                 period_nano: 10_000_000,
@@ -261,25 +290,30 @@ fn batches() -> impl Strategy<Value = Batch> {
                     .map(|(id, namespace_id, name, pointer)| Thread { id, namespace_id, name, pointer })
                     .collect(),
                 locations,
+                contexts,
             }
             .with_samples(samples)
         },
     )
 }
 
+/// A sample's thread, stack, context, weight, observations and whether it was blocked.
+type Said = (prop::sample::Index, prop::sample::Index, Option<prop::sample::Index>, u64, u32, bool);
+
 trait WithSamples {
-    fn with_samples(self, samples: Vec<(prop::sample::Index, prop::sample::Index, u64, u32, bool)>) -> Self;
+    fn with_samples(self, samples: Vec<Said>) -> Self;
 }
 
 impl WithSamples for Batch {
-    fn with_samples(mut self, samples: Vec<(prop::sample::Index, prop::sample::Index, u64, u32, bool)>) -> Self {
-        let (threads, stacks) = (self.threads.len(), self.stacks.len());
+    fn with_samples(mut self, samples: Vec<Said>) -> Self {
+        let (threads, stacks, contexts) = (self.threads.len(), self.stacks.len(), self.contexts.len());
         self.samples = samples
             .into_iter()
             .enumerate()
-            .map(|(place, (thread, stack, weight_nano, observations, blocked))| Sample {
+            .map(|(place, (thread, stack, context, weight_nano, observations, blocked))| Sample {
                 thread: thread.index(threads) as u32,
                 stack: stack.index(stacks) as u32,
+                context: context.map(|context| context.index(contexts) as u32),
                 time_unix_nano: 1_700_000_000_000_000_000 + place as u64 * 9_900_990,
                 weight_nano,
                 observations,
@@ -290,8 +324,8 @@ impl WithSamples for Batch {
     }
 }
 
-/// A sample's thread, trust, locations, time, weight, observations and whether it was blocked.
-type Meaning = (Thread, Trust, Vec<Location>, u64, u64, u32, bool);
+/// A sample's thread, trust, locations, context, time, weight, observations and whether it was blocked.
+type Meaning = (Thread, Trust, Vec<Location>, Option<Context>, u64, u64, u32, bool);
 
 /// What samples mean, without the places of things.
 fn meanings(batches: &[Batch]) -> Vec<Meaning> {
@@ -303,6 +337,7 @@ fn meanings(batches: &[Batch]) -> Vec<Meaning> {
                 batch.threads[sample.thread as usize].clone(),
                 stack.trust,
                 stack.locations.iter().map(|place| batch.locations[*place as usize]).collect(),
+                sample.context.map(|context| batch.contexts[context as usize].clone()),
                 sample.time_unix_nano,
                 sample.weight_nano,
                 sample.observations,
@@ -376,6 +411,36 @@ fn deep_stacks_are_cut() {
         let packet = encode_event(Event::Batch(part));
         assert!(packet.bytes.len() <= MAX_PACKET && decode_event(&packet.bytes, None).is_ok());
     }
+}
+
+/// Guarantees: the largest contexts, each with a stack of the largest size and as many as there are, fit into packets.
+#[test]
+fn large_contexts() {
+    let value = |key: usize| if key < 2 { "x".repeat(MAX_VALUE) } else { "x".repeat((MAX_ATTRIBUTES - 2 * MAX_VALUE) / 30) };
+    let link = SpanLink { trace_id: [1; 16], span_id: [2; 8] };
+    let attributes: Vec<_> = (0..MAX_ALLOWED).map(|key| (key as u32, value(key))).collect();
+    let contexts = vec![Context { link: Some(link), attributes }; 300];
+    let locations = (0..MAX_STACK as u64).map(|address| Location::Native { mapping: Some((1 << 31) - 2), address: !address });
+    let stacks = vec![Stack { trust: Trust::Complete, locations: (0..MAX_STACK as u32).collect() }; 300];
+    let samples = (0..300).map(|index| Sample { stack: index, context: Some(index), ..Sample::default() }).collect();
+    let batch = Batch {
+        period_nano: 1,
+        threads: vec![Thread::default()],
+        locations: locations.collect(),
+        stacks,
+        contexts,
+        samples,
+        ..Batch::default()
+    };
+    let mut arrived = 0;
+    for part in split(&batch) {
+        let packet = encode_event(Event::Batch(part));
+        assert!(packet.bytes.len() <= MAX_PACKET);
+        let Ok(Event::Batch(part)) = decode_event(&packet.bytes, None) else { panic!() };
+        assert!(part.samples.iter().all(|sample| part.contexts[sample.context.unwrap() as usize] == batch.contexts[0]));
+        arrived += part.samples.len();
+    }
+    assert_eq!(arrived, 300);
 }
 
 /// Guarantees: a batch that refers to nothing is left out, not sent and not a panic.

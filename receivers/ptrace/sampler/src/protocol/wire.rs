@@ -54,6 +54,8 @@ pub(super) struct Target {
     pub(super) sample_at_once: bool,
     #[prost(uint32, tag = "16")]
     pub(super) stops: u32,
+    #[prost(string, repeated, tag = "17")]
+    pub(super) thread_attributes: Vec<String>,
     #[prost(bool, tag = "18")]
     pub(super) subprocesses: bool,
 }
@@ -84,7 +86,7 @@ pub(super) struct Words {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EventPacket {
-    #[prost(oneof = "EventBody", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "EventBody", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub(super) body: Option<EventBody>,
 }
 
@@ -111,6 +113,8 @@ pub(super) enum EventBody {
     CommandEnded(CommandEnded),
     #[prost(message, tag = "10")]
     Functions(Functions),
+    #[prost(message, tag = "11")]
+    Resource(Resource),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -199,6 +203,30 @@ pub(super) struct Functions {
     pub(super) lines: Vec<u32>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Resource {
+    #[prost(uint64, tag = "1")]
+    pub(super) process: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) attributes: Vec<Attribute>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Attribute {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(oneof = "AttributeValue", tags = "2, 3")]
+    pub(super) value: Option<AttributeValue>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum AttributeValue {
+    #[prost(string, tag = "2")]
+    Text(String),
+    #[prost(sint64, tag = "3")]
+    Int(i64),
+}
+
 /// Marks the number of an interpreted function in the column of mappings.
 pub(super) const INTERPRETED: u32 = 1 << 31;
 
@@ -244,6 +272,20 @@ pub(super) struct Batch {
     pub(super) sample_observations: Vec<u32>,
     #[prost(bool, repeated, tag = "18")]
     pub(super) sample_blocked: Vec<bool>,
+    /// Trace id and span id of each context, 24 bytes; zeros for none.
+    #[prost(bytes = "vec", tag = "19")]
+    pub(super) context_ids: Vec<u8>,
+    /// How many attributes each context has.
+    #[prost(uint32, repeated, tag = "20")]
+    pub(super) context_lengths: Vec<u32>,
+    /// The attributes of all contexts, concatenated.
+    #[prost(uint32, repeated, tag = "21")]
+    pub(super) context_keys: Vec<u32>,
+    #[prost(string, repeated, tag = "22")]
+    pub(super) context_values: Vec<String>,
+    /// 0 for none, else the index of a context plus 1.
+    #[prost(uint32, repeated, tag = "23")]
+    pub(super) sample_contexts: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]

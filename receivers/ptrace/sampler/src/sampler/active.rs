@@ -14,6 +14,7 @@ pub(super) use self::tick::TickStart;
 use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;
+use super::contexts::Worked;
 use super::coverage::Usage;
 use super::interpreters::Interpreted;
 use super::processors::{Machine, Review};
@@ -179,6 +180,30 @@ impl Active {
         let thread = &mut self.threads[index];
         let key = ThreadKey { id: thread.identify(files), pointer: thread.pointer };
         interpreters.capture(key, limit, files, pieces, interpreted);
+    }
+
+    /// Reads what a thread works on that stands still.
+    pub(super) fn standing(&mut self, index: usize) -> Worked {
+        let Attached { contexts, files, .. } = &mut self.attached;
+        if !contexts.is_read() {
+            return Worked::default();
+        }
+        let thread = &mut self.threads[index];
+        let namespace_id = thread.identify(files);
+        thread.find_pointer(files, namespace_id);
+        contexts.of_standing(thread.pointer, &mut thread.blocks, files, Instant::now())
+    }
+
+    /// What a thread worked on when the kernel copied its stack.
+    pub(super) fn copied(&mut self, index: usize, pieces: &StackPieces) -> Worked {
+        let Attached { contexts, files, .. } = &mut self.attached;
+        if !contexts.is_read() {
+            return Worked::default();
+        }
+        let thread = &mut self.threads[index];
+        let namespace_id = thread.identify(files);
+        thread.find_pointer(files, namespace_id);
+        contexts.of_copy(thread.pointer, pieces)
     }
 
     /// How many slots a second has.

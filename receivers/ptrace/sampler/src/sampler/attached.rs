@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::contexts::Contexts;
 use super::interpreters::Interpreters;
 use crate::address_space::AddressSpace;
 use crate::message::{ProblemKind, ProcessId, Settings, Status};
@@ -24,6 +25,7 @@ pub(super) struct Attached {
     /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
     pub(super) space_generation: u64,
     pub(super) interpreters: Interpreters,
+    pub(super) contexts: Contexts,
     pub(super) settings: Settings,
     pub(super) status: Status,
     pub(super) reload: ReloadRequest,
@@ -43,12 +45,15 @@ impl Attached {
     ) -> Self {
         let mut interpreters = Interpreters::default();
         interpreters.set(space.runtimes());
+        let mut contexts = Contexts::default();
+        contexts.set_variables(space.variables());
         Self {
             id,
             files,
             space,
             space_generation: 0,
             interpreters,
+            contexts,
             settings,
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             reload: ReloadRequest { due: now, interval: RELOAD, wanted: false },
@@ -59,6 +64,7 @@ impl Attached {
 
     pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
         self.interpreters.set(space.runtimes());
+        self.contexts.set_variables(space.variables());
         self.space = space;
         self.space_generation += 1;
     }

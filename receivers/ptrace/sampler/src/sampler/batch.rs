@@ -2,12 +2,15 @@
 
 use hashbrown::HashMap;
 
-use crate::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
+use crate::message::{Batch, Context, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 
 type Map<K> = HashMap<K, u32, foldhash::fast::FixedState>;
 
 /// A batch is sent early when it has this many samples, which are about 3 MB.
 const MOST_SAMPLES: usize = 64 << 10;
+
+/// And when the attributes of contexts have this many bytes together.
+const MOST_ATTRIBUTES: usize = 2 << 20;
 
 /// The batch of a process that is being filled.
 #[derive(Debug)]
@@ -15,6 +18,9 @@ pub(super) struct Builder {
     batch: Batch,
     locations: Map<Location>,
     stacks: Map<Stack>,
+    contexts: Map<Context>,
+    /// The bytes of the attributes of all contexts.
+    attributes: usize,
     /// The number of this batch among those of the process, from 1.
     number: u64,
 }
@@ -32,6 +38,8 @@ impl Builder {
             batch: Batch { process, period_nano, mode, ..Batch::default() },
             locations: Map::default(),
             stacks: Map::default(),
+            contexts: Map::default(),
+            attributes: 0,
             number: 1,
         }
     }
@@ -51,7 +59,7 @@ impl Builder {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.batch.samples.len() >= MOST_SAMPLES
+        self.batch.samples.len() >= MOST_SAMPLES || self.attributes >= MOST_ATTRIBUTES
     }
 
     pub(super) fn add_thread(&mut self, thread: Thread) -> u32 {
@@ -79,6 +87,16 @@ impl Builder {
         let stack = Stack { trust, locations };
         *self.stacks.entry_ref(&stack).or_insert_with(|| {
             list.push(stack.clone());
+            index(list.len() - 1)
+        })
+    }
+
+    /// Adds what a thread works on. Returns its index.
+    pub(super) fn add_context(&mut self, context: &Context) -> u32 {
+        let list = &mut self.batch.contexts;
+        *self.contexts.entry_ref(context).or_insert_with(|| {
+            self.attributes += context.attributes.iter().map(|(_, value)| value.len()).sum::<usize>();
+            list.push(context.clone());
             index(list.len() - 1)
         })
     }
@@ -126,6 +144,8 @@ impl Builder {
     pub(super) fn take(&mut self) -> Batch {
         self.locations.clear();
         self.stacks.clear();
+        self.contexts.clear();
+        self.attributes = 0;
         self.number += 1;
         // Samples without weight are dropped: they stand for no time.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::active::{Active, Found};
 use super::batch::BatchEntry;
+use super::contexts::Worked;
 use super::cut::is_cut;
 use super::interpreters::{Interpreted, UNSTOPPED, WHILE_STOPPED};
 use super::pending_stops::PendingStop;
@@ -43,8 +44,9 @@ pub(super) struct Captured {
     /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
-    /// Its frames in an interpreter, if it was stopped to take this.
+    /// Its frames in an interpreter, and what it worked on, if it was stopped to take this.
     interpreted: Interpreted,
+    worked: Worked,
 }
 
 #[derive(Debug)]
@@ -159,8 +161,10 @@ impl Captures {
         }
         let is_scattered = state.is_scattered(sp);
         let registers = arch::registers(raw);
+        process.threads[index].pointer = arch::thread_pointer(raw);
         let mut interpreted = Interpreted::default();
         process.capture_interpreted(index, WHILE_STOPPED, &pieces, &mut interpreted);
+        let worked = process.standing(index);
         let stack = if is_scattered {
             let files = std::sync::Arc::clone(&process.attached.files);
             let mut memory = pieces.live(&files, None);
@@ -170,7 +174,6 @@ impl Captures {
         } else {
             CapturedStack::Copied(pieces)
         };
-        process.threads[index].pointer = arch::thread_pointer(raw);
         process.threads[index].stopped_sp = Some(sp);
         Some(Captured {
             process: process.attached.id,
@@ -185,6 +188,7 @@ impl Captures {
             period_nano,
             stack,
             interpreted,
+            worked,
         })
     }
 
@@ -206,6 +210,7 @@ impl Captures {
             period_nano: sample.period_nano,
             stack: CapturedStack::Copied(pieces),
             interpreted: Interpreted::default(),
+            worked: Worked::default(),
         });
         true
     }
@@ -220,7 +225,7 @@ impl Captures {
     ) {
         let sp = captured.registers.stack_pointer();
         let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
-        let mut interpreted = captured.interpreted;
+        let (mut interpreted, mut worked) = (captured.interpreted, captured.worked);
         let (mut outcome, mut pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 if !captured.stopped
@@ -228,6 +233,7 @@ impl Captures {
                 {
                     // First of all, since the thread runs on.
                     process.capture_interpreted(index, UNSTOPPED, &pieces, &mut interpreted);
+                    worked = process.copied(index, &pieces);
                 }
                 let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
                 if !captured.stopped && outcome.needs_memory.is_some() {
@@ -269,7 +275,7 @@ impl Captures {
         if let Some(index) = index {
             // The stack that was found while the thread was blocked was unwound with fewer registers.
             process.threads[index].blocked.unwound = None;
-            let found = Found { trust: outcome.trust, locations, at: captured.at };
+            let found = Found { trust: outcome.trust, locations, worked: &worked, at: captured.at };
             sample = if captured.blocked {
                 process.account_met_blocked(index, found)
             } else {

@@ -49,6 +49,13 @@ impl Engine<'_> {
                     self.attached[index].set_space(space);
                 }
             }
+            Command::SetSchema(process, schema) => {
+                if let Some(index) = self.find(process) {
+                    self.processes[index].attached.contexts.set_schema(schema);
+                } else if let Some(index) = self.find_attached(process) {
+                    self.attached[index].contexts.set_schema(schema);
+                }
+            }
             Command::Sample(process, true) => {
                 self.switch_on(process, false, now);
             }

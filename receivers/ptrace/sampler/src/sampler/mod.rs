@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::address_space::AddressSpace;
+use crate::context::Schema;
 use crate::message::{Batch, Detached, Function, ProblemKind, ProcessId, Settings, Status};
 use crate::os::signal::Waker;
 use crate::process_files::ProcessFiles;
@@ -22,6 +23,7 @@ mod attached;
 mod batch;
 mod budget;
 mod captures;
+mod contexts;
 mod coverage;
 mod cut;
 mod events;
@@ -137,6 +139,7 @@ enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
     SampleFromStart(ProcessId, SyncSender<()>),
     SetSpace(ProcessId, Arc<AddressSpace>),
+    SetSchema(ProcessId, Option<Arc<Schema>>),
     Sample(ProcessId, bool),
     Detach(ProcessId),
     Stop,
@@ -182,6 +185,11 @@ impl Sampler {
     /// Replaces what is known about where things are mapped, after [`Output::Reload`].
     pub fn set_space(&self, process: ProcessId, space: Arc<AddressSpace>) {
         self.send(Command::SetSpace(process, space));
+    }
+
+    /// Sets how the records are read by which a process shows what its threads work on; `None` if they are not.
+    pub fn set_schema(&self, process: ProcessId, schema: Option<Arc<Schema>>) {
+        self.send(Command::SetSchema(process, schema));
     }
 
     /// Samples a process from now on, or ends that and sends what was sampled.

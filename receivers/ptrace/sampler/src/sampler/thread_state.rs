@@ -12,6 +12,7 @@ use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
 use super::batch::BatchEntry;
+use super::contexts::{Blocks, Worked};
 use super::interpreters::Interpreted;
 use super::ledger::Ledger;
 use super::precedence::Lately;
@@ -49,6 +50,8 @@ pub(super) struct ThreadState {
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
     pub(super) pointer: u64,
+    /// Where its blocks of thread-local data are.
+    pub(super) blocks: Blocks,
     /// How many more times the thread pointer may be looked for without a stop.
     searches: u8,
     pub(super) last_seen: LastSeen,
@@ -111,6 +114,10 @@ pub(super) struct Blocked {
     pub(super) vain: u8,
     /// This stack in a batch.
     pub(super) stack: Option<BatchEntry>,
+    /// What the thread works on.
+    pub(super) worked: Worked,
+    /// The generation of what was read for that (see `Contexts::generation`).
+    pub(super) context_generation: u64,
 }
 
 /// Where a stack was unwound: at the same place it is the same stack if all words that were read are unchanged.
@@ -123,9 +130,11 @@ pub(super) struct Unwound {
 }
 
 impl Blocked {
-    /// Whether there is a stack that need not be unwound again with the present address space.
-    pub(super) fn is_final(&self, space_generation: u64) -> bool {
-        self.unwound
+    /// Whether there is a stack that need not be unwound again with the present address space, and what the thread works
+    /// on need not be read again.
+    pub(super) fn is_final(&self, space_generation: u64, context_generation: u64) -> bool {
+        self.context_generation == context_generation
+            && self.unwound
             .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
             && !(1..MOST_VAIN).contains(&self.vain)
     }
@@ -166,6 +175,7 @@ impl ThreadState {
             files,
             name: String::new(),
             pointer: 0,
+            blocks: Blocks::default(),
             searches: SEARCHES,
             last_seen: LastSeen::Unknown,
             idle_since: slot,

@@ -37,6 +37,7 @@ fn samples_and_lets_go() {
         select: Select::Pid(target.pid()),
         settings: Settings::default(),
         environment: Vec::new(),
+        thread_attributes: Vec::new(),
         sample_at_once: false,
     };
     session.sampler.send(Command::Watch(wanted)).unwrap();
@@ -88,6 +89,7 @@ pub(crate) fn be_an_owner(arguments: &[String]) -> ExitCode {
         select: Select::Pid(arguments[0].parse().unwrap()),
         settings: Settings::default(),
         environment: Vec::new(),
+        thread_attributes: Vec::new(),
         sample_at_once: true,
     };
     sampler.send(Command::Watch(target)).unwrap();
@@ -231,6 +233,7 @@ fn commands_that_are_too_long() {
         select: Select::Command(vec!["x".repeat(70_000).into()]),
         settings: Settings::default(),
         environment: Vec::new(),
+        thread_attributes: Vec::new(),
         sample_at_once: true,
     };
     let result = session.sampler.send(Command::Watch(target));

@@ -57,7 +57,7 @@ impl Session {
     /// Watches a target.
     pub(crate) fn watch_with(&self, number: u32, select: Select, environment: &[&str], settings: Settings) {
         let environment = environment.iter().map(|name| (*name).to_owned()).collect();
-        let target = Target { id: TargetId(number), select, settings, environment, sample_at_once: true };
+        let target = Target { id: TargetId(number), select, settings, environment, thread_attributes: Vec::new(), sample_at_once: true };
         self.sampler.send(Command::Watch(target)).unwrap();
     }
 

@@ -91,6 +91,7 @@ fn a_command_of_the_owner_outlives_samplers() {
             select: Select::Pid(command.pid()),
             settings: Settings::default(),
             environment: Vec::new(),
+            thread_attributes: Vec::new(),
             sample_at_once: false,
         };
         session.sampler.send(Command::Watch(target)).unwrap();

@@ -72,6 +72,16 @@ pub(crate) fn library(function: &str) -> PathBuf {
     })
 }
 
+/// The library of `context_library.c`, with further arguments for the compiler.
+pub(crate) fn context_library(name: &str, arguments: &[&str]) -> PathBuf {
+    built(&format!("lib{name}.so"), |out| {
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-g", "-shared", "-fPIC"]).args(arguments).arg("-o").arg(out);
+        command.arg(source("context_library.c"));
+        command
+    })
+}
+
 /// A Rust program.
 pub(crate) fn rust(name: &str) -> PathBuf {
     built(name, |out| {

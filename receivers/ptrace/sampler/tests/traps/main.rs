@@ -18,6 +18,7 @@
 
 mod answers;
 mod compile;
+mod contexts;
 mod drive;
 mod events;
 mod kill;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     }
     let tests = [
         answers::TESTS,
+        contexts::TESTS,
         events::TESTS,
         kill::TESTS,
         life::TESTS,

@@ -10,7 +10,7 @@ use std::{
 use nix::unistd::Pid;
 use profbridge_sampler::{
     message::{
-        Command, Detached, Event, Level, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
+        AttributeValue, Command, Context, Detached, Event, Level, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
         Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
     },
     owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
@@ -29,6 +29,10 @@ pub(crate) struct Observed {
     pub(crate) trust: Trust,
     pub(crate) locations: Vec<Location>,
     pub(crate) sample: Sample,
+    /// What the thread worked on.
+    pub(crate) context: Option<Context>,
+    /// Whether a frame of it is an explanation and no place in code.
+    pub(crate) is_explained: bool,
 }
 
 /// Everything that was received about one life of a process.
@@ -43,6 +47,8 @@ pub(crate) struct Life {
     pub(crate) period_nano: u64,
     /// The time of frames that are no place in code, by their explanations.
     pub(crate) explained: BTreeMap<&'static str, u64>,
+    /// The resources that it showed, in their order.
+    pub(crate) resources: Vec<Vec<(String, AttributeValue)>>,
 }
 
 impl Life {
@@ -170,6 +176,7 @@ impl Seen {
                 detached: None,
                 period_nano: 0,
                 explained: BTreeMap::new(),
+                resources: Vec::new(),
             }),
             Event::Mapping(mapping) => {
                 let mappings = &mut self.life_mut(mapping.process).mappings;
@@ -177,6 +184,7 @@ impl Seen {
                 mappings.push((mapping, OnceCell::new()));
             }
             Event::PerfMap { .. } | Event::Functions { .. } => {}
+            Event::Resource { process, attributes } => self.life_mut(process).resources.push(attributes),
             Event::Batch(batch) => {
                 let life = self.life_mut(batch.process);
                 assert_eq!(life.detached, None, "samples after the end");
@@ -190,6 +198,7 @@ impl Seen {
                         *life.explained.entry(explanation).or_default() += sample.weight_nano;
                     }
                     // Explanations are no part of a stack.
+                    let all = locations.len();
                     locations.retain(|location| location.explanation().is_none());
                     if locations.is_empty() {
                         continue;
@@ -203,7 +212,9 @@ impl Seen {
                     life.samples.push(Observed {
                         thread: batch.threads[sample.thread as usize].clone(),
                         trust: stack.trust,
+                        is_explained: locations.len() < all,
                         locations,
+                        context: sample.context.map(|context| batch.contexts[context as usize].clone()),
                         sample,
                     });
                 }
@@ -260,7 +271,10 @@ impl Session {
     pub(crate) fn watch(&mut self, select: Select, settings: Settings) -> TargetId {
         let id = TargetId(self.next_target);
         self.next_target += 1;
-        self.send(Command::Watch(Target { id, select, settings, environment: Vec::new(), sample_at_once: true }));
+        // The first one is in no program: what is asked for and what is there have other numbers.
+        let thread_attributes = vec!["absent.key".to_owned(), "test.key".to_owned()];
+        let environment = Vec::new();
+        self.send(Command::Watch(Target { id, select, settings, environment, thread_attributes, sample_at_once: true }));
         id
     }
 

@@ -7,6 +7,7 @@ use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
 use crate::sampler::batch::BatchEntry;
+use crate::sampler::contexts::Worked;
 use crate::sampler::ledger::{Next, Rest, Rules};
 use crate::sampler::states::LastSeen;
 use crate::sampler::unseen::Unseen;
@@ -19,6 +20,7 @@ const UNSEEN_THREADS: &str = "[unseen threads]";
 pub(in crate::sampler) struct Found<'a> {
     pub(in crate::sampler) trust: Trust,
     pub(in crate::sampler) locations: &'a [Location],
+    pub(in crate::sampler) worked: &'a Worked,
     pub(in crate::sampler) at: Instant,
 }
 
@@ -31,7 +33,8 @@ impl Active {
             return None;
         }
         let stack = self.batch.add_stack(found.trust, found.locations);
-        let sample = self.sample(index, stack, found.at, 0, true);
+        let context = self.worked(found.worked, true);
+        let sample = Sample { context, ..self.sample(index, stack, found.at, 0, true) };
         let sample = self.batch.add_sample(sample);
         let thread = &mut self.threads[index];
         thread.ledger.was_blocked(sample);
@@ -49,7 +52,8 @@ impl Active {
         period_nano: u64,
     ) -> BatchEntry {
         let stack = self.batch.add_stack(found.trust, found.locations);
-        let sample = self.sample(index, stack, found.at, 0, false);
+        let context = self.worked(found.worked, true);
+        let sample = Sample { context, ..self.sample(index, stack, found.at, 0, false) };
         let sample = self.batch.add_sample(sample);
         let thread = &mut self.threads[index];
         thread.ledger.on_cpu(sample, period_nano);
@@ -76,7 +80,12 @@ impl Active {
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
         let trust = thread.blocked.trust;
-        let sample = match self.batch.present(thread.run) {
+        let worked = std::mem::take(&mut thread.blocked.worked);
+        let run = self.batch.present(thread.run);
+        let context = self.worked(&worked, run.is_none());
+        let thread = &mut self.threads[index];
+        thread.blocked.worked = worked;
+        let sample = match run {
             Some(sample) => {
                 self.batch.extend(sample);
                 sample
@@ -87,7 +96,7 @@ impl Active {
                     thread.blocked.stack = Some(self.batch.entry(stack));
                     stack
                 });
-                let sample = self.sample(index, stack, now, 0, true);
+                let sample = Sample { context, ..self.sample(index, stack, now, 0, true) };
                 self.batch.add_sample(sample)
             }
         };
@@ -169,7 +178,8 @@ impl Active {
         let stack = self.batch.add_stack(Trust::Complete, &[Location::NOT_SAMPLED]);
         let thread = self.batch.add_thread(Thread { name: UNSEEN_THREADS.to_owned(), ..Thread::default() });
         let time_unix_nano = on_wall_clock(self.epoch, begins);
-        let sample = Sample { thread, stack, time_unix_nano, weight_nano: missing, observations: 1, blocked: false };
+        let sample =
+            Sample { thread, stack, time_unix_nano, weight_nano: missing, observations: 1, ..Sample::default() };
         self.batch.add_sample(sample);
     }
 
@@ -261,11 +271,23 @@ impl Active {
         Sample {
             thread: entry,
             stack,
+            context: None,
             time_unix_nano: on_wall_clock(self.epoch, begins),
             weight_nano,
             observations: 1,
             blocked,
         }
+    }
+
+    /// Counts what a sample says of what its thread works on, and adds that to the batch if the sample is `new` there.
+    /// Returns its index.
+    fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
+        let Worked { context, torn, unproven } = worked;
+        let status = &mut self.attached.status;
+        status.contexts += u64::from(context.is_some());
+        status.torn_contexts += u64::from(*torn);
+        status.unproven_contexts += u64::from(*unproven);
+        context.as_ref().filter(|_| new).map(|context| self.batch.add_context(context))
     }
 
     /// Counts a sample that was taken.

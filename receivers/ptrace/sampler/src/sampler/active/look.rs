@@ -82,6 +82,7 @@ impl Active {
         let turn = self.slot / self.schedule.stride();
         let slot = self.slot;
         let space_generation = self.attached.space_generation;
+        let context_generation = self.attached.contexts.generation();
         let wall = self.wants_blocked();
         let task = self.attached.files.task();
         let thread = &mut self.threads[index];
@@ -108,7 +109,7 @@ impl Active {
         thread.count_run(sched);
         // The maps may have been read since an incomplete stack was unwound, so that the code in which it ended is
         // known now.
-        if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation) {
+        if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation, context_generation) {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {
@@ -178,6 +179,19 @@ impl Active {
         let copied = known.unwound == Some(unwound)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
             && pieces.copy(&self.attached.files, seen.sp, known.extent);
+        let context_generation = self.attached.contexts.generation();
+        let mut worked = self.standing(index);
+        if !seen.sched.kept() {
+            // Without counters nothing proves that the thread stood still.
+            worked.is_unproven();
+        }
+        let thread = &mut self.threads[index];
+        if known.worked != worked || known.context_generation != context_generation {
+            // The stack may be the same: it is another sample all the same.
+            thread.run = None;
+            known.worked = worked;
+            known.context_generation = context_generation;
+        }
         let words_unchanged = copied && pieces.unchanged(&self.attached.files, &known.words);
         let mut interpreted = std::mem::take(&mut unwinder.interpreted);
         if words_unchanged {

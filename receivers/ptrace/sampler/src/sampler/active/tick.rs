@@ -38,6 +38,7 @@ impl Active {
         status.missed_ticks += tick.missed;
         status.lowered_ticks += self.schedule.stride() - 1;
         self.slot = tick.slot;
+        self.attached.contexts.check(&self.attached.files, now);
         match self.concern {
             Concern::OtherArchitecture => return TickStart::OtherArchitecture,
             Concern::None if !status.ticks.is_multiple_of(LIFE_STRIDE) => return TickStart::Sample,

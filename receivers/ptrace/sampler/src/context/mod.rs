@@ -1,0 +1,25 @@
+//! What a program shows of itself in its memory for profilers: the trace and span that each of its threads works on
+//! (OpenTelemetry's `oteps/profiles/4947-thread-ctx.md`) and its resource (`oteps/profiles/4719-process-ctx.md`).
+//!
+//! The process's is in a mapping with a known name ([`publication`]). A thread's is a record to which a thread-local
+//! variable points ([`Variable`] finds it, [`read`] reads it). Who reads must know that the thread stands still: the
+//! record has no number that tells a change, only a byte that says whether it is being written.
+//!
+//! All of this sees a process only through [`Target`](crate::runtime::Target): no file, no path, no clock. Everything
+//! that is read was written by the target and is taken for hostile: it is read in a fixed number of reads of bounded
+//! size, and what breaks a rule is left out.
+
+mod place;
+mod process;
+mod record;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use self::place::{Block, MAX_RELOCATIONS, Place, Variable, Word};
+pub use self::process::{
+    MAX_KEY, MAX_PAYLOAD, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, Published, Unreadable, is_publication,
+    publication, published_at,
+};
+pub use self::record::{MAX_ATTRIBUTES, MAX_VALUE, Reading, Record, read};
+pub use self::schema::{MAX_ALLOWED, Schema};

@@ -1,0 +1,236 @@
+//! The process context: a header at the beginning of a mapping with a known name, and a protobuf message.
+//!
+//! Source: OTEP 4719. The header is the signature `OTEL_CTX` (8 bytes), the version (4), the length of the message (4),
+//! when it was published (8, CLOCK_BOOTTIME; 0 while it is changed) and the message's address (8). The message is
+//! `ProcessContext` of `opentelemetry.proto.processcontext.v1development`: a resource and attributes.
+
+use prost::{Message, Oneof};
+
+use super::schema::Schema;
+use crate::message::AttributeValue;
+use crate::runtime::{Target, half_at, word, word_at};
+
+/// The longest message that is read, in bytes.
+pub const MAX_PAYLOAD: usize = 64 << 10;
+
+/// The most attributes of a resource that are passed on.
+pub const MAX_RESOURCE_ATTRIBUTES: usize = 128;
+
+/// Their size together, keys and values, in bytes.
+pub const MAX_RESOURCE: usize = 16 << 10;
+
+/// The longest key of an attribute, in bytes.
+pub const MAX_KEY: usize = 256;
+
+/// The longest text of an attribute, in bytes.
+pub const MAX_RESOURCE_TEXT: usize = 4096;
+
+const SIGNATURE: &[u8; 8] = b"OTEL_CTX";
+const VERSION: u32 = 2;
+const HEADER: usize = 32;
+const PUBLISHED: u64 = 16;
+
+/// How often a publication is read that changes meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// The beginnings of the paths that its mapping may have.
+const NAMES: [&[u8]; 3] = [b"/memfd:OTEL_CTX", b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]"];
+
+/// The attributes that say how the records of threads are read.
+const SCHEMA: &str = "threadlocal.schema_version";
+const KEYS: &str = "threadlocal.attribute_key_map";
+
+/// Whether a mapping with this path may be a process context.
+pub fn is_publication(path: &[u8]) -> bool {
+    NAMES.iter().any(|name| path.starts_with(name))
+}
+
+/// What a process says of itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Published {
+    /// When it was published, in nanoseconds of the time since the system's start. It changes with each publication.
+    pub at: u64,
+    /// Its resource's attributes, each key once, the last of several: texts and integers, others are left out.
+    pub resource: Vec<(String, AttributeValue)>,
+    /// The name of the layout of its threads' records; empty if it says none.
+    schema: String,
+    /// The keys that these name by their indices.
+    keys: Vec<String>,
+}
+
+/// Why a process context is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// There is none at this address: the mapping is gone, or is something else.
+    #[error("there is none")]
+    Missing,
+    /// It is being changed.
+    #[error("it is being changed")]
+    Changing,
+    /// It is of another version.
+    #[error("it is of version {0}, and only version 2 is read")]
+    Version(u32),
+    /// It is too large.
+    #[error("it has {0} bytes, more than 65536")]
+    TooLarge(u32),
+    /// Its message is malformed.
+    #[error("its message is malformed: {0}")]
+    Malformed(String),
+}
+
+/// When the process context at this address was published; `None` if it cannot be read or is being changed.
+pub fn published_at(address: u64, target: &mut dyn Target) -> Option<u64> {
+    word(target, address.wrapping_add(PUBLISHED)).filter(|at| *at != 0)
+}
+
+/// Reads the process context at this address.
+///
+/// # Errors
+///
+/// Why it is not read. [`Unreadable::Missing`] and [`Unreadable::Changing`] may pass.
+pub fn publication(address: u64, target: &mut dyn Target) -> Result<Published, Unreadable> {
+    for _ in 0..ATTEMPTS {
+        let header = read_header(address, target).ok_or(Unreadable::Missing)?;
+        if header.get(..8) != Some(&SIGNATURE[..]) {
+            return Err(Unreadable::Missing);
+        }
+        let at = word_at(&header, PUBLISHED as usize);
+        if at == 0 {
+            continue;
+        }
+        let (version, length) = (half_at(&header, 8), half_at(&header, 12));
+        let sensible = version == VERSION && length as usize <= MAX_PAYLOAD;
+        let mut payload = vec![0; if sensible { length as usize } else { 0 }];
+        let read = payload.is_empty() || target.read(word_at(&header, 24), &mut payload);
+        // Whatever was read belongs together only if the header is the same behind it.
+        if read_header(address, target) != Some(header) {
+            continue;
+        }
+        return match (version, sensible, read) {
+            (VERSION, true, true) => decode(at, &payload),
+            (VERSION, true, false) => Err(Unreadable::Malformed("it is not in memory".to_owned())),
+            (VERSION, false, _) => Err(Unreadable::TooLarge(length)),
+            (version, _, _) => Err(Unreadable::Version(version)),
+        };
+    }
+    Err(Unreadable::Changing)
+}
+
+fn read_header(address: u64, target: &mut dyn Target) -> Option<[u8; HEADER]> {
+    let mut header = [0; HEADER];
+    target.read(address, &mut header).then_some(header)
+}
+
+fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
+    let message = ProcessContext::decode(payload).map_err(|error| Unreadable::Malformed(error.to_string()))?;
+    let mut published = Published { at, ..Published::default() };
+    let mut bytes = 0;
+    // From the end, so that the last of several counts.
+    for attribute in message.resource.unwrap_or_default().attributes.into_iter().rev() {
+        let Some((key, value)) = attribute.plain() else { continue };
+        let size = key.len() + value.size();
+        let fits = published.resource.len() < MAX_RESOURCE_ATTRIBUTES && bytes + size <= MAX_RESOURCE;
+        if fits && !published.resource.iter().any(|(known, _)| *known == key) {
+            bytes += size;
+            published.resource.push((key, value));
+        }
+    }
+    published.resource.reverse();
+    for KeyValue { key, value } in message.attributes {
+        match (&*key, value.and_then(|value| value.value)) {
+            (key, Some(Any::Text(text))) if key == SCHEMA.as_bytes() => {
+                published.schema = String::from_utf8_lossy(&text[..text.len().min(MAX_KEY)]).into_owned();
+            }
+            (key, Some(Any::Array(array))) if key == KEYS.as_bytes() => {
+                let name = |value: AnyValue| match value.value {
+                    Some(Any::Text(text)) => String::from_utf8(text).unwrap_or_default(),
+                    _ => String::new(),
+                };
+                // What is no name keeps its place, since names are found by their index.
+                published.keys = array.values.into_iter().take(256).map(name).collect();
+            }
+            _ => {}
+        }
+    }
+    Ok(published)
+}
+
+impl Published {
+    /// How the records of its threads are read where the attributes `allowed` are asked for; `None` if it does not say
+    /// or the layout is not known here.
+    pub fn schema(&self, allowed: &[String]) -> Option<Schema> {
+        Schema::new(&self.schema, &self.keys, allowed)
+    }
+}
+
+impl AttributeValue {
+    /// How many bytes it counts for.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Int(_) => 8,
+        }
+    }
+}
+
+// Texts are bytes here, so that one that is not UTF-8 does not make the rest unreadable.
+
+#[derive(Clone, PartialEq, Message)]
+struct ProcessContext {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AnyValue {
+    #[prost(oneof = "Any", tags = "1, 3, 5")]
+    value: Option<Any>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Any {
+    #[prost(bytes, tag = "1")]
+    Text(Vec<u8>),
+    #[prost(int64, tag = "3")]
+    Int(i64),
+    #[prost(message, tag = "5")]
+    Array(ArrayValue),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ArrayValue {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<AnyValue>,
+}
+
+impl KeyValue {
+    /// The attribute, if it is a text or an integer of a sensible size.
+    fn plain(self) -> Option<(String, AttributeValue)> {
+        let key = String::from_utf8(self.key).ok().filter(|key| (1..=MAX_KEY).contains(&key.len()))?;
+        let value = match self.value?.value? {
+            Any::Text(text) => {
+                let text = String::from_utf8(text).ok().filter(|text| (1..=MAX_RESOURCE_TEXT).contains(&text.len()))?;
+                AttributeValue::Text(text)
+            }
+            Any::Int(number) => AttributeValue::Int(number),
+            Any::Array(_) => return None,
+        };
+        Some((key, value))
+    }
+}

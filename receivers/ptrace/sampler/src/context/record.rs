@@ -1,0 +1,97 @@
+//! A thread's record: the ids of its trace and span, and attributes.
+//!
+//! Source of the layout: OTEP 4947 ("Thread Local Context Record"): trace id (16 bytes), span id (8), whether it is
+//! valid (1), trace flags (1), the length of the attributes (2), and the attributes: a key's index (1), a length (1)
+//! and so many bytes each.
+
+use crate::runtime::{Target, word};
+
+/// The most bytes of attributes that are read: the OTEP wants records of at most 640 bytes.
+pub const MAX_ATTRIBUTES: usize = 612;
+
+/// The longest value of an attribute, in bytes: its length is one byte.
+pub const MAX_VALUE: usize = 255;
+
+/// The bytes in front of the attributes.
+const HEAD: usize = 28;
+
+/// How much is read at first: the head, and all attributes of most records.
+const FIRST: usize = 128;
+
+/// What a thread's variable and record say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// The thread has no record.
+    None,
+    /// Its record is being written, or is not where the variable says.
+    Torn,
+    /// The record.
+    Record(Record),
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// The trace; all zeros where there is none.
+    pub trace_id: [u8; 16],
+    /// The span.
+    pub span_id: [u8; 8],
+    /// The attributes as they stand in the record.
+    attributes: Vec<u8>,
+}
+
+/// Reads the record to which the variable at this address points, attributes only if they are `wanted`. At most three
+/// reads.
+pub fn read(variable: u64, wanted: bool, target: &mut dyn Target) -> Reading {
+    let Some(at) = word(target, variable) else { return Reading::Torn };
+    if at == 0 {
+        return Reading::None;
+    }
+    let mut bytes = [0; FIRST];
+    // A record that is shorter than what is read may end where its mapping does.
+    let have = if wanted && target.read(at, &mut bytes) { FIRST } else { HEAD };
+    if have == HEAD && !target.read(at, &mut bytes[..HEAD]) {
+        return Reading::Torn;
+    }
+    let head = Head::parse(&bytes);
+    if head.valid != 1 {
+        return Reading::Torn;
+    }
+    let length = if wanted { usize::from(head.attributes).min(MAX_ATTRIBUTES) } else { 0 };
+    let mut attributes = vec![0; length];
+    match bytes[..have].get(HEAD..HEAD + length) {
+        Some(there) => attributes.copy_from_slice(there),
+        None if target.read(at.wrapping_add(HEAD as u64), &mut attributes) => {}
+        None => return Reading::Torn,
+    }
+    Reading::Record(Record { trace_id: head.trace_id, span_id: head.span_id, attributes })
+}
+
+struct Head {
+    trace_id: [u8; 16],
+    span_id: [u8; 8],
+    valid: u8,
+    attributes: u16,
+}
+
+impl Head {
+    fn parse(bytes: &[u8; FIRST]) -> Self {
+        let (mut trace_id, mut span_id) = ([0; 16], [0; 8]);
+        trace_id.copy_from_slice(&bytes[..16]);
+        span_id.copy_from_slice(&bytes[16..24]);
+        Self { trace_id, span_id, valid: bytes[24], attributes: u16::from_le_bytes([bytes[26], bytes[27]]) }
+    }
+}
+
+impl Record {
+    /// The attributes: indices of keys and values. One that goes on beyond the record's end ends them.
+    pub fn attributes(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        let mut rest = self.attributes.as_slice();
+        std::iter::from_fn(move || {
+            let (&[key, length], behind) = rest.split_first_chunk::<2>()?;
+            let (value, behind) = behind.split_at_checked(length.into())?;
+            rest = behind;
+            Some((key, value))
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Reads what processes show of themselves in their memory (OTEP 4719), and tells the owner and the sampling thread.
+
+use std::sync::Arc;
+
+use crate::context::{MAX_PAYLOAD, Schema, Unreadable, publication, published_at};
+use crate::control::Control;
+use crate::message::{AttributeValue, Event, ProblemKind, ProcessId};
+use crate::runtime::{Allowance, Bounded};
+
+/// How much may be read of one process at a time: a message is read three times at most.
+const ALLOWANCE: Allowance = Allowance { reads: 16, bytes: 4 * MAX_PAYLOAD };
+
+/// What a process has shown.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// Where it was read, and when that was published.
+    read: Option<(u64, u64)>,
+    resource: Vec<(String, AttributeValue)>,
+    schema: Option<Arc<Schema>>,
+}
+
+impl Control {
+    /// Reads what a process shows, if that is new. Nothing new costs one read of 8 bytes.
+    pub(super) fn look_at_context(&mut self, process: ProcessId) {
+        let Some(attached) = self.attached.get_mut(&process) else { return };
+        let mut memory = &*attached.files;
+        let mut target = Bounded::new(&mut memory, ALLOWANCE);
+        let places = attached.space.publications();
+        if let Some((place, at)) = attached.shown.read
+            && places.contains(&place)
+            && published_at(place, &mut target) == Some(at)
+        {
+            return;
+        }
+        let mut found = Err(Unreadable::Missing);
+        for &place in places {
+            found = publication(place, &mut target).map(|published| (place, published));
+            if !matches!(found, Err(Unreadable::Missing)) {
+                break;
+            }
+        }
+        let (target, pid) = (attached.target, attached.pid);
+        let schema = match found {
+            Ok((place, published)) => {
+                let asked = self.targets.get(&target).map_or(&[][..], |target| &target.thread_attributes);
+                let schema = published.schema(asked);
+                attached.shown.read = Some((place, published.at));
+                if attached.shown.resource != published.resource {
+                    attached.shown.resource.clone_from(&published.resource);
+                    self.outbox.push(Event::Resource { process, attributes: published.resource });
+                }
+                schema.map(Arc::new)
+            }
+            // It will be there at the next look; until then what is known holds.
+            Err(Unreadable::Changing) => return,
+            Err(reason) => {
+                attached.shown.read = None;
+                if reason != Unreadable::Missing {
+                    let message = format!("process {pid}: the process context in its memory is not read: {reason}");
+                    self.say(target, Some(pid), ProblemKind::Malformed, message);
+                }
+                None
+            }
+        };
+        let Some(attached) = self.attached.get_mut(&process) else { return };
+        if attached.shown.schema != schema {
+            attached.shown.schema.clone_from(&schema);
+            self.sampler.set_schema(process, schema);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The thread-local variable by which a program shows the trace contexts of its threads, and which words of memory tell
+//! where each thread has it.
+//!
+//! Which words these are is in the relocations: the dynamic linker writes the place of a thread-local variable where
+//! the file's own code looks for it. Sources: OpenTelemetry's `oteps/profiles/4947-thread-ctx.md` for the name, the
+//! System V ABI for x86-64 ("Relocation", "Thread-Local Storage") and "ELF Handling For Thread-Local Storage" for
+//! the layouts, binutils `bfd/elfxx-x86.c` for the distance of a program's own variables from the thread pointer.
+
+use super::headers::{Segment, u32_at, u64_at};
+use super::source::{Source, read_range};
+use super::symbols::Table;
+
+/// The name of the variable: a pointer to the record of the thread (OTEP 4947).
+pub const THREAD_CONTEXT: &str = "otel_thread_ctx_v1";
+
+const STT_TLS: u8 = 6;
+const PT_TLS: u32 = 7;
+
+/// Tags of the dynamic section: where relocations are, and how many bytes of them.
+const TABLES: [(u64, u64); 2] = [(7, 8), (23, 2)];
+
+const R_X86_64_DTPMOD64: u32 = 16;
+const R_X86_64_TPOFF64: u32 = 18;
+const R_X86_64_TLSDESC: u32 = 36;
+
+/// The size of a relocation with an addend.
+const RELOCATION: u64 = 24;
+/// How many bytes of relocations are read at once.
+const STEP: u64 = 2048 * RELOCATION;
+/// The largest table of relocations that is read, in bytes. Chromium has 10 MiB, and few files have the variable.
+const MAX_TABLE: u64 = 32 << 20;
+/// The most relocations of the variable that are kept. Linkers write one or two.
+const MAX_RELOCATIONS: usize = 8;
+/// The largest thread-local data of a file that is believed, in bytes, and its largest alignment.
+const MAX_BLOCK: u64 = 1 << 30;
+const MAX_ALIGN: u64 = 1 << 20;
+
+/// A thread-local variable that a file defines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadLocal {
+    /// Its offset in the thread-local data of the file.
+    pub offset: u64,
+    /// Its distance from the thread pointer, wrapping, if the file is the program itself.
+    pub in_program: Option<u64>,
+    /// Where the dynamic linker writes its place.
+    pub relocations: Vec<Relocation>,
+}
+
+/// A place that the dynamic linker writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relocation {
+    /// What it writes.
+    pub kind: RelocationKind,
+    /// Where, as an address of the file (ELF virtual address).
+    pub address: u64,
+}
+
+/// What the dynamic linker writes of a thread-local variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RelocationKind {
+    /// The distance from the thread pointer (initial exec).
+    Distance,
+    /// A function and its argument (TLS descriptor).
+    Descriptor,
+    /// The number of the file among those with thread-local data, and behind it the offset in these (general dynamic).
+    Module,
+    /// Only the number of the file (local dynamic): the offset is [`ThreadLocal::offset`].
+    ModuleOnly,
+}
+
+/// The variable, if the file defines it.
+pub(super) fn find<S: Source + ?Sized>(table: &Table<'_, S>) -> Option<ThreadLocal> {
+    let entry = table.find(THREAD_CONTEXT).filter(|entry| entry.kind == STT_TLS)?;
+    let offset = entry.symbol.address;
+    let segment = table.headers.segments.iter().find(|segment| segment.kind == PT_TLS)?;
+    let mut relocations = Vec::new();
+    for (place, size) in TABLES {
+        if let (Some(place), Some(size)) = (table.value(place), table.value(size)) {
+            collect(table, place, size, entry.index, offset, &mut relocations);
+        }
+    }
+    Some(ThreadLocal { offset, in_program: distance(segment, offset), relocations })
+}
+
+/// The distance from the thread pointer of what is at `offset` in a program's own thread-local data, which ends at the
+/// thread pointer.
+fn distance(segment: &Segment, offset: u64) -> Option<u64> {
+    let align = segment.align.max(1);
+    let sensible = segment.memory_size <= MAX_BLOCK && align <= MAX_ALIGN && align.is_power_of_two();
+    sensible.then(|| offset.wrapping_sub(segment.memory_size.next_multiple_of(align)))
+}
+
+/// Adds the relocations of the variable in a table of relocations. One of a variable that is bound within the file
+/// may name it by its offset instead of its symbol.
+fn collect<S: Source + ?Sized>(
+    table: &Table<'_, S>,
+    place: u64,
+    size: u64,
+    symbol: u64,
+    offset: u64,
+    found: &mut Vec<Relocation>,
+) {
+    let Some((start, rest)) = table.headers.offset_of(place) else { return };
+    let size = size.min(rest).min(MAX_TABLE);
+    for step in (0..size).step_by(STEP as usize) {
+        let length = (size - step).min(STEP);
+        let Ok(bytes) = read_range(table.source, "relocations", start + step, length, STEP) else { return };
+        for entry in bytes.chunks_exact(RELOCATION as usize) {
+            let named = u64::from(u32_at(entry, 12));
+            let own = named == symbol;
+            let by_offset = named == 0 && u64_at(entry, 16) == offset;
+            let kind = match u32_at(entry, 8) {
+                R_X86_64_TPOFF64 if own || by_offset => RelocationKind::Distance,
+                R_X86_64_TLSDESC if own || by_offset => RelocationKind::Descriptor,
+                R_X86_64_DTPMOD64 if own => RelocationKind::Module,
+                R_X86_64_DTPMOD64 if named == 0 => RelocationKind::ModuleOnly,
+                _ => continue,
+            };
+            found.push(Relocation { kind, address: u64_at(entry, 0) });
+            if found.len() == MAX_RELOCATIONS {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tls(memory_size: u64, align: u64) -> Segment {
+        Segment { kind: PT_TLS, executable: false, offset: 0, address: 0, file_size: 0, memory_size, align }
+    }
+
+    /// Guarantees: a program's own variable lies so far below the thread pointer as its data is long, rounded up to its
+    /// alignment; what no linker writes has no distance, and nothing overflows.
+    #[test]
+    fn distances() {
+        assert_eq!(distance(&tls(8, 8), 0), Some(0u64.wrapping_sub(8)));
+        assert_eq!(distance(&tls(0x91, 0x40), 0x10), Some(0x10u64.wrapping_sub(0xc0)));
+        assert_eq!(distance(&tls(1, 0), 0), Some(u64::MAX));
+        for (size, align) in [(u64::MAX, 8), (8, u64::MAX), (8, 3), (8, 1 << 63)] {
+            assert_eq!(distance(&tls(size, align), 0), None);
+        }
+        assert_eq!(distance(&tls(8, 8), u64::MAX), Some(u64::MAX.wrapping_sub(8)));
+    }
+}

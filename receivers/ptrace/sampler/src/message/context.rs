@@ -1,0 +1,30 @@
+//! What programs show of themselves in their memory: see [`crate::context`].
+
+/// What a thread worked on, as its program says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Context {
+    /// Its span; `None` if only attributes are known.
+    pub link: Option<SpanLink>,
+    /// The attributes that were asked for, in ascending order, each once: indices into
+    /// [`Target::thread_attributes`](super::Target::thread_attributes), and values of at most
+    /// [`crate::context::MAX_VALUE`] bytes.
+    pub attributes: Vec<(u32, String)>,
+}
+
+/// The ids of a span, in the byte order of W3C Trace Context. Neither is all zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanLink {
+    /// The trace.
+    pub trace_id: [u8; 16],
+    /// The span.
+    pub span_id: [u8; 8],
+}
+
+/// The value of an attribute of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttributeValue {
+    /// A text.
+    Text(String),
+    /// An integer.
+    Int(i64),
+}

@@ -1,0 +1,191 @@
+//! What the threads of one process work on, as its program shows it.
+//!
+//! A record may be believed only if its thread stood still while it was read. Of a blocked thread its counters prove
+//! that, a stopped thread is held. A thread that a perf event sampled has run on when its record can be read, and may
+//! work on something else by then, even on what it worked on before: nothing tells. So of its record only that counts
+//! which the kernel copied with its stack, as it does where variable and record lie near the end of a thread's stack.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::context::{Block, Place, Reading, Schema, Variable, read};
+use crate::message::Context;
+use crate::process_files::ProcessFiles;
+use crate::runtime::{Allowance, Bounded, Target};
+use crate::stack_copy::StackPieces;
+
+/// How many variables of one process are read.
+const PLACES: usize = 4;
+
+/// How often it is found out where the variables are, and where the threads' blocks are.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// How much may be read for one stack: of each variable its place, its value and its record.
+const ALLOWANCE: Allowance = Allowance { reads: 5 * PLACES as u32, bytes: PLACES * 1024 };
+
+/// How much may be read to find out where the variables are.
+const PLACES_ALLOWANCE: Allowance = Allowance { reads: 128, bytes: 1024 };
+
+/// The variables of one process.
+#[derive(Debug, Default)]
+pub(super) struct Contexts {
+    variables: Vec<Variable>,
+    places: Vec<Place>,
+    /// How records are read; `None` while the process does not say.
+    schema: Option<Arc<Schema>>,
+    /// Counts how often something else came to be read.
+    generation: u64,
+    checked: Option<Instant>,
+}
+
+/// Where a thread's blocks are, as they were found.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    found: [Block; PLACES],
+    checked: Option<Instant>,
+    generation: u64,
+}
+
+/// What a thread worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Worked {
+    pub(super) context: Option<Context>,
+    /// A record was not valid.
+    pub(super) torn: bool,
+    /// Nothing proves what it was.
+    pub(super) unproven: bool,
+}
+
+impl Worked {
+    /// What was found is not believed after all.
+    pub(super) fn is_unproven(&mut self) {
+        if self.context.take().is_some() {
+            self.unproven = true;
+        }
+    }
+}
+
+impl Contexts {
+    pub(super) fn set_variables(&mut self, variables: &[Variable]) {
+        if self.variables != variables {
+            self.variables = variables.iter().take(PLACES).cloned().collect();
+            self.checked = None;
+        }
+    }
+
+    pub(super) fn set_schema(&mut self, schema: Option<Arc<Schema>>) {
+        if self.schema != schema {
+            self.schema = schema;
+            self.generation += 1;
+        }
+    }
+
+    /// A number that changes when threads that have not run have to be read again.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Finds out where the variables are, if it is time to.
+    pub(super) fn check(&mut self, mut files: &ProcessFiles, now: Instant) {
+        let is_due = self.checked.is_none_or(|checked| now.saturating_duration_since(checked) >= CHECK);
+        if !is_due || (self.variables.is_empty() && self.places.is_empty()) || self.schema.is_none() {
+            return;
+        }
+        self.checked = Some(now);
+        let mut target = Bounded::new(&mut files, PLACES_ALLOWANCE);
+        let places: Vec<Place> = self.variables.iter().filter_map(|variable| variable.place(&mut target)).collect();
+        if places != self.places {
+            self.places = places;
+            self.generation += 1;
+        }
+    }
+
+    /// The schema, if there is anything to read.
+    fn schema(&self) -> Option<&Schema> {
+        self.schema.as_deref().filter(|_| !self.places.is_empty())
+    }
+
+    /// Whether there is anything to read.
+    pub(super) fn is_read(&self) -> bool {
+        self.schema().is_some()
+    }
+
+    /// Reads what a thread that stands still works on. `pointer` is its thread pointer.
+    pub(super) fn of_standing(
+        &self,
+        pointer: u64,
+        blocks: &mut Blocks,
+        mut files: &ProcessFiles,
+        now: Instant,
+    ) -> Worked {
+        let Some(schema) = self.schema() else { return Worked::default() };
+        if pointer == 0 {
+            return Worked { unproven: true, ..Worked::default() };
+        }
+        blocks.refresh(self.generation, now);
+        let mut target = Bounded::new(&mut files, ALLOWANCE);
+        let mut torn = false;
+        for (place, block) in self.places.iter().zip(&mut blocks.found) {
+            let Some(variable) = place.of(pointer, block, &mut target) else { continue };
+            match read(variable, schema.wants_attributes(), &mut target) {
+                Reading::None => {}
+                Reading::Torn => torn = true,
+                Reading::Record(record) => match schema.context(&record) {
+                    None => {}
+                    context => return Worked { context, ..Worked::default() },
+                },
+            }
+        }
+        Worked { torn, ..Worked::default() }
+    }
+
+    /// What a thread worked on when the kernel copied its stack, of which this is the copy.
+    pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> Worked {
+        let Some(schema) = self.schema() else { return Worked::default() };
+        let mut target = Copied { pieces, beyond: pointer == 0 };
+        let mut torn = false;
+        for place in &self.places {
+            let Place::Fixed(_) = place else {
+                target.beyond = true;
+                continue;
+            };
+            let Some(variable) = place.of(pointer, &mut 0, &mut target) else { continue };
+            match read(variable, schema.wants_attributes(), &mut target) {
+                Reading::None => {}
+                Reading::Torn => torn = true,
+                Reading::Record(record) => match schema.context(&record) {
+                    None => {}
+                    context => return Worked { context, ..Worked::default() },
+                },
+            }
+        }
+        // What is not in the copy looks like a record that cannot be read.
+        let unproven = target.beyond;
+        Worked { context: None, torn: torn && !unproven, unproven }
+    }
+}
+
+impl Blocks {
+    /// Forgets what was found before something else came to be read, or too long ago.
+    fn refresh(&mut self, generation: u64, now: Instant) {
+        let is_fresh = self.checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK);
+        if self.generation != generation || !is_fresh {
+            *self = Self { found: [0; PLACES], checked: Some(now), generation };
+        }
+    }
+}
+
+/// What the kernel copied of a stack.
+struct Copied<'a> {
+    pieces: &'a StackPieces,
+    /// Something was wanted that is not in the copy.
+    beyond: bool,
+}
+
+impl Target for Copied<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let there = self.pieces.copied_bytes(address, bytes);
+        self.beyond |= !there;
+        there
+    }
+}

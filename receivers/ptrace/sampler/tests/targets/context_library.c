@@ -1,0 +1,15 @@
+/* A library that shows what threads work on. How its code finds the variable depends on the compiler's options; with `-DLARGE` it has more
+ * thread-local data than glibc keeps room for beside the thread pointer. */
+#include "contexts.h"
+
+#ifdef LARGE
+__thread char large[1 << 16];
+#endif
+
+SHOWN __thread struct record *otel_thread_ctx_v1;
+static __thread struct record own;
+
+SHOWN void set_context(const uint8_t ids[24], const char *attribute) {
+    write_record(&own, ids, attribute);
+    otel_thread_ctx_v1 = &own;
+}

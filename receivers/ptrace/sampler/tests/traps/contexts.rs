@@ -1,0 +1,335 @@
+//! What programs show of themselves and of what their threads work on.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command as Program,
+    time::Duration,
+};
+
+use profbridge_sampler::message::{AttributeValue, Context, Level, Settings, SpanLink, Stops};
+
+use crate::{
+    compile,
+    runner::{Outcome, tests},
+    session::{Life, Session},
+    target::Target,
+};
+
+tests![
+    of_a_program,
+    of_a_library,
+    of_a_library_by_descriptors,
+    of_a_library_at_a_fixed_place,
+    of_a_library_from_the_start,
+    of_stopped_threads,
+    torn_records,
+    torn_records_of_stopped_threads,
+    shown_late_and_again,
+    forked_and_executed,
+    ends_while_it_is_read,
+];
+
+/// What a thread said of itself.
+#[derive(Debug)]
+struct Said {
+    link: SpanLink,
+    name: String,
+}
+
+/// The threads of a program that were said, by their ids, and the one that shows nothing.
+fn threads(lines: &[String]) -> (BTreeMap<u32, Said>, u32) {
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    };
+    let (mut threads, mut none) = (BTreeMap::new(), 0);
+    for line in lines {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["thread", id, trace, span, name, _] => {
+                let link = SpanLink {
+                    trace_id: bytes(trace).try_into().unwrap(),
+                    span_id: bytes(span).try_into().unwrap(),
+                };
+                threads.insert(id.parse().unwrap(), Said { link, name: name.to_owned() });
+            }
+            ["none", id] => none = id.parse().unwrap(),
+            _ => panic!("{line}"),
+        }
+    }
+    assert_eq!(threads.len(), 3);
+    (threads, none)
+}
+
+fn start(program: &Path, library: Option<&Path>) -> (Target, BTreeMap<u32, Said>, u32) {
+    let mut target = Target::launch(Program::new(program).args(library));
+    let lines = target.lines_until("ready");
+    let (threads, none) = threads(&lines);
+    (target, threads, none)
+}
+
+/// How often a thread was sampled, blocked and running, and how many of these samples name its span.
+#[derive(Debug, Default)]
+struct Counts {
+    blocked: [u32; 2],
+    running: [u32; 2],
+}
+
+/// Asserts that no sample names anything but what its thread said, and that blocked ones do.
+fn check(life: &Life, threads: &BTreeMap<u32, Said>, none: u32) -> BTreeMap<String, Counts> {
+    let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
+    for observed in life.samples.iter().filter(|observed| !observed.is_explained) {
+        let Some(said) = threads.get(&observed.thread.id) else {
+            assert_eq!(observed.context, None, "of a thread that shows nothing, {none}: {:?}", observed.thread);
+            continue;
+        };
+        let counts = counts.entry(said.name.clone()).or_default();
+        let [all, named] = if observed.sample.blocked { &mut counts.blocked } else { &mut counts.running };
+        *all += observed.sample.observations;
+        if let Some(Context { link, attributes }) = &observed.context {
+            *named += observed.sample.observations;
+            assert_eq!(*link, Some(said.link), "{:?}", observed.thread);
+            assert_eq!(attributes, &[(1, said.name.clone())], "only what was asked for, under its number");
+        }
+    }
+    for (name, Counts { blocked: [all, named], .. }) in &counts {
+        assert_eq!(all, named, "blocked samples of {name}: {counts:?}\n{}", life.top());
+    }
+    counts
+}
+
+/// Samples a program until there are enough samples of all its threads, and checks them. Returns the counts and the
+/// level.
+fn sample(
+    target: &Target,
+    threads: &BTreeMap<u32, Said>,
+    none: u32,
+    settings: Settings,
+) -> (BTreeMap<String, Counts>, Level) {
+    let mut session = Session::with(target.pid(), settings);
+    session.until("samples of all threads", |seen| {
+        let of = |life: &Life, id: u32| -> u32 {
+            let samples = life.samples.iter().filter(|observed| observed.thread.id == id);
+            samples.map(|observed| observed.sample.observations).sum()
+        };
+        let ids = || threads.keys().copied().chain([none]);
+        seen.lives.last().is_some_and(|life| ids().all(|id| of(life, id) >= 100))
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    assert_eq!(life.resources.len(), 1, "{:?}", life.resources);
+    assert_eq!(name_of(&life.resources[0]), "first");
+    assert_eq!(life.status.torn_contexts, 0, "{:?}", life.status);
+    let counts = check(life, threads, none);
+    assert!(counts["sleeper"].blocked[0] >= 100 && counts["blinker"].blocked[0] > 0, "{counts:?}");
+    let named: u32 = counts.values().map(|counts| counts.blocked[1] + counts.running[1]).sum();
+    assert!(life.status.contexts >= u64::from(named), "{:?}", life.status);
+    if life.status.level != Level::None {
+        assert_eq!(life.status.stops, 0);
+    }
+    (counts, life.status.level)
+}
+
+fn name_of(resource: &[(String, AttributeValue)]) -> &str {
+    match resource.iter().find(|(key, _)| key == "service.name") {
+        Some((_, AttributeValue::Text(name))) => name,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn program() -> PathBuf {
+    compile::c_with("contexts", "contexts", &["-rdynamic"])
+}
+
+fn with_library() -> PathBuf {
+    compile::c_with("contexts", "contexts-library", &["-DLIBRARY"])
+}
+
+/// Guarantees: each sample of a thread names the span that the thread said, no other, and of a thread that shows nothing
+/// none; running ones, too, where the record lies within what the kernel copies of the stack. No thread is stopped.
+fn of_a_program() -> Outcome {
+    let (target, threads, none) = start(&program(), None);
+    let (counts, level) = sample(&target, &threads, none, Settings::default());
+    if level != Level::None {
+        for (name, Counts { running: [all, named], .. }) in &counts {
+            assert_eq!(all, named, "running samples of {name}: {counts:?}");
+        }
+        assert!(counts["spinner"].running[0] >= 100, "{counts:?}");
+    }
+    Ok(())
+}
+
+/// A library that a program loads while it runs. Running threads have their records elsewhere than on their stacks, so
+/// nothing proves what they worked on at the moment of a sample.
+fn library(name: &str, options: &[&str], fixed: bool) {
+    let library = compile::context_library(name, options);
+    let (target, threads, none) = start(&with_library(), Some(&library));
+    let (counts, _) = sample(&target, &threads, none, Settings::default());
+    if !fixed {
+        assert_eq!(counts["spinner"].running[1], 0, "{counts:?}");
+    }
+}
+
+/// Guarantees: the variable is found in a library with the place that `__tls_get_addr` is asked for.
+fn of_a_library() -> Outcome {
+    library("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"], false);
+    Ok(())
+}
+
+/// Guarantees: the variable is found in a library by its TLS descriptor.
+fn of_a_library_by_descriptors() -> Outcome {
+    library("context-descriptor", &["-mtls-dialect=gnu2"], false);
+    Ok(())
+}
+
+/// Guarantees: the variable is found in a library that has it at a fixed distance from the thread pointer.
+fn of_a_library_at_a_fixed_place() -> Outcome {
+    library("context-fixed", &["-ftls-model=initial-exec"], true);
+    Ok(())
+}
+
+/// Guarantees: the variable is found in a library that was loaded at the start, whose descriptor has the distance.
+fn of_a_library_from_the_start() -> Outcome {
+    let library = compile::context_library("context-descriptor", &["-mtls-dialect=gnu2"]);
+    let mut command = Program::new(with_library());
+    let mut target = Target::launch(command.arg(&library).env("LD_PRELOAD", &library));
+    let (threads, none) = threads(&target.lines_until("ready"));
+    sample(&target, &threads, none, Settings::default());
+    Ok(())
+}
+
+/// Guarantees: samples of threads that are stopped name their spans, wherever the record is.
+fn of_stopped_threads() -> Outcome {
+    let library = compile::context_library("context-dynamic", &["-ftls-model=global-dynamic", "-mtls-dialect=gnu"]);
+    let (target, threads, none) = start(&with_library(), Some(&library));
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let (counts, _) = sample(&target, &threads, none, settings);
+    let [all, named] = counts["spinner"].running;
+    assert!(all > 0 && all == named, "{counts:?}");
+    Ok(())
+}
+
+/// Samples the program that changes its records all the time until it has had so many changes and records.
+fn torn(settings: Settings) -> Life {
+    let mut target = Target::start(&compile::c_with("torn_contexts", "torn_contexts", &["-rdynamic"]), &[]);
+    let before = target.ask("changes");
+    let mut session = Session::with(target.pid(), settings);
+    session.until("samples of both writers", |seen| {
+        seen.lives.last().is_some_and(|life| {
+            let linked = |function| life.with(function).filter(|observed| observed.context.is_some()).count();
+            let seen = if life.status.level == Level::None && life.status.stops == 0 { 0 } else { 300 };
+            linked("fast_writer") >= seen && linked("slow_writer") >= 100 && life.status.torn_contexts > 50
+        })
+    });
+    target.ask_until("changes", before + 1_000_000);
+    let mut seen = session.finish();
+    let life = seen.lives.pop().unwrap();
+    for observed in &life.samples {
+        let Some(link) = observed.context.as_ref().and_then(|context| context.link) else { continue };
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        let number = word(&link.trace_id[..8]);
+        let whole = word(&link.trace_id[8..]) == !number && word(&link.span_id) == number.wrapping_mul(2_654_435_761);
+        assert!(whole, "a torn record: {link:x?}");
+    }
+    life
+}
+
+/// Guarantees: however often a record is changed, no sample has ids of two changes; a record that is being written while
+/// its thread is blocked is counted and not believed.
+fn torn_records() -> Outcome {
+    let life = torn(Settings::default());
+    if life.status.level != Level::None {
+        assert_eq!(life.status.stops, 0);
+    }
+    Ok(())
+}
+
+/// Guarantees: the same of threads that are stopped in the middle of a change.
+fn torn_records_of_stopped_threads() -> Outcome {
+    let life = torn(Settings { stops: Stops::Always, ..Settings::default() });
+    assert!(life.status.stops > 0);
+    Ok(())
+}
+
+/// Guarantees: a process that shows itself only after it was attached is found, its blocked threads name their spans from
+/// then on although they have not run, and what it shows anew is told.
+fn shown_late_and_again() -> Outcome {
+    let mut target = Target::launch(Program::new(program()).arg("quiet"));
+    let (threads, none) = threads(&target.lines_until("ready"));
+    let mut session = Session::with(target.pid(), Settings::default());
+    session.ticks(50);
+    let before = session.seen.last().samples.len();
+    assert!(session.seen.last().samples.iter().all(|observed| observed.context.is_none()));
+    assert!(session.seen.last().resources.is_empty());
+    target.say("show second");
+    target.wait_for("shown");
+    let sleeper = *threads.iter().find(|(_, said)| said.name == "sleeper").unwrap().0;
+    session.until("a sample with a span of the thread that sleeps", |seen| {
+        let mut later = seen.last().samples.iter().skip(before).filter(|observed| observed.thread.id == sleeper);
+        later.any(|observed| observed.context.is_some())
+    });
+    target.say("show third");
+    target.wait_for("shown");
+    session.until("the third name", |seen| {
+        seen.last().resources.last().is_some_and(|resource| name_of(resource) == "third")
+    });
+    let seen = session.finish();
+    let names: Vec<&str> = seen.last().resources.iter().map(|resource| name_of(resource)).collect();
+    assert_eq!(names, ["second", "third"]);
+    for observed in seen.last().samples.iter().filter(|observed| observed.thread.id == none) {
+        assert_eq!(observed.context, None);
+    }
+    Ok(())
+}
+
+/// Guarantees: a forked child has the memory of its parent but shows no process context, so nothing of it names a span;
+/// a program that is executed has nothing of what the one before showed.
+fn forked_and_executed() -> Outcome {
+    let (mut target, before, none) = start(&program(), None);
+    target.say("fork");
+    let child: u32 = target.wait_for("child").parse().unwrap();
+    let mut of_child = Session::with(child, Settings::default());
+    of_child.ticks(50);
+    let seen = of_child.finish();
+    assert!(seen.last().samples.iter().all(|observed| observed.context.is_none()) && seen.last().resources.is_empty());
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let mut session = Session::with(target.pid(), Settings::default());
+    session.until("samples with spans", |seen| {
+        seen.lives.first().is_some_and(|life| life.samples.iter().filter(|one| one.context.is_some()).count() > 5)
+    });
+    target.say("exec");
+    let (after, other_none) = threads(&target.lines_until("ready"));
+    session.until("samples with spans of the new program", |seen| {
+        seen.lives.get(1).is_some_and(|life| life.samples.iter().filter(|one| one.context.is_some()).count() > 5)
+    });
+    let seen = session.finish();
+    let [first, second] = &seen.lives[..] else { panic!("{} lives", seen.lives.len()) };
+    check_links(first, &before);
+    check_links(second, &after);
+    assert_eq!((first.resources.len(), second.resources.len()), (1, 1));
+    assert_ne!(none, other_none);
+    Ok(())
+}
+
+/// Asserts that a life has no other spans than these threads said; its first one may work on the span of the fork.
+fn check_links(life: &Life, threads: &BTreeMap<u32, Said>) {
+    let main = life.process.pid;
+    for observed in life.samples.iter().filter(|observed| observed.thread.id != main) {
+        let Some(context) = &observed.context else { continue };
+        assert_eq!(context.link, threads.get(&observed.thread.id).map(|said| said.link));
+    }
+}
+
+/// Guarantees: a process that ends while its contexts are read is let go like any other.
+fn ends_while_it_is_read() -> Outcome {
+    for _ in 0..5 {
+        let (mut target, threads, none) = start(&program(), None);
+        let mut session = Session::with(target.pid(), Settings { rate_hertz: 997.0, ..Settings::default() });
+        session.until("samples", |seen| seen.lives.last().is_some_and(|life| life.samples.len() > 20));
+        target.say("end");
+        session.until("its end", |seen| seen.last().detached.is_some());
+        session.listen(Duration::from_millis(1));
+        let seen = session.finish();
+        check(seen.last(), &threads, none);
+    }
+    Ok(())
+}
