@@ -192,15 +192,15 @@ fn nonsense() {
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 21],
+            counters: vec![0; 24],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
         assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
-    let status = wire::Status { counters: vec![0; 21], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
+    let status = wire::Status { counters: vec![0; 24], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
     assert!(refused(EventBody::Status(status)).contains("a level"));
-    for count in [16, 18] {
+    for count in [23, 25] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
         assert!(refused(EventBody::Status(status)).contains("24 counters"));
     }

@@ -120,7 +120,7 @@ fn sample(
     assert_eq!(name_of(&life.resources[0]), "first");
     assert_eq!(life.status.torn_contexts, 0, "{:?}", life.status);
     let counts = check(life, threads, none);
-    assert!(counts["sleeper"].blocked[0] >= 100 && counts["blinker"].blocked[0] > 0, "{counts:?}");
+    assert!(counts["sleeper"].blocked[0] >= 50 && counts["blinker"].blocked[0] > 0, "{counts:?}");
     let named: u32 = counts.values().map(|counts| counts.blocked[1] + counts.running[1]).sum();
     assert!(life.status.contexts >= u64::from(named), "{:?}", life.status);
     if life.status.level != Level::None {
@@ -153,19 +153,20 @@ fn of_a_program() -> Outcome {
         for (name, Counts { running: [all, named], .. }) in &counts {
             assert_eq!(all, named, "running samples of {name}: {counts:?}");
         }
-        assert!(counts["spinner"].running[0] >= 100, "{counts:?}");
+        assert!(counts["spinner"].running[0] >= 50, "{counts:?}");
     }
     Ok(())
 }
 
-/// A library that a program loads while it runs. Running threads have their records elsewhere than on their stacks, so
-/// nothing proves what they worked on at the moment of a sample.
+/// A library that a program loads while it runs. Where it is not `fixed` beside the thread pointer, running threads have
+/// their records elsewhere than on their stacks, so nothing proves what they worked on at the moment of a sample.
 fn library(name: &str, options: &[&str], fixed: bool) {
     let library = compile::context_library(name, options);
     let (target, threads, none) = start(&with_library(), Some(&library));
-    let (counts, _) = sample(&target, &threads, none, Settings::default());
-    if !fixed {
-        assert_eq!(counts["spinner"].running[1], 0, "{counts:?}");
+    let (counts, level) = sample(&target, &threads, none, Settings::default());
+    let [all, named] = counts.get("spinner").map(|counts| counts.running).unwrap_or_default();
+    if level != Level::None {
+        assert_eq!(named, if fixed { all } else { 0 }, "{counts:?}");
     }
 }
 
@@ -175,9 +176,11 @@ fn of_a_library() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: the variable is found in a library by its TLS descriptor.
+/// Guarantees: the variable is found in a library by its TLS descriptor, where glibc found room for it beside the thread
+/// pointer and where not.
 fn of_a_library_by_descriptors() -> Outcome {
-    library("context-descriptor", &["-mtls-dialect=gnu2"], false);
+    library("context-descriptor", &["-mtls-dialect=gnu2"], true);
+    library("context-descriptor-large", &["-mtls-dialect=gnu2", "-DLARGE"], false);
     Ok(())
 }
 
