@@ -1,12 +1,15 @@
 use profbridge_engine::component::Exporter;
 use profbridge_engine::testing::{ManualClock, check_prepare, telemetry};
-use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Reason, Telemetry};
+use profbridge_model::builder::Any;
+use profbridge_model::{
+    Builder, CLAIMED_ATTRIBUTE, IdentityStrength, ProcessWindow, ProfilerId, Profiles, Reason, Telemetry,
+};
 use profbridge_relay_rules::validate_json;
 use profbridge_wire::sentry::envelope;
 use serde_json::{Value, json};
 
 use super::server::{Reply, Server};
-use super::{batch, exporter, exporter_to, observed, prepare, request};
+use super::{START_UNIX_NANO, batch, exporter, exporter_to, observed, prepare, request};
 
 /// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, its platform in the item's
 /// header.
@@ -113,4 +116,40 @@ async fn switched_off() {
     off.close().await;
     let server = Server::always(Reply::status(200)).await;
     assert_eq!(exporter_to(&server, "").await.disabled(), None);
+}
+
+/// Guarantees: what only the profiled program says of itself does not choose the DSN; with the same value from elsewhere
+/// it does.
+#[tokio::test]
+async fn claims_do_not_route() {
+    let server = Server::always(Reply::status(200)).await;
+    let routes = format!("routing: {{attribute_to_dsn: {{shop: '{}', python: '{}'}}}}", server.dsn(1), server.dsn(2));
+    let exporter = exporter(&routes, &ManualClock::default()).await;
+    let keys = [Any::Str("service.name")];
+    for (claimed, project) in [(&keys[..], 2), (&[], 1)] {
+        let mut builder = Builder::new();
+        builder.resource(&[
+            ("service.name", "shop".into()),
+            ("process.executable.name", "python".into()),
+            (CLAIMED_ATTRIBUTE, Any::Array(claimed)),
+        ]);
+        let window = batch("").window;
+        let mut profiles = observed_in(builder);
+        profiles.window = window;
+        let prepared = prepare(&exporter, profiles);
+        exporter.send(&prepared.requests[0]).await.unwrap();
+        let line = server.received().last().unwrap().line.clone();
+        assert_eq!(line, format!("POST /api/{project}/envelope/ HTTP/1.1"));
+    }
+}
+
+/// One thread, observed twice, of the process whose resource was begun.
+fn observed_in(mut builder: Builder) -> Profiles {
+    builder.scope("test", "");
+    builder.on_cpu(20);
+    let leaf = builder.frame("leaf", "/app/a.py", 7);
+    let stack = builder.stack(&[leaf]);
+    let thread = builder.attributes(&[("thread.id", 1.into())]);
+    builder.sample(stack, thread, None, &[START_UNIX_NANO, START_UNIX_NANO + 50_000_000], &[]);
+    builder.finish().unwrap()
 }

@@ -153,6 +153,7 @@ fn text_of(value: AnyValue<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use profbridge_model::Builder;
+    use profbridge_model::builder::Any;
 
     use super::*;
 
@@ -198,5 +199,29 @@ mod tests {
         let told = Told::of(&told);
         let said = ["service.version", "k8s.pod.name", "k", "other"].map(|key| told.text(key));
         assert_eq!(said.each_ref().map(Option::as_deref), [Some("2"), Some("own"), None, None]);
+    }
+
+    /// Guarantees: what only the profiled program vouches for does not count where that is asked for, be it of the resource
+    /// or of samples; everything else does.
+    #[test]
+    fn without_claims() {
+        let claimed = [Any::Str("service.name"), Any::Str("team")];
+        let mut builder = Builder::new();
+        let resource = [
+            ("service.name", "claimed".into()),
+            ("tier", "set".into()),
+            (EXE, "python".into()),
+            (CLAIMED_ATTRIBUTE, Any::Array(&claimed)),
+        ];
+        builder.resource(&resource);
+        let attributes = builder.attributes(&[("team", "claimed".into()), ("route", "sampled".into())]);
+        builder.sample(None, attributes, None, &[1], &[]);
+        let batch = builder.finish().unwrap();
+        let all = Told::of(&batch);
+        assert_eq!((all.service().as_deref(), all.text("team").as_deref()), (Some("claimed"), Some("claimed")));
+        let told = Told::of(&batch).without_claims();
+        assert_eq!(told.service().as_deref(), Some("python"));
+        let said = ["team", "tier", "route"].map(|key| told.text(key));
+        assert_eq!(said.each_ref().map(Option::as_deref), [None, Some("set"), Some("sampled")]);
     }
 }

@@ -1,5 +1,5 @@
 use profbridge_model::Sample;
-use profbridge_sampler::message::{Location, ProcessId, Stack, Thread};
+use profbridge_sampler::message::{Context, Location, ProcessId, SpanLink, Stack, Thread};
 use profbridge_symbolizer::Frame;
 use proptest::prelude::*;
 
@@ -76,7 +76,10 @@ fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
         Attribute { key: "process.pid".into(), value: Value::Int(100) },
     ];
     let mut assembler = Assembler::new();
-    assembler.process(Subject { resource: &resource, mappings: &[mapping()], functions: &[], thread_attributes: &[], names }, batches);
+    assembler.process(
+        Subject { resource: &resource, mappings: &[mapping()], functions: &[], thread_attributes: &[], names },
+        batches,
+    );
     assembler.finish().unwrap()
 }
 
@@ -349,7 +352,8 @@ fn interpreted_functions() {
         ..batch()
     };
     let mut assembler = Assembler::new();
-    let subject = Subject { resource: &[], mappings: &[], functions: &[function], names: &Nameless };
+    let subject =
+        Subject { resource: &[], mappings: &[], functions: &[function], thread_attributes: &[], names: &Nameless };
     assembler.process(subject, &[batch]);
     let profiles = assembler.finish().unwrap().profiles;
     let dictionary = profiles.dictionary();
@@ -388,4 +392,65 @@ fn go_frames() {
     assert_eq!(kind(true, &Called("sqlite3_step", Some("/src/sqlite3.c"))), "native");
     assert_eq!(kind(false, &Called("main.work", None)), "native");
     assert_eq!(kind(false, &Nameless), "native");
+}
+
+/// Guarantees: a sample has the link and the attributes of what its thread worked on, and the keys that the configuration
+/// gave them; samples of one stack with different spans, or attributes, are different samples, and a run is joined
+/// only within one.
+#[test]
+fn what_threads_worked_on() {
+    let link = |id: u8| Some(SpanLink { trace_id: [id; 16], span_id: [id; 8] });
+    let context = |id, attributes: &[(u32, &str)]| Context {
+        link: link(id),
+        attributes: attributes.iter().map(|&(key, value)| (key, value.to_owned())).collect(),
+    };
+    let sample = |context, ms: u64| message::Sample {
+        context,
+        time_unix_nano: T0 + ms * MS,
+        weight_nano: 200 * MS,
+        observations: 1,
+        blocked: true,
+        ..message::Sample::default()
+    };
+    let batch = Batch {
+        contexts: vec![
+            context(1, &[]),
+            context(2, &[(1, "/a")]),
+            context(2, &[(1, "/b"), (9, "x")]),
+            Context::default(),
+        ],
+        samples: vec![
+            sample(Some(0), 0),
+            sample(Some(0), 200),
+            sample(None, 400),
+            sample(Some(1), 600),
+            sample(Some(2), 800),
+            sample(Some(3), 1000),
+            sample(Some(99), 1200),
+        ],
+        ..batch()
+    };
+    let keys = ["zero", "http.route"].map(str::to_owned);
+    let subject =
+        Subject { resource: &[], mappings: &[mapping()], functions: &[], thread_attributes: &keys, names: &Nameless };
+    let mut assembler = Assembler::new();
+    assembler.process(subject, &[batch]);
+    let profiles = assembler.finish().unwrap().profiles;
+    let dictionary = profiles.dictionary();
+    let said: Vec<_> = profiles
+        .samples(only(&profiles))
+        .map(|sample| {
+            let id = sample.link.map(|link| dictionary.link(link).span_id[0]);
+            let route = match dictionary.find(sample.attributes, "http.route") {
+                Some(profbridge_model::Value::String(id)) => Some(dictionary.string(*id).to_owned()),
+                _ => None,
+            };
+            (id, route, sample.values().sum::<i64>() / MS as i64)
+        })
+        .collect();
+    let route = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        said,
+        [(Some(1), None, 400), (None, None, 600), (Some(2), route("/a"), 200), (Some(2), route("/b"), 200),]
+    );
 }

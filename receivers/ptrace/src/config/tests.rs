@@ -78,3 +78,23 @@ fn stops() {
     assert_eq!(stops(", stops: never"), message::Stops::Never);
     assert_eq!(stops(", stops: always"), message::Stops::Always);
 }
+
+/// Guarantees: threads have no attributes unless keys are named; keys that describe the process, or by which it is known or
+/// its profiles are routed, are refused, and so are ones that are there twice, too long or too many.
+#[test]
+fn thread_attributes() {
+    let read_keys = |keys: &str| read(&format!("{{thread_attributes: {keys}, targets: {{a: {{pid: 1}}}}}}"));
+    assert_eq!(read("targets: {a: {pid: 1}}").unwrap().thread_attributes, [""; 0]);
+    assert_eq!(read_keys("[http.route, a]").unwrap().thread_attributes, ["http.route", "a"]);
+    for own in
+        ["service.name", "process.pid", "host.id", "thread.id", "sentry.profiler_id", "deployment.environment.name"]
+    {
+        let refusal = read_keys(&format!("[x, {own}]")).unwrap_err();
+        assert!(refusal.contains("thread_attributes[1]") && refusal.contains("routed"), "{refusal}");
+    }
+    assert!(read_keys("[a, b, a]").unwrap_err().contains("is there twice"));
+    assert!(read_keys("['']").unwrap_err().contains("1 to 256 bytes"));
+    assert!(read_keys(&format!("[{}]", "k".repeat(257))).unwrap_err().contains("1 to 256 bytes"));
+    let many: Vec<String> = (0..33).map(|key| format!("k{key}")).collect();
+    assert!(read_keys(&format!("[{}]", many.join(","))).unwrap_err().contains("at most 32 keys"));
+}

@@ -11,7 +11,7 @@ use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Reason, Telemetry, Value};
 use profbridge_net::Trigger;
 use profbridge_sampler::message::{
-    self, Batch, Detached, Event, Level, Location, Mode, ProblemKind, Process, Rights, Sample, Select,
+    self, AttributeValue, Batch, Detached, Event, Level, Location, Mode, ProblemKind, Process, Rights, Sample, Select,
     Settings as Sampling, Stack, Status, Target, Thread, Trust,
 };
 use tokio::sync::oneshot;
@@ -191,6 +191,7 @@ fn batch(process: u64, samples: u32) -> Event {
         threads: vec![Thread { id: 1, namespace_id: 1, name: "main".to_owned(), pointer: 0 }],
         locations: vec![Location::Native { mapping: None, address: 1 }],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        contexts: Vec::new(),
         samples: (0..samples).map(sample).collect(),
     })
 }
@@ -282,6 +283,34 @@ async fn endless_paths() {
     rig.say(mapping(fitting + 5, 0)).await;
     rig.ask(1, None, Request::Status(Choice::default())).await;
     assert!(rig.consumer.totals().notes.contains(&("sampler_mappings_left_out", 6)));
+    rig.stop().await;
+}
+
+/// Guarantees: what a process shows of itself is in the resource of what leaves after it, and gone from it when the process
+/// shows something else.
+#[tokio::test(start_paused = true)]
+async fn shown_resources() {
+    let mut rig = Rig::start("{a: {pid: 7, service: {version: '1'}}}");
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    let name = |profiles: &Profiles| {
+        let resource = &profiles.resources()[0].resource;
+        let text = |key| match profiles.find(&resource.attributes, key) {
+            Some(Value::String(id)) => Some(profiles.dictionary().string(*id).to_owned()),
+            _ => None,
+        };
+        (text("service.name"), text("service.version"))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    for (shown, expected) in [(None, None), (text("one"), text("one")), (text("two"), text("two")), (text(""), None)] {
+        if let Some(shown) = shown {
+            let attributes = [("service.name", shown), ("service.version", "9".to_owned())]
+                .map(|(key, value)| (key.to_owned(), AttributeValue::Text(value)));
+            rig.say(Event::Resource { process: ProcessId(1), attributes: attributes.to_vec() }).await;
+        }
+        rig.say(batch(1, 2)).await;
+        assert_eq!(name(&rig.profiles().await), (expected, text("1")));
+    }
     rig.stop().await;
 }
 

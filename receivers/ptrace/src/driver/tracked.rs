@@ -3,7 +3,9 @@
 use std::mem::size_of;
 
 use profbridge_identity::Identity;
-use profbridge_sampler::message::{AttributeValue, Batch, Context, Function, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
+use profbridge_sampler::message::{
+    AttributeValue, Batch, Context, Function, Level, Location, Mapping, Process, Sample, Stack, Status, Thread,
+};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 

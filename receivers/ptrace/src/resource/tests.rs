@@ -29,7 +29,7 @@ fn find<'a>(described: &'a Described, key: &str) -> Option<&'a str> {
     let found = described.attributes.iter().find(|attribute| attribute.key == key)?;
     match &found.value {
         Value::Text(text) => Some(text),
-        Value::Int(_) => None,
+        Value::Int(_) | Value::List(_) => None,
     }
 }
 
@@ -179,4 +179,91 @@ fn configured_attributes_are_inserted() {
     for (key, value) in expected {
         assert_eq!(said(key), Some(Value::Text(value.to_owned())), "{key}");
     }
+}
+
+fn claims(pairs: &[(&str, &str)]) -> Vec<(String, AttributeValue)> {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), AttributeValue::Text(value.to_owned()))).collect()
+}
+
+fn claimed(attributes: &[Attribute]) -> Vec<&str> {
+    let found = attributes.iter().find(|attribute| attribute.key == CLAIMED_ATTRIBUTE);
+    match found.map(|attribute| &attribute.value) {
+        Some(Value::List(keys)) => keys.iter().map(String::as_str).collect(),
+        None => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Guarantees: what a program shows of itself fills what nobody else says, and is marked as its own word; it changes
+/// nothing that the configuration, the environment or the sampler says.
+#[test]
+fn claims_fill_what_is_unknown() {
+    let names = ServiceNames { version: Some("2".to_owned()), ..ServiceNames::default() };
+    let described = described(&[("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=set,team=a")], &names);
+    let mut shown = claims(&[
+        ("service.name", "shop"),
+        ("service.version", "1"),
+        ("service.namespace", "other"),
+        ("service.instance.id", "i"),
+        ("deployment.environment", "test"),
+        ("team", "b"),
+    ]);
+    shown.push(("shard".to_owned(), AttributeValue::Int(3)));
+    let attributes = with_claims(&described.attributes, &shown, &[]);
+    let all = Described { attributes, complaint: None };
+    let expected = [
+        ("service.name", "shop"),
+        ("service.version", "2"),
+        ("service.namespace", "set"),
+        ("service.instance.id", "i"),
+        ("deployment.environment.name", "test"),
+        ("team", "a"),
+    ];
+    for (key, value) in expected {
+        assert_eq!(find(&all, key), Some(value), "{key}");
+    }
+    assert_eq!(
+        claimed(&all.attributes),
+        ["service.name", "service.instance.id", "deployment.environment.name", "shard"]
+    );
+    let without = with_claims(&described.attributes, &[], &[]);
+    assert_eq!(without, described.attributes);
+    let keys = ["http.route".to_owned()];
+    assert_eq!(claimed(&with_claims(&described.attributes, &[], &keys)), ["http.route"]);
+}
+
+/// Guarantees: a program decides neither who it is nor which profiler, host or release its profiles are of, nor how large
+/// they are; a service that nobody named stays one.
+#[test]
+fn attack_claims() {
+    let described = described(&[], &ServiceNames::default());
+    let before = identity(&Rules::default(), &described.attributes);
+    let mut shown = claims(&[
+        ("process.pid", "1"),
+        ("process.vpid", "1"),
+        ("container.id", "x"),
+        ("container.name", "x"),
+        ("host.id", "x"),
+        ("host.name", "x"),
+        ("k8s.pod.uid", "x"),
+        ("os.type", "x"),
+        ("telemetry.sdk.name", "x"),
+        ("thread.id", "1"),
+        ("profile.frame.type", "x"),
+        ("profbridge.session.id", "x"),
+        ("profbridge.claimed", "x"),
+        ("sentry.profiler_id", "x"),
+        ("sentry.release", "x"),
+        ("service.name", "unknown_service:python"),
+        ("empty", ""),
+    ]);
+    shown.push(("k".repeat(MAX_KEY + 1), AttributeValue::Int(1)));
+    let attributes = with_claims(&described.attributes, &shown, &[]);
+    assert_eq!(attributes, described.attributes);
+    let many: Vec<_> = (0..10_000).map(|key| (format!("k{key}"), AttributeValue::Text("x".repeat(5000)))).collect();
+    let attributes = with_claims(&described.attributes, &many, &[]);
+    assert!(attributes.len() <= described.attributes.len() + MAX_PASSED + 1);
+    let size: usize = format!("{attributes:?}").len();
+    assert!(size < 2 * MAX_PASSED_BYTES + 4096, "{size}");
+    assert_eq!(identity(&Rules::default(), &attributes), before);
 }

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
             select: Select::Pid(1),
             settings: Settings::default(),
             environment: vec!["A".to_owned()],
-            thread_attributes: Vec::new(),
+            thread_attributes: vec!["a".to_owned(), "b".to_owned()],
             sample_at_once: true,
         }));
     }
@@ -46,7 +46,9 @@ fuzz_target!(|data: &[u8]| {
             }
             Event::Batch(batch) => {
                 let (mappings, functions) = announced[&batch.process];
+                assert!(batch.contexts.iter().flat_map(|context| &context.attributes).all(|(key, _)| *key < 2));
                 for sample in &batch.samples {
+                    assert!(sample.context.is_none_or(|context| batch.contexts.get(context as usize).is_some()));
                     assert!(batch.threads.get(sample.thread as usize).is_some());
                     for place in &batch.stacks[sample.stack as usize].locations {
                         assert!(match batch.locations[*place as usize] {

@@ -18,8 +18,8 @@ mod tests;
 
 pub use self::place::{Block, MAX_RELOCATIONS, Place, Variable, Word};
 pub use self::process::{
-    MAX_KEY, MAX_PAYLOAD, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, Published, Unreadable, is_publication,
-    publication, published_at,
+    MAX_KEY, MAX_PAYLOAD, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, Published, Unreadable,
+    is_publication, publication, published_at,
 };
 pub use self::record::{MAX_ATTRIBUTES, MAX_VALUE, Reading, Record, read};
 pub use self::schema::{MAX_ALLOWED, Schema};

@@ -103,7 +103,14 @@ fn no_span() {
     let mut attributes = record(1, 3, b"\x03\x01b");
     attributes[..24].fill(0);
     assert_eq!(context(&attributes), Some(Context { link: None, attributes: vec![(0, "b".to_owned())] }));
-    assert_eq!(read(VARIABLE, true, &mut { let mut memory = memory(&none); memory.put_u64(VARIABLE, 0); memory }), Reading::None);
+    assert_eq!(
+        read(VARIABLE, true, &mut {
+            let mut memory = memory(&none);
+            memory.put_u64(VARIABLE, 0);
+            memory
+        }),
+        Reading::None
+    );
 }
 
 /// Guarantees: a record that is being written, or is not where it should be, is not believed; one that is at the end of

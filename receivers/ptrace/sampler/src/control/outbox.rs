@@ -63,7 +63,8 @@ impl Outbox {
             }
             Event::Resource { process, .. } => {
                 // Only what it is in the end is wanted, so a process that changes it all the time costs no more.
-                self.waiting.retain(|waiting| !matches!(waiting, Waiting::Resource { process: of, .. } if *of == process));
+                self.waiting
+                    .retain(|waiting| !matches!(waiting, Waiting::Resource { process: of, .. } if *of == process));
                 self.waiting.push_back(Waiting::Resource { process, packet: encode_event(event) });
             }
             Event::Functions { process, first, functions } => {

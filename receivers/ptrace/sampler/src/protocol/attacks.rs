@@ -10,11 +10,11 @@ use prost::Message;
 use super::socket::{Received, pair, receive, send};
 use super::wire::{self, EventBody};
 use super::*;
+use crate::context::{MAX_KEY, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::message::{
     Batch, Command, Context, Detached, Event, Function, FunctionKind, Location, Mapping, Problem, ProblemKind, Process,
     ProcessId, Rights, Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
 };
-use crate::context::{MAX_KEY, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::runtime::{MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
 
 fn decode(told: EventBody, file: Option<File>) -> Result<Event, Violation> {

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::context::{MAX_KEY, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT};
 use crate::message::{
-    AttributeValue, Command, Detached, Event, Function, FunctionKind, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
-    Select, Settings, Stops, Target, TargetId,
+    AttributeValue, Command, Detached, Event, Function, FunctionKind, Mapping, Mode, Problem, ProblemKind, Process,
+    ProcessId, Rights, Select, Settings, Stops, Target, TargetId,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME, plain};
 

@@ -12,7 +12,8 @@ use super::numbers::Numbered;
 use super::status::encode_status;
 use super::{MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MESSAGE, MAX_PATH, wire};
 use crate::message::{
-    AttributeValue, Command, Event, Function, Mapping, Mode, Problem, Process, ProcessId, Rights, Select, Settings, Target,
+    AttributeValue, Command, Event, Function, Mapping, Mode, Problem, Process, ProcessId, Rights, Select, Settings,
+    Target,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME};
 

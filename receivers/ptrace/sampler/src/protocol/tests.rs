@@ -12,8 +12,9 @@ use super::socket::{Received, pair, receive, send};
 use super::*;
 use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_VALUE};
 use crate::message::{
-    AttributeValue, Batch, Command, Context, Detached, Event, Function, FunctionKind, Level, Location, Mapping, Mode, Problem, ProblemKind,
-    Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target, TargetId, Thread, Trust,
+    AttributeValue, Batch, Command, Context, Detached, Event, Function, FunctionKind, Level, Location, Mapping, Mode,
+    Problem, ProblemKind, Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target,
+    TargetId, Thread, Trust,
 };
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
@@ -261,7 +262,8 @@ fn batches() -> impl Strategy<Value = Batch> {
     let link = ids.prop_filter("ids", |(trace, span)| *trace != [0; 16] && *span != [0; 8]);
     let link = option::of(link.prop_map(|(trace_id, span_id)| SpanLink { trace_id, span_id }));
     let attributes = btree_map(0..MAX_ALLOWED as u32, "[a-zä]{0,12}", 0..20);
-    let context = (link, attributes).prop_map(|(link, attributes)| Context { link, attributes: attributes.into_iter().collect() });
+    let context = (link, attributes)
+        .prop_map(|(link, attributes)| Context { link, attributes: attributes.into_iter().collect() });
     let sample = (
         any::<prop::sample::Index>(),
         any::<prop::sample::Index>(),
@@ -271,8 +273,8 @@ fn batches() -> impl Strategy<Value = Batch> {
         any::<bool>(),
     );
     let contexts = vec(context, 1..100);
-    (vec(thread, 1..8), vec(location, 1..600), vec(stack, 1..200), contexts, vec(sample, 0..2000), any::<bool>()).prop_map(
-        |(threads, locations, stacks, contexts, samples, cpu)| {
+    (vec(thread, 1..8), vec(location, 1..600), vec(stack, 1..200), contexts, vec(sample, 0..2000), any::<bool>())
+        .prop_map(|(threads, locations, stacks, contexts, samples, cpu)| {
             Batch {
                 process: ProcessId(1),
                 period_nano: 10_000_000,
@@ -293,8 +295,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                 contexts,
             }
             .with_samples(samples)
-        },
-    )
+        })
 }
 
 /// A sample's thread, stack, context, weight, observations and whether it was blocked.
@@ -416,11 +417,13 @@ fn deep_stacks_are_cut() {
 /// Guarantees: the largest contexts, each with a stack of the largest size and as many as there are, fit into packets.
 #[test]
 fn large_contexts() {
-    let value = |key: usize| if key < 2 { "x".repeat(MAX_VALUE) } else { "x".repeat((MAX_ATTRIBUTES - 2 * MAX_VALUE) / 30) };
+    let value =
+        |key: usize| if key < 2 { "x".repeat(MAX_VALUE) } else { "x".repeat((MAX_ATTRIBUTES - 2 * MAX_VALUE) / 30) };
     let link = SpanLink { trace_id: [1; 16], span_id: [2; 8] };
     let attributes: Vec<_> = (0..MAX_ALLOWED).map(|key| (key as u32, value(key))).collect();
     let contexts = vec![Context { link: Some(link), attributes }; 300];
-    let locations = (0..MAX_STACK as u64).map(|address| Location::Native { mapping: Some((1 << 31) - 2), address: !address });
+    let locations =
+        (0..MAX_STACK as u64).map(|address| Location::Native { mapping: Some((1 << 31) - 2), address: !address });
     let stacks = vec![Stack { trust: Trust::Complete, locations: (0..MAX_STACK as u32).collect() }; 300];
     let samples = (0..300).map(|index| Sample { stack: index, context: Some(index), ..Sample::default() }).collect();
     let batch = Batch {

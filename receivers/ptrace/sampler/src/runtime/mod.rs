@@ -24,8 +24,8 @@ pub use self::functions::{Functions, MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT
 pub use self::merge::{Lookup, Merged, Stack, Words, merge};
 pub use self::python::Python;
 pub use self::recording::Recording;
-pub(crate) use self::target::{Bounded, half_at, word, word_at};
 pub use self::target::{Allowance, Target};
+pub(crate) use self::target::{Bounded, half_at, word, word_at};
 
 use crate::address_space::Module;
 use crate::message::Location;

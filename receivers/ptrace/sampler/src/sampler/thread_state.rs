@@ -134,8 +134,9 @@ impl Blocked {
     /// on need not be read again.
     pub(super) fn is_final(&self, space_generation: u64, context_generation: u64) -> bool {
         self.context_generation == context_generation
-            && self.unwound
-            .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
+            && self
+                .unwound
+                .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
             && !(1..MOST_VAIN).contains(&self.vain)
     }
 

@@ -57,7 +57,14 @@ impl Session {
     /// Watches a target.
     pub(crate) fn watch_with(&self, number: u32, select: Select, environment: &[&str], settings: Settings) {
         let environment = environment.iter().map(|name| (*name).to_owned()).collect();
-        let target = Target { id: TargetId(number), select, settings, environment, thread_attributes: Vec::new(), sample_at_once: true };
+        let target = Target {
+            id: TargetId(number),
+            select,
+            settings,
+            environment,
+            thread_attributes: Vec::new(),
+            sample_at_once: true,
+        };
         self.sampler.send(Command::Watch(target)).unwrap();
     }
 
@@ -80,7 +87,7 @@ impl Session {
             Notice::Event(Event::Attached(process)) => self.processes.push(*process),
             Notice::Event(Event::Mapping(mapping)) => self.mappings.push(mapping),
             Notice::Event(Event::PerfMap { .. }) => self.perf_maps += 1,
-            Notice::Event(Event::Functions { .. }) => {}
+            Notice::Event(Event::Functions { .. } | Event::Resource { .. }) => {}
             Notice::Event(Event::Batch(batch)) => self.batches.push(batch),
             Notice::Event(Event::Status(status)) => self.statuses.push(status),
             Notice::Event(Event::Problem(problem)) => self.problems.push(problem),

@@ -46,10 +46,8 @@ fn threads(lines: &[String]) -> (BTreeMap<u32, Said>, u32) {
     for line in lines {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["thread", id, trace, span, name, _] => {
-                let link = SpanLink {
-                    trace_id: bytes(trace).try_into().unwrap(),
-                    span_id: bytes(span).try_into().unwrap(),
-                };
+                let link =
+                    SpanLink { trace_id: bytes(trace).try_into().unwrap(), span_id: bytes(span).try_into().unwrap() };
                 threads.insert(id.parse().unwrap(), Said { link, name: name.to_owned() });
             }
             ["none", id] => none = id.parse().unwrap(),

@@ -10,8 +10,8 @@ use std::{
 use nix::unistd::Pid;
 use profbridge_sampler::{
     message::{
-        AttributeValue, Command, Context, Detached, Event, Level, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
-        Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
+        AttributeValue, Command, Context, Detached, Event, Level, Location, Mapping, Problem, ProblemKind, Process,
+        ProcessId, Rights, Sample, Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
     },
     owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
     perf::open::{Kernel, open},
@@ -274,7 +274,14 @@ impl Session {
         // The first one is in no program: what is asked for and what is there have other numbers.
         let thread_attributes = vec!["absent.key".to_owned(), "test.key".to_owned()];
         let environment = Vec::new();
-        self.send(Command::Watch(Target { id, select, settings, environment, thread_attributes, sample_at_once: true }));
+        self.send(Command::Watch(Target {
+            id,
+            select,
+            settings,
+            environment,
+            thread_attributes,
+            sample_at_once: true,
+        }));
         id
     }
 

@@ -43,6 +43,7 @@ fn samples(process: u64, mode: Mode, samples: &[(u32, u64, u64)]) -> Event {
         threads: samples.iter().map(thread).collect(),
         locations: vec![Location::Native { mapping: None, address: 1 }],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        contexts: Vec::new(),
         samples: samples.iter().enumerate().map(sample).collect(),
     })
 }

@@ -109,7 +109,8 @@ impl Active {
         thread.count_run(sched);
         // The maps may have been read since an incomplete stack was unwound, so that the code in which it ended is
         // known now.
-        if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation, context_generation) {
+        if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation, context_generation)
+        {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {

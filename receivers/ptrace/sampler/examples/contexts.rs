@@ -1,0 +1,65 @@
+//! Reads what a program shows of itself, and what one of its threads works on, and prints how long that takes.
+//!
+//!     cargo run --release --example contexts -- PID POINTER [KEY...]
+//!
+//! POINTER is the thread's pointer (`pthread_self`, Python's `threading.get_ident`), and the thread should stand still.
+//! KEY is an attribute of the thread that is wanted. `tests/targets/contexts.c` is a program to try it with.
+
+use std::time::{Duration, Instant};
+
+use profbridge_sampler::address_space::AddressSpace;
+use profbridge_sampler::context::{Place, Reading, publication, read};
+use profbridge_sampler::elf::ObjectCache;
+use profbridge_sampler::process_files::ProcessFiles;
+use profbridge_sampler::runtime::Target;
+
+/// How often a thread is read.
+const ROUNDS: u32 = 100_000;
+
+#[allow(clippy::print_stdout, reason = "this is what it is for")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [pid, pointer, keys @ ..] = arguments.as_slice() else {
+        return Err("usage: contexts PID POINTER [KEY...]".into());
+    };
+    let (pid, pointer): (u32, u64) = (pid.parse()?, pointer.parse()?);
+    let files = ProcessFiles::open(pid)?;
+    let mut target = &files;
+    let space = AddressSpace::load(&files, None, &mut ObjectCache::default())?;
+    let address = *space.publications().first().ok_or("it shows no process context")?;
+    let published = publication(address, &mut target)?;
+    println!("resource: {:?}", published.resource);
+    let schema = published.schema(keys).ok_or("it says nothing of its threads that is known here")?;
+    for variable in space.variables() {
+        let Some(place) = variable.place(&mut target) else { continue };
+        println!("{place:x?}");
+        let once = |block: &mut u64, target: &mut dyn Target| {
+            let at = place.of(pointer, block, target)?;
+            match read(at, schema.wants_attributes(), target) {
+                Reading::Record(record) => schema.context(&record),
+                Reading::None | Reading::Torn => None,
+            }
+        };
+        let mut known = 0;
+        println!("{:x?}", once(&mut known, &mut target));
+        let known_place = timed(|| drop(once(&mut known, &mut target)));
+        println!("with a known place: {known_place:?} each");
+        if matches!(place, Place::Block { .. }) {
+            println!("with the thread's block looked up: {:?} each", timed(|| drop(once(&mut 0, &mut target))));
+        }
+    }
+    Ok(())
+}
+
+/// The median of ten series, by reading.
+fn timed(mut once: impl FnMut()) -> Duration {
+    let mut series: Vec<Duration> = (0..10)
+        .map(|_| {
+            let begun = Instant::now();
+            (0..ROUNDS / 10).for_each(|_| once());
+            begun.elapsed() / (ROUNDS / 10)
+        })
+        .collect();
+    series.sort_unstable();
+    series[5]
+}
