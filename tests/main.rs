@@ -21,6 +21,8 @@ mod ending;
 mod examples;
 mod failures;
 mod linking;
+#[cfg(target_os = "linux")]
+mod live_contexts;
 mod log;
 mod main_job;
 #[cfg(target_os = "linux")]

@@ -17,6 +17,14 @@ pub(crate) fn worker() -> &'static Path {
     WORKER.get_or_init(|| build("worker.c", "cc", &["-O2", "-g"]))
 }
 
+/// The C program that shows what its threads work on; one of the sampler's own targets.
+pub(crate) fn contexts() -> &'static Path {
+    static CONTEXTS: OnceLock<PathBuf> = OnceLock::new();
+    let source = "../../receivers/ptrace/sampler/tests/targets/contexts.c";
+    let options = ["-O2", "-g", "-pthread", "-rdynamic", "-Wl,--no-as-needed", "-ldl"];
+    CONTEXTS.get_or_init(|| build(source, "cc", &options))
+}
+
 /// The Rust program with one hot function.
 pub(crate) fn hot() -> &'static Path {
     static HOT: OnceLock<PathBuf> = OnceLock::new();

@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         RelocationKind::ModuleOnly,
     ];
     let words = vec![Word { kind: kinds[(kind % 4) as usize], address: kind >> 8 }];
-    let variable = Variable { offset, in_program: None, words, linker: vec![0..1 << 40], glibc: true };
+    let variable = Variable { offset, in_program: None, words, linker: std::iter::once(0..1 << 40).collect(), glibc: true };
     let keys = ["a", "b", "c"].map(str::to_owned);
     let schema = Schema::new("tls_v1", &keys, &keys[1..]).unwrap();
     let place = variable.place(&mut memory).and_then(|place| place.of(pointer, &mut 0, &mut memory));

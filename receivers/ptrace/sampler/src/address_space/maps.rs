@@ -142,6 +142,32 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(entries[4].start, 0xffff_ffff_ff60_0000);
     }
 
+    /// Guarantees: a process context is found by its name alone, in memory that may be read and not executed; one that comes
+    /// or moves makes the maps others.
+    #[test]
+    fn publications() {
+        let found = |text: &str| -> Vec<u64> {
+            lines(text.as_bytes()).filter(Line::is_publication).map(|line| line.entry.start).collect()
+        };
+        let shown = "\
+1000-2000 rw-p 00000000 00:01 7                          /memfd:OTEL_CTX (deleted)
+2000-3000 r--p 00000000 00:00 0                          [anon:OTEL_CTX]
+3000-4000 rw-s 00000000 00:01 7                          [anon_shmem:OTEL_CTX]
+4000-5000 r-xp 00000000 00:01 7                          /memfd:OTEL_CTX (deleted)
+5000-6000 -w-p 00000000 00:01 7                          /memfd:OTEL_CTX (deleted)
+6000-7000 rw-p 00000000 fe:01 7                          /tmp/memfd:OTEL_CTX
+7000-8000 rw-p 00000000 00:00 0                          [anon:OTEL]
+";
+        assert_eq!(found(shown), [0x1000, 0x2000, 0x3000]);
+        let fingerprint = |text: String| fingerprint(lines(text.as_bytes()).collect::<Vec<_>>().iter());
+        let before = fingerprint(TEXT.to_owned());
+        let line =
+            |start: u64| format!("{start:x}-{:x} rw-p 00000000 00:01 7 /memfd:OTEL_CTX (deleted)\n", start + 4096);
+        assert_ne!(fingerprint(line(0x1000) + TEXT), before);
+        assert_ne!(fingerprint(line(0x1000) + TEXT), fingerprint(line(0x5000) + TEXT));
+        assert_eq!(fingerprint(format!("1000-2000 rw-p 0 00:01 7 /memfd:other\n{TEXT}")), before);
+    }
+
     /// Guarantees: device numbers are what `stat` says, as far as glibc computes them.
     #[test]
     fn device_numbers() {

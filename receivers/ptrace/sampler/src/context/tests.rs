@@ -154,7 +154,7 @@ fn variable(kind: RelocationKind) -> Variable {
         offset: 0x18,
         in_program: None,
         words: vec![Word { kind, address: 0x100 }],
-        linker: vec![0x7000..0x8000],
+        linker: std::iter::once(0x7000..0x8000).collect(),
         glibc: true,
     }
 }

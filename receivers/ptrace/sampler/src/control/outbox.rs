@@ -147,7 +147,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::message::{Sample, Stack, Thread};
+    use crate::message::{AttributeValue, Sample, Stack, Thread};
     use crate::protocol::decode_event;
     use crate::protocol::socket::{Received, pair, receive};
 
@@ -193,6 +193,27 @@ mod tests {
         assert!(lost > 0);
         assert_eq!(arrived + lost, rounds * 4000 * 2);
         assert_eq!(outbox.batch_bytes, 0);
+    }
+
+    /// Guarantees: a process that changes what it shows all the time, while the owner reads nothing, costs one event; those of
+    /// other processes stay.
+    #[test]
+    fn the_last_resource_counts() {
+        let (owner, sampler) = pair().unwrap();
+        let mut outbox = Outbox::default();
+        let value = |number: i64| vec![("n".to_owned(), AttributeValue::Int(number))];
+        for number in 0..10_000 {
+            for process in [1, 2] {
+                outbox.push(Event::Resource { process: ProcessId(process), attributes: value(number) });
+            }
+        }
+        assert_eq!(outbox.waiting.len(), 2);
+        outbox.flush(sampler.as_fd()).unwrap();
+        for expected in [1, 2] {
+            let Ok(Received::Packet { bytes, file, .. }) = receive(owner.as_fd()) else { panic!() };
+            let Ok(Event::Resource { process, attributes }) = decode_event(&bytes, file) else { panic!() };
+            assert_eq!((process, attributes), (ProcessId(expected), value(9_999)));
+        }
     }
 
     /// Guarantees: an owner that is gone causes an error, not a signal.

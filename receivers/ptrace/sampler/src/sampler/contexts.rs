@@ -58,7 +58,7 @@ pub(super) struct Worked {
 
 impl Worked {
     /// What was found is not believed after all.
-    pub(super) fn is_unproven(&mut self) {
+    pub(super) fn disbelieve(&mut self) {
         if self.context.take().is_some() {
             self.unproven = true;
         }

@@ -184,7 +184,7 @@ impl Active {
         let mut worked = self.standing(index);
         if !seen.sched.kept() {
             // Without counters nothing proves that the thread stood still.
-            worked.is_unproven();
+            worked.disbelieve();
         }
         let thread = &mut self.threads[index];
         if known.worked != worked || known.context_generation != context_generation {
