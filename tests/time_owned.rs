@@ -26,6 +26,7 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
     let sample = |thread: u32, stack: u32, tick: u64, ticks: u64| Sample {
         thread,
         stack,
+        context: None,
         time_unix_nano: START + tick * PERIOD,
         weight_nano: ticks * PERIOD,
         observations: ticks as u32,
@@ -39,6 +40,7 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
         threads: [1, 2].map(|id| Thread { id, namespace_id: id, ..Thread::default() }).to_vec(),
         locations: (0..4).map(|n| Location::Native { mapping: None, address: 0x1000 + n }).collect(),
         stacks: (0..4).map(|n| Stack { trust: Trust::Complete, locations: vec![n] }).collect(),
+        contexts: Vec::new(),
         samples: std::iter::once(sample(0, 0, ticks.start, ticks.end - ticks.start)).chain(running).collect(),
     }
 }
@@ -55,7 +57,10 @@ fn exports(pid: i64) -> Vec<Profiles> {
     }
     let export = |batches: &[Batch]| {
         let mut assembler = Assembler::new();
-        assembler.process(Subject { resource: &resource, mappings: &[], functions: &[], names: &Nameless }, batches);
+        assembler.process(
+            Subject { resource: &resource, mappings: &[], functions: &[], thread_attributes: &[], names: &Nameless },
+            batches,
+        );
         assembler.finish().unwrap().profiles
     };
     batches.chunks(10).map(export).collect()

@@ -217,8 +217,8 @@ fn torn(settings: Settings) -> Life {
     session.until("samples of both writers", |seen| {
         seen.lives.last().is_some_and(|life| {
             let linked = |function| life.with(function).filter(|observed| observed.context.is_some()).count();
-            let seen = if life.status.level == Level::None && life.status.stops == 0 { 0 } else { 300 };
-            linked("fast_writer") >= seen && linked("slow_writer") >= 100 && life.status.torn_contexts > 50
+            let seen = if life.status.level == Level::None && life.status.stops == 0 { 0 } else { 150 };
+            linked("fast_writer") >= seen && linked("slow_writer") >= 50 && life.status.torn_contexts > 20
         })
     });
     target.ask_until("changes", before + 1_000_000);
