@@ -54,7 +54,7 @@ pub(super) struct Target {
     pub(super) sample_at_once: bool,
     #[prost(uint32, tag = "16")]
     pub(super) stops: u32,
-    #[prost(string, repeated, tag = "17")]
+    #[prost(string, repeated, tag = "19")]
     pub(super) thread_attributes: Vec<String>,
     #[prost(bool, tag = "18")]
     pub(super) subprocesses: bool,
