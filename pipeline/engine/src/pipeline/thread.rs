@@ -328,8 +328,8 @@ impl Worker {
         }
     }
 
-    /// Tells every exporter what sampling has left out, and hands it a batch, in order. The batch is charged to the memory until all have it, but for what it is
-    /// `charged` already.
+    /// Tells every exporter what sampling has left out, and hands it a batch, in order. The batch is charged to the
+    /// memory until all have it, but for what it is `charged` already.
     fn hand_on(&mut self, out: Option<Telemetry>, now: Now, charged: u64) {
         for what in self.chain.take_sampled_out() {
             self.sinks.iter().for_each(|sink| sink.sampled_out(&what));
