@@ -61,6 +61,8 @@ pub fn is_pprof(bytes: &[u8]) -> bool {
         let Some(key) = key else { return value_types && strings };
         match (key >> 3, key & 7) {
             (1, LEN) => match reader.message() {
+                // Empty strings are the default, so a value type without type and unit is empty, as resources can be.
+                Ok(value_type) if value_type.rest().is_empty() => {}
                 Ok(value_type) if is_value_type(value_type) => value_types = true,
                 _ => return false,
             },
@@ -78,13 +80,12 @@ pub fn is_pprof(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether a message has the two integers of a value type, at least one of them, and nothing else.
+/// Whether a message has the two integers of a value type and nothing else.
 fn is_value_type(mut message: Reader<'_>) -> bool {
-    let mut fields = 0;
     loop {
         match message.key() {
-            Ok(None) => return fields > 0,
-            Ok(Some(key @ (0x08 | 0x10))) if message.skip(key).is_ok() => fields += 1,
+            Ok(None) => return true,
+            Ok(Some(key @ (0x08 | 0x10))) if message.skip(key).is_ok() => {}
             _ => return false,
         }
     }
@@ -157,6 +158,8 @@ mod tests {
         // strings.
         let profile = b"\x0a\x04\x08\x01\x10\x02\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x02\x08\x01\x32\x00\x32\x03cpu\x32\x0bnanoseconds\x48\x07\x60\x08";
         assert!(is_pprof(profile));
+        // A value type whose type and unit are the empty string.
+        assert!(is_pprof(&[b"\x0a\x00", &profile[..]].concat()));
         let without_strings = &profile[..18];
         for other in [
             &b""[..],
