@@ -4,6 +4,8 @@
 //! knows when it began. So each is looked up under several names, and taken for the same where a name is equal and
 //! nothing that both say differs.
 
+use std::num::NonZeroU64;
+
 use profbridge_model::{Attribute, Dictionary, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -29,6 +31,12 @@ const KEYS: [&str; 7] = [
 
 /// How many of [`KEYS`] name a process together with its pid.
 const WITH_PID: usize = 4;
+
+/// The one of [`KEYS`] that Sentry's SDKs say (`server_name`).
+const HOST_NAME: usize = 2;
+
+/// Marks the names of threads, behind all of [`KEYS`].
+const THREAD: usize = KEYS.len();
 
 /// The one of [`KEYS`] that names a process alone.
 const INSTANCE: usize = 4;
@@ -63,6 +71,12 @@ impl Side {
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
         let with_pid = (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, pid?)));
         of_profiler.into_iter().chain(with_pid).chain(said[INSTANCE].map(|instance| name(INSTANCE, instance, 0)))
+    }
+
+    /// The name under which a thread is found without the process being named: that of its host and its thread pointer.
+    /// Not of that process alone: what was forked has the same.
+    pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
+        Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
     }
 
     /// Whether both may speak of one process: nothing that both say differs.
@@ -133,5 +147,20 @@ mod tests {
         assert!(meet(&[profiler(one), ("host.name", "x".into())], &[profiler(one), host, pid]));
         assert!(!meet(&[profiler(one), host, pid], &[profiler(other), host, pid]));
         assert!(meet(&[profiler(one), host, pid], &[host, pid]));
+    }
+
+    /// Guarantees: a thread is found by its pointer on its host, whatever is said of the process, and nowhere else; its name
+    /// is none of a process's.
+    #[test]
+    fn threads_meet_on_their_host() {
+        let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());
+        let (host, pid) = (("host.name", Any::Str("web")), ("process.pid", Any::Int(7)));
+        let named = side(&[host]);
+        assert!(named.thread_name(one).is_some());
+        assert_eq!(named.thread_name(one), side(&[host, pid]).thread_name(one));
+        assert_ne!(named.thread_name(one), named.thread_name(other));
+        assert_ne!(named.thread_name(one), side(&[("host.name", "db".into())]).thread_name(one));
+        assert_eq!(side(&[("host.id", "9f".into()), pid]).thread_name(one), None);
+        assert!(side(&[host, pid]).names().all(|name| Some(name) != named.thread_name(other)));
     }
 }

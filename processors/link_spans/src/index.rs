@@ -2,10 +2,12 @@
 //!
 //! Not the profiles themselves: Sentry finds a profile by the profiler, the thread and the time, so a span needs no more.
 
+use std::num::NonZeroU64;
+
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::{Identity, Processes, RequestId, Rules, Side};
-use profbridge_model::thread::Thread;
+use profbridge_model::thread::{self, Thread};
 use profbridge_model::{AttributeSetId, IdentityStrength, Meaning, ProfilerId, Profiles};
 
 use crate::covered::{Covered, Stretch};
@@ -19,7 +21,10 @@ const LEAST_GAP: u64 = 100_000_000;
 
 /// What a process takes beside its threads, and a thread beside its stretches, in bytes, about.
 const PROCESS: u64 = 400;
-const THREAD: u64 = 120;
+const THREAD: u64 = 128;
+
+/// What it takes that a thread is found by its pointer, in bytes, about.
+const POINTER: u64 = 80;
 
 /// The processes that were observed.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(crate) struct Index {
     requests: u64,
     by_identity: HashMap<u128, Process, RandomState>,
     by_name: HashMap<u128, Vec<u128>, RandomState>,
+    /// By the names of their threads ([`Side::thread_name`]).
+    by_thread: HashMap<u128, Vec<u128>, RandomState>,
     bytes: u64,
 }
 
@@ -45,7 +52,18 @@ struct Process {
 #[derive(Debug, Default)]
 struct ThreadSeen {
     name: Option<Box<str>>,
+    /// The thread pointer, where it is known.
+    pointer: Option<NonZeroU64>,
     covered: Covered,
+}
+
+/// Who a span says that it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What its resource says of the process.
+    pub(crate) side: &'a Side,
+    /// The pointer of its thread, where it says that.
+    pub(crate) pointer: Option<NonZeroU64>,
 }
 
 /// Why no process is found for a span.
@@ -67,6 +85,8 @@ pub(crate) struct Found<'a> {
     process: &'a Process,
     rules: &'a Rules,
     during: Stretch,
+    /// Whether nothing named the process but the pointer of one of its threads.
+    pub(crate) by_thread: bool,
 }
 
 /// A thread that was observed.
@@ -83,6 +103,7 @@ impl Index {
             requests: 0,
             by_identity: HashMap::default(),
             by_name: HashMap::default(),
+            by_thread: HashMap::default(),
             bytes: 0,
         }
     }
@@ -153,6 +174,17 @@ impl Index {
                 self.bytes += name.len() as u64;
                 seen.name = Some(name.into());
             }
+            let pointer = thread::pointer(dictionary, set);
+            if let Some(pointer) = pointer.filter(|_| pointer != seen.pointer) {
+                seen.pointer = Some(pointer);
+                if let Some(name) = known.side.thread_name(pointer) {
+                    let of_name = self.by_thread.entry(name).or_default();
+                    if !of_name.contains(&process.identity.hash) {
+                        of_name.push(process.identity.hash);
+                        self.bytes += POINTER;
+                    }
+                }
+            }
             let before = seen.covered.len();
             stretches.into_iter().for_each(|stretch| seen.covered.add(stretch, gap));
             let size = size_of::<Stretch>() as u64;
@@ -161,25 +193,21 @@ impl Index {
     }
 
     /// The process of a span, given what is said of it, which was observed in the span's time.
-    pub(crate) fn find(&self, side: &Side, during: Stretch) -> Result<Found<'_>, NotFound> {
-        let mut candidates: Vec<&Process> = Vec::new();
-        for name in side.names() {
-            for hash in self.by_name.get(&name).into_iter().flatten() {
-                let Some(process) = self.by_identity.get(hash) else { continue };
-                let is_new = !candidates.iter().any(|known| known.identity.hash == *hash);
-                if is_new && process.side.agrees(side) {
-                    candidates.push(process);
-                }
-            }
-        }
+    pub(crate) fn find(&self, wanted: Wanted<'_>, during: Stretch) -> Result<Found<'_>, NotFound> {
+        let (candidates, by_thread) = self.candidates(wanted);
         if candidates.is_empty() {
             return Err(NotFound::Unknown);
         }
-        let observed = |process: &&Process| process.threads.values().any(|thread| thread.covered.overlaps(during));
+        let observed = |process: &&Process| {
+            let wanted_thread = |seen: &&ThreadSeen| !by_thread || seen.pointer == wanted.pointer;
+            process.threads.values().filter(wanted_thread).any(|thread| thread.covered.overlaps(during))
+        };
         let mut found = candidates.iter().copied().filter(observed);
         match (found.next(), found.next()) {
             (Some(_), Some(_)) => Err(NotFound::Ambiguous),
-            (Some(process), None) if process.last >= during.end => Ok(Found { process, rules: &self.rules, during }),
+            (Some(process), None) if process.last >= during.end => {
+                Ok(Found { process, rules: &self.rules, during, by_thread })
+            }
             // Which thread it was is known when all of its time is.
             (Some(_), None) => Err(NotFound::NotCovered),
             (None, _) if candidates.iter().any(|process| process.last >= during.end) => Err(NotFound::Unobserved),
@@ -188,24 +216,42 @@ impl Index {
     }
 
     /// The same of a span that does not wait any longer: what was observed of its time up to now has to do.
-    pub(crate) fn find_at_last(&self, side: &Side, during: Stretch) -> Result<Found<'_>, NotFound> {
-        match self.find(side, during) {
+    pub(crate) fn find_at_last(&self, wanted: Wanted<'_>, during: Stretch) -> Result<Found<'_>, NotFound> {
+        match self.find(wanted, during) {
             Err(NotFound::NotCovered) => {
                 // Nothing is later than what was observed: the rest of the span's time is not asked for.
-                let last = self.last_of(side).min(during.end);
+                let last = self.candidates(wanted).0.iter().map(|process| process.last).max().unwrap_or(0);
+                let last = last.min(during.end);
                 if last < during.start {
                     return Err(NotFound::NotCovered);
                 }
-                self.find(side, Stretch { start: during.start, end: last }).map(|found| Found { during, ..found })
+                self.find(wanted, Stretch { start: during.start, end: last }).map(|found| Found { during, ..found })
             }
             other => other,
         }
     }
 
-    fn last_of(&self, side: &Side) -> u64 {
-        let hashes = side.names().filter_map(|name| self.by_name.get(&name)).flatten();
-        let agreeing = hashes.filter_map(|hash| self.by_identity.get(hash)).filter(|of| of.side.agrees(side));
-        agreeing.map(|process| process.last).max().unwrap_or(0)
+    /// The processes that a span may be of, and whether only the pointer of its thread says that: where nothing that the
+    /// span says names one.
+    fn candidates(&self, wanted: Wanted<'_>) -> (Vec<&Process>, bool) {
+        let mut found: Vec<&Process> = Vec::new();
+        let mut add = |hashes: Option<&Vec<u128>>| {
+            for hash in hashes.into_iter().flatten() {
+                let Some(process) = self.by_identity.get(hash) else { continue };
+                let is_new = !found.iter().any(|known| known.identity.hash == *hash);
+                if is_new && process.side.agrees(wanted.side) {
+                    found.push(process);
+                }
+            }
+        };
+        wanted.side.names().for_each(|name| add(self.by_name.get(&name)));
+        if !found.is_empty() {
+            return (found, false);
+        }
+        let name = wanted.pointer.and_then(|pointer| wanted.side.thread_name(pointer));
+        let hashes = name.and_then(|name| self.by_thread.get(&name)).into_iter().flatten();
+        let processes = hashes.filter_map(|hash| self.by_identity.get(hash));
+        (processes.filter(|process| process.side.agrees(wanted.side)).collect(), true)
     }
 
     /// Forgets what ended `keep` nanoseconds before the last observation of its process, and processes of which nothing
@@ -240,13 +286,26 @@ impl Index {
         forgotten
     }
 
+    /// Forgets the names of processes and threads that are forgotten.
     fn drop_names(&mut self) {
         let known = &self.by_identity;
         self.by_name.retain(|_, hashes| {
             hashes.retain(|hash| known.contains_key(hash));
             !hashes.is_empty()
         });
-        self.bytes = known.values().map(Process::bytes).sum();
+        self.by_thread.clear();
+        for process in known.values() {
+            let names = process.threads.values().filter_map(|thread| process.side.thread_name(thread.pointer?));
+            for name in names {
+                let hashes = self.by_thread.entry(name).or_default();
+                // The pointer of a thread that ended is used again.
+                if !hashes.contains(&process.identity.hash) {
+                    hashes.push(process.identity.hash);
+                }
+            }
+        }
+        let of_threads: usize = self.by_thread.values().map(Vec::len).sum();
+        self.bytes = known.values().map(Process::bytes).sum::<u64>() + of_threads as u64 * POINTER;
     }
 }
 
@@ -277,6 +336,20 @@ impl<'a> Found<'a> {
     /// Whether the process has a thread with this id, observed or not in the span's time.
     pub(crate) fn has_thread(&self, id: &str) -> bool {
         self.process.threads.contains_key(id)
+    }
+
+    /// The thread with this pointer that was observed in the span's time, if it is the only one.
+    pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> Option<FoundThread<'a>> {
+        let mut all = self.process.threads.iter().filter(|(id, thread)| {
+            !id.is_empty() && thread.pointer == Some(pointer) && thread.covered.overlaps(self.during)
+        });
+        let (id, thread) = all.next().filter(|_| all.next().is_none())?;
+        Some(FoundThread { id, name: thread.name.as_deref() })
+    }
+
+    /// Whether the process has a thread with this pointer, observed or not in the span's time.
+    pub(crate) fn has_thread_at(&self, pointer: NonZeroU64) -> bool {
+        self.process.threads.values().any(|thread| thread.pointer == Some(pointer))
     }
 
     /// The only thread for which a condition on its name holds, if it was observed in the span's time.

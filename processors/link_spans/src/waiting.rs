@@ -1,5 +1,6 @@
 //! Spans that wait for the profiles of their time, each in what it came in.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use profbridge_engine::component::Outbox;
@@ -10,13 +11,17 @@ use profbridge_model::{Quantities, Spans, Telemetry};
 use profbridge_wire::spans::{self, SpanView};
 
 use crate::covered::Stretch;
-use crate::index::{Index, NotFound};
-use crate::thread::{Ran, Way, thread};
+use crate::index::{Index, NotFound, Wanted};
+use crate::thread::{Ran, Runtime, Way, thread};
 
 /// Notes: spans that were linked, by how their thread was found, and those that were not, by why.
 pub(crate) mod notes {
     /// The span names the system's id of its thread.
     pub(crate) const BY_NATIVE_ID: &str = "spans_linked_by_native_id";
+    /// The thread pointer that a span of Python's names as its `thread.id`.
+    pub(crate) const BY_POINTER: &str = "spans_linked_by_python_ident";
+    /// The same, where nothing else says which process of the host it is.
+    pub(crate) const BY_POINTER_ON_HOST: &str = "spans_linked_by_python_ident_on_host";
     /// The span's `thread.id`.
     pub(crate) const BY_ID: &str = "spans_linked_by_thread_id";
     /// The only thread of that name.
@@ -49,12 +54,34 @@ pub(crate) struct Deciding<'a> {
     pub(crate) at_last: bool,
 }
 
+/// A program that made spans: what it says of its process, and what its language is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Program {
+    side: Side,
+    runtime: Runtime,
+}
+
+/// A span that is not decided yet.
+#[derive(Debug, Clone, Copy)]
+struct Undecided {
+    position: u32,
+    /// The pointer of its thread, where it says that.
+    pointer: Option<NonZeroU64>,
+}
+
+/// What is known of a batch of spans.
+#[derive(Debug)]
+struct Batch {
+    /// By the batch's resources.
+    programs: Vec<Program>,
+    undecided: Vec<Undecided>,
+}
+
 /// Telemetry with spans, some of which are not decided yet.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     telemetry: Telemetry,
-    /// For each batch of spans in it: the side of each resource, and the positions of the spans that wait.
-    batches: Vec<(Vec<Side>, Vec<u32>)>,
+    batches: Vec<Batch>,
     /// Until when it waits, in the monotonic time.
     pub(crate) deadline: u64,
     bytes: u64,
@@ -64,22 +91,23 @@ impl Waiting {
     /// Of telemetry that came. What names a profiler, or no process, is decided at once.
     pub(crate) fn new(mut telemetry: Telemetry, deadline: u64, out: &mut Outbox) -> Self {
         let batches: Vec<_> = batches(&mut telemetry).into_iter().map(|spans| first_look(spans, out)).collect();
-        let memory = batches.iter().map(|(sides, spans)| size_of_val(&**sides) + size_of_val(&**spans)).sum::<usize>();
+        let memory = |batch: &Batch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
+        let memory = batches.iter().map(memory).sum::<usize>();
         let bytes = telemetry.size_bytes() + memory as u64 + size_of::<Self>() as u64;
         Self { telemetry, batches, deadline, bytes }
     }
 
     /// Decides what can be decided. Whether all is.
     pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, out: &mut Outbox) -> bool {
-        for (spans, (sides, waiting)) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
-            waiting.retain(|position| !decide(spans, *position as usize, sides, deciding, out));
+        for (spans, Batch { programs, undecided }) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
+            undecided.retain(|span| !decide(spans, *span, programs, deciding, out));
         }
-        self.batches.iter().all(|(_, waiting)| waiting.is_empty())
+        self.batches.iter().all(|batch| batch.undecided.is_empty())
     }
 
     /// How many spans are not decided.
     pub(crate) fn undecided(&self) -> u64 {
-        self.batches.iter().map(|(_, waiting)| waiting.len() as u64).sum()
+        self.batches.iter().map(|batch| batch.undecided.len() as u64).sum()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -109,37 +137,52 @@ fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
     }
 }
 
-/// The sides of a batch's resources, and its spans that may find a profiler.
-fn first_look(spans: &Spans, out: &mut Outbox) -> (Vec<Side>, Vec<u32>) {
-    let mut sides: Vec<Option<Side>> = vec![None; spans.resources().len()];
-    let (mut had, mut unnamed, mut waiting) = (0, 0, Vec::new());
+/// Who made a batch, and its spans that may find a profiler.
+fn first_look(spans: &Spans, out: &mut Outbox) -> Batch {
+    let mut programs: Vec<Option<Program>> = vec![None; spans.resources().len()];
+    let (mut had, mut unnamed, mut undecided) = (0, 0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
         let view = SpanView::of(spans, span);
         let resource = spans.scope_of(span).resource as usize;
-        let side = *sides[resource].get_or_insert_with(|| {
-            let process = spans::process(&view);
-            process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()))
-        });
+        let program = *programs[resource].get_or_insert_with(|| program(&view));
+        let pointer = program.runtime.pointer(&view);
+        let named = || pointer.and_then(|pointer| program.side.thread_name(pointer)).is_some();
         if view.profiler_id().is_some() {
             had += 1;
-        } else if side.names().next().is_none() {
+        } else if program.side.names().next().is_none() && !named() {
             unnamed += 1;
         } else {
-            waiting.push(position as u32);
+            undecided.push(Undecided { position: position as u32, pointer });
         }
     }
     out.note(notes::HAD_PROFILER, had);
     out.note(notes::UNNAMED, unnamed);
-    (sides.into_iter().map(Option::unwrap_or_default).collect(), waiting)
+    Batch { programs: programs.into_iter().map(Option::unwrap_or_default).collect(), undecided }
+}
+
+/// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all of
+/// its spans.
+fn program(view: &SpanView<'_>) -> Program {
+    let process = spans::process(view);
+    let side = process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()));
+    Program { side, runtime: Runtime::of(view.language().as_deref()) }
 }
 
 /// Decides about one span; `false` where it has to wait.
-fn decide(spans: &mut Spans, position: usize, sides: &[Side], deciding: &Deciding<'_>, out: &mut Outbox) -> bool {
+fn decide(
+    spans: &mut Spans,
+    Undecided { position, pointer }: Undecided,
+    programs: &[Program],
+    deciding: &Deciding<'_>,
+    out: &mut Outbox,
+) -> bool {
     let Deciding { index, main_thread, at_last } = *deciding;
+    let position = position as usize;
     let Some(span) = spans.spans().get(position) else { return true };
-    let side = &sides[spans.scope_of(span).resource as usize];
+    let Program { side, runtime } = &programs[spans.scope_of(span).resource as usize];
     let during = Stretch { start: span.start_unix_nano, end: span.end_unix_nano };
-    let found = if at_last { index.find_at_last(side, during) } else { index.find(side, during) };
+    let wanted = Wanted { side, pointer };
+    let found = if at_last { index.find_at_last(wanted, during) } else { index.find(wanted, during) };
     let found = match found {
         Ok(found) => found,
         Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
@@ -156,11 +199,13 @@ fn decide(spans: &mut Spans, position: usize, sides: &[Side], deciding: &Decidin
             return true;
         }
     };
-    let (ran_on, note) = match thread(&found, &SpanView::of(spans, span), main_thread) {
+    let (ran_on, note) = match thread(&found, &SpanView::of(spans, span), *runtime, pointer, main_thread) {
         Ran::On(thread, way) => (
             Some(thread),
             match way {
                 Way::NativeId => notes::BY_NATIVE_ID,
+                Way::Pointer => notes::BY_POINTER,
+                Way::PointerOnHost => notes::BY_POINTER_ON_HOST,
                 Way::Id => notes::BY_ID,
                 Way::Name => notes::BY_NAME,
                 Way::Main => notes::BY_MAIN,

@@ -6,4 +6,5 @@ mod brute_force;
 mod configuration;
 mod contract;
 mod linking;
+mod pointers;
 mod support;
