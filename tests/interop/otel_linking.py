@@ -3,27 +3,20 @@
 
 Usage: otel_linking.py PATH_TO_PROFBRIDGE
 
-The program has threads, each of which spends the time of its span in a function of its own. In the Sentry of this script
-every span must name the profiler of the program's chunks and the thread on which it ran, and the function that the chunk
-shows on that thread in the span's time must be the one that the program says. Needs the packages opentelemetry-sdk and
-opentelemetry-exporter-otlp-proto-http in this interpreter, and the right to sample a process of the same user. Uses
-loopback only, on ports that the system chooses.
+The program has threads, each of which spends the time of its span in a function of its own, and coroutines that take turns
+on the main thread while their spans are open. In the Sentry of this script every span must name the profiler of the program's
+chunks and the thread on which it ran, and the functions that the chunk shows on that thread in the span's time must be those
+that the program says. Needs the packages opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http in this interpreter,
+and the right to sample a process of the same user. Uses loopback only, on ports that the system chooses.
 """
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 
-from common import PATIENCE, Profbridge, expect, wait_for
-from sentry_sdks import Server, takes
-
-EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "linking")
+from common import expect
+from linking import EXAMPLE, SPIN, beside_the_sampler, check_spans, items
 
 PROGRAM = """
-import os, sys, threading, time
+import asyncio, os, sys, threading, time
 sys.path.insert(0, sys.argv[2])
 from native_thread import NativeThread
 from opentelemetry import trace
@@ -38,18 +31,17 @@ provider.add_span_processor(NativeThread())
 provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=sys.argv[1] + "/v1/traces")))
 trace.set_tracer_provider(provider)
 tracer = trace.get_tracer("interop")
-
-def busy_in_one(end):
-    while time.monotonic() < end:
-        sum(range(500))
-
-def busy_in_two(end):
-    while time.monotonic() < end:
-        sum(range(500))
-
+""" + SPIN + """
 def work(name, spin):
     with tracer.start_as_current_span(name):
         spin(time.monotonic() + 2)
+
+async def work_in_turns(name, spin):
+    with tracer.start_as_current_span(name):
+        await spin(time.monotonic() + 2)
+
+async def all_in_turns():
+    await asyncio.gather(work_in_turns("three", busy_in_three), work_in_turns("four", busy_in_four))
 
 sys.stdin.readline()
 threads = [threading.Thread(target=work, args=("one", busy_in_one)), threading.Thread(target=work, args=("two", busy_in_two))]
@@ -57,6 +49,7 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
+asyncio.run(all_in_turns())
 provider.shutdown()
 # The sampler sees the end of the last span before the program is gone.
 time.sleep(1)
@@ -73,61 +66,28 @@ service:
     everything: {receivers: [otlp, ptrace], processors: [link_spans, chunk, transactions], exporters: [sentry]}
 """
 
-
-def items(sentry, kind):
-    found = []
-    for request in list(sentry.requests):
-        found += [json.loads(payload) for item, payload in request.items() if item["type"] == kind]
-    return found
-
-
-def functions(chunks, profiler, thread, start, end):
-    """How often each function was innermost on a thread in a stretch of time, of those that the program has."""
-    counts = {}
-    for chunk in chunks:
-        profile = chunk["profile"]
-        for sample in profile["samples"]:
-            if chunk["profiler_id"] == profiler and sample["thread_id"] == thread and start <= sample["timestamp"] <= end:
-                frames = [profile["frames"][frame]["function"] for frame in profile["stacks"][sample["stack_id"]]]
-                own = next((frame for frame in frames if "busy_in_" in frame), None)
-                counts[own] = counts.get(own, 0) + 1
-    return counts
+# Which functions the thread of a span runs while the span is open.
+MAY_SEE = {
+    "one": {"busy_in_one"}, "two": {"busy_in_two"},
+    "three": {"busy_in_three", "busy_in_four"}, "four": {"busy_in_three", "busy_in_four"},
+}
 
 
 def main():
-    binary = sys.argv[1]
-    sentry = Server(takes)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "shop.py")
-        with open(path, "w") as file:
-            file.write(PROGRAM)
-        # The address is known once profbridge listens, which it does once it knows the process.
-        relay = os.path.join(folder, "start.py")
-        with open(relay, "w") as file:
-            file.write("import os, sys\nos.execv(sys.executable, [sys.executable, *sys.stdin.readline().split()])\n")
-        program = subprocess.Popen([sys.executable, "-u", relay], stdin=subprocess.PIPE, bufsize=0)
-        try:
-            config = CONFIG.replace("DSN", sentry.dsn).replace("PID", str(program.pid))
-            with Profbridge(binary, config) as profbridge:
-                endpoint = f"http://{profbridge.address('otlp/http')}"
-                program.stdin.write(f"{path} {endpoint} {EXAMPLE}\n".encode())
-                time.sleep(2)
-                program.stdin.write(b"\n")
-                program.wait(PATIENCE)
-                wait_for("the transactions are in Sentry", lambda: len(items(sentry, "transaction")) == 2)
-                assert profbridge.stop() == 0
-        finally:
-            program.kill()
+    def arguments(profbridge):
+        return [f"http://{profbridge.address('otlp/http')}", EXAMPLE]
+
+    sentry, pid = beside_the_sampler(sys.argv[1], CONFIG, PROGRAM, arguments, len(MAY_SEE))
     chunks = items(sentry, "profile_chunk")
+    threads = {}
     for event in items(sentry, "transaction"):
         name, trace = event["transaction"], event["contexts"]["trace"]
+        threads[name] = trace["data"]["thread.id"]
         profiler = event["contexts"].get("profile", {}).get("profiler_id")
-        expect(profiler in {chunk["profiler_id"] for chunk in chunks}, f"{name}: its profiler has chunks")
-        counts = functions(chunks, profiler, trace["data"]["thread.id"], event["start_timestamp"], event["timestamp"])
-        right = sum(count for function, count in counts.items() if function and f"busy_in_{name}" in function)
-        other = sum(count for function, count in counts.items() if function and f"busy_in_{name}" not in function)
-        where = f"{name}: of {sum(counts.values())} samples of its thread in its time {right} are in busy_in_{name}"
-        expect(right >= 10 and other == 0, where)
+        span = profiler, threads[name], event["start_timestamp"], event["timestamp"]
+        check_spans(name, [span], chunks, MAY_SEE[name])
+    expect(threads["three"] == threads["four"] == str(pid), "coroutines ran on the main thread")
+    expect(len(set(threads.values())) == 3, "each thread has an id of its own")
     print("otel_linking: everything agrees")
 
 

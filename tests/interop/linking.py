@@ -1,0 +1,102 @@
+"""What the scripts share that have a traced program beside profbridge's sampler: running both, and reading what came."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import PATIENCE, Profbridge, expect, wait_for
+from sentry_sdks import Server, takes
+
+EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "linking")
+
+# Starts another program in its own process once it is told the command, and what that program begins with.
+START = "import os, sys\ncommand = sys.stdin.readline().split()\nos.execv(command[0], command)\n"
+
+# What the functions of a Python program do while they take the time of a span.
+SPIN = """
+def busy_in_one(end):
+    while time.monotonic() < end:
+        sum(range(500))
+
+def busy_in_two(end):
+    while time.monotonic() < end:
+        sum(range(500))
+
+async def busy_in_three(end):
+    while time.monotonic() < end:
+        sum(range(500))
+        await asyncio.sleep(0)
+
+async def busy_in_four(end):
+    while time.monotonic() < end:
+        sum(range(500))
+        await asyncio.sleep(0)
+"""
+
+
+def items(sentry, kind):
+    """The payloads of a kind that the Sentry was sent."""
+    found = []
+    for request in list(sentry.requests):
+        found += [json.loads(payload) for item, payload in request.items() if item["type"] == kind]
+    return found
+
+
+def beside_the_sampler(binary, config, text, arguments, transactions):
+    """Runs a Python program beside profbridge until so many transactions are in the Sentry that it returns. PID, DSN and
+    UPSTREAM in the configuration are replaced; `arguments` makes those of the program of the running profbridge. The program
+    reads a line when it may begin."""
+    sentry = Server(takes)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "shop.py")
+        with open(path, "w") as file:
+            file.write(text)
+        # The address is known once profbridge listens, which it does once it knows the process.
+        start = os.path.join(folder, "start.py")
+        with open(start, "w") as file:
+            file.write(START)
+        environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
+        command = [sys.executable, "-u", start]
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env=environment)
+        try:
+            config = config.replace("DSN", sentry.dsn).replace("UPSTREAM", f"http://{sentry.address}")
+            with Profbridge(binary, config.replace("PID", str(program.pid))) as profbridge:
+                line = " ".join([sys.executable, "-u", path, *arguments(profbridge)])
+                program.stdin.write(line.encode() + b"\n")
+                time.sleep(2)
+                program.stdin.write(b"\n")
+                expect(program.wait(PATIENCE) == 0, "the program ended well")
+                wait_for("the transactions are in Sentry", lambda: len(items(sentry, "transaction")) == transactions)
+                assert profbridge.stop() == 0
+                return sentry, program.pid
+        finally:
+            program.kill()
+            program.wait()
+
+
+def functions(chunks, profiler, thread, start, end):
+    """How often each function was innermost on a thread in a stretch of time, of those that the program spins in."""
+    counts = {}
+    for chunk in chunks:
+        profile = chunk["profile"]
+        for sample in profile["samples"]:
+            if chunk["profiler_id"] == profiler and sample["thread_id"] == thread and start <= sample["timestamp"] <= end:
+                frames = [profile["frames"][frame]["function"] for frame in profile["stacks"][sample["stack_id"]]]
+                own = next((frame.split(".")[-1] for frame in frames if "busy_in_" in frame), None)
+                counts[own] = counts.get(own, 0) + 1
+    counts.pop(None, None)
+    return counts
+
+
+def check_spans(name, spans, chunks, may_see):
+    """Whether spans name the profiler that has chunks, and their thread, which shows the functions that it may see in their
+    time and no other; what the span itself spins in among them. A span is (profiler, thread, start, end)."""
+    for profiler, thread, start, end in spans:
+        known = {chunk["profiler_id"] for chunk in chunks}
+        assert profiler in known, f"{name}: its profiler {profiler} has chunks: {known}"
+        counts = functions(chunks, profiler, thread, start, end)
+        where = f"{name}: samples of its thread {thread} in its time are in {counts}"
+        expect(counts.get(f"busy_in_{name}", 0) >= 10 and set(counts) <= may_see, where)
