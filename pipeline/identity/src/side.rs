@@ -35,6 +35,9 @@ const WITH_PID: usize = 4;
 /// The one of [`KEYS`] that Sentry's SDKs say (`server_name`).
 const HOST_NAME: usize = 2;
 
+/// Stands for no process: ids of processes are positive.
+const NO_PID: i64 = -1;
+
 /// Marks the names of threads, behind all of [`KEYS`].
 const THREAD: usize = KEYS.len();
 
@@ -71,6 +74,13 @@ impl Side {
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
         let with_pid = (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, pid?)));
         of_profiler.into_iter().chain(with_pid).chain(said[INSTANCE].map(|instance| name(INSTANCE, instance, 0)))
+    }
+
+    /// Where the process runs: a name for each of container, host and node that is said. Two sides that have one in common
+    /// speak of processes of one host.
+    pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
+        let said = self.said;
+        (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
     }
 
     /// The name under which a thread is found without the process being named: that of its host and its thread pointer.
@@ -135,6 +145,20 @@ mod tests {
         assert!(!meet(&[host, pid, ("k8s.pod.uid", "a".into())], &[host, pid, ("k8s.pod.uid", "b".into())]));
         assert!(!meet(&[("service.name", "shop".into()), pid], &[("service.name", "shop".into()), pid]));
         assert!(!meet(&[host], &[host]));
+    }
+
+    /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no name of
+    /// a process.
+    #[test]
+    fn hosts_are_known_without_a_process() {
+        let (host, node, pid) =
+            (("host.name", Any::Str("web")), ("k8s.node.name", Any::Str("web")), ("process.pid", 7.into()));
+        let hosts = |attributes: &[(&str, Any<'_>)]| side(attributes).hosts().collect::<Vec<_>>();
+        assert_eq!(hosts(&[host, pid]), hosts(&[host]));
+        assert_eq!(hosts(&[host, node]).len(), 2);
+        assert!(!hosts(&[host]).contains(&hosts(&[node])[0]));
+        assert!(hosts(&[pid, ("service.instance.id", "i".into())]).is_empty());
+        assert!(side(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
     }
 
     /// Guarantees: a profiler that names itself is found by its id, whatever else is said of it, and never by another.

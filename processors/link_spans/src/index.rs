@@ -113,6 +113,11 @@ impl Index {
         self.bytes
     }
 
+    /// The hosts of processes whose profiles came since a monotonic time ([`Side::hosts`]).
+    pub(crate) fn hosts_since(&self, since: u64) -> impl Iterator<Item = u128> {
+        self.by_identity.values().filter(move |process| process.seen >= since).flat_map(|process| process.side.hosts())
+    }
+
     /// Remembers what a batch observed. `arrival` is in nanoseconds since the Unix epoch, `now` in the monotonic time.
     pub(crate) fn learn(&mut self, profiles: &Profiles, arrival: u64, now: u64) {
         self.requests += 1;

@@ -6,6 +6,7 @@
 mod config;
 mod covered;
 mod index;
+mod report;
 mod thread;
 mod waiting;
 
@@ -18,6 +19,7 @@ use profbridge_identity::Rules;
 use profbridge_model::{Quantities, Telemetry, TelemetryKind};
 
 use self::index::Index;
+use self::report::Report;
 use self::waiting::{Deciding, Waiting, notes};
 
 pub use self::config::{Config, Settings};
@@ -67,6 +69,7 @@ pub struct LinkSpans {
     look: Option<u64>,
     /// When what is old was forgotten last.
     forgot: u64,
+    report: Report,
 }
 
 impl LinkSpans {
@@ -81,30 +84,41 @@ impl LinkSpans {
             bytes: 0,
             look: None,
             forgot: 0,
+            report: Report::default(),
         }
     }
 
-    fn deciding(&self, at_last: bool) -> Deciding<'_> {
-        Deciding { index: &self.index, main_thread: self.settings.main_thread, at_last }
+    /// Decides about what waits, as far as that can be done. Whether all is decided.
+    fn decide(&mut self, waiting: &mut Waiting, at_last: bool, now: Now, out: &mut Outbox) -> bool {
+        let (index, main_thread) = (&self.index, self.settings.main_thread);
+        let deciding = Deciding { index, main_thread, now: now.monotonic_nano, at_last };
+        waiting.decide(&deciding, &mut self.report, out)
+    }
+
+    /// Says what is to be said of the last minute.
+    fn say(&mut self, now: Now) {
+        if let Some(line) = self.report.line(&self.index, now.monotonic_nano) {
+            tracing::warn!("{line}");
+        }
     }
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
-        let mut waiting = Waiting::new(telemetry, deadline, out);
-        if waiting.decide(&self.deciding(self.settings.span_wait == 0), out) {
+        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, &mut self.report, out);
+        if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
             return out.send(waiting.into_telemetry());
         }
         self.quantities += waiting.quantities();
         self.bytes += waiting.bytes();
         self.waiting.push_back(waiting);
-        while self.bytes > self.settings.max_bytes && self.let_go_early(out) {}
+        while self.bytes > self.settings.max_bytes && self.let_go_early(now, out) {}
     }
 
     /// Decides about what has waited for the longest time, so that it goes on next. Whether anything waited.
-    fn let_go_early(&mut self, out: &mut Outbox) -> bool {
+    fn let_go_early(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut first) = self.waiting.pop_front() else { return false };
         out.note(notes::EARLY, first.undecided());
-        first.decide(&self.deciding(true), out);
+        self.decide(&mut first, true, now, out);
         // What is ready is held no longer than the calls last that hand it on.
         self.bytes = self.bytes.saturating_sub(first.bytes());
         self.ready.push_back(first);
@@ -112,10 +126,11 @@ impl LinkSpans {
     }
 
     /// Looks at all that waits.
-    fn look(&mut self, now: u64, out: &mut Outbox) {
+    fn look(&mut self, now: Now, out: &mut Outbox) {
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
-            if waiting.decide(&self.deciding(waiting.deadline <= now), out) {
+            let at_last = waiting.deadline <= now.monotonic_nano;
+            if self.decide(&mut waiting, at_last, now, out) {
                 self.bytes = self.bytes.saturating_sub(waiting.bytes());
                 self.ready.push_back(waiting);
             } else {
@@ -172,33 +187,38 @@ impl Processor for LinkSpans {
             return Some(0);
         }
         let first = self.waiting.front().map(|waiting| waiting.deadline);
-        first.into_iter().chain(self.look.filter(|_| !self.waiting.is_empty())).min()
+        let look = self.look.filter(|_| !self.waiting.is_empty());
+        first.into_iter().chain(look).chain(self.report.due()).min()
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         if self.ready.is_empty() && self.due().is_some_and(|due| due <= now.monotonic_nano) {
-            self.look(now.monotonic_nano, out);
+            self.look(now, out);
         }
         self.send_one(out);
+        self.say(now);
     }
 
-    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+    fn on_memory_pressure(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.ready.is_empty() {
-            self.let_go_early(out);
+            self.let_go_early(now, out);
         }
         self.send_one(out);
         !self.waiting.is_empty() || !self.ready.is_empty()
     }
 
-    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+    fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.ready.is_empty()
             && let Some(mut first) = self.waiting.pop_front()
         {
-            first.decide(&self.deciding(true), out);
+            self.decide(&mut first, true, now, out);
             self.bytes = self.bytes.saturating_sub(first.bytes());
             self.ready.push_back(first);
         }
         self.send_one(out);
+        self.say(now);
+        // The report at the end says the rest.
+        self.report.clear();
         !self.waiting.is_empty() || !self.ready.is_empty()
     }
 

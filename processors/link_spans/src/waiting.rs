@@ -7,11 +7,12 @@ use profbridge_engine::component::Outbox;
 use profbridge_identity::Side;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::spans::ProfilerLink;
-use profbridge_model::{Quantities, Spans, Telemetry};
+use profbridge_model::{Quantities, SpanForm, Spans, Telemetry};
 use profbridge_wire::spans::{self, SpanView};
 
 use crate::covered::Stretch;
 use crate::index::{Index, NotFound, Wanted};
+use crate::report::{Cause, Report};
 use crate::thread::{Ran, Runtime, Way, thread};
 
 /// Notes: spans that were linked, by how their thread was found, and those that were not, by why.
@@ -50,6 +51,8 @@ pub(crate) mod notes {
 pub(crate) struct Deciding<'a> {
     pub(crate) index: &'a Index,
     pub(crate) main_thread: bool,
+    /// The monotonic time.
+    pub(crate) now: u64,
     /// Whether what is not known yet is not waited for.
     pub(crate) at_last: bool,
 }
@@ -89,8 +92,15 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Of telemetry that came. What names a profiler, or no process, is decided at once.
-    pub(crate) fn new(mut telemetry: Telemetry, deadline: u64, out: &mut Outbox) -> Self {
-        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(|spans| first_look(spans, out)).collect();
+    pub(crate) fn new(
+        mut telemetry: Telemetry,
+        deadline: u64,
+        now: u64,
+        report: &mut Report,
+        out: &mut Outbox,
+    ) -> Self {
+        let look = |spans: &mut Spans| first_look(spans, now, report, out);
+        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(look).collect();
         let memory = |batch: &Batch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
         let memory = batches.iter().map(memory).sum::<usize>();
         let bytes = telemetry.size_bytes() + memory as u64 + size_of::<Self>() as u64;
@@ -98,9 +108,9 @@ impl Waiting {
     }
 
     /// Decides what can be decided. Whether all is.
-    pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, out: &mut Outbox) -> bool {
+    pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, report: &mut Report, out: &mut Outbox) -> bool {
         for (spans, Batch { programs, undecided }) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
-            undecided.retain(|span| !decide(spans, *span, programs, deciding, out));
+            undecided.retain(|span| !decide(spans, *span, programs, deciding, report, out));
         }
         self.batches.iter().all(|batch| batch.undecided.is_empty())
     }
@@ -138,7 +148,7 @@ fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
 }
 
 /// Who made a batch, and its spans that may find a profiler.
-fn first_look(spans: &Spans, out: &mut Outbox) -> Batch {
+fn first_look(spans: &Spans, now: u64, report: &mut Report, out: &mut Outbox) -> Batch {
     let mut programs: Vec<Option<Program>> = vec![None; spans.resources().len()];
     let (mut had, mut unnamed, mut undecided) = (0, 0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
@@ -151,6 +161,8 @@ fn first_look(spans: &Spans, out: &mut Outbox) -> Batch {
             had += 1;
         } else if program.side.names().next().is_none() && !named() {
             unnamed += 1;
+            let cause = if spans.form() == SpanForm::Otlp { Cause::NoPid } else { Cause::SentryNoPid };
+            report.missed(&program.side, cause, now, || called(&view));
         } else {
             undecided.push(Undecided { position: position as u32, pointer });
         }
@@ -168,15 +180,24 @@ fn program(view: &SpanView<'_>) -> Program {
     Program { side, runtime: Runtime::of(view.language().as_deref()) }
 }
 
+/// What a span is called, and its service's name where it says that.
+fn called(view: &SpanView<'_>) -> String {
+    match view.service_name() {
+        Some(service) => format!("{}, {service}", view.name()),
+        None => view.name(),
+    }
+}
+
 /// Decides about one span; `false` where it has to wait.
 fn decide(
     spans: &mut Spans,
     Undecided { position, pointer }: Undecided,
     programs: &[Program],
     deciding: &Deciding<'_>,
+    report: &mut Report,
     out: &mut Outbox,
 ) -> bool {
-    let Deciding { index, main_thread, at_last } = *deciding;
+    let Deciding { index, main_thread, now, at_last } = *deciding;
     let position = position as usize;
     let Some(span) = spans.spans().get(position) else { return true };
     let Program { side, runtime } = &programs[spans.scope_of(span).resource as usize];
@@ -187,15 +208,17 @@ fn decide(
         Ok(found) => found,
         Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
         Err(why) => {
-            out.note(
-                match why {
-                    NotFound::Unknown => notes::NO_PROCESS,
-                    NotFound::NotCovered => notes::NOT_COVERED,
-                    NotFound::Unobserved => notes::UNOBSERVED,
-                    NotFound::Ambiguous => notes::AMBIGUOUS,
-                },
-                1,
-            );
+            let alone = side.names().next().is_none();
+            let (note, cause) = match why {
+                NotFound::Unknown if alone => (notes::NO_PROCESS, Cause::NoSuchPointer),
+                NotFound::Unknown => (notes::NO_PROCESS, Cause::NoSuchProcess),
+                NotFound::NotCovered => (notes::NOT_COVERED, Cause::Late),
+                NotFound::Unobserved => (notes::UNOBSERVED, Cause::Unobserved),
+                NotFound::Ambiguous if alone => (notes::AMBIGUOUS, Cause::SharedPointer),
+                NotFound::Ambiguous => (notes::AMBIGUOUS, Cause::Ambiguous),
+            };
+            out.note(note, 1);
+            report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
             return true;
         }
     };
@@ -214,10 +237,12 @@ fn decide(
         Ran::Unknown => (None, notes::NO_THREAD),
         Ran::Unobserved => {
             out.note(notes::UNOBSERVED, 1);
+            report.missed(side, Cause::Unobserved, now, || called(&SpanView::of(spans, span)));
             return true;
         }
     };
     out.note(note, 1);
+    report.linked(side, now);
     let link = ProfilerLink {
         profiler_id: found.profiler_id(),
         thread_id: ran_on.map(|thread| Arc::from(thread.id)),

@@ -7,4 +7,5 @@ mod configuration;
 mod contract;
 mod linking;
 mod pointers;
+mod report;
 mod support;

@@ -52,6 +52,7 @@ pub(crate) fn span(id: u8, from: u64, to: u64, attributes: &[(&str, Value)]) -> 
         span_id: vec![id; 8],
         start_time_unix_nano: T + from,
         end_time_unix_nano: T + to,
+        name: "work".to_owned(),
         attributes: pairs(attributes),
         ..Span::default()
     }
