@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use profbridge_identity::{Identity, Processes, RequestId, Rules, Side};
 use profbridge_model::thread::{self, Thread};
 use profbridge_model::{AttributeSetId, IdentityStrength, Meaning, ProfilerId, Profiles};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::covered::{Covered, Stretch};
 
@@ -18,6 +19,10 @@ const WALL_GAP: u64 = 1_000_000_000;
 
 /// The same of profilers that look at running threads only, at least, in nanoseconds; else twice the period.
 const LEAST_GAP: u64 = 100_000_000;
+
+/// For how long a profiler that observes waiting threads may have said nothing of a process, in nanoseconds, so that it is
+/// waited for where another one was faster. Profilers send every few seconds.
+const SILENT: u64 = 20_000_000_000;
 
 /// What a process takes beside its threads, and a thread beside its stretches, in bytes, about.
 const PROCESS: u64 = 400;
@@ -42,11 +47,21 @@ pub(crate) struct Index {
 struct Process {
     identity: Identity,
     side: Side,
+    profiler: Profiler,
     threads: HashMap<Box<str>, ThreadSeen, RandomState>,
     /// The last observation, in nanoseconds since the Unix epoch.
     last: u64,
     /// When profiles of it came last, in the monotonic time.
     seen: u64,
+}
+
+/// Who observed a process.
+#[derive(Debug, Clone, Copy, Default)]
+struct Profiler {
+    /// The hash of the name of its instrumentation scope.
+    name: u64,
+    /// Whether it observes threads that wait as well.
+    wall: bool,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +102,8 @@ pub(crate) struct Found<'a> {
     during: Stretch,
     /// Whether nothing named the process but the pointer of one of its threads.
     pub(crate) by_thread: bool,
+    /// Whether other profilers observed the process as well.
+    pub(crate) several: bool,
 }
 
 /// A thread that was observed.
@@ -124,10 +141,16 @@ impl Index {
         let request = RequestId { arrival, number: self.requests };
         let mut processes = Processes::new(profiles, &self.rules, request);
         let mut observed: HashMap<(u32, Option<AttributeSetId>), Vec<Stretch>, RandomState> = HashMap::default();
+        let mut profilers: HashMap<u32, Profiler, RandomState> = HashMap::default();
         let mut gap = LEAST_GAP;
         for (at, resource) in profiles.resources().iter().enumerate() {
-            for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+            let scopes = resource.scopes.iter();
+            for (scope, profile) in
+                scopes.flat_map(|scope| scope.profiles.iter().map(|profile| (&scope.scope, profile)))
+            {
                 let meaning = Meaning::of(profiles.dictionary(), profile);
+                let name = xxh3_64(profiles.dictionary().string_bytes(scope.name));
+                let profiler = Profiler { name, wall: meaning.is_some_and(|meaning| meaning.wall) };
                 gap = gap.max(match meaning {
                     Some(meaning) if meaning.wall => WALL_GAP,
                     Some(meaning) if !meaning.timed_values => meaning.unit_nanos.saturating_mul(2).min(WALL_GAP),
@@ -136,6 +159,7 @@ impl Index {
                 let end = profile.time_unix_nano.saturating_add(profile.duration_nano);
                 for sample in profiles.samples(profile) {
                     let Some(process) = processes.of(at as u32, sample.attributes) else { continue };
+                    profilers.entry(process).or_insert(profiler).wall |= profiler.wall;
                     let set = sample.attributes.or(profile.attributes);
                     let stretches = observed.entry((process, set)).or_default();
                     let before = stretches.len();
@@ -147,8 +171,8 @@ impl Index {
             }
         }
         let dictionary = profiles.dictionary();
-        for ((process, set), mut stretches) in observed {
-            let process = processes.get(process);
+        for ((number, set), mut stretches) in observed {
+            let process = processes.get(number);
             // What nobody can be told from is nobody's.
             if process.identity.alone || process.identity.strength == IdentityStrength::Weak {
                 continue;
@@ -160,9 +184,11 @@ impl Index {
                     self.by_name.entry(name).or_default().push(process.identity.hash);
                 }
                 self.bytes += PROCESS;
-                Process { identity: process.identity, side, threads: HashMap::default(), last: 0, seen: now }
+                let profiler = profilers.get(&number).copied().unwrap_or_default();
+                Process { identity: process.identity, side, profiler, threads: HashMap::default(), last: 0, seen: now }
             });
             known.seen = now;
+            known.profiler.wall |= profilers.get(&number).is_some_and(|profiler| profiler.wall);
             let Some(last) = stretches.last() else { continue };
             known.last = known.last.max(last.end);
             let thread = Thread::of(dictionary, set);
@@ -197,43 +223,38 @@ impl Index {
         }
     }
 
-    /// The process of a span, given what is said of it, which was observed in the span's time.
-    pub(crate) fn find(&self, wanted: Wanted<'_>, during: Stretch) -> Result<Found<'_>, NotFound> {
+    /// The process of a span, given what is said of it, which was observed in the span's time, up to its end. Of a span
+    /// that does not wait any longer, `at_last`, what was observed of its time up to now has to do.
+    pub(crate) fn find(&self, wanted: Wanted<'_>, during: Stretch, at_last: bool) -> Result<Found<'_>, NotFound> {
         let (candidates, by_thread) = self.candidates(wanted);
         if candidates.is_empty() {
             return Err(NotFound::Unknown);
         }
         let observed = |process: &&Process| {
-            let wanted_thread = |seen: &&ThreadSeen| !by_thread || seen.pointer == wanted.pointer;
-            process.threads.values().filter(wanted_thread).any(|thread| thread.covered.overlaps(during))
+            let is_wanted = |seen: &&ThreadSeen| !by_thread || seen.pointer == wanted.pointer;
+            process.threads.values().filter(is_wanted).any(|thread| thread.covered.overlaps(during))
         };
-        let mut found = candidates.iter().copied().filter(observed);
-        match (found.next(), found.next()) {
-            (Some(_), Some(_)) => Err(NotFound::Ambiguous),
-            (Some(process), None) if process.last >= during.end => {
-                Ok(Found { process, rules: &self.rules, during, by_thread })
-            }
-            // Which thread it was is known when all of its time is.
-            (Some(_), None) => Err(NotFound::NotCovered),
-            (None, _) if candidates.iter().any(|process| process.last >= during.end) => Err(NotFound::Unobserved),
-            (None, _) => Err(NotFound::NotCovered),
+        let found: Vec<&Process> = candidates.iter().copied().filter(observed).collect();
+        let several = found.len() > 1;
+        let mut pairs =
+            found.iter().enumerate().flat_map(|(at, one)| found[..at].iter().map(move |other| (one, other)));
+        if !pairs.all(|(one, other)| one.is_also(other)) {
+            return Err(NotFound::Ambiguous);
         }
-    }
-
-    /// The same of a span that does not wait any longer: what was observed of its time up to now has to do.
-    pub(crate) fn find_at_last(&self, wanted: Wanted<'_>, during: Stretch) -> Result<Found<'_>, NotFound> {
-        match self.find(wanted, during) {
-            Err(NotFound::NotCovered) => {
-                // Nothing is later than what was observed: the rest of the span's time is not asked for.
-                let last = self.candidates(wanted).0.iter().map(|process| process.last).max().unwrap_or(0);
-                let last = last.min(during.end);
-                if last < during.start {
-                    return Err(NotFound::NotCovered);
-                }
-                self.find(wanted, Stretch { start: during.start, end: last }).map(|found| Found { during, ..found })
-            }
-            other => other,
+        let Some(process) = found.into_iter().max_by_key(|process| (process.profiler.wall, process.identity.hash))
+        else {
+            let asked_for = if at_last { during.start } else { during.end };
+            let is_past = candidates.iter().any(|process| process.last >= asked_for);
+            return Err(if is_past { NotFound::Unobserved } else { NotFound::NotCovered });
+        };
+        // Which thread it was is known when all of its time is; and one that observes waiting threads is worth waiting for.
+        let is_better = |other: &&Process| other.profiler.wall && !process.profiler.wall && process.is_also(other);
+        let is_late = |other: &Process| other.last < during.end && during.end - other.last <= SILENT;
+        let may_come = process.last < during.end || candidates.iter().copied().filter(is_better).any(is_late);
+        if may_come && !at_last {
+            return Err(NotFound::NotCovered);
         }
+        Ok(Found { process, rules: &self.rules, during, by_thread, several })
     }
 
     /// The processes that a span may be of, and whether only the pointer of its thread says that: where nothing that the
@@ -315,6 +336,11 @@ impl Index {
 }
 
 impl Process {
+    /// Whether both may be one process that two profilers observed: one profiler knows a process once.
+    fn is_also(&self, other: &Self) -> bool {
+        self.profiler.name != other.profiler.name && self.side.agrees(&other.side)
+    }
+
     fn bytes(&self) -> u64 {
         let threads = self.threads.iter().map(|(id, thread)| {
             let texts = id.len() + thread.name.as_ref().map_or(0, |name| name.len());

@@ -29,6 +29,8 @@ pub(crate) mod notes {
     pub(crate) const BY_NAME: &str = "spans_linked_by_thread_name";
     /// The main thread.
     pub(crate) const BY_MAIN: &str = "spans_linked_to_main_thread";
+    /// Several profilers observed the process, of which the one that observes waiting threads was taken, if one does.
+    pub(crate) const SEVERAL: &str = "spans_linked_with_one_of_several_profilers";
     /// The profiler only: nobody knows the thread.
     pub(crate) const NO_THREAD: &str = "spans_linked_without_thread";
     /// The span named a profiler already.
@@ -203,8 +205,7 @@ fn decide(
     let Program { side, runtime } = &programs[spans.scope_of(span).resource as usize];
     let during = Stretch { start: span.start_unix_nano, end: span.end_unix_nano };
     let wanted = Wanted { side, pointer };
-    let found = if at_last { index.find_at_last(wanted, during) } else { index.find(wanted, during) };
-    let found = match found {
+    let found = match index.find(wanted, during, at_last) {
         Ok(found) => found,
         Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
         Err(why) => {
@@ -242,6 +243,7 @@ fn decide(
         }
     };
     out.note(note, 1);
+    out.note(notes::SEVERAL, found.several.into());
     report.linked(side, now);
     let link = ProfilerLink {
         profiler_id: found.profiler_id(),

@@ -7,5 +7,6 @@ mod configuration;
 mod contract;
 mod linking;
 mod pointers;
+mod profilers;
 mod report;
 mod support;
