@@ -8,10 +8,16 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::{Identity, Processes, RequestId, Rules, Side};
 use profbridge_model::thread::{self, Thread};
-use profbridge_model::{AttributeSetId, IdentityStrength, Meaning, ProfilerId, Profiles};
+use profbridge_model::{AttributeSetId, IdentityStrength, Meaning, Profiles};
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::own_ids::{Contained, Questions};
 use crate::covered::{Covered, Stretch};
+
+pub(crate) use self::found::{Found, FoundThread};
+
+mod found;
+mod own_ids;
 
 /// Observations of a thread that are not further apart cover the time between them, where the profiler looks at threads
 /// that wait as well: the sampler says what it saw of a waiting thread twice a second.
@@ -40,6 +46,7 @@ pub(crate) struct Index {
     by_name: HashMap<u128, Vec<u128>, RandomState>,
     /// By the names of their threads ([`Side::thread_name`]).
     by_thread: HashMap<u128, Vec<u128>, RandomState>,
+    questions: Questions,
     bytes: u64,
 }
 
@@ -48,6 +55,10 @@ struct Process {
     identity: Identity,
     side: Side,
     profiler: Profiler,
+    /// What is asked about it, where it may have a PID namespace of its own.
+    contained: Option<Box<Contained>>,
+    /// Whether it has one, so that it says other ids of itself and its threads than profiles do.
+    own_ids: bool,
     threads: HashMap<Box<str>, ThreadSeen, RandomState>,
     /// The last observation, in nanoseconds since the Unix epoch.
     last: u64,
@@ -69,6 +80,10 @@ struct ThreadSeen {
     name: Option<Box<str>>,
     /// The thread pointer, where it is known.
     pointer: Option<NonZeroU64>,
+    /// Its id in the PID namespace of its process, where that is another one.
+    own_id: Option<u32>,
+    /// Whether that was asked for.
+    asked: bool,
     covered: Covered,
 }
 
@@ -94,25 +109,6 @@ pub(crate) enum NotFound {
     Ambiguous,
 }
 
-/// A process that was observed during a span.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Found<'a> {
-    process: &'a Process,
-    rules: &'a Rules,
-    during: Stretch,
-    /// Whether nothing named the process but the pointer of one of its threads.
-    pub(crate) by_thread: bool,
-    /// Whether other profilers observed the process as well.
-    pub(crate) several: bool,
-}
-
-/// A thread that was observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FoundThread<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) name: Option<&'a str>,
-}
-
 impl Index {
     pub(crate) fn new(rules: &Rules) -> Self {
         Self {
@@ -121,6 +117,7 @@ impl Index {
             by_identity: HashMap::default(),
             by_name: HashMap::default(),
             by_thread: HashMap::default(),
+            questions: Questions::default(),
             bytes: 0,
         }
     }
@@ -179,13 +176,23 @@ impl Index {
             }
             stretches.sort_unstable();
             let known = self.by_identity.entry(process.identity.hash).or_insert_with(|| {
-                let side = Side::of(dictionary, processes.merged(process).into_iter());
+                let attributes = processes.merged(process);
+                let side = Side::of(dictionary, attributes.iter().copied());
                 for name in side.names() {
                     self.by_name.entry(name).or_default().push(process.identity.hash);
                 }
                 self.bytes += PROCESS;
                 let profiler = profilers.get(&number).copied().unwrap_or_default();
-                Process { identity: process.identity, side, profiler, threads: HashMap::default(), last: 0, seen: now }
+                Process {
+                    identity: process.identity,
+                    contained: Contained::of(&side, dictionary, &attributes),
+                    own_ids: false,
+                    side,
+                    profiler,
+                    threads: HashMap::default(),
+                    last: 0,
+                    seen: now,
+                }
             });
             known.seen = now;
             known.profiler.wall |= profilers.get(&number).is_some_and(|profiler| profiler.wall);
@@ -205,6 +212,7 @@ impl Index {
                 self.bytes += name.len() as u64;
                 seen.name = Some(name.into());
             }
+            self.questions.add(process.identity.hash, known.contained.as_mut(), id, seen);
             let pointer = thread::pointer(dictionary, set);
             if let Some(pointer) = pointer.filter(|_| pointer != seen.pointer) {
                 seen.pointer = Some(pointer);
@@ -347,47 +355,5 @@ impl Process {
             THREAD + (texts + thread.covered.len() * size_of::<Stretch>()) as u64
         });
         PROCESS + threads.sum::<u64>()
-    }
-}
-
-impl<'a> Found<'a> {
-    /// The id of the profiler that observed it when the span began.
-    pub(crate) fn profiler_id(&self) -> ProfilerId {
-        let identity = self.process.identity;
-        self.rules.profiler_id(identity, self.rules.cell(identity, self.during.start))
-    }
-
-    /// The thread with an id, if it was observed in the span's time.
-    pub(crate) fn thread(&self, id: &str) -> Option<FoundThread<'a>> {
-        let (id, thread) = self.process.threads.get_key_value(id)?;
-        (!id.is_empty() && thread.covered.overlaps(self.during))
-            .then_some(FoundThread { id, name: thread.name.as_deref() })
-    }
-
-    /// Whether the process has a thread with this id, observed or not in the span's time.
-    pub(crate) fn has_thread(&self, id: &str) -> bool {
-        self.process.threads.contains_key(id)
-    }
-
-    /// The thread with this pointer that was observed in the span's time, if it is the only one.
-    pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> Option<FoundThread<'a>> {
-        let mut all = self.process.threads.iter().filter(|(id, thread)| {
-            !id.is_empty() && thread.pointer == Some(pointer) && thread.covered.overlaps(self.during)
-        });
-        let (id, thread) = all.next().filter(|_| all.next().is_none())?;
-        Some(FoundThread { id, name: thread.name.as_deref() })
-    }
-
-    /// Whether the process has a thread with this pointer, observed or not in the span's time.
-    pub(crate) fn has_thread_at(&self, pointer: NonZeroU64) -> bool {
-        self.process.threads.values().any(|thread| thread.pointer == Some(pointer))
-    }
-
-    /// The only thread for which a condition on its name holds, if it was observed in the span's time.
-    pub(crate) fn thread_named(&self, is: impl Fn(&str) -> bool) -> Option<FoundThread<'a>> {
-        let named = |thread: &&ThreadSeen| thread.name.as_deref().is_some_and(&is);
-        let mut all = self.process.threads.iter().filter(|(_, thread)| named(thread));
-        let (id, thread) = all.next().filter(|_| all.next().is_none())?;
-        thread.covered.overlaps(self.during).then_some(FoundThread { id, name: thread.name.as_deref() })
     }
 }

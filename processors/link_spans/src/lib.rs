@@ -3,9 +3,11 @@
 //! Sentry finds the profile of a span by the profiler, the thread and the time. So of the profiles that pass only that is
 //! remembered; spans wait until the profiles of their time have come. See `README.md` for the options and guarantees.
 
+mod background;
 mod config;
 mod covered;
 mod index;
+mod namespaces;
 mod report;
 mod thread;
 mod waiting;
@@ -22,7 +24,9 @@ use self::index::Index;
 use self::report::Report;
 use self::waiting::{Deciding, Waiting, notes};
 
+pub use self::background::Background;
 pub use self::config::{Config, Settings};
+pub use self::namespaces::{Answer, Namespaces, OwnIds, Question};
 
 /// How often spans that wait are looked at again while profiles come, in nanoseconds.
 const TICK: u64 = 500_000_000;
@@ -59,6 +63,7 @@ fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Proble
 pub struct LinkSpans {
     settings: Settings,
     index: Index,
+    namespaces: Box<dyn Namespaces>,
     /// In the order in which they came.
     waiting: VecDeque<Waiting>,
     /// Decided, and not handed on yet.
@@ -75,9 +80,15 @@ pub struct LinkSpans {
 impl LinkSpans {
     /// A processor that remembers and holds nothing yet. `rules` say who a process is.
     pub fn new(settings: Settings, rules: &Rules) -> Self {
+        Self::with_namespaces(settings, rules, Box::new(Background::default()))
+    }
+
+    /// The same, with somebody else who knows ids inside of containers.
+    pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
             settings,
             index: Index::new(rules),
+            namespaces,
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
             quantities: Quantities::NONE,
@@ -103,6 +114,7 @@ impl LinkSpans {
     }
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        self.index.know(self.namespaces.answers());
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
         let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, &mut self.report, out);
         if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
@@ -127,6 +139,7 @@ impl LinkSpans {
 
     /// Looks at all that waits.
     fn look(&mut self, now: Now, out: &mut Outbox) {
+        self.index.know(self.namespaces.answers());
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
             let at_last = waiting.deadline <= now.monotonic_nano;
@@ -150,6 +163,7 @@ impl LinkSpans {
 
     fn learn(&mut self, profiles: &profbridge_model::Profiles, now: Now, out: &mut Outbox) {
         self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
+        self.index.questions().for_each(|question| self.namespaces.ask(question));
         if now.monotonic_nano.saturating_sub(self.forgot) >= FORGET_EVERY {
             self.forgot = now.monotonic_nano;
             self.index.forget(now.monotonic_nano, self.settings.span_wait.saturating_add(REMEMBERED));
