@@ -108,6 +108,14 @@ impl Side {
         self.pid.is_some() && self.own_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.said[*at].is_some())
     }
 
+    /// The same, where the process itself is known: its id and its host, whatever name its program has for that.
+    #[must_use]
+    pub fn of_process(self, host: &str, pid: u32) -> Self {
+        let mut side = Self { pid: Some(pid.into()), ..self };
+        side.said[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
+        side
+    }
+
     /// The same, where its id in its own PID namespace is known.
     #[must_use]
     pub fn with_own_pid(self, own_pid: i64) -> Self {

@@ -62,8 +62,8 @@ impl Cause {
                  in Python, other SDKs have detectors of their own), or set the resource attribute process.pid"
             }
             Self::SentryNoPid => {
-                "are of an SDK of Sentry's that does not say of which process they are, and no process on this machine could \
-                 be told from the connection. only its SDK for Python says something that names the process"
+                "are of an SDK of Sentry's that does not say of which process they are. where it sends from this machine, \
+                 `resolve_clients: true` of the receiver sentry finds that out"
             }
             Self::NoSuchProcess => {
                 "name a process that no profile is of. either nobody profiles it (see the profiler's targets), or one side \

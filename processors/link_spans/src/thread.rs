@@ -82,14 +82,14 @@ pub(crate) enum Ran<'a> {
     Unknown,
 }
 
-/// The thread of a span. `pointer` is the one that the span says, `main_thread` says whether programs with one thread are
-/// taken to have run it there.
+/// The thread of a span. `pointer` is the one that the span says, `main` the id of its process, where a program with one
+/// thread is taken to have run it on its main thread.
 pub(crate) fn thread<'a>(
     found: &Found<'a>,
     view: &SpanView<'_>,
     runtime: Runtime,
     pointer: Option<NonZeroU64>,
-    main_thread: bool,
+    main: Option<i64>,
 ) -> Ran<'a> {
     let text =
         |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
@@ -117,11 +117,10 @@ pub(crate) fn thread<'a>(
             return Ran::On(thread, Way::Name);
         }
     }
-    if main_thread && runtime.single_threaded {
-        let pid = view.resource_attribute("process.pid").map(|pid| pid.to_text().into_owned());
-        if let Some(thread) = pid.and_then(|pid| found.thread(&pid)) {
-            return Ran::On(thread, Way::Main);
-        }
+    if let Some(pid) = main.filter(|_| runtime.single_threaded)
+        && let Some(thread) = found.thread(&pid.to_string())
+    {
+        return Ran::On(thread, Way::Main);
     }
     Ran::Unknown
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::Side;
-use profbridge_model::envelope::Viewed;
+use profbridge_model::envelope::{ClientProcess, Viewed};
 use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry};
 use profbridge_wire::spans::{self, SpanView};
@@ -101,7 +101,11 @@ impl Waiting {
         report: &mut Report,
         out: &mut Outbox,
     ) -> Self {
-        let look = |spans: &mut Spans| first_look(spans, now, report, out);
+        let client = match &telemetry {
+            Telemetry::Envelope(envelope) => envelope.meta.client_process.clone(),
+            Telemetry::Spans(_) | Telemetry::Profiles(_) => None,
+        };
+        let look = |spans: &mut Spans| first_look(spans, client.as_ref(), now, report, out);
         let batches: Vec<_> = batches(&mut telemetry).into_iter().map(look).collect();
         let memory = |batch: &Batch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
         let memory = batches.iter().map(memory).sum::<usize>();
@@ -150,13 +154,13 @@ fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
 }
 
 /// Who made a batch, and its spans that may find a profiler.
-fn first_look(spans: &Spans, now: u64, report: &mut Report, out: &mut Outbox) -> Batch {
+fn first_look(spans: &Spans, client: Option<&ClientProcess>, now: u64, report: &mut Report, out: &mut Outbox) -> Batch {
     let mut programs: Vec<Option<Program>> = vec![None; spans.resources().len()];
     let (mut had, mut unnamed, mut undecided) = (0, 0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
         let view = SpanView::of(spans, span);
         let resource = spans.scope_of(span).resource as usize;
-        let program = *programs[resource].get_or_insert_with(|| program(&view));
+        let program = *programs[resource].get_or_insert_with(|| program(&view, client));
         let pointer = program.runtime.pointer(&view);
         let named = || pointer.and_then(|pointer| program.side.thread_name(pointer)).is_some();
         if view.profiler_id().is_some() {
@@ -175,10 +179,11 @@ fn first_look(spans: &Spans, now: u64, report: &mut Report, out: &mut Outbox) ->
 }
 
 /// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all of
-/// its spans.
-fn program(view: &SpanView<'_>) -> Program {
+/// its spans. `client` is the process that sent it, where that is known.
+fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
     let process = spans::process(view);
     let side = process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()));
+    let side = client.map_or(side, |client| side.of_process(&client.host, client.pid));
     Program { side, runtime: Runtime::of(view.language().as_deref()) }
 }
 
@@ -223,7 +228,13 @@ fn decide(
             return true;
         }
     };
-    let (ran_on, note) = match thread(&found, &SpanView::of(spans, span), *runtime, pointer, main_thread) {
+    let (ran_on, note) = match thread(
+        &found,
+        &SpanView::of(spans, span),
+        *runtime,
+        pointer,
+        main_thread.then_some(side.pid()).flatten(),
+    ) {
         Ran::On(thread, way) => (
             Some(thread),
             match way {

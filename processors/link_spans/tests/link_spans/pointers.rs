@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use profbridge_model::Spans;
 use profbridge_model::builder::Any;
+use profbridge_model::envelope::ClientProcess;
+use profbridge_model::{Envelope, Spans, Telemetry, View};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::transaction_reader;
 use proptest::collection::vec;
@@ -114,6 +115,37 @@ fn the_pointer_names_the_process() {
     process(&mut processor, profiles_of_threads(&profiled("web", 8), &[(22, "", ONE, &times)]), at(3 * S));
     let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 100, 200), at(3 * S));
     assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(1, None), (2, None)], 2));
+}
+
+/// Guarantees: spans in an envelope whose client is known are of that process, whatever host they name: of Python with their
+/// thread by its pointer, though forked workers share that; of Node on the main thread, where that is asked for.
+#[test]
+fn the_client_names_the_process() {
+    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
+    for (platform, expected, counted) in [
+        ("python", Some("12"), "spans_linked_by_python_ident"),
+        ("node", Some("7"), "spans_linked_to_main_thread"),
+        ("ruby", None, "spans_linked_without_thread"),
+    ] {
+        let mut processor = link_spans("{main_thread: true}");
+        for (pid, thread) in [(7, 12), (8, 22)] {
+            let threads: [(i64, &str, i64, &[u64]); 2] = [(thread, "", ONE, &times), (pid, "", OTHER, &times)];
+            process(&mut processor, profiles_of_threads(&profiled("web", pid), &threads), at(2 * S));
+        }
+        let mut envelope = Envelope::default();
+        envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
+        let transaction = transaction(platform, "shop.example", &ONE.to_string(), 100, 200);
+        envelope.views.push(View::spans(0, transaction));
+        let out = process(&mut processor, envelope, at(2 * S));
+        let [Telemetry::Envelope(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
+        let spans = left.spans().flat_map(|spans| spans.spans());
+        let threads = spans.map(|span| {
+            let link = span.changes.as_ref().and_then(|changes| changes.profiler.as_ref());
+            link.map(|link| link.thread_id.as_deref().map(str::to_owned))
+        });
+        assert_eq!(threads.collect::<Vec<_>>(), vec![Some(expected.map(str::to_owned)); 2], "{platform}");
+        assert_eq!(note(&out, counted), 2, "{platform} {:?}", out.notes);
+    }
 }
 
 /// Guarantees: what is remembered of thread pointers is counted, bounded and forgotten with the threads.
