@@ -1,5 +1,6 @@
 """What the scripts share that have a traced program beside profbridge's sampler: running both, and reading what came."""
 
+import contextlib
 import json
 import os
 import re
@@ -80,6 +81,9 @@ def beside_the_sampler(binary, config, text, arguments, transactions, interprete
         finally:
             program.kill()
             program.wait()
+            # What Node leaves behind where it was told to list its functions.
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(f"/tmp/perf-{program.pid}.map")
 
 
 def functions(chunks, profiler, thread, start, end):

@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
-use crate::registry::{Description, Factory, Registry, find};
+use crate::registry::{Description, Factory, Registry, Warning, find};
 use crate::service::ServiceSettings;
 
 /// A checked configuration, ready to start.
@@ -186,6 +186,7 @@ impl Maker<'_> {
         self.check_needs(config, id, pipeline);
         self.check_wants(config, id, pipeline);
         self.check_kinds(id, pipeline);
+        self.warn_of_sections(config, id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
             id: id.to_string(),
@@ -286,6 +287,19 @@ impl Maker<'_> {
                  neither `profiles` nor `traces`; or change the processor's section"
             );
             self.report(&reference.position, key_path, message, hint, Severity::Error);
+        }
+    }
+
+    /// What the processors of a pipeline warn of in their sections.
+    fn warn_of_sections(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+        for (position, reference) in pipeline.processors.iter().enumerate() {
+            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
+            let Some(section) = config.processors.get(&reference.id) else { continue };
+            if let Some(Warning { message, hint }) = (factory.description.warns_of)(section) {
+                let key_path = format!("service.pipelines.{id}.processors.{position}");
+                let message = format!("`{}`: {message}", reference.id);
+                self.report(&reference.position, key_path, message, hint.to_owned(), Severity::Warning);
+            }
         }
     }
 

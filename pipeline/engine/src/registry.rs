@@ -67,6 +67,17 @@ pub struct Description {
     pub needs: fn(&Section) -> Needs,
     /// What must come into its pipeline for it to work, given its section. Asked of processors.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
+    /// What is worth a warning of its section, whatever pipeline it is in. Asked of processors that a pipeline uses.
+    pub warns_of: fn(&Section) -> Option<Warning>,
+}
+
+/// Something that works, and perhaps not as it was meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Warning {
+    /// What happens, and why.
+    pub message: &'static str,
+    /// What to do about it.
+    pub hint: &'static str,
 }
 
 impl Description {
@@ -103,6 +114,12 @@ impl Description {
         Self { wants, ..self }
     }
 
+    /// The same with what is worth a warning of its section.
+    #[must_use]
+    pub const fn warns_of(self, warns_of: fn(&Section) -> Option<Warning>) -> Self {
+        Self { warns_of, ..self }
+    }
+
     /// The same under another name.
     #[must_use]
     pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
@@ -110,7 +127,7 @@ impl Description {
     }
 
     const fn new(kind: &'static str, summary: &'static str) -> Self {
-        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[] }
+        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[], warns_of: |_| None }
     }
 }
 

@@ -9,6 +9,7 @@ mod covered;
 mod index;
 mod namespaces;
 mod report;
+mod stateless;
 mod thread;
 mod waiting;
 
@@ -16,13 +17,13 @@ use std::collections::VecDeque;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::{Description, ProcessorFactory};
+use profbridge_engine::registry::{Description, ProcessorFactory, SPANS, Warning};
 use profbridge_identity::Rules;
 use profbridge_model::{Quantities, Telemetry, TelemetryKind};
 
 use self::index::Index;
 use self::report::Report;
-use self::waiting::{Deciding, Waiting, notes};
+use self::waiting::{Deciding, Waiting, batches, notes};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
@@ -49,9 +50,26 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         TelemetryKind::ALL,
     )
     .behind(&["sample", "dedup"])
-    .wants(|_| &[TelemetryKind::Profiles, TelemetryKind::Spans]),
+    .wants(|section| match is_stateless(section) {
+        true => SPANS,
+        false => &[TelemetryKind::Profiles, TelemetryKind::Spans],
+    })
+    .warns_of(|section| is_stateless(section).then_some(STATELESS)),
     create,
 };
+
+/// What cannot be known without profiles.
+const STATELESS: Warning = Warning {
+    message: "`stateless` computes profiler ids from the resources of spans alone, so they are wrong for processes whose \
+              profiles say more of them: `profbridge.session.id` (the built-in sampler), `process.creation.time`, ids of \
+              another PID namespace, or another host or container than the spans",
+    hint: "let spans and profiles say the same of their process, such as `container.id` or `host.name` with `process.pid`; or \
+           leave `stateless` out in a pipeline that profiles come into",
+};
+
+fn is_stateless(section: &Section) -> bool {
+    section.extract::<Config>().is_ok_and(|config| config.stateless)
+}
 
 fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Problems> {
     let settings = section.extract::<Config>()?.check(section)?;
@@ -62,6 +80,8 @@ fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Proble
 #[derive(Debug)]
 pub struct LinkSpans {
     settings: Settings,
+    /// Who a process is.
+    rules: Rules,
     index: Index,
     namespaces: Box<dyn Namespaces>,
     /// In the order in which they came.
@@ -87,6 +107,7 @@ impl LinkSpans {
     pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
             settings,
+            rules: rules.clone(),
             index: Index::new(rules),
             namespaces,
             waiting: VecDeque::new(),
@@ -181,6 +202,11 @@ impl Processor for LinkSpans {
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        if self.settings.stateless {
+            let mut telemetry = telemetry;
+            batches(&mut telemetry).into_iter().for_each(|spans| stateless::link(spans, &self.rules, out));
+            return out.send(telemetry);
+        }
         let mut any_spans = false;
         match &telemetry {
             Telemetry::Profiles(profiles) => self.learn(profiles, now, out),

@@ -7,6 +7,7 @@
 
 use std::num::NonZeroU64;
 
+use profbridge_model::thread::id_of_text;
 use profbridge_wire::spans::SpanView;
 
 use crate::index::{Found, FoundThread};
@@ -80,6 +81,13 @@ pub(crate) enum Ran<'a> {
     Unobserved,
     /// Nobody knows.
     Unknown,
+}
+
+/// The id that a span says of its thread, as far as it is one of the system's.
+pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, Way)> {
+    let id = |key: &str| id_of_text(&view.attribute(key)?.to_text());
+    let own = || id(ID).filter(|_| runtime.ids == Ids::System).map(|id| (id, Way::Id));
+    id(NATIVE_ID).map(|id| (id, Way::NativeId)).or_else(own)
 }
 
 /// The thread of a span. `pointer` is the one that the span says, `main` the id of its process, where a program with one

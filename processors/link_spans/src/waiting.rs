@@ -140,7 +140,7 @@ impl Waiting {
 }
 
 /// The batches of spans in telemetry.
-fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
+pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
     match telemetry {
         Telemetry::Spans(spans) => vec![spans],
         Telemetry::Envelope(envelope) => {

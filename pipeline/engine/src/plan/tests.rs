@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Source, load};
 use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder};
-use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS};
+use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS, Warning};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -52,7 +52,10 @@ const REGISTRY: Registry = Registry {
             create: processor,
         },
         ProcessorFactory {
-            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]),
+            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]).warns_of(|section| {
+                let warning = Warning { message: "it is late", hint: "be early" };
+                settings(section).by_spans.then_some(warning)
+            }),
             create: processor,
         },
         ProcessorFactory {
@@ -345,4 +348,24 @@ service:
         assert!(found.iter().any(|problem| problem.ends_with(&format!("{key}: {rule}"))), "{found:?}");
         assert!(plan(&with(false, name, receivers)).is_ok(), "{name} {receivers}");
     }
+}
+
+/// Guarantees: what a processor warns of in its section is said where a pipeline uses it, at its place, and nothing is refused
+/// for it.
+#[test]
+fn processors_warn_of_their_sections() {
+    let said = |used: &str| -> Vec<String> {
+        let yaml = format!(
+            "receivers: {{otlp: }}
+processors: {{symbolize: {{by_spans: true}}, symbolize/b: }}
+exporters: {{sink: }}
+service: {{pipelines: {{profiles: {{receivers: [otlp], processors: [{used}], exporters: [sink]}}}}}}
+"
+        );
+        let all = plan(&yaml).unwrap();
+        let said = all.warnings().iter().filter(|problem| problem.message.contains("late"));
+        said.map(|problem| format!("{}: {}", problem.key_path, problem.message)).collect()
+    };
+    assert_eq!(said("symbolize"), ["service.pipelines.profiles.processors.0: `symbolize`: it is late"]);
+    assert_eq!(said("symbolize/b"), [""; 0]);
 }

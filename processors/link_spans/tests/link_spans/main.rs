@@ -10,4 +10,5 @@ mod namespaces;
 mod pointers;
 mod profilers;
 mod report;
+mod stateless;
 mod support;
