@@ -47,6 +47,22 @@ def items(sentry, kind):
     return found
 
 
+def adapted(name, replaced):
+    """The text of an example's configuration, with ports that the system chooses, the process PID as the sampler's target,
+    fast, without compression, and what else is replaced. All that is replaced must be there."""
+    with open(os.path.join(EXAMPLE, name)) as file:
+        text = file.read()
+    usual = {
+        "export_interval: 5s": "export_interval: 1s\n    control: {enabled: false}",
+        'command_line: "python3*shop.py"': "pid: PID",
+        "dsn: ${env:SENTRY_DSN}": 'dsn: "DSN"\n    compression: none',
+    }
+    for old, new in {**usual, **replaced}.items():
+        assert old in text, f"{name} has no {old}"
+        text = text.replace(old, new)
+    return text
+
+
 PYTHON = [sys.executable, "-u"]
 
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from common import expect
-from linking import EXAMPLE, PYTHON, SPIN, beside_the_sampler, check_spans, items
+from linking import EXAMPLE, PYTHON, SPIN, adapted, beside_the_sampler, check_spans, items
 
 PROGRAM = """
 import asyncio, os, sys, threading, time
@@ -168,16 +168,7 @@ public final class Shop {
 }
 """
 
-CONFIG = """
-receivers:
-  otlp: {protocols: {http: {endpoint: "127.0.0.1:0"}}}
-  ptrace: {export_interval: 1s, control: {enabled: false}, targets: {shop: {pid: PID}}}
-processors: {link_spans: {}, chunk: {}, transactions: {wait: 1s}}
-exporters: {sentry: {dsn: "DSN", compression: none}}
-service:
-  pipelines:
-    everything: {receivers: [otlp, ptrace], processors: [link_spans, chunk, transactions], exporters: [sentry]}
-"""
+CONFIG = adapted("sampled.yaml", {":4318": ":0", "  transactions:\n": "  transactions: {wait: 1s}\n"})
 
 # Which functions the thread of a span runs while the span is open.
 MAY_SEE = {

@@ -20,7 +20,7 @@ import shutil
 import sys
 
 from common import expect
-from linking import PYTHON, SPIN, beside_the_sampler, check_spans, items
+from linking import PYTHON, SPIN, adapted, beside_the_sampler, check_spans, items
 from sentry_sdks import KEY
 
 PROGRAM = """
@@ -55,16 +55,7 @@ sentry_sdk.get_client().close(10)
 time.sleep(1)
 """
 
-CONFIG = """
-receivers:
-  sentry: {endpoint: "127.0.0.1:0", resolve_clients: RESOLVE}
-  ptrace: {export_interval: 1s, control: {enabled: false}, targets: {shop: {pid: PID}}}
-processors: {link_spans: {main_thread: true}, chunk: {}}
-exporters: {sentry: {dsn: "DSN", upstream: "UPSTREAM", compression: none}}
-service:
-  pipelines:
-    everything: {receivers: [sentry, ptrace], processors: [link_spans, chunk], exporters: [sentry]}
-"""
+CONFIG = adapted("sentry-sdk.yaml", {":9000": ":0", "resolve_clients: true": "resolve_clients: RESOLVE"})
 
 NODE = """
 const Sentry = require("@sentry/node");
