@@ -82,7 +82,8 @@ def beside_the_sampler(binary, config, text, arguments, transactions, interprete
         inherited = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
         environment = {**inherited, **(environment or {})}
         command = [sys.executable, "-u", start]
-        program = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env=environment)
+        # Node writes what it logs of its code to where it is.
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, env=environment, cwd=folder)
         try:
             config = config.replace("DSN", sentry.dsn).replace("UPSTREAM", f"http://{sentry.address}")
             with Profbridge(binary, config.replace("PID", str(program.pid))) as profbridge:

@@ -203,7 +203,7 @@ def python(binary):
 
 def node(binary, modules):
     interpreter = [shutil.which("node"), "--perf-basic-prof", "--interpreted-frames-native-stack"]
-    environment = {"NODE_PATH": os.path.join(modules, "node_modules")}
+    environment = {"NODE_PATH": os.path.abspath(os.path.join(modules, "node_modules"))}
     spans, chunks, pid = run(binary, NODE, 2, interpreter, environment)
     for name, span in spans.items():
         # Node moves code and does not say when in its list of names, so a name may be that of what lay there before.
@@ -215,7 +215,7 @@ def java(binary, libraries):
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "Shop.java"), "w") as file:
             file.write(JAVA)
-        path = os.path.join(libraries, "*")
+        path = os.path.join(os.path.abspath(libraries), "*")
         sources = [os.path.join(folder, "Shop.java"), os.path.join(EXAMPLE, "NativeThread.java")]
         subprocess.run(["javac", "-cp", path, "-d", folder, *sources], check=True)
         spans, chunks, pid = run(binary, "", 2, [shutil.which("java"), "-cp", f"{folder}:{path}", "Shop"])

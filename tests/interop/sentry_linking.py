@@ -142,7 +142,7 @@ def main():
         # Node then says the names of compiled functions in /tmp/perf-PID.map, where the sampler looks for them. It moves
         # code and does not say when, so a name may be that of what lay there before or afterwards.
         node = [shutil.which("node"), "--perf-basic-prof", "--interpreted-frames-native-stack"]
-        environment = {"NODE_PATH": os.path.join(modules[0], "node_modules")}
+        environment = {"NODE_PATH": os.path.abspath(os.path.join(modules[0], "node_modules"))}
         threads, pid = run(binary, NODE, ["one", "two"], "true", node, environment=environment, misnamed=0.1)
         expect(set(threads.values()) == {str(pid)}, "Node ran on its main thread")
     else:
