@@ -175,7 +175,7 @@ fn profiles_and_spans() {
 }
 
 /// Guarantees: transactions and containers of Sentry's SDKs become OTLP spans, and these the transaction that it was, under
-/// its own id and with all that it said; where Sentry's form is asked for an envelope stays as it is.
+/// its own id and with all that it said, or a container again; where Sentry's form is asked for an envelope stays as it is.
 #[test]
 fn sentry_there_and_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,6 +198,10 @@ fn sentry_there_and_back() {
     convert(folder, &[&captured("node-11.1-span.envelope"), "-o", "container.otlp"]);
     let request = ExportTraceServiceRequest::decode(&*read(folder, "container.otlp")).unwrap();
     assert_eq!(request.resource_spans.iter().flat_map(|of| &of.scope_spans).flat_map(|of| &of.spans).count(), 2);
+    let finished = convert(folder, &["container.otlp", "-o", "container-back.envelope"]);
+    assert!(finished.stdout.starts_with("wrote envelopes of 1 container with 2 spans to"), "{}", finished.stdout);
+    let (_, items) = split_envelope(&read(folder, "container-back.envelope"));
+    assert_eq!((items.len(), items[0].0["type"].as_str()), (1, Some("span")));
 }
 
 /// Takes the times out, of which OTLP has nanoseconds and Sentry's floating-point numbers somewhat less.

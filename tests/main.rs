@@ -42,3 +42,5 @@ mod streamed_spans;
 mod targets;
 #[cfg(target_os = "linux")]
 mod time_owned;
+#[cfg(target_os = "linux")]
+mod top;

@@ -5,6 +5,8 @@ mod ends;
 mod errors;
 mod python;
 mod restarts;
+mod runtimes;
+mod several;
 mod supervision;
 mod wrappers;
 

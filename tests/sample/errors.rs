@@ -26,6 +26,9 @@ fn arguments() {
     refused(&[], &["--pid", "COMMAND"]);
     refused(&["--"], &["--pid", "COMMAND"]);
     refused(&["--pid", "1", "--", "true"], &["cannot be used with"]);
+    refused(&["--pid", "1", "--name", "a"], &["cannot be used with"]);
+    refused(&["--pid", "1,0"], &["--pid"]);
+    refused(&["--name", ""], &["--name"]);
     refused(&["--pid", "0"], &["--pid"]);
     refused(&["--pid", "1", "--rate", "5000"], &["1 to 1000"]);
     refused(&["--pid", "1", "--duration", "soon"], &["duration"]);

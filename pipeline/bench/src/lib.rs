@@ -24,6 +24,7 @@ pub mod naive;
 pub mod owned;
 pub mod profcheck;
 pub mod releases;
+pub mod thread_time;
 pub mod workload;
 
 pub use builder::{Frame, RequestBuilder, T0, ms};

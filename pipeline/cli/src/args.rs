@@ -17,7 +17,7 @@ Exit status:
   1    it was not: something could not be read, written, started or sent, or failed; standard error says why
   2    the command line is wrong
   130  a second signal ended it at once; what it held is lost
-`profbridge sample -- COMMAND` hands on the command's status, 128 + N where signal N ended it, 127 where there is \
+`profbridge sample -- COMMAND` and `top -- COMMAND` hand on the command's status, 128 + N where signal N ended it, 127 where there is \
 no such command, 126 where it cannot be started.";
 
 /// Bridges profiles from where they are made (OpenTelemetry profilers) to where they are read (Sentry, OTLP backends).
@@ -48,6 +48,9 @@ pub(crate) enum Command {
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     #[cfg(target_os = "linux")]
     Sample(sampling::SampleArgs),
+    /// Watch where processes spend their time, in the terminal: drawn anew each second.
+    #[cfg(target_os = "linux")]
+    Top(sampling::TopArgs),
     /// Start or stop the profiler of a running profbridge, or ask what it does.
     #[cfg(target_os = "linux")]
     Profiler(sampling::ProfilerArgs),

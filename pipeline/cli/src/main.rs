@@ -25,6 +25,8 @@ mod rights;
 mod sample;
 mod signals;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod top;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,8 @@ fn main() -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         #[cfg(target_os = "linux")]
         Command::Sample(arguments) => sample::run(&arguments),
+        #[cfg(target_os = "linux")]
+        Command::Top(arguments) => top::run(&arguments),
         #[cfg(target_os = "linux")]
         Command::Profiler(arguments) => profiler::run(&arguments),
     };

@@ -10,65 +10,139 @@ mod processes;
 mod progress;
 mod report;
 mod run;
+mod runtimes;
 mod sampler;
 mod shares;
 mod signals;
 mod stats;
 mod writer;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use profbridge_sampler::is_any_named;
 use profbridge_sampler::message::TargetId;
 use profbridge_sampler::owner::{Inherited, SuperviseError, Supervised};
 use profbridge_symbolizer::Symbolizer;
 use tracing::level_filters::LevelFilter;
 
-use crate::args::sampling::SampleArgs;
+use crate::args::sampling::{SampleArgs, Subject};
 use crate::destination::Destination;
 use crate::{Failure, logging, terminal};
+pub(crate) use collect::Halves;
+#[cfg(test)]
+pub(crate) use collect::OfProcess;
+pub(crate) use progress::Look;
 use run::{Run, Sampling};
+#[cfg(test)]
+pub(crate) use runtimes::Runtime;
 use sampler::Sampler;
-use signals::Interrupt;
+pub(crate) use shares::{Cost, Function, Functions, Shares, printable, times};
+pub(crate) use signals::Interrupt;
 
-/// What is sampled: the process, or the command. What a command starts has other numbers.
+/// The command, or the first of the processes. What a command is found to wait for has other numbers.
 const TARGET: TargetId = TargetId(0);
 
-/// Samples, writes and shows.
+/// What a run is for.
+pub(crate) enum Purpose {
+    /// Its result is written and shown: into this file, or into the one of its first process.
+    Result(Option<Destination>),
+    /// It is shown as it goes.
+    View(Box<dyn View>),
+}
+
+/// What shows a run as it goes.
+pub(crate) trait View {
+    /// A command is about to be started, and what it inherits can be changed for it.
+    fn before_command(&mut self) -> Result<(), Failure>;
+    /// It was started, or could not be.
+    fn after_command(&mut self) -> Result<(), Failure>;
+    /// A line that is said to a person. Nothing in it commands the terminal.
+    fn say(&mut self, text: &str);
+    /// More samples.
+    fn take(&mut self, halves: &Halves);
+    /// How the run goes now. Called many times a second; returns whether somebody wants the end.
+    fn look(&mut self, look: &Look<'_>) -> bool;
+    /// The view ends, and the terminal is what it was before.
+    fn close(&mut self);
+}
+
+/// `profbridge sample`.
 pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
+    start(&arguments.subject, |_| Ok(Purpose::Result(arguments.output.clone())))
+}
+
+/// Samples, and writes or shows. What it is for is made once signals are taken, and before anything is started.
+pub(crate) fn start(
+    subject: &Subject,
+    purpose: impl FnOnce(&Interrupt) -> Result<Purpose, Failure>,
+) -> Result<ExitCode, Failure> {
     // The command gets what profbridge was given, and not what is changed from here on.
     let inherited =
         Inherited::now().map_err(|error| Failure::new("the system does not tell this process its limits", &error))?;
     let interrupt = Interrupt::listen()?;
     logging::start(LevelFilter::WARN);
+    if let Some(pattern) = subject.name.as_deref().filter(|pattern| !is_any_named(pattern)) {
+        return Err(Failure(format!("error: there is no process named {pattern}")));
+    }
+    let mut purpose = purpose(&interrupt)?;
     // A long run must not end with the news that its file cannot be written.
-    let pid = arguments.pid.unwrap_or_else(std::process::id);
-    arguments.output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
+    if let Purpose::Result(output) = &purpose {
+        let pid = subject.pid.first().copied().unwrap_or_else(std::process::id);
+        output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
+    }
     let symbolizer = Symbolizer::start(profbridge_symbolizer::Settings::default())
         .map_err(|error| Failure::new("threads cannot be started", &error))?;
     let sampler = Sampler::start().map_err(|error| Failure::new("nothing can be sampled", &error))?;
     // Each file that the process has mapped is opened here.
     crate::limits::raise_open_files();
-    let command = match arguments.pid {
-        Some(_) => None,
-        None => match Supervised::start(arguments.command.clone(), inherited) {
+    let command = match &subject.command[..] {
+        [] => None,
+        words => match supervised(words, inherited, &mut purpose)? {
             Ok(command) => Some(Arc::new(command)),
             Err(error) => return Ok(not_started(&error)),
         },
     };
-    let pid = command.as_ref().map_or(pid, |command| command.pid());
-    if arguments.output.is_none() {
+    let pids = command.as_ref().map_or_else(|| distinct(&subject.pid), |command| vec![command.pid()]);
+    if let (Purpose::Result(None), Some(command)) = (&purpose, &command) {
         // Nothing of the command has run: it ends with this if its file cannot be written.
-        Destination::of_process(pid).check()?;
+        Destination::of_process(command.pid()).check()?;
     }
     if let Some(command) = &command {
         interrupt.pass_on_to(command);
     }
-    let run = Run::new(arguments, Sampling { sampler, interrupt, command, pid }, symbolizer);
+    let mut run = Run::new(subject, Sampling { sampler, interrupt, command, pids }, symbolizer, purpose);
     if let Some(warning) = run.stops().warning() {
-        terminal::say(format!("warning: {warning}"));
+        run.say(&format!("warning: {warning}"));
     }
     run.go()
+}
+
+fn supervised(
+    words: &[OsString],
+    inherited: Inherited,
+    purpose: &mut Purpose,
+) -> Result<Result<Supervised, SuperviseError>, Failure> {
+    let Purpose::View(view) = purpose else { return Ok(Supervised::start(words.to_vec(), inherited)) };
+    view.before_command()?;
+    let started = Supervised::start(words.to_vec(), inherited);
+    view.after_command()?;
+    if started.is_err() {
+        view.close();
+    }
+    Ok(started)
+}
+
+/// Process ids without those that were given before.
+fn distinct(pids: &[u32]) -> Vec<u32> {
+    let mut distinct = Vec::new();
+    for pid in pids {
+        if !distinct.contains(pid) {
+            distinct.push(*pid);
+        }
+    }
+    distinct
 }
 
 /// Says why there is no command. The status is what a shell would have.

@@ -216,17 +216,17 @@ impl Encoder {
     }
 
     fn message(&mut self, bytes: Bytes, profiles: &Profiles, out: &mut Encoded<Batch>) {
-        self.finish(bytes, Quantities::observations(profiles.observations()), out, |body| message(body, profiles));
+        let body = self.body(bytes, self.options.compression, None);
+        Self::finish(body, Quantities::observations(profiles.observations()), out, |body| message(body, profiles));
     }
 
     fn finish(
-        &mut self,
-        bytes: Bytes,
+        body: io::Result<Bytes>,
         quantities: Quantities,
         out: &mut Encoded<Batch>,
         message: impl FnOnce(Bytes) -> Message<Batch>,
     ) {
-        match self.body(bytes) {
+        match body {
             Ok(body) => out.messages.push(message(body)),
             Err(error) => {
                 let lost = Report { error: Some(error), ..Report::default() };
@@ -237,15 +237,16 @@ impl Encoder {
     }
 
     /// Each message is compressed by itself, as the Collector does it, so that a file of frames can be cut and joined.
-    /// One that leaves as it is shares its memory with the batch that it came as.
-    fn body(&mut self, message: Bytes) -> io::Result<Bytes> {
-        let EncoderOptions { compression, framing, .. } = self.options;
+    /// One that leaves as it is shares its memory with the batch that it came as, and so does one that is `packed` already.
+    fn body(&mut self, message: Bytes, compression: Compression, packed: Option<&Bytes>) -> io::Result<Bytes> {
+        let framing = self.options.framing;
         let message = match framing {
             Framing::Line => [&message[..], b"\n"].concat().into(),
             Framing::None | Framing::Length => message,
         };
-        let body = match compression {
-            Compression::None => message,
+        let body = match (compression, packed) {
+            (Compression::None, _) => message,
+            (_, Some(packed)) => packed.clone(),
             _ => self.compressor.pack(compression, Cow::Borrowed(&message))?,
         };
         if framing != Framing::Length {

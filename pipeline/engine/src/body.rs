@@ -196,6 +196,17 @@ pub fn unpack(
     intake: &Intake,
     permit: &mut Permit,
 ) -> Result<Bytes, UnpackError> {
+    unpack_with(&mut Decompressor::default(), bytes, coding, limit, intake, permit)
+}
+
+fn unpack_with(
+    decompressor: &mut Decompressor,
+    bytes: Bytes,
+    coding: Coding,
+    limit: usize,
+    intake: &Intake,
+    permit: &mut Permit,
+) -> Result<Bytes, UnpackError> {
     let mut granted = 0;
     let mut rejected: Option<Rejected> = None;
     let mut grant = |wanted: usize| match intake.grow_blocking(permit, wanted.saturating_sub(granted) as u64) {
@@ -208,7 +219,7 @@ pub fn unpack(
             false
         }
     };
-    let unpacked = Decompressor::default().decompress_granted(coding, bytes, limit, &mut grant);
+    let unpacked = decompressor.decompress_granted(coding, bytes, limit, &mut grant);
     match (unpacked, rejected) {
         (Err(DecompressError::NotGranted { .. }), Some(rejected)) => Err(UnpackError::Rejected(rejected)),
         (Err(error), _) => Err(UnpackError::Decompress(error)),
@@ -238,12 +249,69 @@ pub fn unpack_instead(
     Ok(plain)
 }
 
+/// As [`unpack_instead`], but keeps what was packed where it can be passed on in place of the output: it is smaller, and
+/// everybody reads it in the same way. The permit then holds both.
+///
+/// # Errors
+///
+/// As [`unpack`].
+pub fn unpack_keeping(
+    bytes: Bytes,
+    coding: Coding,
+    limit: usize,
+    intake: &Intake,
+    permit: &mut Permit,
+) -> Result<(Bytes, Option<Bytes>), UnpackError> {
+    if coding == Coding::Identity {
+        return Ok((bytes, None));
+    }
+    let came = permit.bytes();
+    let mut decompressor = Decompressor::default();
+    let plain = unpack_with(&mut decompressor, bytes.clone(), coding, limit, intake, permit)?;
+    if decompressor.was_in_one_piece() && bytes.len() < plain.len() {
+        return Ok((plain, Some(bytes)));
+    }
+    permit.set(permit.bytes() - came);
+    Ok((plain, None))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use http_body_util::Full;
+    use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 
     use super::*;
     use crate::testing::intake;
+
+    /// Guarantees: what was packed stays beside what it unpacks to, and both take memory, where it may stand in its place;
+    /// where it is no smaller or in several pieces it is gone, and so is its memory.
+    #[test]
+    fn packed_bytes_are_kept() {
+        let (intake, consumer) = intake(1 << 20);
+        let zeros = vec![0; 50_000];
+        let gzip = |plain: &[u8]| {
+            let mut context = EncoderContext::default();
+            let mut encoder = Encoder::new(Compression::GZIP, Vec::new(), &mut context).unwrap();
+            encoder.write_all(plain).unwrap();
+            Bytes::from(encoder.finish(&mut context).unwrap())
+        };
+        let twice = Bytes::from([gzip(&zeros), gzip(&zeros)].concat());
+        for (packed, plain, is_kept) in
+            [(gzip(&zeros), zeros.len(), true), (twice, 2 * zeros.len(), false), (gzip(b"short"), 5, false)]
+        {
+            let mut permit = intake.admit(packed.len() as u64).unwrap();
+            let (unpacked, kept) = unpack_keeping(packed.clone(), Coding::Gzip, 1 << 20, &intake, &mut permit).unwrap();
+            assert_eq!((unpacked.len(), kept.is_some_and(|kept| kept == packed)), (plain, is_kept));
+            let beside = if is_kept { packed.len() as u64 } else { 0 };
+            assert!(permit.bytes() >= plain as u64 + beside && permit.bytes() < (2 * plain) as u64 + 16_384 + beside);
+        }
+        assert_eq!(consumer.memory_used(), 0);
+        let mut permit = intake.admit(4).unwrap();
+        let plain = unpack_keeping(Bytes::from_static(b"spam"), Coding::Identity, 10, &intake, &mut permit).unwrap();
+        assert_eq!((plain, permit.bytes()), ((Bytes::from_static(b"spam"), None), 4));
+    }
 
     /// Guarantees: what was read takes the memory that it has bytes, with and without an announced length.
     #[tokio::test]

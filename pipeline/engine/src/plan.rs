@@ -185,8 +185,8 @@ impl Maker<'_> {
         self.check_order(id, &pipeline.processors);
         self.check_needs(config, id, pipeline);
         self.check_wants(config, id, pipeline);
+        self.warn_of_processors(config, id, pipeline);
         self.check_kinds(id, pipeline);
-        self.warn_of_sections(config, id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
             id: id.to_string(),
@@ -290,12 +290,14 @@ impl Maker<'_> {
         }
     }
 
-    /// What the processors of a pipeline warn of in their sections.
-    fn warn_of_sections(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+    /// What processors warn of, given the exporters that get profiles: each warning once.
+    fn warn_of_processors(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+        let come = self.comes(id, pipeline, TelemetryKind::Profiles);
+        let exporters: Vec<&str> = pipeline.exporters.iter().filter(|_| come).map(|of| &*of.id.kind).collect();
         for (position, reference) in pipeline.processors.iter().enumerate() {
             let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
             let Some(section) = config.processors.get(&reference.id) else { continue };
-            if let Some(Warning { message, hint }) = (factory.description.warns_of)(section) {
+            if let Some(Warning { message, hint }) = (factory.description.warns)(section, &exporters) {
                 let key_path = format!("service.pipelines.{id}.processors.{position}");
                 let message = format!("`{}`: {message}", reference.id);
                 self.report(&reference.position, key_path, message, hint.to_owned(), Severity::Warning);

@@ -67,8 +67,9 @@ pub struct Description {
     pub needs: fn(&Section) -> Needs,
     /// What must come into its pipeline for it to work, given its section. Asked of processors.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
-    /// What is worth a warning of its section, whatever pipeline it is in. Asked of processors that a pipeline uses.
-    pub warns_of: fn(&Section) -> Option<Warning>,
+    /// What is worth a warning of its section, given the types of the exporters that profiles of its pipeline come to: none
+    /// where none come. Asked of processors that a pipeline uses.
+    pub warns: fn(&Section, &[&str]) -> Option<Warning>,
 }
 
 /// Something that works, and perhaps not as it was meant.
@@ -114,10 +115,10 @@ impl Description {
         Self { wants, ..self }
     }
 
-    /// The same with what is worth a warning of its section.
+    /// The same with what is worth a warning.
     #[must_use]
-    pub const fn warns_of(self, warns_of: fn(&Section) -> Option<Warning>) -> Self {
-        Self { warns_of, ..self }
+    pub const fn warns(self, warns: fn(&Section, &[&str]) -> Option<Warning>) -> Self {
+        Self { warns, ..self }
     }
 
     /// The same under another name.
@@ -127,7 +128,7 @@ impl Description {
     }
 
     const fn new(kind: &'static str, summary: &'static str) -> Self {
-        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[], warns_of: |_| None }
+        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[], warns: |_, _| None }
     }
 }
 

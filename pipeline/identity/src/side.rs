@@ -10,7 +10,7 @@ use profbridge_model::{Attribute, Dictionary, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// What is said of a process, as far as it tells processes apart. Texts are hashes of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Side {
     profiler: Option<ProfilerId>,
     pid: Option<i64>,
@@ -83,6 +83,12 @@ impl Side {
             }
         }
         side
+    }
+
+    /// The same of somebody who names the process's profiler as well.
+    #[must_use]
+    pub fn with_profiler(self, id: ProfilerId) -> Self {
+        Self { profiler: Some(id), ..self }
     }
 
     /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid, of

@@ -5,6 +5,7 @@
 //! is immutable and cheap to clone; what changes one makes another.
 
 mod check;
+mod link;
 mod position;
 mod retain;
 mod samples;
@@ -22,6 +23,7 @@ use crate::process::ProcessWindow;
 
 pub use check::{Refusal, RequestPart, check_profile};
 use check::{check_columns, check_own, check_resource, check_scope};
+pub use link::Linker;
 pub use position::Position;
 pub use samples::{Sample, SampleIds, Samples};
 

@@ -62,6 +62,15 @@ pub struct SpanScope {
     pub parts: Vec<ByteRange>,
 }
 
+/// A message as it came compressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// How it is compressed, in the words of `Content-Encoding`.
+    pub coding: &'static str,
+    /// The compressed bytes.
+    pub bytes: Bytes,
+}
+
 /// One batch of spans.
 #[derive(Debug, Clone)]
 pub struct Spans {
@@ -71,6 +80,7 @@ pub struct Spans {
     scopes: Vec<SpanScope>,
     spans: Vec<Span>,
     unchanged: bool,
+    packed: Option<Packed>,
     /// Who sent it, where it came over a network: an address without a port.
     pub peer: Option<Arc<str>>,
 }
@@ -115,7 +125,7 @@ impl Spans {
         if !spans.iter().all(|span| (span.scope as usize) < scopes.len()) {
             return Err(BadSpans("a span has no scope"));
         }
-        Ok(Self { form, bytes, resources, scopes, spans, unchanged: whole, peer: None })
+        Ok(Self { form, bytes, resources, scopes, spans, unchanged: whole, packed: None, peer: None })
     }
 
     /// The form in which they came.
@@ -131,6 +141,22 @@ impl Spans {
     /// The bytes as a message, where the batch still says what they say.
     pub fn received(&self) -> Option<&Bytes> {
         self.unchanged.then_some(&self.bytes)
+    }
+
+    /// Keeps the message as it came compressed, so that it need not be compressed again where it leaves as it came.
+    pub fn keep_packed(&mut self, packed: Packed) {
+        self.packed = self.unchanged.then_some(packed);
+    }
+
+    /// The message as it came compressed in this way, where the batch still says what it says.
+    pub fn received_packed(&self, coding: &str) -> Option<&Bytes> {
+        self.packed.as_ref().filter(|packed| packed.coding == coding).map(|packed| &packed.bytes)
+    }
+
+    /// From here on the batch says something else than the bytes.
+    fn changed(&mut self) {
+        self.unchanged = false;
+        self.packed = None;
     }
 
     /// Copies the bytes. They are usually a slice of a larger buffer, which can be freed then.
@@ -185,7 +211,16 @@ impl Spans {
     pub fn resource_alone(&self, resource: usize) -> Self {
         let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];
         let (bytes, peer) = (self.bytes.clone(), self.peer.clone());
-        Self { form: self.form, bytes, resources, scopes: Vec::new(), spans: Vec::new(), unchanged: false, peer }
+        Self {
+            form: self.form,
+            bytes,
+            resources,
+            scopes: Vec::new(),
+            spans: Vec::new(),
+            unchanged: false,
+            packed: None,
+            peer,
+        }
     }
 
     /// Leaves out the spans for which `keep` says no, given their positions.
@@ -196,14 +231,16 @@ impl Spans {
             position += 1;
             keep(position - 1, span)
         });
-        self.unchanged &= self.spans.len() == before;
+        if self.spans.len() < before {
+            self.changed();
+        }
     }
 
     /// Changes what is known of a span, where it stands in the batch.
     pub fn change(&mut self, position: usize, change: impl FnOnce(&mut SpanChanges)) {
         if let Some(span) = self.spans.get_mut(position) {
             change(span.changes.get_or_insert_default());
-            self.unchanged = false;
+            self.changed();
         }
     }
 
@@ -211,7 +248,7 @@ impl Spans {
     pub fn add_to_resource(&mut self, resource: usize, key: Arc<str>, value: Arc<str>) {
         if let Some(resource) = self.resources.get_mut(resource) {
             resource.added.push((key, value));
-            self.unchanged = false;
+            self.changed();
         }
     }
 
@@ -235,6 +272,7 @@ impl Spans {
             .sum();
         let scopes: usize = self.scopes.iter().map(|of| size_of::<SpanScope>() + parts(&of.parts)).sum();
         let changes = self.spans.iter().filter(|span| span.changes.is_some()).count() * size_of::<SpanChanges>();
-        (self.bytes.len() + resources + scopes + self.spans.capacity() * size_of::<Span>() + changes) as u64
+        let packed = self.packed.as_ref().map_or(0, |packed| packed.bytes.len());
+        (self.bytes.len() + packed + resources + scopes + self.spans.capacity() * size_of::<Span>() + changes) as u64
     }
 }

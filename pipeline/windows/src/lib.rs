@@ -8,6 +8,8 @@
 //! A request is put in by [`walk()`] and [`Intake::put`], in steps: whoever drives this looks after other things
 //! between them. Windows come out one in each [`Store::flush`], so there is never more than one batch.
 //!
+//! [`Requests`] is that for whoever holds requests as they are, each in the window of a key.
+//!
 //! Everything that is held is counted: [`Store::bytes`] is what is allocated, [`Intake::bytes`] what a request that is
 //! being put in takes besides itself.
 //!
@@ -18,6 +20,7 @@ mod intake;
 mod key;
 mod limits;
 mod relief;
+mod requests;
 mod store;
 mod walk;
 
@@ -27,6 +30,7 @@ mod tests;
 pub use self::intake::{Intake, MEMO, Piece, Request, Rewrite};
 pub use self::key::Key;
 pub use self::limits::Limits;
+pub use self::requests::{Absorbed, Requests};
 pub use self::store::{Flushed, SCRATCH, Store, Window};
 pub use self::walk::{ScopedProfile, Visitor, walk};
 

@@ -73,6 +73,13 @@ fn whole(bencher: Bencher<'_, '_>) {
 }
 
 #[divan::bench]
+fn decode(bencher: Bencher<'_, '_>) {
+    let request = request();
+    let decode = || otlp::traces::decode(request.clone(), &Limits::default()).unwrap();
+    bencher.counter(ItemsCount::new(TRACES * traces::SPANS)).bench_local(decode);
+}
+
+#[divan::bench]
 fn write(bencher: Bencher<'_, '_>) {
     let (spans, mut writer) = (grouped(&request()), Writer::default());
     bencher.counter(ItemsCount::new(TRACES * traces::SPANS)).bench_local(|| written(&mut writer, &spans));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use profbridge_bench::thread_time::thread_cpu;
 use profbridge_bench::workload::{Host, Shape};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
@@ -43,12 +44,9 @@ fn merge(requests: &[Profiles]) -> Telemetry {
     out.telemetry.pop().unwrap()
 }
 
-/// The processor time of this thread so far: what else runs on the machine does not count. Elsewhere than on Linux the
-/// time on the clock has to do.
+/// The processor time of this thread so far. Elsewhere than on Linux the time on the clock has to do.
 fn processor_time(start: Instant) -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
-    nanos.map_or_else(|| start.elapsed(), Duration::from_nanos)
+    thread_cpu().unwrap_or_else(|_| start.elapsed())
 }
 
 /// The best of some runs, each of which merges about as many requests: the kernel counts in ticks of milliseconds.

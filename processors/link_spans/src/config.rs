@@ -9,9 +9,12 @@ use serde::Deserialize;
 pub struct Config {
     /// For how long spans wait for the profiles of their time.
     pub span_wait: Duration,
-    /// All spans that wait; then those that came first go on.
+    /// For how long profiles wait for the spans of their time, at least; `0s` lets them go on at once, linked with the
+    /// spans that came before them.
+    pub profile_wait: Duration,
+    /// All spans that wait, and all profiles that wait, each; then those that came first, or are largest, go on.
     pub max_bytes: ByteSize,
-    /// What is remembered of profiles; then what was seen first is forgotten.
+    /// What is remembered of profiles, and of spans, each; then what was seen first is forgotten.
     pub max_index_bytes: ByteSize,
     /// Whether a span of a runtime with one thread that names no thread is taken to have run on the main thread.
     pub main_thread: bool,
@@ -23,6 +26,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             span_wait: Duration::from_secs(15),
+            profile_wait: Duration::ZERO,
             max_bytes: ByteSize::from_mib(64),
             max_index_bytes: ByteSize::from_mib(32),
             main_thread: false,
@@ -31,13 +35,16 @@ impl Default for Config {
     }
 }
 
-/// One part in so many of the memory of all data may be held, of spans and of what is remembered each.
-const SHARE: u64 = 4;
+/// One part in so many of the memory of all data may be spans that wait, profiles that wait, and what is remembered of
+/// each.
+const SHARE: u64 = 8;
 
 /// What it means, checked. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) span_wait: u64,
+    /// 0 lets profiles go on at once.
+    pub(crate) profile_wait: u64,
     pub(crate) max_bytes: u64,
     pub(crate) max_index_bytes: u64,
     pub(crate) main_thread: bool,
@@ -67,6 +74,7 @@ impl Config {
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let problems = section.broken_rules(&[
             (self.span_wait > Duration::from_secs(600), "span_wait", "must be at most 10m", ""),
+            (self.profile_wait > Duration::from_secs(600), "profile_wait", "must be at most 10m", ""),
             (self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", ""),
             (self.max_index_bytes.get() < 4096, "max_index_bytes", "must be at least 4KiB", ""),
         ]);
@@ -76,6 +84,7 @@ impl Config {
     fn settings(&self) -> Settings {
         Settings {
             span_wait: self.span_wait.nanos(),
+            profile_wait: self.profile_wait.nanos(),
             max_bytes: self.max_bytes.get(),
             max_index_bytes: self.max_index_bytes.get(),
             main_thread: self.main_thread,

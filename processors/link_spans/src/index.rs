@@ -288,6 +288,12 @@ impl Index {
         (processes.filter(|process| process.side.agrees(wanted.side)).collect(), true)
     }
 
+    /// The names under which a process is found that was observed: its own, and those of its threads.
+    pub(crate) fn names(&self, identity: u128) -> impl Iterator<Item = u128> {
+        let process = self.by_identity.get(&identity).into_iter();
+        process.flat_map(|process| process.side.names().chain(process.thread_names()))
+    }
+
     /// Forgets what ended `keep` nanoseconds before the last observation of its process, and processes of which nothing
     /// came for so long.
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
@@ -329,8 +335,7 @@ impl Index {
         });
         self.by_thread.clear();
         for process in known.values() {
-            let names = process.threads.values().filter_map(|thread| process.side.thread_name(thread.pointer?));
-            for name in names {
+            for name in process.thread_names() {
                 let hashes = self.by_thread.entry(name).or_default();
                 // The pointer of a thread that ended is used again.
                 if !hashes.contains(&process.identity.hash) {
@@ -347,6 +352,11 @@ impl Process {
     /// Whether both may be one process that two profilers observed: one profiler knows a process once.
     fn is_also(&self, other: &Self) -> bool {
         self.profiler.name != other.profiler.name && self.side.agrees(&other.side)
+    }
+
+    /// The names under which it is found by the pointers of its threads.
+    fn thread_names(&self) -> impl Iterator<Item = u128> {
+        self.threads.values().filter_map(|thread| self.side.thread_name(thread.pointer?))
     }
 
     fn bytes(&self) -> u64 {

@@ -1,12 +1,15 @@
-//! The processor `link_spans`: says in a span which profiler saw what its thread did meanwhile.
+//! The processor `link_spans`: says in a span which profiler saw what its thread did meanwhile, and in a sample of which
+//! span it is.
 //!
 //! Sentry finds the profile of a span by the profiler, the thread and the time. So of the profiles that pass only that is
-//! remembered; spans wait until the profiles of their time have come. See `README.md` for the options and guarantees.
+//! remembered (`index`); spans wait until the profiles of their time have come (`waiting`). In OTLP a sample names its
+//! span, so spans are remembered as well (`links`). See `README.md` for the options and guarantees.
 
 mod background;
 mod config;
 mod covered;
 mod index;
+mod links;
 mod namespaces;
 mod report;
 mod stateless;
@@ -14,16 +17,19 @@ mod thread;
 mod waiting;
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS, Warning};
 use profbridge_identity::Rules;
-use profbridge_model::{Quantities, Telemetry, TelemetryKind};
+use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
+use profbridge_wire::spans::SpanView;
 
 use self::index::Index;
+use self::links::Links;
 use self::report::Report;
-use self::waiting::{Deciding, Waiting, batches, notes};
+use self::waiting::{Deciding, Program, Waiting, batches, notes};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
@@ -42,11 +48,14 @@ const FORGET_EVERY: u64 = 10_000_000_000;
 /// Note: processes that were forgotten early, for want of memory.
 pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
 
+/// The types of exporters that send the links of samples.
+const OTLP: [&str; 2] = ["otlp", "otlp_http"];
+
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
     description: Description::processor(
         "link_spans",
-        "says in spans which profiler saw what their thread did",
+        "says in spans which profiler saw what their thread did, and in samples which span they are of",
         TelemetryKind::ALL,
     )
     .behind(&["sample", "dedup"])
@@ -54,7 +63,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         true => SPANS,
         false => &[TelemetryKind::Profiles, TelemetryKind::Spans],
     })
-    .warns_of(|section| is_stateless(section).then_some(STATELESS)),
+    .warns(warn),
     create,
 };
 
@@ -67,8 +76,23 @@ const STATELESS: Warning = Warning {
            leave `stateless` out in a pipeline that profiles come into",
 };
 
+/// What leaves in OTLP may name its span, and a span comes when it has ended: mostly behind the profile of its time.
+const NO_WAIT: Warning = Warning {
+    message: "`profile_wait` is 0s, so samples leave for an OTLP backend without links to spans that come later",
+    hint: "set `profile_wait` to the time that spans come behind the profiles of their time, such as 10s",
+};
+
 fn is_stateless(section: &Section) -> bool {
     section.extract::<Config>().is_ok_and(|config| config.stateless)
+}
+
+fn warn(section: &Section, exporters: &[&str]) -> Option<Warning> {
+    let config = section.extract::<Config>().ok()?;
+    if config.stateless {
+        return Some(STATELESS);
+    }
+    let to_otlp = exporters.iter().any(|exporter| OTLP.contains(exporter));
+    (config.profile_wait.is_zero() && to_otlp).then_some(NO_WAIT)
 }
 
 fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Problems> {
@@ -84,6 +108,7 @@ pub struct LinkSpans {
     rules: Rules,
     index: Index,
     namespaces: Box<dyn Namespaces>,
+    links: Links,
     /// In the order in which they came.
     waiting: VecDeque<Waiting>,
     /// Decided, and not handed on yet.
@@ -106,6 +131,7 @@ impl LinkSpans {
     /// The same, with somebody else who knows ids inside of containers.
     pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
+            links: Links::new(&settings, rules),
             settings,
             rules: rules.clone(),
             index: Index::new(rules),
@@ -135,11 +161,15 @@ impl LinkSpans {
     }
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
-        self.index.know(self.namespaces.answers());
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
-        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, &mut self.report, out);
+        let links = &mut self.links;
+        let mut see = |view: &SpanView<'_>, program: &Program, pointer: Option<NonZeroU64>| {
+            links.add(view, program, pointer, now.monotonic_nano);
+        };
+        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, &mut see, &mut self.report, out);
+        self.links.keep_bounds(out);
         if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
-            return out.send(waiting.into_telemetry());
+            return self.send(waiting, out);
         }
         self.quantities += waiting.quantities();
         self.bytes += waiting.bytes();
@@ -148,9 +178,8 @@ impl LinkSpans {
     }
 
     /// Decides about what has waited for the longest time, so that it goes on next. Whether anything waited.
-    fn let_go_early(&mut self, now: Now, out: &mut Outbox) -> bool {
+    fn decide_first(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut first) = self.waiting.pop_front() else { return false };
-        out.note(notes::EARLY, first.undecided());
         self.decide(&mut first, true, now, out);
         // What is ready is held no longer than the calls last that hand it on.
         self.bytes = self.bytes.saturating_sub(first.bytes());
@@ -158,9 +187,20 @@ impl LinkSpans {
         true
     }
 
+    /// The same for want of memory.
+    fn let_go_early(&mut self, now: Now, out: &mut Outbox) -> bool {
+        out.note(notes::EARLY, self.waiting.front().map_or(0, Waiting::undecided));
+        self.decide_first(now, out)
+    }
+
+    /// When spans are to be looked at.
+    fn spans_due(&self) -> Option<u64> {
+        let first = self.waiting.front().map(|waiting| waiting.deadline);
+        first.into_iter().chain(self.look.filter(|_| !self.waiting.is_empty())).min()
+    }
+
     /// Looks at all that waits.
     fn look(&mut self, now: Now, out: &mut Outbox) {
-        self.index.know(self.namespaces.answers());
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
             let at_last = waiting.deadline <= now.monotonic_nano;
@@ -178,27 +218,46 @@ impl LinkSpans {
     fn send_one(&mut self, out: &mut Outbox) -> bool {
         let Some(ready) = self.ready.pop_front() else { return false };
         self.quantities = self.quantities.saturating_sub(ready.quantities());
-        out.send(ready.into_telemetry());
+        self.send(ready, out);
         true
     }
 
-    fn learn(&mut self, profiles: &profbridge_model::Profiles, now: Now, out: &mut Outbox) {
+    /// Hands on what is decided. Profiles in it, which came in the same envelope, are linked.
+    fn send(&mut self, decided: Waiting, out: &mut Outbox) {
+        let mut telemetry = decided.into_telemetry();
+        self.links.link(&mut telemetry, &self.index, out);
+        out.send(telemetry);
+    }
+
+    fn learn(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
         self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
         self.index.questions().for_each(|question| self.namespaces.ask(question));
-        if now.monotonic_nano.saturating_sub(self.forgot) >= FORGET_EVERY {
-            self.forgot = now.monotonic_nano;
-            self.index.forget(now.monotonic_nano, self.settings.span_wait.saturating_add(REMEMBERED));
-        }
         out.note(FORGOTTEN, self.index.shrink(self.settings.max_index_bytes));
         if !self.waiting.is_empty() {
             self.look = self.look.or(Some(now.monotonic_nano.saturating_add(TICK)));
         }
+    }
+
+    /// Forgets once in a while what is too old for what may still come.
+    fn forget(&mut self, now: u64, out: &mut Outbox) {
+        if now.saturating_sub(self.forgot) < FORGET_EVERY {
+            return;
+        }
+        self.forgot = now;
+        let keep = self.settings.span_wait.saturating_add(self.settings.profile_wait).saturating_add(REMEMBERED);
+        self.index.forget(now, keep);
+        self.links.forget(now.saturating_sub(keep), out);
     }
 }
 
 impl Processor for LinkSpans {
     fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
+        self.links.fit_memory(&self.settings);
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.links.is_absorbing()
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
@@ -207,6 +266,7 @@ impl Processor for LinkSpans {
             batches(&mut telemetry).into_iter().for_each(|spans| stateless::link(spans, &self.rules, out));
             return out.send(telemetry);
         }
+        self.forget(now.monotonic_nano, out);
         let mut any_spans = false;
         match &telemetry {
             Telemetry::Profiles(profiles) => self.learn(profiles, now, out),
@@ -216,9 +276,10 @@ impl Processor for LinkSpans {
                 any_spans = envelope.spans().next().is_some();
             }
         }
+        self.index.know(self.namespaces.answers());
         match any_spans {
             true => self.take(telemetry, now, out),
-            false => out.send(telemetry),
+            false => self.links.take(telemetry, &self.index, now, out),
         }
     }
 
@@ -226,16 +287,17 @@ impl Processor for LinkSpans {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        let first = self.waiting.front().map(|waiting| waiting.deadline);
-        let look = self.look.filter(|_| !self.waiting.is_empty());
-        first.into_iter().chain(look).chain(self.report.due()).min()
+        self.spans_due().into_iter().chain(self.links.due()).chain(self.report.due()).min()
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
-        if self.ready.is_empty() && self.due().is_some_and(|due| due <= now.monotonic_nano) {
+        self.index.know(self.namespaces.answers());
+        if self.ready.is_empty() && self.spans_due().is_some_and(|due| due <= now.monotonic_nano) {
             self.look(now, out);
         }
-        self.send_one(out);
+        if !self.send_one(out) {
+            self.links.advance(&self.index, now, out);
+        }
         self.say(now);
     }
 
@@ -243,26 +305,29 @@ impl Processor for LinkSpans {
         if self.ready.is_empty() {
             self.let_go_early(now, out);
         }
-        self.send_one(out);
-        !self.waiting.is_empty() || !self.ready.is_empty()
+        // All spans, then half of the profiles.
+        if !self.send_one(out) {
+            return self.links.on_memory_pressure(&self.index, out);
+        }
+        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.any_wait()
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if self.ready.is_empty()
-            && let Some(mut first) = self.waiting.pop_front()
-        {
-            self.decide(&mut first, true, now, out);
-            self.bytes = self.bytes.saturating_sub(first.bytes());
-            self.ready.push_back(first);
+        self.index.know(self.namespaces.answers());
+        if self.ready.is_empty() {
+            self.decide_first(now, out);
         }
-        self.send_one(out);
+        if !self.send_one(out) {
+            self.links.flush(&self.index, now, out);
+        }
         self.say(now);
         // The report at the end says the rest.
         self.report.clear();
-        !self.waiting.is_empty() || !self.ready.is_empty()
+        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.any_wait()
     }
 
     fn held(&self) -> Held {
-        Held { quantities: self.quantities, bytes: self.bytes + self.index.bytes() }
+        let quantities = self.quantities + Quantities::observations(self.links.observations());
+        Held { quantities, bytes: self.bytes + self.index.bytes() + self.links.bytes() }
     }
 }

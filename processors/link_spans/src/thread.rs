@@ -8,7 +8,7 @@
 use std::num::NonZeroU64;
 
 use profbridge_model::thread::id_of_text;
-use profbridge_wire::spans::SpanView;
+use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::{Found, FoundThread};
 
@@ -17,13 +17,16 @@ use crate::index::{Found, FoundThread};
 const NATIVE_ID: &str = "thread.native_id";
 
 /// The attribute with the id of the thread, whatever the language means by it.
-const ID: &str = "thread.id";
+pub(crate) const ID: &str = "thread.id";
+
+/// The attribute with its name.
+const NAME: &str = "thread.name";
 
 /// Linux keeps so many bytes of a thread's name (`TASK_COMM_LEN` without the zero).
 const COMM: usize = 15;
 
 /// What `thread.id` is, and how many threads there are, in the programs of a language.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Runtime {
     ids: Ids,
     /// Whether its programs run on one thread, unless they start others for what no span is made of.
@@ -31,7 +34,7 @@ pub(crate) struct Runtime {
 }
 
 /// What a program means by `thread.id`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 enum Ids {
     /// The system's id, or nobody knows.
     #[default]
@@ -57,6 +60,21 @@ impl Runtime {
     /// The pointer of a span's thread, where the span says it.
     pub(crate) fn pointer(self, view: &SpanView<'_>) -> Option<NonZeroU64> {
         (self.ids == Ids::Pointer).then(|| view.attribute(ID)?.to_text().parse().ok())?
+    }
+}
+
+/// The attributes of a span that [`thread`] looks at.
+pub(crate) const ATTRIBUTES: [&str; 3] = [NATIVE_ID, ID, NAME];
+
+/// What a span says: itself, or what is kept of it.
+pub(crate) trait Says {
+    /// One of its [`ATTRIBUTES`].
+    fn attribute(&self, key: &str) -> Option<SpanValue<'_>>;
+}
+
+impl Says for SpanView<'_> {
+    fn attribute(&self, key: &str) -> Option<SpanValue<'_>> {
+        SpanView::attribute(self, key)
     }
 }
 
@@ -94,7 +112,7 @@ pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, 
 /// thread is taken to have run it on its main thread.
 pub(crate) fn thread<'a>(
     found: &Found<'a>,
-    view: &SpanView<'_>,
+    view: &impl Says,
     runtime: Runtime,
     pointer: Option<NonZeroU64>,
     main: Option<i64>,
@@ -118,7 +136,7 @@ pub(crate) fn thread<'a>(
     {
         return ran;
     }
-    if let Some(name) = text("thread.name") {
+    if let Some(name) = text(NAME) {
         let comm = name.get(..COMM).unwrap_or(&name);
         let named = found.thread_named(|known| known == name || known == comm);
         if let Some(thread) = named {

@@ -61,9 +61,9 @@ pub(crate) struct Deciding<'a> {
 
 /// A program that made spans: what it says of its process, and what its language is.
 #[derive(Debug, Clone, Copy, Default)]
-struct Program {
-    side: Side,
-    runtime: Runtime,
+pub(crate) struct Program {
+    pub(crate) side: Side,
+    pub(crate) runtime: Runtime,
 }
 
 /// A span that is not decided yet.
@@ -94,10 +94,12 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Of telemetry that came. What names a profiler, or no process, is decided at once.
+    /// `see` is shown each span, with who made it and the pointer of its thread, where the span says that.
     pub(crate) fn new(
         mut telemetry: Telemetry,
         deadline: u64,
         now: u64,
+        see: &mut impl FnMut(&SpanView<'_>, &Program, Option<NonZeroU64>),
         report: &mut Report,
         out: &mut Outbox,
     ) -> Self {
@@ -105,7 +107,7 @@ impl Waiting {
             Telemetry::Envelope(envelope) => envelope.meta.client_process.clone(),
             Telemetry::Spans(_) | Telemetry::Profiles(_) => None,
         };
-        let look = |spans: &mut Spans| first_look(spans, client.as_ref(), now, report, out);
+        let look = |spans: &mut Spans| first_look(spans, client.as_ref(), now, see, report, out);
         let batches: Vec<_> = batches(&mut telemetry).into_iter().map(look).collect();
         let memory = |batch: &Batch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
         let memory = batches.iter().map(memory).sum::<usize>();
@@ -154,7 +156,14 @@ pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
 }
 
 /// Who made a batch, and its spans that may find a profiler.
-fn first_look(spans: &Spans, client: Option<&ClientProcess>, now: u64, report: &mut Report, out: &mut Outbox) -> Batch {
+fn first_look(
+    spans: &Spans,
+    client: Option<&ClientProcess>,
+    now: u64,
+    see: &mut impl FnMut(&SpanView<'_>, &Program, Option<NonZeroU64>),
+    report: &mut Report,
+    out: &mut Outbox,
+) -> Batch {
     let mut programs: Vec<Option<Program>> = vec![None; spans.resources().len()];
     let (mut had, mut unnamed, mut undecided) = (0, 0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
@@ -162,6 +171,7 @@ fn first_look(spans: &Spans, client: Option<&ClientProcess>, now: u64, report: &
         let resource = spans.scope_of(span).resource as usize;
         let program = *programs[resource].get_or_insert_with(|| program(&view, client));
         let pointer = program.runtime.pointer(&view);
+        see(&view, &program, pointer);
         let named = || pointer.and_then(|pointer| program.side.thread_name(pointer)).is_some();
         if view.profiler_id().is_some() {
             had += 1;

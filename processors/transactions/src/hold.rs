@@ -8,7 +8,7 @@ use profbridge_model::{Quantities, Reason, Span, Spans};
 use crate::config::Settings;
 use crate::leaving::Leaving;
 use crate::left::Left;
-use crate::trees::{Deadlines, HeldSpan, New, Put, Top, Tree, Trees};
+use crate::trees::{Deadlines, New, Put, Top, Tree, Trees};
 use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
 
 /// So many spans are taken in by one step, or so many bytes of them.
@@ -215,9 +215,9 @@ impl Hold {
             Top::Missing { has_left: false, .. } | Top::Circle => out.note(WITHOUT_ROOT, 1),
         }
         let resource = self.origins.resource_hash(tree.resource);
-        for HeldSpan { span, bytes } in &tree.spans {
+        for span in &tree.spans {
             let scope = self.origins.hash_of(Origin::of(span.scope));
-            self.left.remember((resource, span.trace_id, span.span_id), scope, bytes);
+            self.left.remember((resource, tree.trace_id, span.span_id), scope, &span.bytes);
         }
         self.leaving.push(tree);
     }

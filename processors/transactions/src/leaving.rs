@@ -6,10 +6,10 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use profbridge_engine::component::Outbox;
-use profbridge_model::spans::{Assembly, Origin, Origins, Segment};
+use profbridge_model::spans::{Assembly, Origin, Origins};
 use profbridge_model::{Quantities, Reason, Span, Spans};
 
-use crate::trees::{HeldSpan, Tree};
+use crate::trees::Tree;
 
 /// A batch is put out when its spans take so much, in bytes.
 const BATCH: usize = 1 << 20;
@@ -111,10 +111,10 @@ impl Batch {
         tree.sort();
         self.assembly.reserve(tree.spans.len(), tree.said);
         self.taken += tree.spans.len() * SPAN + tree.said;
-        for HeldSpan { span, bytes } in tree.spans {
-            let origin = Origin::of(span.scope);
-            let segment = Some(Segment { number: self.number, is_root: span.segment.is_some() });
-            if self.assembly.push(origins, Span { segment, ..span }, &bytes).is_err() {
+        for held in tree.spans {
+            let origin = Origin::of(held.scope);
+            let (span, bytes) = held.leave(tree.trace_id, self.number);
+            if self.assembly.push(origins, span, &bytes).is_err() {
                 out.drop(Reason::LimitExceeded, Quantities::spans(1));
             }
             origins.release(origin);

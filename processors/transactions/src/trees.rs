@@ -15,7 +15,7 @@ use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, TraceId};
 
 use self::queue::{Queue, Which};
-pub(crate) use self::tree::{HeldSpan, Top, Tree};
+pub(crate) use self::tree::{Top, Tree};
 use crate::left::Left;
 
 /// The position of a parent that has not come.
@@ -39,7 +39,7 @@ pub(crate) struct Trees {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     /// The hash of its key, so that neither another span's tree is looked at, nor any while the table grows.
-    hash: u64,
+    hash: u32,
     tree: u32,
     at: u32,
 }
@@ -191,7 +191,7 @@ impl Trees {
         self.unlink(tree);
         let closed = self.take(tree)?;
         for (at, held) in closed.spans.iter().enumerate() {
-            self.remove_place(closed.key(held.span.span_id), tree, at as u32);
+            self.remove_place(closed.key(held.span_id), tree, at as u32);
         }
         if let Some(missing) = closed.missing() {
             self.remove_place(closed.key(missing), tree, MISSING);
@@ -204,7 +204,7 @@ impl Trees {
     /// A span whose id is there already goes to the first one that had it, wherever its own parent is.
     fn put_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> Put {
         let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
-        if first.is_some_and(|first| first.span.scope == span.scope && *first.bytes == *bytes) {
+        if first.is_some_and(|first| first.scope == span.scope && *first.bytes == *bytes) {
             return Put::Resent;
         }
         self.change(place.tree, |tree| tree.add(Span { segment: None, ..span }, bytes));
@@ -253,11 +253,11 @@ impl Trees {
         let Some(moved) = self.take(gone) else { return kept };
         let base = self.get(kept).map_or(0, |tree| tree.spans.len()) as u32;
         for (at, held) in moved.spans.iter().enumerate() {
-            let (hash, at) = (self.state.hash_one(moved.key(held.span.span_id)), at as u32);
+            let (hash, at) = (self.hash(moved.key(held.span_id)), at as u32);
             self.move_place(Place { hash, tree: gone, at }, kept, base + at);
         }
         if let (true, Some(missing)) = (gone == upper, moved.missing()) {
-            let hash = self.state.hash_one(moved.key(missing));
+            let hash = self.hash(moved.key(missing));
             self.move_place(Place { hash, tree: gone, at: MISSING }, kept, MISSING);
         }
         self.change(kept, |tree| {
@@ -327,43 +327,52 @@ impl Trees {
             self.free = Vec::new();
         }
         if self.places.len() < self.places.capacity() / 4 {
-            self.places.shrink_to(self.places.len() * 2, |place| place.hash);
+            self.places.shrink_to(self.places.len() * 2, |place| spread(place.hash));
         }
     }
 
+    fn hash(&self, key: Key) -> u32 {
+        self.state.hash_one(key) as u32
+    }
+
     fn find(&self, key: Key) -> Option<Place> {
-        let hash = self.state.hash_one(key);
+        let hash = self.hash(key);
         let is_it = |place: &Place| place.hash == hash && self.key_at(place) == Some(key);
-        self.places.find(hash, is_it).copied()
+        self.places.find(spread(hash), is_it).copied()
     }
 
     fn key_at(&self, place: &Place) -> Option<Key> {
         let tree = self.get(place.tree)?;
         let span_id = match place.at {
             MISSING => tree.missing()?,
-            at => tree.spans.get(at as usize)?.span.span_id,
+            at => tree.spans.get(at as usize)?.span_id,
         };
         Some(tree.key(span_id))
     }
 
     fn add_place(&mut self, key: Key, tree: u32, at: u32) {
-        let hash = self.state.hash_one(key);
-        self.places.insert_unique(hash, Place { hash, tree, at }, |place| place.hash);
+        let hash = self.hash(key);
+        self.places.insert_unique(spread(hash), Place { hash, tree, at }, |place| spread(place.hash));
     }
 
     /// What is not found is a span whose id another one had before.
     fn move_place(&mut self, old: Place, tree: u32, at: u32) {
-        if let Some(place) = self.places.find_mut(old.hash, |place| *place == old) {
+        if let Some(place) = self.places.find_mut(spread(old.hash), |place| *place == old) {
             (place.tree, place.at) = (tree, at);
         }
     }
 
     fn remove_place(&mut self, key: Key, tree: u32, at: u32) {
-        let hash = self.state.hash_one(key);
-        if let Ok(entry) = self.places.find_entry(hash, |place| *place == Place { hash, tree, at }) {
+        let hash = self.hash(key);
+        if let Ok(entry) = self.places.find_entry(spread(hash), |place| *place == Place { hash, tree, at }) {
             entry.remove();
         }
     }
+}
+
+/// A hash for the table, which takes the place from the low bits and seven of the highest to compare.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 impl Tree {

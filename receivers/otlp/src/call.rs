@@ -28,6 +28,9 @@ use crate::origin::Origin;
 /// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
 const SMALL: usize = 32 * 1024;
 
+/// The same for spans in protobuf, which are read several times as fast: somewhat more than what an SDK hands over at once.
+const SMALL_OF_SPANS: usize = 256 * 1024;
+
 /// What the calls of one transport share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
@@ -125,7 +128,11 @@ impl Caller {
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
         let afterwards = self.intake.clone();
         let work = Work { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
-        if coding == Coding::Identity && bytes.len() <= SMALL {
+        let small = match (content, form) {
+            (Content::Traces, Form::Protobuf) => SMALL_OF_SPANS,
+            _ => SMALL,
+        };
+        if coding == Coding::Identity && bytes.len() <= small {
             return work.run(bytes, coding);
         }
         let defect = |_| Fault::new(Kind::Internal, "the request could not be decoded, see the log of profbridge");

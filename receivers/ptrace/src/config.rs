@@ -52,6 +52,7 @@ struct Target {
     max_stopped: f64,
     max_stack: ByteSize,
     max_processes: usize,
+    subprocesses: bool,
     #[serde(with = "Stops")]
     stops: message::Stops,
 }
@@ -151,6 +152,7 @@ impl Default for Target {
             max_stopped: settings.max_stopped,
             max_stack: ByteSize::new(settings.max_stack as u64),
             max_processes: settings.max_processes,
+            subprocesses: settings.subprocesses,
             stops: settings.stops,
         }
     }

@@ -1,6 +1,8 @@
 //! What Linux knows of a process: its CPU time and its memory.
 
-use std::{fs, io, thread, time::Duration};
+use std::{fs, io, time::Duration};
+
+pub use crate::thread_time::thread_cpu;
 
 /// One tick of `/proc/PID/stat` (`USER_HZ`): 10 ms on every architecture that Linux runs on today.
 const TICK: Duration = Duration::from_millis(10);
@@ -36,18 +38,6 @@ fn ticks(stat: &str) -> Option<u32> {
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u32>().ok();
     Some(next()? + next()?)
-}
-
-/// The CPU time of this thread, to the microsecond.
-///
-/// # Errors
-/// The kernel does not count it (`CONFIG_SCHED_INFO`).
-pub fn thread_cpu() -> io::Result<Duration> {
-    // The kernel brings the figure up to date when the thread gives up its core.
-    thread::sleep(Duration::from_nanos(1));
-    let text = fs::read_to_string("/proc/thread-self/schedstat")?;
-    let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());
-    nanos.map(Duration::from_nanos).ok_or_else(|| odd("/proc/thread-self/schedstat"))
 }
 
 /// The CPU time of the threads that a process has, to the nanosecond, as of the last time each gave up its core.

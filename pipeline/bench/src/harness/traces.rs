@@ -55,6 +55,10 @@ pub struct Options {
 /// Different requests, which are sent one after the other, again and again.
 const REQUESTS: u64 = 12;
 
+/// Requests that wait for the sink at most. profbridge takes spans faster than the sink, which shares a core with the load:
+/// the default's thousand requests would fill up with 250 MB, which nothing finds in a cache any more.
+const QUEUE: usize = 16;
+
 /// Of the Collector's CPU time.
 const GOAL: Goal = Goal::AtMost(0.25);
 
@@ -68,11 +72,13 @@ pub(super) struct Setting {
     pub(super) inserts: bool,
     /// `service.limits.memory` in MiB.
     pub(super) memory_mib: Option<u64>,
+    /// `queue_size` in requests.
+    pub(super) queue: Option<usize>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { compression: Compression::None, inserts: false, memory_mib: None }
+        Self { compression: Compression::None, inserts: false, memory_mib: None, queue: None }
     }
 }
 
@@ -81,12 +87,13 @@ impl Setting {
     pub(super) fn yaml(&self, sink: SocketAddr) -> String {
         let insert = if self.inserts { ", resource: {insert: {deployment.region: eu-central}}" } else { "" };
         let limits = self.memory_mib.map_or(String::new(), |mib| format!("  limits: {{memory: {mib}MiB}}\n"));
+        let queue = self.queue.map_or(String::new(), |requests| format!(", queue_size: {requests}"));
         let compression = self.compression.name();
         let any = "endpoint: '127.0.0.1:0'";
         format!(
             "receivers: {{otlp: {{protocols: {{grpc: {{{any}}}, http: {{{any}}}}}{insert}}}}}\n\
              exporters:\n  otlp: {{endpoint: '{sink}', compression: {compression}, tls: {{insecure: true}}, \
-             sending_queue: {{block_on_overflow: true}}}}\n\
+             sending_queue: {{block_on_overflow: true{queue}}}}}\n\
              service:\n  shutdown_timeout: 10m\n{limits}  \
              telemetry: {{metrics: {{address: '127.0.0.1:0'}}, health: {{address: '127.0.0.1:0'}}}}\n  \
              pipelines: {{traces: {{receivers: [otlp], exporters: [otlp]}}}}\n"
@@ -136,7 +143,8 @@ impl Blocks<'_> {
 
 fn profbridge(options: &Options, folder: &Path, inserts: bool) -> Result<Side, Error> {
     let sink = Sink::start(&[])?;
-    let yaml = Setting { compression: options.compression, inserts, memory_mib: None }.yaml(sink.address);
+    let yaml =
+        Setting { compression: options.compression, inserts, memory_mib: None, queue: Some(QUEUE) }.yaml(sink.address);
     Ok(Side { target: Target::profbridge_with(&options.binary, folder, &yaml)?, sink })
 }
 

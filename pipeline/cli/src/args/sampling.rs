@@ -11,8 +11,8 @@ use crate::destination::{self, Destination};
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
 Neither the process nor its build needs to be changed for it. Its threads are looked at from outside: blocked ones are \
-not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts; of a \
-command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
+not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts, unless \
+--subprocesses is given; of a command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
 
 Names come from symbol tables and debug information, those of Python (3.8 to 3.14) from the interpreter's memory, and for code that is \
 compiled at run time from perf maps: `node --perf-basic-prof`, `jcmd PID Compiler.perfmap` for Java 17. Other interpreted code without \
@@ -31,14 +31,63 @@ that profbridge did not start gets no signal from it.";
 #[derive(Debug, Args)]
 #[command(after_long_help = ABOUT_SAMPLING)]
 #[command(
-    override_usage = "profbridge sample [OPTIONS] --pid <PID>\n       profbridge sample [OPTIONS] -- <COMMAND>..."
+    override_usage = "profbridge sample [OPTIONS] --pid <PID>\n       profbridge sample [OPTIONS] --name <PATTERN>\n       \
+                            profbridge sample [OPTIONS] -- <COMMAND>..."
 )]
-#[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "command"]))]
 pub(crate) struct SampleArgs {
-    /// The process to sample, by its id. Needs the right to trace it: the same user, or root.
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) pid: Option<u32>,
-    /// For how long, as in `10s` or `1m30s`; a number alone is seconds. Without it, until the process ends or Ctrl-C.
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
+    /// (OTLP profiles), .pprof or .pb.gz (pprof, one for each process), .envelope (Sentry envelope; one for each minute,
+    /// so `x.envelope` may be followed by `x-2.envelope`). Default: `profile-PID.svg`, of several the first.
+    #[arg(short, long, value_name = "FILE", value_parser = destination::parse)]
+    pub(crate) output: Option<Destination>,
+}
+
+/// What `top` says about what it shows.
+const ABOUT_TOP: &str = "\
+Percentages are of the running time of all threads in the last ten seconds (`a`: since the start), those of the column `wait` of their waiting time. A \
+function's self time is its own, its total time that of all that it called as well. Functions of the program come before those of libraries (`o`).
+
+Keys: s, t, w sort by self, total or waiting time; o own code first or not; h threads or not; a all time or the last ten seconds; / filters by name, Enter \
+keeps the filter and Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
+
+Where standard output is no terminal, lines are written instead, every second. A command gets no input, and what it writes to the terminal is shown when \
+the view is closed, the last MiB of it; direct its output to a file to keep all. When the view is closed a command goes on, and its exit status becomes that \
+of profbridge, as with `sample`.";
+
+/// What to watch.
+#[derive(Debug, Args)]
+#[command(after_long_help = ABOUT_TOP)]
+#[command(
+    override_usage = "profbridge top [OPTIONS] --pid <PID>\n       profbridge top [OPTIONS] --name <PATTERN>\n       \
+                            profbridge top [OPTIONS] -- <COMMAND>..."
+)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+}
+
+/// Which processes are sampled, and how.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "name", "command"]))]
+pub(crate) struct Subject {
+    /// The process to sample, by its id; several with commas, or with this option again. Needs the right to trace them:
+    /// the same user, or root.
+    #[arg(
+        short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub(crate) pid: Vec<u32>,
+    /// The processes with this name, those that appear later too: the name that `ps` shows, or that of the executable;
+    /// its path where the pattern has a slash. `*` stands for any characters, `?` for one.
+    #[arg(short, long, value_name = "PATTERN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) name: Option<String>,
+    /// Sample the processes that these start as well, whenever they do, and those that they start in turn. What lives
+    /// for less than 20 ms, later 100 ms, may be missed.
+    #[arg(long)]
+    pub(crate) subprocesses: bool,
+    /// For how long, as in `10s` or `1m30s`; a number alone is seconds. Without it, until the last of the processes
+    /// ends, or the command, or Ctrl-C.
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// How many samples to take of each thread in a second, 1 to 1000. It is lowered where sampling costs too much.
@@ -50,11 +99,6 @@ pub(crate) struct SampleArgs {
     /// Which running threads are stopped to be sampled.
     #[arg(long, value_enum, default_value_t = Stops::UserBound)]
     pub(crate) stops: Stops,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
-    /// (OTLP profiles), .pprof or .pb.gz (pprof, one for each process), .envelope (Sentry envelope; one for each minute,
-    /// so `x.envelope` may be followed by `x-2.envelope`). Default: `profile-PID.svg`.
-    #[arg(short, long, value_name = "FILE", value_parser = destination::parse)]
-    pub(crate) output: Option<Destination>,
     /// A command to start and to sample from its first instruction.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

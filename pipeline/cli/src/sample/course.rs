@@ -1,59 +1,118 @@
 //! How a run goes: from what the sampler says to whether it is over.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
-use profbridge_sampler::message::{Detached, Event, ProblemKind, ProcessId};
-
-use super::TARGET;
+use profbridge_sampler::message::{Detached, Event, Problem, ProblemKind, Process, ProcessId, TargetId};
 
 /// The course of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     /// Whether a command was started for it.
     with_command: bool,
+    /// What was asked for, by the number of its target. What a command is found to wait for has later numbers.
+    roots: Vec<Root>,
     attached: HashSet<ProcessId>,
-    /// Those of them that are the process or command itself, and not what a command started.
-    own: HashSet<ProcessId>,
+    /// Those of them that belong to the roots, by their ids.
+    own: HashMap<ProcessId, u32>,
     ever: bool,
-    /// The process executed another program and was not found again yet.
-    executing: bool,
-    /// The sampler process ended, and another one has not found the process yet.
-    searching: bool,
+    /// The processes that executed another program and were not found again yet, and since when.
+    executing: HashMap<u32, Instant>,
     code: Option<i32>,
     refused: Option<String>,
 }
 
+/// A process that was asked for, or all of a name.
+#[derive(Debug)]
+struct Root {
+    /// `None` for a name.
+    pid: Option<u32>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is looked for.
+    Awaited,
+    /// It was found.
+    Met,
+    /// It cannot be sampled, or has ended.
+    Gone,
+}
+
 impl Course {
-    /// A run that has not begun.
-    pub(crate) fn new(with_command: bool) -> Self {
-        Self { with_command, ..Self::default() }
+    /// A run that has not begun, of these processes, or of a name without any.
+    pub(crate) fn new(with_command: bool, pids: &[u32]) -> Self {
+        let root = |pid| Root { pid, state: State::Awaited };
+        let mut roots: Vec<Root> = pids.iter().map(|pid| root(Some(*pid))).collect();
+        if roots.is_empty() {
+            roots.push(root(None));
+        }
+        Self { with_command, roots, ..Self::default() }
     }
 
     /// Takes note of what the sampler said.
-    pub(crate) fn hear(&mut self, event: &Event) {
+    pub(crate) fn hear(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::Attached(process) => {
-                self.attached.insert(process.id);
-                self.ever = true;
-                if process.target == TARGET {
-                    self.own.insert(process.id);
-                    (self.executing, self.searching) = (false, false);
-                }
-            }
+            Event::Attached(process) => self.found(process),
             Event::Detached { process, why } => {
                 self.attached.remove(process);
-                if self.own.remove(process) {
-                    self.executing = *why == Detached::Executed;
+                let Some(pid) = self.own.remove(process) else { return };
+                if *why == Detached::Executed {
+                    self.executing.insert(pid, now);
                 }
             }
             // Its end is known better by the one who started it.
             Event::Problem(problem) if self.with_command && is_end(problem.kind) => {}
-            Event::Problem(problem) if self.own.is_empty() && problem.target == TARGET && refuses(problem.kind) => {
-                (self.executing, self.searching) = (false, false);
-                self.refused.get_or_insert_with(|| problem.message.clone());
-            }
+            Event::Problem(problem) if refuses(problem.kind) => self.refuse(problem),
             _ => {}
         }
+    }
+
+    fn found(&mut self, process: &Process) {
+        self.attached.insert(process.id);
+        self.ever = true;
+        if !self.is_root(process.target) {
+            return;
+        }
+        self.own.insert(process.id, process.pid);
+        self.executing.remove(&process.pid);
+        // It may have been found as what another one started.
+        for (number, root) in self.roots.iter_mut().enumerate() {
+            let named = root.pid.is_none() && process.target.0 as usize == number;
+            if named || root.pid == Some(process.pid) {
+                root.state = State::Met;
+            }
+        }
+    }
+
+    fn refuse(&mut self, problem: &Problem) {
+        if let Some(pid) = problem.pid {
+            self.executing.remove(&pid);
+        }
+        let Some(root) = self.roots.get_mut(problem.target.0 as usize) else { return };
+        let meant = root.pid.is_none() || problem.pid.is_none() || problem.pid == root.pid;
+        let there = self.own.values().any(|pid| root.pid.is_none_or(|root| root == *pid));
+        if meant && !there {
+            root.state = State::Gone;
+            self.refused.get_or_insert_with(|| problem.message.clone());
+        }
+    }
+
+    /// Whether a target is what was asked for, and not what a command was found to wait for.
+    pub(crate) fn is_root(&self, target: TargetId) -> bool {
+        (target.0 as usize) < self.roots.len()
+    }
+
+    /// The targets that were asked for, and the processes that they are, as far as they have not ended.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = (TargetId, Option<u32>)> {
+        let living = (0..).zip(&self.roots).filter(|(_, root)| root.state != State::Gone);
+        living.map(|(number, root)| (TargetId(number), root.pid))
+    }
+
+    /// Whether a single process or a command was asked for.
+    pub(crate) fn is_of_one(&self) -> bool {
+        matches!(self.roots[..], [Root { pid: Some(_), .. }])
     }
 
     /// The command ended with this code.
@@ -61,11 +120,19 @@ impl Course {
         self.code = Some(code);
     }
 
-    /// The sampler process ended, and another one will look for the process.
+    /// The sampler process ended, and another one will look for the processes that have not.
     pub(crate) fn lose(&mut self) {
+        for root in &mut self.roots {
+            let there = |pid: u32| self.executing.contains_key(&pid) || self.own.values().any(|own| *own == pid);
+            root.state = match (root.state, root.pid) {
+                (State::Met, Some(pid)) if !self.with_command && !there(pid) => State::Gone,
+                (State::Met, _) => State::Awaited,
+                (state, _) => state,
+            };
+        }
         self.attached.clear();
         self.own.clear();
-        (self.executing, self.searching) = (false, true);
+        self.executing.clear();
     }
 
     /// Whether a process is being sampled.
@@ -78,9 +145,14 @@ impl Course {
         self.ever
     }
 
-    /// Whether a process is executing another program: it is found again at once, unless it ends.
-    pub(crate) fn is_executing(&self) -> bool {
-        self.executing
+    /// Gives up those that have been executing another program for so long: they ended meanwhile.
+    pub(crate) fn give_up_executing(&mut self, now: Instant, patience: Duration) {
+        self.executing.retain(|_, since| now.saturating_duration_since(*since) < patience);
+    }
+
+    /// Gives up what was not found.
+    pub(crate) fn give_up_finding(&mut self) {
+        self.roots.iter_mut().filter(|root| root.state == State::Awaited).for_each(|root| root.state = State::Gone);
     }
 
     /// Why no process can be sampled.
@@ -95,15 +167,14 @@ impl Course {
 
     /// Whether there is nothing left to sample, now and later.
     pub(crate) fn is_over(&self) -> bool {
-        if !self.own.is_empty() {
-            return false;
-        }
-        match self.with_command {
+        if self.with_command {
             // A command that must not be sampled runs on all the same, and may execute another program that may be.
             // What it started and left behind is not waited for.
-            true => self.code.is_some(),
-            false => !self.executing && !self.searching && (self.ever || self.refused.is_some()),
+            let own = self.roots[0].pid;
+            return self.code.is_some() && !self.own.values().any(|pid| Some(*pid) == own);
         }
+        let awaited = self.roots.iter().any(|root| root.state == State::Awaited);
+        self.own.is_empty() && self.executing.is_empty() && !awaited
     }
 }
 
@@ -133,117 +204,4 @@ fn refuses(kind: ProblemKind) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use profbridge_sampler::message::{Problem, Process, TargetId};
-
-    use super::*;
-
-    fn attached(number: u64) -> Event {
-        attached_for(TARGET, number)
-    }
-
-    fn attached_for(target: TargetId, number: u64) -> Event {
-        Event::Attached(Box::new(Process {
-            id: ProcessId(number),
-            target,
-            pid: 7,
-            namespace_pid: 7,
-            start_unix_nano: 1,
-            exec_id: number,
-            executable: "/srv/app".to_owned(),
-            arguments: Vec::new(),
-            user: 0,
-            control_group: None,
-            container: None,
-            environment: Vec::new(),
-            root: None,
-        }))
-    }
-
-    fn detached(number: u64, why: Detached) -> Event {
-        Event::Detached { process: ProcessId(number), why }
-    }
-
-    fn problem(kind: ProblemKind) -> Event {
-        Event::Problem(Problem { target: TargetId(0), pid: None, kind, message: format!("{kind:?}") })
-    }
-
-    fn course(with_command: bool, events: &[Event]) -> Course {
-        let mut course = Course::new(with_command);
-        events.iter().for_each(|event| course.hear(event));
-        course
-    }
-
-    /// Guarantees: a run of a process ends with the process, and not where it executes another program.
-    #[test]
-    fn a_process() {
-        assert!(!course(false, &[]).is_over());
-        assert!(!course(false, &[attached(1)]).is_over());
-        assert!(course(false, &[attached(1), detached(1, Detached::Exited)]).is_over());
-        let executes = course(false, &[attached(1), detached(1, Detached::Executed)]);
-        assert!(executes.is_executing() && !executes.is_over());
-        let again = [attached(1), detached(1, Detached::Executed), attached(2)];
-        assert!(course(false, &again).is_attached() && !course(false, &again).is_executing());
-        let lost = [attached(1), detached(1, Detached::Executed), problem(ProblemKind::Permission)];
-        assert!(course(false, &lost).is_over());
-    }
-
-    /// Guarantees: what makes sampling impossible ends a run of a process, with the reason; what only makes it worse
-    /// does not.
-    #[test]
-    fn problems() {
-        let missing = course(false, &[problem(ProblemKind::Missing)]);
-        assert!(missing.is_over() && !missing.ever_attached());
-        assert_eq!(missing.refusal(), Some("Missing"));
-        assert!(!course(false, &[problem(ProblemKind::Traced), attached(1)]).is_over());
-        assert!(!course(false, &[problem(ProblemKind::Stopped)]).is_over());
-        assert_eq!(course(false, &[attached(1), problem(ProblemKind::Internal)]).refusal(), None);
-    }
-
-    /// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that
-    /// must not be sampled is waited for, and what the command started and left behind is not.
-    #[test]
-    fn a_command() {
-        assert!(!course(true, &[attached(1), detached(1, Detached::Exited)]).is_over());
-        let mut running = course(true, &[attached(1)]);
-        running.command_ended(3);
-        assert!(!running.is_over());
-        running.hear(&attached_for(TargetId(1), 2));
-        running.hear(&detached(1, Detached::Exited));
-        assert!(running.is_over() && running.is_attached());
-        assert_eq!(running.exit_code(), Some(3));
-        let mut refused = course(true, &[problem(ProblemKind::Permission)]);
-        assert!(!refused.is_over());
-        refused.command_ended(0);
-        assert!(refused.is_over());
-        let ended = course(true, &[problem(ProblemKind::Missing), problem(ProblemKind::Zombie)]);
-        assert_eq!(ended.refusal(), None, "a command that ends before it is looked at is no failure");
-    }
-
-    /// Guarantees: what becomes of a process that a command started says nothing about the command.
-    #[test]
-    fn what_a_command_started() {
-        let other = attached_for(TargetId(1), 2);
-        let events = [attached(1), other, detached(2, Detached::Executed)];
-        assert!(!course(true, &events).is_executing());
-        let missing = Problem { target: TargetId(1), pid: None, kind: ProblemKind::Missing, message: String::new() };
-        assert_eq!(course(true, &[Event::Problem(missing)]).refusal(), None);
-    }
-
-    /// Guarantees: a run of a process goes on when the sampler process ended, until another one says that the process
-    /// is gone.
-    #[test]
-    fn without_a_sampler_process() {
-        let mut lost = course(false, &[attached(1)]);
-        lost.lose();
-        assert!(!lost.is_over() && !lost.is_attached());
-        let mut found = course(false, &[attached(1)]);
-        found.lose();
-        found.hear(&attached(2));
-        assert!(!found.is_over());
-        found.hear(&detached(2, Detached::Exited));
-        assert!(found.is_over());
-        lost.hear(&problem(ProblemKind::Missing));
-        assert!(lost.is_over());
-    }
-}
+mod tests;

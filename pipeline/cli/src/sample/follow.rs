@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use profbridge_sampler::awaited_child;
+use profbridge_sampler::awaited_children;
 use profbridge_sampler::message::TargetId;
 
 /// So many processes of a run are followed: a script that starts a thousand programs one after the other is not worth
@@ -21,6 +21,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// For how long it is the first of them.
 const EARLY: Duration = Duration::from_secs(2);
 
+/// Who has waited for several children for so long does nothing else.
+const SEVERAL: Duration = Duration::from_secs(1);
+
 /// The processes that are followed.
 #[derive(Debug)]
 pub(super) struct Follow {
@@ -29,12 +32,23 @@ pub(super) struct Follow {
     followed: u32,
     sampled: bool,
     targets: HashMap<u32, TargetId>,
+    /// The last of the chain waits for several children: how many, and since when it was met so at every look.
+    several: Option<(usize, Instant)>,
+    hinted: bool,
 }
 
 impl Follow {
     /// None yet.
     pub(super) fn new(now: Instant) -> Self {
-        Self { started: now, next_look: now, followed: 0, sampled: false, targets: HashMap::new() }
+        Self {
+            started: now,
+            next_look: now,
+            followed: 0,
+            sampled: false,
+            targets: HashMap::new(),
+            several: None,
+            hinted: false,
+        }
     }
 
     /// When is looked next.
@@ -48,14 +62,30 @@ impl Follow {
             return Vec::new();
         }
         self.next_look = now + self.pause(now);
-        self.find(command, awaited_child)
+        self.find(command, now, awaited_children)
     }
 
-    fn find(&mut self, command: u32, child_of: impl Fn(u32) -> Option<u32>) -> Vec<(TargetId, u32)> {
+    /// For how many children the command, or what it started, has been waiting for long enough to say so. Once.
+    pub(super) fn several(&mut self, now: Instant) -> Option<usize> {
+        let (count, since) = self.several?;
+        let long = now.saturating_duration_since(since) >= SEVERAL && !self.hinted;
+        self.hinted |= long;
+        long.then_some(count)
+    }
+
+    fn find(&mut self, command: u32, now: Instant, children: impl Fn(u32) -> Vec<u32>) -> Vec<(TargetId, u32)> {
         let mut found = Vec::new();
         let mut process = command;
+        let before = self.several.take();
         for _ in 0..DEPTH {
-            let Some(child) = child_of(process) else { break };
+            let child = match children(process)[..] {
+                [] => break,
+                [child] => child,
+                ref several => {
+                    self.several = Some((several.len(), before.map_or(now, |(_, since)| since)));
+                    break;
+                }
+            };
             if !self.targets.contains_key(&child) {
                 if self.followed == MOST {
                     break;
@@ -105,30 +135,49 @@ mod tests {
     /// a chain that leads back to itself ends.
     #[test]
     fn chains() {
-        let mut follow = Follow::new(Instant::now());
+        let now = Instant::now();
+        let mut follow = Follow::new(now);
         let chain = |process: u32| match process {
-            7 => Some(8),
-            8 => Some(9),
-            _ => None,
+            7 => vec![8],
+            8 => vec![9],
+            _ => Vec::new(),
         };
-        assert_eq!(follow.find(7, chain), [(TargetId(1), 8), (TargetId(2), 9)]);
+        assert_eq!(follow.find(7, now, chain), [(TargetId(1), 8), (TargetId(2), 9)]);
         assert!(!follow.any());
         follow.found();
         assert!(follow.any());
-        assert_eq!(follow.find(7, chain), []);
+        assert_eq!(follow.find(7, now, chain), []);
         follow.ended(9);
-        assert_eq!(follow.find(7, chain), [(TargetId(3), 9)]);
+        assert_eq!(follow.find(7, now, chain), [(TargetId(3), 9)]);
         follow.start_over();
-        assert_eq!(follow.find(7, chain), [(TargetId(4), 8), (TargetId(5), 9)]);
-        assert_eq!(follow.find(1, |_| Some(1)), [(TargetId(6), 1)]);
+        assert_eq!(follow.find(7, now, chain), [(TargetId(4), 8), (TargetId(5), 9)]);
+        assert_eq!(follow.find(1, now, |_| vec![1]), [(TargetId(6), 1)]);
     }
 
     /// Guarantees: of a script that starts programs without end only the first ones are followed.
     #[test]
     fn no_more_than_so_many() {
-        let mut follow = Follow::new(Instant::now());
-        let found: usize =
-            (100..400).map(|child| follow.find(7, |process| (process == 7).then_some(child)).len()).sum();
+        let now = Instant::now();
+        let mut follow = Follow::new(now);
+        let only = |child: u32| move |process: u32| if process == 7 { vec![child] } else { Vec::new() };
+        let found: usize = (100..400).map(|child| follow.find(7, now, only(child)).len()).sum();
         assert_eq!(found, MOST as usize);
+    }
+
+    /// Guarantees: who waits for several children for a second is named once, also behind a wrapper; who does so now and
+    /// then is not.
+    #[test]
+    fn several_children() {
+        let now = Instant::now();
+        let mut follow = Follow::new(now);
+        let behind = |process: u32| if process == 7 { vec![8] } else { vec![10, 11, 12] };
+        let at = |milliseconds| now + Duration::from_millis(milliseconds);
+        assert_eq!(follow.find(7, at(0), behind), [(TargetId(1), 8)]);
+        assert_eq!(follow.several(at(900)), None);
+        assert_eq!(follow.find(7, at(900), |_| Vec::new()), []);
+        assert_eq!((follow.find(7, at(950), behind).len(), follow.several(at(1100))), (0, None));
+        assert_eq!((follow.find(7, at(1800), behind).len(), follow.several(at(1800))), (0, None));
+        assert_eq!((follow.find(7, at(1950), behind).len(), follow.several(at(1950))), (0, Some(3)));
+        assert_eq!((follow.find(7, at(9000), behind).len(), follow.several(at(9000))), (0, None));
     }
 }

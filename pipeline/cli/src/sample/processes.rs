@@ -1,7 +1,12 @@
 //! The processes of a run, each with its time: a command that starts another one is not what does the work.
 
+use super::shares::Side;
+
+/// So many processes have their functions told apart: a run may start any number.
+const MOST_WITH_FUNCTIONS: usize = 64;
+
 /// The time of one process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct ProcessShare {
     /// Its name and its id.
     pub(crate) label: String,
@@ -9,6 +14,8 @@ pub(crate) struct ProcessShare {
     pub(crate) running_nano: u64,
     /// For how long its threads were blocked, in nanoseconds.
     pub(crate) waiting_nano: u64,
+    /// Where they ran; `None` where there are too many processes.
+    pub(crate) running: Option<Side>,
 }
 
 /// All of them, in the order in which they were met.
@@ -16,13 +23,23 @@ pub(crate) struct ProcessShare {
 pub(crate) struct ProcessShares(Vec<ProcessShare>);
 
 impl ProcessShares {
-    /// Adds time of a process.
-    pub(crate) fn add(&mut self, label: &str, running_nano: u64, waiting_nano: u64) {
+    /// Where the running time of a process is added as well, by function.
+    pub(crate) fn running(&mut self, label: &str) -> Option<&mut Side> {
+        self.of(label).running.as_mut()
+    }
+
+    fn of(&mut self, label: &str) -> &mut ProcessShare {
         let at = self.0.iter().position(|share| share.label == label).unwrap_or_else(|| {
-            self.0.push(ProcessShare { label: label.to_owned(), running_nano: 0, waiting_nano: 0 });
+            let running = (self.0.len() < MOST_WITH_FUNCTIONS).then(Side::default);
+            self.0.push(ProcessShare { label: label.to_owned(), running, ..ProcessShare::default() });
             self.0.len() - 1
         });
-        let share = &mut self.0[at];
+        &mut self.0[at]
+    }
+
+    /// Adds time of a process.
+    pub(crate) fn add(&mut self, label: &str, running_nano: u64, waiting_nano: u64) {
+        let share = self.of(label);
         share.running_nano = share.running_nano.saturating_add(running_nano);
         share.waiting_nano = share.waiting_nano.saturating_add(waiting_nano);
     }

@@ -21,6 +21,9 @@ const MOST_FUNCTIONS: usize = 12;
 /// How many processes are listed.
 const MOST_PROCESSES: usize = 8;
 
+/// How many functions are listed of each process, where there are several.
+const MOST_OF_PROCESS: usize = 3;
+
 /// How many places of waiting are listed.
 const MOST_WAITS: usize = 5;
 
@@ -43,8 +46,10 @@ pub(crate) struct Report<'a> {
     pub(crate) shares: &'a Shares,
     /// The time by process, most first.
     pub(crate) processes: Vec<&'a ProcessShare>,
-    /// Whether processes were sampled that the command started.
+    /// Whether processes were sampled that the command, or a process, started.
     pub(crate) followed: bool,
+    /// What would name more functions.
+    pub(crate) hints: Vec<String>,
     /// The time for which there was no sampler process, where one ended by itself.
     pub(crate) missing: Option<Missing>,
     /// What the sampler counted.
@@ -99,6 +104,11 @@ impl Report<'_> {
         for process in processes.iter().take(MOST_PROCESSES) {
             let waiting = if self.mode == Mode::Wall { seconds(process.waiting_nano) } else { String::new() };
             line(out, format_args!("{:>10}  {waiting:>10}  {}", seconds(process.running_nano), process.label));
+            let costs = process.running.as_ref().map(Side::by_own).unwrap_or_default();
+            for cost in costs.iter().filter(|cost| cost.own_nano > 0).take(MOST_OF_PROCESS) {
+                let own = percent(cost.own_nano, process.running_nano);
+                line(out, format_args!("{:>24}  {own} {}", "", named(self.function(cost.function))));
+            }
         }
         if let Some(more) = processes.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
             let rest: u64 = processes.iter().skip(MOST_PROCESSES).map(|process| process.running_nano).sum();
@@ -144,7 +154,7 @@ impl Report<'_> {
             line(
                 out,
                 format_args!(
-                    "children: {} went by while it waited for processes it started; those are not sampled (try --pid)",
+                    "children: {} went by while it waited for processes it started; those are not sampled (--subprocesses samples them)",
                     seconds(children)
                 ),
             );
@@ -174,6 +184,9 @@ impl Report<'_> {
                 }
                 line(&mut out, format_args!(""));
             }
+        }
+        for hint in &self.hints {
+            line(&mut out, format_args!("hint: {hint}"));
         }
         self.problems_of_sampling(&mut out);
         let how = match status.level {

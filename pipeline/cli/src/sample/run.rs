@@ -1,9 +1,10 @@
 //! A run from its start to what is shown at its end.
 
 mod finish;
+mod show;
 mod targets;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,19 +15,19 @@ use profbridge_sampler::message::{
 use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
 
-use super::TARGET;
-use super::collect::{Collector, Halves, label};
+use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
 use super::processes::ProcessShares;
-use super::progress::Look;
+use super::runtimes::Runtimes;
 use super::sampler::{Heard, Sampler};
-use super::shares::{Shares, printable};
+use super::shares::Shares;
 use super::signals::Interrupt;
 use super::stats::Stats;
 use super::writer::{Writer, Written};
+use super::{Purpose, View};
 use crate::Failure;
-use crate::args::sampling::SampleArgs;
+use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
 
@@ -51,13 +52,13 @@ pub(super) struct Sampling {
     pub(super) interrupt: Interrupt,
     /// The command, if it is one that is sampled, held at its first instruction.
     pub(super) command: Option<Arc<Supervised>>,
-    /// The process, or the command's.
-    pub(super) pid: u32,
+    /// The processes, or the command's; none where a name says which.
+    pub(super) pids: Vec<u32>,
 }
 
 /// A run.
 pub(super) struct Run<'a> {
-    arguments: &'a SampleArgs,
+    subject: &'a Subject,
     settings: Settings,
     sampling: Sampling,
     symbolizer: Symbolizer,
@@ -70,11 +71,19 @@ pub(super) struct Run<'a> {
     collector: Collector,
     shares: Shares,
     processes: ProcessShares,
+    runtimes: Runtimes,
     output: Output,
+    /// What shows the run as it goes; without it there is a result at the end.
+    view: Option<Box<dyn View>>,
+    /// When the view gets the samples so far.
+    next_part: Instant,
     progress: Option<Progress>,
     title: String,
-    /// What is known of the process, so that another one with its id is not taken for it.
-    identity: Option<targets::Identity>,
+    /// The processes that were named on the way.
+    named: show::Named,
+    /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken for
+    /// them.
+    identities: HashMap<u32, targets::Identity>,
     /// When the sampler was told of the target.
     told: Instant,
     /// The command, held until the sampler process is ready for it.
@@ -83,8 +92,6 @@ pub(super) struct Run<'a> {
     begun: Option<Instant>,
     /// The same, in nanoseconds since the Unix epoch.
     begun_unix_nano: u64,
-    /// Since when the process executes another program.
-    executing: Option<Instant>,
     rights: Rights,
     /// The problems that were said: those of the process or the command itself by their text, those of what it started
     /// by their kind.
@@ -119,12 +126,16 @@ impl<'a> Run<'a> {
     }
 
     /// A run whose target the sampler process does not know yet.
-    pub(super) fn new(arguments: &'a SampleArgs, sampling: Sampling, symbolizer: Symbolizer) -> Self {
+    pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
+        let (destination, view) = match purpose {
+            Purpose::Result(destination) => (destination, None),
+            Purpose::View(view) => (None, Some(view)),
+        };
         Self {
-            arguments,
-            settings: targets::settings(arguments),
-            course: Course::new(sampling.command.is_some()),
+            subject,
+            settings: targets::settings(subject),
+            course: Course::new(sampling.command.is_some(), &sampling.pids),
             sampling,
             collector: Collector::new(symbolizer.clone()),
             symbolizer,
@@ -134,15 +145,18 @@ impl<'a> Run<'a> {
             stats: Stats::default(),
             shares: Shares::default(),
             processes: ProcessShares::default(),
-            output: Output { destination: arguments.output.clone(), ..Output::default() },
+            runtimes: Runtimes::default(),
+            output: Output { destination, ..Output::default() },
+            view,
+            next_part: now,
             progress: None,
             title: String::new(),
-            identity: None,
+            named: show::Named::default(),
+            identities: HashMap::new(),
             told: now,
             prepared: None,
             begun: None,
             begun_unix_nano: 0,
-            executing: None,
             rights: Rights::default(),
             said: HashSet::new(),
         }
@@ -152,6 +166,10 @@ impl<'a> Run<'a> {
     pub(super) fn go(mut self) -> Result<ExitCode, Failure> {
         self.watch()?;
         let finish = self.sample();
+        // What is said from here on is said on the terminal as it was.
+        if let Some(view) = &mut self.view {
+            view.close();
+        }
         let elapsed = self.begun.map(|begun| begun.elapsed()).unwrap_or_default();
         // What goes wrong with the result is said before the command is waited for: it is not ended for that.
         let shown = finish.and_then(|finish| {
@@ -175,13 +193,14 @@ impl<'a> Run<'a> {
             if let Some(code) = self.sampling.command.as_ref().and_then(|command| command.exit_code()) {
                 self.course.command_ended(code);
             }
-            if self.course.is_over() || self.is_lost() {
+            self.lose_patience();
+            if self.course.is_over() {
                 return Ok(Finish::Over);
             }
             if self.sampling.interrupt.is_wanted() {
                 return Ok(Finish::Interrupt);
             }
-            let left = match (self.begun, self.arguments.duration) {
+            let left = match (self.begun, self.subject.duration) {
                 (Some(begun), Some(duration)) => duration.saturating_sub(begun.elapsed()),
                 _ => TICK,
             };
@@ -192,8 +211,11 @@ impl<'a> Run<'a> {
                 return Ok(Finish::Sampler);
             }
             self.look_at_command();
+            self.cut_for_view();
             self.take_parts(false)?;
-            self.show_progress();
+            if self.show_progress() {
+                return Ok(Finish::Interrupt);
+            }
         }
     }
 
@@ -207,11 +229,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a process ended without being seen to.
-    fn is_lost(&self) -> bool {
-        let executing = self.executing.is_some_and(|since| since.elapsed() >= EXECUTING);
-        let never_found = self.begun.is_none() && self.arguments.pid.is_some() && self.told.elapsed() >= FINDING;
-        executing || never_found
+    /// Gives up the processes that ended without being seen to. With a command its end is the end; it may well execute
+    /// something that cannot be sampled.
+    fn lose_patience(&mut self) {
+        if self.sampling.command.is_none() {
+            self.course.give_up_executing(Instant::now(), EXECUTING);
+            if self.told.elapsed() >= FINDING {
+                self.course.give_up_finding();
+            }
+        }
     }
 
     /// Hears what the sampler process says next, for some time; returns whether there is one, or will be.
@@ -226,7 +252,7 @@ impl<'a> Run<'a> {
     }
 
     fn take(&mut self, event: Event) -> Result<(), Failure> {
-        self.course.hear(&event);
+        self.course.hear(&event, Instant::now());
         match event {
             // What it may do is no other than what the first one might.
             Event::Ready(rights) => {
@@ -247,9 +273,6 @@ impl<'a> Run<'a> {
             Event::Detached { process, why } => self.detached(process, why),
             Event::CommandEnded { .. } => {}
         }
-        // With a command its end is the end; it may well execute something that cannot be sampled.
-        let executes = self.course.is_executing() && self.arguments.pid.is_some();
-        self.executing = executes.then(|| self.executing.unwrap_or_else(Instant::now));
         Ok(())
     }
 
@@ -263,36 +286,53 @@ impl<'a> Run<'a> {
     fn attached(&mut self, process: Process) -> Result<(), Failure> {
         let pid = process.pid;
         let label = label(&process);
-        if process.target == TARGET {
+        if self.is_asked_for(&process) {
             if !self.is_the_same(&process) {
                 return Ok(());
             }
-            if self.begun.is_some() && self.title != label {
-                self.say(&format!("sampling goes on with {label}, which {} executed", self.title));
+            if self.begun.is_some() {
+                match self.named.of.get(&pid) {
+                    None => self.say(&format!("sampling {label} as well")),
+                    Some(before) if *before != label => {
+                        let before = before.clone();
+                        self.say(&format!("sampling goes on with {label}, which {before} executed"));
+                    }
+                    Some(_) => {}
+                }
             }
-            self.title = label;
+            if self.title.is_empty() || self.course.is_of_one() {
+                self.title.clone_from(&label);
+            }
+        } else if self.course.is_root(process.target) {
+            self.follow.found();
+            if self.named.is_worth_saying(pid) {
+                self.say(&format!("sampling {label} as well, which was started there"));
+            }
         } else {
             self.follow.found();
             self.say(&format!("sampling {label} as well, which the command waits for"));
         }
+        self.named.of.insert(pid, label);
         self.sample_command(&process);
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
             self.begun_unix_nano = unix_nano();
-            let until = match self.arguments.duration {
+            let until = match self.subject.duration {
                 Some(duration) => format!("for {} s", duration.as_secs_f64()),
                 None => "until it ends".to_owned(),
             };
             let title = &self.title;
             let rate = self.settings.rate_hertz;
-            terminal::say(format!("sampling {title} at {rate} Hz {until}; Ctrl-C ends it and writes the result"));
+            if self.view.is_none() {
+                terminal::say(format!("sampling {title} at {rate} Hz {until}; Ctrl-C ends it and writes the result"));
+            }
             // A command writes on the same terminal, which leaves no line to write over.
-            self.progress = self.arguments.pid.is_some().then(Progress::new);
+            self.progress = (self.sampling.command.is_none() && self.view.is_none()).then(Progress::new);
         }
         if let Some(complaint) = self.collector.attached(process) {
             self.say(&complaint);
         }
-        if self.output.writer.is_none() {
+        if self.output.writer.is_none() && self.view.is_none() {
             let destination = self.output.destination.get_or_insert_with(|| Destination::of_process(pid));
             self.output.writer = Some(Writer::open(destination, self.settings.mode)?);
         }
@@ -303,6 +343,7 @@ impl<'a> Run<'a> {
         if why == Detached::Exited
             && let Some(pid) = self.collector.pid_of(process)
         {
+            self.named.of.remove(&pid);
             self.follow.ended(pid);
         }
         self.stats.forget(process);
@@ -316,73 +357,25 @@ impl<'a> Run<'a> {
             problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
             return;
         }
-        if self.course.refusal() == Some(&problem.message) {
+        if problem.kind == ProblemKind::Traced && problem.pid.is_some_and(|pid| self.named.of.contains_key(&pid)) {
+            // By this run, as what another of its processes started.
+            return;
+        }
+        if self.course.refusal() == Some(&problem.message) && self.course.is_of_one() {
             // It runs all the same.
             self.release();
             return;
         }
         self.lacked |= problem.kind == ProblemKind::Lack;
         // Each sampler process says it anew, and of each process that a command starts.
-        let news = (problem.target == TARGET).then(|| problem.message.clone());
+        let asked_for = problem.pid.is_none_or(|pid| self.sampling.pids.contains(&pid));
+        let news = (self.course.is_root(problem.target) && asked_for).then(|| problem.message.clone());
         if !self.said.insert((problem.kind, news)) {
             return;
         }
         self.say(&format!("note: {}", problem.message));
         if problem.kind == ProblemKind::Permission {
             self.say_hints();
-        }
-    }
-
-    fn say_hints(&mut self) {
-        for hint in std::mem::take(&mut self.rights.hints) {
-            self.say(&format!("hint: {hint}"));
-        }
-    }
-
-    /// Says something on a line of its own. Part of it may have been made up by the target.
-    fn say(&mut self, text: &str) {
-        let shown = self.progress.take().is_some();
-        text.lines().for_each(|line| terminal::say(printable(line)));
-        self.progress = shown.then(Progress::new);
-    }
-
-    fn show_progress(&mut self) {
-        let (Some(progress), Some(begun)) = (&mut self.progress, self.begun) else { return };
-        progress.show(Look {
-            title: &self.title,
-            elapsed: begun.elapsed(),
-            duration: self.arguments.duration,
-            status: self.stats.total(),
-            threads: self.stats.threads(),
-            rate_hertz: self.stats.rate_hertz(),
-        });
-    }
-
-    /// Adds up and writes the parts that have their names; all of them where `give_up`.
-    fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
-        for part in self.collector.ready(give_up) {
-            let halves = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
-            self.take_halves(&halves)?;
-        }
-        Ok(())
-    }
-
-    fn take_halves(&mut self, halves: &Halves) -> Result<(), Failure> {
-        for each in &halves.each {
-            let before = (self.shares.running.nano(), self.shares.waiting.nano());
-            if let Some(running) = &each.running {
-                self.shares.add(running, false);
-            }
-            if let Some(waiting) = &each.waiting {
-                self.shares.add(waiting, true);
-            }
-            let after = (self.shares.running.nano(), self.shares.waiting.nano());
-            self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        }
-        self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
-        match &mut self.output.writer {
-            Some(writer) => writer.take(halves, &mut self.output.written),
-            None => Ok(()),
         }
     }
 }

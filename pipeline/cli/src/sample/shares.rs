@@ -10,10 +10,10 @@ mod tests;
 
 use std::collections::HashMap;
 
-use profbridge_model::{Profile, Profiles, StackId};
+use profbridge_model::{Profile, Profiles, Sample, StackId};
 
 pub(crate) use functions::{Function, Functions, printable};
-pub(crate) use side::Side;
+pub(crate) use side::{Cost, Side};
 
 /// The time of all samples that were added, by function.
 #[derive(Debug, Default)]
@@ -29,26 +29,41 @@ pub(crate) struct Shares {
 impl Shares {
     /// Adds the running part of a batch, or the waiting one.
     pub(crate) fn add(&mut self, batch: &Profiles, waiting: bool) {
+        self.add_to(batch, waiting, None);
+    }
+
+    /// The same, and to the sums of a part of what is sampled.
+    pub(crate) fn add_to(&mut self, batch: &Profiles, waiting: bool, mut part: Option<&mut Side>) {
         let side = if waiting { &mut self.waiting } else { &mut self.running };
         let lines = self.functions.intern(batch);
-        for profile in batch.profiles() {
-            let Some(unit) = Unit::of(batch, profile) else { continue };
-            let mut stacks: HashMap<Option<StackId>, (u64, u64)> = HashMap::new();
-            for sample in batch.samples(profile) {
-                let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
-                let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
-                let entry = stacks.entry(sample.stack).or_default();
-                entry.0 = entry.0.saturating_add(value.saturating_mul(unit.nanoseconds));
-                entry.1 += sample.observations();
+        let mut stacks: HashMap<Option<StackId>, (u64, u64)> = HashMap::new();
+        for (sample, nanoseconds) in times(batch) {
+            let entry = stacks.entry(sample.stack).or_default();
+            entry.0 = entry.0.saturating_add(nanoseconds);
+            entry.1 += sample.observations();
+        }
+        for (stack, (nanoseconds, observations)) in stacks {
+            let mut locations = batch.dictionary().stack(stack).flatten().map(|location| lines.of(location));
+            let leaf = locations.next().unwrap_or_default();
+            let callers = locations.flatten().copied();
+            if let Some(part) = part.as_deref_mut() {
+                part.add(&self.functions, leaf, callers.clone(), nanoseconds, observations);
             }
-            for (stack, (nanoseconds, observations)) in stacks {
-                let mut locations = batch.dictionary().stack(stack).flatten().map(|location| lines.of(location));
-                let leaf = locations.next().unwrap_or_default();
-                let callers = locations.flatten().copied();
-                side.add(&self.functions, leaf, callers, nanoseconds, observations);
-            }
+            side.add(&self.functions, leaf, callers, nanoseconds, observations);
         }
     }
+}
+
+/// The samples of a batch whose values are times, with their nanoseconds.
+pub(crate) fn times(batch: &Profiles) -> impl Iterator<Item = (Sample<'_>, u64)> {
+    let timed = batch.profiles().filter_map(|profile| Some((profile, Unit::of(batch, profile)?)));
+    timed.flat_map(|(profile, unit)| {
+        batch.samples(profile).map(move |sample| {
+            let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
+            let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
+            (sample, value.saturating_mul(unit.nanoseconds))
+        })
+    })
 }
 
 /// What one unit of a profile's values is worth.

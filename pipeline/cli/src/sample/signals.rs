@@ -30,7 +30,7 @@ const DYING: Duration = Duration::from_secs(5);
 
 /// Whether somebody asked for the end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Interrupt(Arc<Shared>);
+pub(crate) struct Interrupt(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -46,6 +46,17 @@ struct Told {
     command: Option<Arc<Supervised>>,
     /// What came before there was a command.
     missed: Vec<Signal>,
+    /// What is done before the program ends at once.
+    last: Option<Last>,
+}
+
+/// What is done before the program ends at once.
+struct Last(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Last {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Last")
+    }
 }
 
 impl Interrupt {
@@ -86,6 +97,11 @@ impl Interrupt {
         while self.0.ending.load(Ordering::SeqCst) {
             std::thread::park();
         }
+    }
+
+    /// Has something done where a second signal ends the program at once: a terminal is given back.
+    pub(crate) fn before_the_end(&self, last: impl FnOnce() + Send + 'static) {
+        self.0.told().last = Some(Last(Box::new(last)));
     }
 
     /// From now on signals are passed on to a command, those included that came before it was started.
@@ -183,7 +199,10 @@ impl Shared {
     /// Somebody asked for the second time.
     fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
-        let told = self.told();
+        let mut told = self.told();
+        if let Some(Last(last)) = told.last.take() {
+            last();
+        }
         let running = told.command.as_ref().filter(|command| command.exit_code().is_none());
         match running {
             None => terminal::say("ended by a second signal; nothing more is written"),

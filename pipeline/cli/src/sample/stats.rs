@@ -37,6 +37,11 @@ impl Stats {
         self.of.values().map(|status| status.threads).sum()
     }
 
+    /// The processes at the moment.
+    pub(crate) fn processes(&self) -> usize {
+        self.of.len()
+    }
+
     /// The most threads there were at a time.
     pub(crate) fn most_threads(&self) -> u64 {
         self.most_threads

@@ -6,7 +6,7 @@ use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, json, split, traces};
 
 use super::json::{parts, profiles_text, span_parts};
-use super::spans::span_message;
+use super::spans::{compression_of_spans, span_message};
 use super::{Batch, Encoding, Signal, message};
 use crate::compressor::Compressor;
 use crate::message::Message;
@@ -57,7 +57,8 @@ pub fn cut(body: Bytes, signal: Signal, encoding: Encoding, compression: Compres
             Encoding::Json => span_parts(&decoded.spans, limit),
         };
         for (message, spans) in parts {
-            messages.push(span_message(compressor.pack(compression, message?.into()).ok()?, spans as u64));
+            let body = compressor.pack(compression_of_spans(compression), message?.into()).ok()?;
+            messages.push(span_message(body, spans as u64));
         }
         return (messages.len() > 1).then_some(Cut { messages, size, limit });
     }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use profbridge_model::{Quantities, Reason, SpanForm, Spans};
+use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::traces;
 
 use super::{Batch, Encoder, Encoding, FORWARDED, SPLIT, Signal};
@@ -32,10 +33,11 @@ impl Encoder {
             return self.spans_json(&protobuf, spans, self.options.part_bytes, out);
         }
         if let Some(received) = received {
-            return self.span_message(received.clone(), count, out);
+            let packed = self.options.compression.content_encoding().and_then(|coding| spans.received_packed(coding));
+            return self.packed_span_message(received.clone(), packed, count, out);
         }
-        if traces::encoded_len(spans) <= self.options.part_bytes {
-            return self.span_message(written(traces::encode(spans)), count, out);
+        if let Some(message) = traces::encode_within(spans, self.options.part_bytes) {
+            return self.span_message(written(message), count, out);
         }
         out.report.note(SPLIT, 1);
         for (message, count) in traces::split(spans, self.options.part_bytes) {
@@ -48,7 +50,22 @@ impl Encoder {
     }
 
     pub(super) fn span_message(&mut self, bytes: Bytes, count: usize, out: &mut Encoded<Batch>) {
-        self.finish(bytes, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
+        self.packed_span_message(bytes, None, count, out);
+    }
+
+    /// A message that may have come compressed as it shall be.
+    fn packed_span_message(&mut self, bytes: Bytes, packed: Option<&Bytes>, count: usize, out: &mut Encoded<Batch>) {
+        let body = self.body(bytes, compression_of_spans(self.options.compression), packed);
+        Self::finish(body, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
+    }
+}
+
+/// How spans are compressed. The same few keys and values stand in all of them, so that gzip makes them a seventh of their
+/// size at level 1 already, and at level 3 an eighth in twice the time.
+pub(super) fn compression_of_spans(compression: Compression) -> Compression {
+    match compression {
+        Compression::Gzip { .. } => compression.with_level(1),
+        Compression::None | Compression::Zstd { .. } => compression,
     }
 }
 

@@ -4,13 +4,15 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use profbridge_bench::profcheck::assert_valid;
 use profbridge_engine::testing::{self, batch};
-use profbridge_model::{Builder, Envelope, Item, View};
+use profbridge_model::spans::Packed;
+use profbridge_model::{Builder, Envelope, Item, Spans, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::otlp::{Limits, decode, delimited, json as wire_json, traces};
 use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::compressor::compress;
 
 /// What the exporter `otlp` asks for by default, uncompressed.
 const DEFAULTS: EncoderOptions = EncoderOptions { fill_profile_id: true, ..EncoderOptions::plain(64 << 20) };
@@ -306,6 +308,44 @@ fn lines() {
     assert_eq!(Framing::of_file(Encoding::Json, true), Framing::Length);
     assert_eq!(Framing::of_file(Encoding::Json, false), Framing::Line);
     assert_eq!(Framing::of_file(Encoding::Protobuf, false), Framing::Length);
+}
+
+/// Guarantees: spans that came compressed as they shall leave are not compressed again, in a frame of a file neither;
+/// they are where they were changed, or shall leave compressed in another way or in JSON.
+#[test]
+fn compressed_spans_leave_as_they_came() {
+    let text = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0af7651916cd43dd8448eb211c80319c",
+        "spanId":"b7ad6b7169203331","name":"spam spam spam spam spam"}]}]}]}"#;
+    let protobuf =
+        wire_json::read(wire_json::Message::TracesRequest, text.as_bytes(), &Limits::default(), &mut |_| true).unwrap();
+    let came = compress(Compression::Gzip { level: 9 }, &protobuf).unwrap();
+    let mut spans = traces::decode(protobuf.clone().into(), &Limits::default()).unwrap().spans;
+    spans.keep_packed(Packed { coding: "gzip", bytes: came.clone() });
+    let body = |options: EncoderOptions, spans: &Spans| {
+        let mut messages = Encoder::new(options).encode(&Telemetry::from(spans.clone())).messages;
+        assert_eq!(messages.len(), 1);
+        messages.remove(0).body
+    };
+    let gzip = EncoderOptions { compression: Compression::GZIP, ..EncoderOptions::plain(1 << 20) };
+    // The same memory.
+    assert_eq!(body(gzip, &spans).as_ptr(), came.as_ptr());
+    let mut frame = Vec::new();
+    put_frame(&mut frame, &came).unwrap();
+    assert_eq!(body(EncoderOptions { framing: Framing::Length, ..gzip }, &spans), frame);
+    assert_eq!(body(EncoderOptions { compression: Compression::None, ..gzip }, &spans), protobuf);
+    for (coding, options) in [
+        (Coding::Zstd, EncoderOptions { compression: Compression::ZSTD, ..gzip }),
+        (Coding::Gzip, EncoderOptions { encoding: Encoding::Json, ..gzip }),
+    ] {
+        let packed = body(options, &spans);
+        assert_ne!(packed, came);
+        assert!(decompress(coding, packed, 1 << 20).is_ok());
+    }
+    let mut changed = spans.clone();
+    changed.change(0, |changes| changes.sample_rate = Some(0.5));
+    let packed = body(gzip, &changed);
+    let again = traces::decode(decompress(Coding::Gzip, packed, 1 << 20).unwrap(), &Limits::default()).unwrap().spans;
+    assert!(again.bytes().len() > protobuf.len());
 }
 
 /// Guarantees: spans are written in JSON whole or, where that is longer than the limit, in parts that hold all of them;

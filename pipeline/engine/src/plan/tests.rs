@@ -13,6 +13,7 @@ use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, Receiv
 struct Settings {
     chunks: bool,
     by_spans: bool,
+    always_late: bool,
     dsn: Option<String>,
 }
 
@@ -52,10 +53,13 @@ const REGISTRY: Registry = Registry {
             create: processor,
         },
         ProcessorFactory {
-            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]).warns_of(|section| {
-                let warning = Warning { message: "it is late", hint: "be early" };
-                settings(section).by_spans.then_some(warning)
-            }),
+            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]).warns(
+                |section, exporters| {
+                    let Settings { always_late, by_spans, .. } = settings(section);
+                    let warning = Warning { message: "it is late", hint: "be early" };
+                    (always_late || by_spans && exporters.contains(&"sink")).then_some(warning)
+                },
+            ),
             create: processor,
         },
         ProcessorFactory {
@@ -350,22 +354,36 @@ service:
     }
 }
 
-/// Guarantees: what a processor warns of in its section is said where a pipeline uses it, at its place, and nothing is refused
-/// for it.
+/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns of, or
+/// wherever it is used if it warns whatever comes; nothing is refused for it.
 #[test]
-fn processors_warn_of_their_sections() {
-    let said = |used: &str| -> Vec<String> {
+fn processors_warn() {
+    let warnings = |pipeline: &str| -> Vec<String> {
         let yaml = format!(
-            "receivers: {{otlp: }}
-processors: {{symbolize: {{by_spans: true}}, symbolize/b: }}
-exporters: {{sink: }}
-service: {{pipelines: {{profiles: {{receivers: [otlp], processors: [{used}], exporters: [sink]}}}}}}
+            "receivers: {{otlp: , sdk: }}
+processors: {{symbolize: {{by_spans: true}}, symbolize/b: , symbolize/c: {{always_late: true}}, chunk: }}
+exporters: {{sink: , sink/b: , relay: }}
+service: {{pipelines: {{{pipeline}}}}}
 "
         );
         let all = plan(&yaml).unwrap();
         let said = all.warnings().iter().filter(|problem| problem.message.contains("late"));
-        said.map(|problem| format!("{}: {}", problem.key_path, problem.message)).collect()
+        said.map(|problem| format!("{} {}: {}", problem.position, problem.key_path, problem.message)).collect()
     };
-    assert_eq!(said("symbolize"), ["service.pipelines.profiles.processors.0: `symbolize`: it is late"]);
-    assert_eq!(said("symbolize/b"), [""; 0]);
+    assert_eq!(
+        warnings("all: {receivers: [otlp], processors: [symbolize, chunk], exporters: [sink, sink/b]}"),
+        ["config.yaml:4:61 service.pipelines.all.processors.0: `symbolize`: it is late"]
+    );
+    for whatever_comes in ["{receivers: [sdk], ", "{receivers: [otlp], "] {
+        let all = format!("all: {whatever_comes}processors: [symbolize/c, chunk], exporters: [relay]}}");
+        let [warning] = &warnings(&all)[..] else { panic!("{all}") };
+        assert!(warning.ends_with(" service.pipelines.all.processors.0: `symbolize/c`: it is late"), "{warning}");
+    }
+    for quiet in [
+        "all: {receivers: [otlp], processors: [symbolize/b, chunk], exporters: [sink]}",
+        "all: {receivers: [sdk], processors: [symbolize, chunk], exporters: [sink]}",
+        "all: {receivers: [otlp, sdk], processors: [symbolize, chunk], exporters: [relay]}",
+    ] {
+        assert_eq!(warnings(quiet), [""; 0], "{quiet}");
+    }
 }

@@ -71,7 +71,16 @@ impl Assembly {
     /// The batch, of OTLP's form.
     pub fn finish(self) -> Spans {
         let Self { bytes, resources, scopes, spans, .. } = self;
-        Spans { form: SpanForm::Otlp, bytes: bytes.into(), resources, scopes, spans, unchanged: false, peer: None }
+        Spans {
+            form: SpanForm::Otlp,
+            bytes: bytes.into(),
+            resources,
+            scopes,
+            spans,
+            unchanged: false,
+            packed: None,
+            peer: None,
+        }
     }
 
     /// A batch of the resource of an origin and no spans, for whoever asks whose spans were. `None` where it does not fit

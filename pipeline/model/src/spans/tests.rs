@@ -34,25 +34,32 @@ fn parts_belong_together() {
     assert!(made.is_err());
 }
 
-/// Guarantees: the bytes count as the message only while nothing was left out, changed or added.
+/// Guarantees: the bytes count as the message only while nothing was left out, changed or added, and so do those that
+/// came compressed, which are part of the size.
 #[test]
 fn received_until_it_is_changed() {
-    let whole = batch(vec![span(1, 0), span(2, 0)]).unwrap();
+    let mut whole = batch(vec![span(1, 0), span(2, 0)]).unwrap();
+    let size = whole.size_bytes();
+    whole.keep_packed(Packed { coding: "gzip", bytes: Bytes::from_static(b"packed") });
+    assert_eq!(whole.size_bytes(), size + 6);
+    assert_eq!((whole.received_packed("gzip").map(Bytes::len), whole.received_packed("zstd")), (Some(6), None));
     let mut kept = whole.clone();
     kept.retain(|_, _| true);
-    assert!(kept.received().is_some());
+    assert!(kept.received().is_some() && kept.received_packed("gzip").is_some());
     kept.retain(|position, _| position == 1);
-    assert!(kept.received().is_none());
+    assert!(kept.received().is_none() && kept.received_packed("gzip").is_none());
+    kept.keep_packed(Packed { coding: "gzip", bytes: Bytes::from_static(b"packed") });
+    assert!(kept.received_packed("gzip").is_none());
     assert_eq!((kept.spans().len(), kept.spans()[0].span_id), (1, SpanId::new(&[2; 8]).unwrap()));
     let mut changed = whole.clone();
     changed.change(5, |_| unreachable!());
     assert!(changed.received().is_some());
     changed.change(1, |changes| changes.sample_rate = Some(0.5));
-    assert!(changed.received().is_none());
+    assert!(changed.received().is_none() && changed.received_packed("gzip").is_none());
     assert_eq!(changed.spans()[1].changes.as_ref().unwrap().sample_rate, Some(0.5));
     let mut added = whole;
     added.add_to_resource(0, "host.id".into(), "1".into());
-    assert!(added.received().is_none());
+    assert!(added.received().is_none() && added.received_packed("gzip").is_none());
 }
 
 /// Guarantees: a span is the first of its process where it has no parent, a remote one, or answers another program.

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
-use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use flate2::bufread::{GzDecoder, MultiGzDecoder, ZlibDecoder};
 use zstd::stream::raw::DParameter;
 use zstd::zstd_safe;
 
@@ -112,6 +112,7 @@ fn pour(
 #[derive(Default)]
 pub struct Decompressor {
     zstd: Option<zstd_safe::DCtx<'static>>,
+    in_one_piece: bool,
 }
 
 impl std::fmt::Debug for Decompressor {
@@ -143,14 +144,33 @@ impl Decompressor {
         limit: usize,
         grant: Grant<'_>,
     ) -> Result<Bytes, DecompressError> {
+        self.in_one_piece = false;
         match coding {
             Coding::Identity if input.len() > limit => Err(DecompressError::TooLarge { limit }),
             Coding::Identity => Ok(input),
-            Coding::Gzip => gzip(&input, limit, grant),
+            Coding::Gzip => self.gzip(&input, limit, grant),
             Coding::Zstd => self.zstd(&input, limit, grant),
             Coding::Deflate => deflate(&input, limit, grant),
             Coding::Brotli => brotli(&input, limit, grant),
         }
+    }
+
+    /// Whether the payload that was decompressed last is in the form that every decoder reads in the same way: one member
+    /// of gzip whose head says nothing but how it is compressed, or one frame of zstd. Some decoders read the first of
+    /// several only.
+    pub fn was_in_one_piece(&self) -> bool {
+        self.in_one_piece
+    }
+
+    fn gzip(&mut self, input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
+        // The last four bytes are the size of the last member's output, modulo 2^32 (RFC 1952).
+        let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
+        let mut members = Members { decoder: GzDecoder::new(input), are_several: false };
+        let output = drain(&mut members, input.len(), announced, limit, grant)?
+            .map_err(|cause| DecompressError::Corrupt { format: "gzip", cause })?;
+        // The fourth byte says which optional fields the head has (RFC 1952, section 2.3.1).
+        self.in_one_piece = !members.are_several && input.get(3) == Some(&0);
+        Ok(output)
     }
 
     fn zstd(&mut self, input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
@@ -172,15 +192,29 @@ impl Decompressor {
         reset.map_err(|code| corrupt(io::Error::other(zstd_safe::get_error_name(code))))?;
         let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
         decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(corrupt)?;
-        drain(decoder, input.len(), announced, limit, grant)?.map_err(corrupt)
+        let output = drain(decoder, input.len(), announced, limit, grant)?.map_err(corrupt)?;
+        self.in_one_piece = zstd_safe::find_frame_compressed_size(input) == Ok(input.len());
+        Ok(output)
     }
 }
 
-fn gzip(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
-    // The last four bytes are the size of the last member's output, modulo 2^32 (RFC 1952).
-    let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
-    drain(MultiGzDecoder::new(input), input.len(), announced, limit, grant)?
-        .map_err(|cause| DecompressError::Corrupt { format: "gzip", cause })
+/// The members of a gzip payload, one after the other.
+struct Members<'a> {
+    decoder: GzDecoder<&'a [u8]>,
+    are_several: bool,
+}
+
+impl Read for Members<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.decoder.read(buffer)?;
+            let rest = *self.decoder.get_ref();
+            if read > 0 || buffer.is_empty() || rest.is_empty() {
+                return Ok(read);
+            }
+            *self = Members { decoder: GzDecoder::new(rest), are_several: true };
+        }
+    }
 }
 
 fn deflate(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {

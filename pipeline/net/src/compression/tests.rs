@@ -133,6 +133,28 @@ fn a_lying_size_does_not_allocate() {
     assert_corrupt(undo(Coding::Zstd, &frame, usize::MAX));
 }
 
+/// Guarantees: a payload counts as one piece where it is one member of gzip without optional fields, or one frame of zstd;
+/// with another one in front of it or behind it, even an empty one, it is read and is not.
+#[test]
+fn pieces_are_counted() {
+    let mut decompressor = Decompressor::default();
+    let mut in_one = |coding, packed: &[u8], plain: &[u8]| {
+        assert_eq!(decompressor.decompress(coding, Bytes::copy_from_slice(packed), 1 << 20).unwrap(), plain);
+        decompressor.was_in_one_piece()
+    };
+    for (compression, coding) in [(Compression::GZIP, Coding::Gzip), (Compression::ZSTD, Coding::Zstd)] {
+        let (one, empty) = (compressed(compression, b"payload"), compressed(compression, b""));
+        assert!(in_one(coding, &one, b"payload"));
+        assert!(!in_one(coding, &[&one[..], &one].concat(), b"payloadpayload"));
+        assert!(!in_one(coding, &[&empty[..], &one].concat(), b"payload"));
+        assert!(!in_one(coding, &[&one[..], &empty].concat(), b"payload"));
+    }
+    assert!(!in_one(Coding::Identity, b"payload", b"payload"));
+    let mut named = flate2::GzBuilder::new().filename("a.bin").write(Vec::new(), flate2::Compression::new(1));
+    named.write_all(b"payload").unwrap();
+    assert!(!in_one(Coding::Gzip, &named.finish().unwrap(), b"payload"));
+}
+
 /// Guarantees: a window above 8 MiB is refused, whatever the frame really needs.
 #[test]
 fn a_large_zstd_window_is_refused() {

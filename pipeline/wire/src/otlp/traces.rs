@@ -7,9 +7,10 @@
 
 pub mod decode;
 pub mod encode;
+mod pieces;
 pub mod read;
 pub(crate) mod write;
 
 pub use decode::{DecodedSpans, RefusedSpan, decode};
-pub use encode::{encode, encoded_len, split};
+pub use encode::{encode, encode_within, split};
 pub use read::{AnyValue, Attributes, Event, Fields};

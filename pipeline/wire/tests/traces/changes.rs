@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Valu
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, span::Event};
 use profbridge_model::ProfilerId;
 use profbridge_model::spans::{ProfilerLink, SpanChanges};
-use profbridge_wire::otlp::traces::{encode, encoded_len};
+use profbridge_wire::otlp::traces::{encode, encode_within};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -30,7 +30,7 @@ proptest! {
 
     /// Guarantees: a span that was linked and thinned says so by attributes, in the place of those that it had under the
     /// same keys, and everything else of it and of all others stays as it was. A resource that was given attributes has
-    /// them behind its own.
+    /// them behind its own. How long that is, is known before it is written.
     #[test]
     fn changes_are_attributes(request in requests(), which in any::<u64>(), rate in 0.0..=1.0f64, numeric in any::<bool>()) {
         let mut spans = read(&request);
@@ -45,7 +45,8 @@ proptest! {
             spans.add_to_resource(resource, Arc::from("host.id"), Arc::from("7f"));
         }
         let written = encode(&spans);
-        prop_assert!(written.len() <= encoded_len(&spans));
+        prop_assert_eq!(encode_within(&spans, written.len()), Some(written.clone()));
+        prop_assert!(written.is_empty() || encode_within(&spans, written.len() - 1).is_none());
         let mut expected = flat(&request);
         for (position, (resource, _, span)) in expected.iter_mut().enumerate() {
             let resource = resource.resource.get_or_insert_default();

@@ -34,6 +34,11 @@ impl<'a> Found<'a> {
         self.rules.profiler_id(identity, self.rules.cell(identity, self.during.start))
     }
 
+    /// The hash of its identity.
+    pub(crate) fn identity(&self) -> u128 {
+        self.process.identity.hash
+    }
+
     /// The thread with an id, if it was observed in the span's time.
     pub(crate) fn thread(&self, id: &str) -> Option<FoundThread<'a>> {
         let (id, thread) = self.process.thread(id)?;

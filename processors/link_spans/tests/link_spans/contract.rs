@@ -1,9 +1,11 @@
 //! What the engine relies on: nothing is lost, what is held is counted, and memory is bounded.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
-use profbridge_engine::component::{Outbox, Processor as _};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use profbridge_engine::component::{Now, Outbox, Processor as _, process_all};
 use profbridge_model::builder::Any;
-use profbridge_model::{Quantities, Telemetry};
+use profbridge_model::{Builder, Profiles, Quantities, Telemetry};
+use profbridge_processor_link_spans::LinkSpans;
 
 use crate::support::*;
 
@@ -70,4 +72,112 @@ fn the_rest_passes() {
     assert!(matches!(&out.telemetry[..], [Telemetry::Profiles(batch)] if batch.observations() == 1));
     let out = process(&mut processor, profbridge_model::Envelope::default(), at(S));
     assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(_)]));
+}
+
+/// Profiles of one process: so many observations, with the numbers of their functions.
+fn observed(pid: i64, functions: std::ops::Range<i64>) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]);
+    builder.on_cpu(20);
+    let attributes = builder.attributes(&[("thread.id", 1.into())]);
+    for function in functions {
+        let frame = builder.frame(&format!("function {function}"), "main.rs", function);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, attributes, None, &[T + function as u64 * MS], &[]);
+    }
+    builder.finish().unwrap()
+}
+
+/// Guarantees: profiles that wait are counted as held, and every observation leaves once: by its time, by the end, for
+/// want of memory, and early where all together would be more than their bound.
+#[test]
+fn profiles_are_conserved() {
+    let mut processor = link_spans("{profile_wait: 10s, max_bytes: 1MiB}");
+    let (mut came, mut out) = (0, Outbox::default());
+    let mut take = |processor: &mut LinkSpans, out: &mut Outbox, pid: i64, count: i64, now: Now| {
+        came += count as u64;
+        process_all(processor, observed(pid, 0..count).into(), now, out);
+        let left: u64 = out.telemetry.iter().map(|telemetry| telemetry.quantities().observations).sum();
+        assert_eq!(processor.held().quantities.observations + left, came);
+        // And a megabyte that the store keeps for the next request.
+        assert!(processor.held().bytes <= 2 << 20, "{}", processor.held().bytes);
+        left
+    };
+    for second in 0..8 {
+        assert_eq!(take(&mut processor, &mut out, 1, 20, at(second * S)), 0);
+    }
+    assert!(processor.due().is_some_and(|due| due > at(10 * S).monotonic_nano));
+    // Above the bound those that free the most go on.
+    assert!(take(&mut processor, &mut out, 2, 30_000, at(8 * S)) > 0);
+    assert!(note(&out, "closed_early") > 0);
+    for pid in 3..60 {
+        take(&mut processor, &mut out, pid, 10, at(9 * S));
+    }
+    assert!(processor.held().quantities.observations > 0);
+    let mut relieved = Outbox::default();
+    let before = processor.held();
+    while processor.on_memory_pressure(at(9 * S), &mut relieved) {}
+    let half = processor.held();
+    assert!(half.quantities.observations < before.quantities.observations && half.bytes < before.bytes);
+    let flushed = flush(&mut processor, at(10 * S));
+    let all = [&out, &relieved, &flushed];
+    let left = all.iter().flat_map(|out| &out.telemetry).map(|telemetry| telemetry.quantities().observations);
+    assert_eq!(left.sum::<u64>(), came);
+    assert_eq!((processor.held().quantities, processor.due()), (Quantities::NONE, None));
+}
+
+/// Guarantees: what machines behind one peer sent is not put together while it waits, and stays marked; what of one sender
+/// waits for the same time becomes one batch.
+#[test]
+fn relayed_profiles_stay_apart() {
+    for (relayed, batches) in [(true, 3), (false, 1)] {
+        let mut processor = link_spans("{profile_wait: 10s}");
+        for _ in 0..3 {
+            let mut batch = observed(1, 0..5);
+            (batch.relayed, batch.peer) = (relayed, Some("10.0.0.1".into()));
+            process(&mut processor, batch, at(S));
+        }
+        let out = advance(&mut processor, at(20 * S));
+        assert_eq!(out.telemetry.len(), batches);
+        for telemetry in &out.telemetry {
+            let Telemetry::Profiles(profiles) = telemetry else { panic!("{telemetry:?}") };
+            assert_eq!((profiles.relayed, profiles.peer.as_deref()), (relayed, Some("10.0.0.1")));
+        }
+    }
+}
+
+/// Guarantees: what is remembered of spans is bounded, in bytes and in time, and what is forgotten early is counted; so is
+/// what is known of spans whose thread nobody finds.
+#[test]
+fn spans_are_forgotten() {
+    for known in [true, false] {
+        let mut processor = link_spans("{max_index_bytes: 60KiB, span_wait: 0s}");
+        let mut forgotten = 0;
+        let lasts = |id: u64| {
+            let id_bytes = (id + 1).to_be_bytes().to_vec();
+            let names = [("thread.native_id", IntValue(1))];
+            Span { span_id: id_bytes, ..span(1, id * MS, id * MS + MS, &names) }
+        };
+        for id in 0..5000 {
+            if known {
+                let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
+                process(&mut processor, profiles(&resource, &[(1, "main", &[id * MS])]), at(id * MS));
+            }
+            let out = process(&mut processor, spans(&of(1), vec![lasts(id)]), at(id * MS));
+            forgotten += note(&out, "spans_forgotten_early");
+            assert!(processor.held().bytes <= 130 << 10, "{}", processor.held().bytes);
+        }
+        assert!(forgotten > 3000, "{forgotten}");
+        // Those that came last are still there.
+        let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
+        let times = [4999 * MS, 0];
+        let out = process(&mut processor, profiles(&resource, &[(1, "main", &times)]), at(6 * S));
+        assert_eq!((note(&out, "observations_linked"), note(&out, "observations_unlinked_no_span")), (1, 1));
+        let remembered = processor.held().bytes;
+        // More than two minutes later nothing of them is.
+        process(&mut processor, profiles(&resource, &[(1, "main", &[400 * S])]), at(400 * S));
+        let out = process(&mut processor, profiles(&resource, &[(1, "main", &times)]), at(400 * S));
+        assert_eq!(note(&out, "observations_unlinked_no_span"), 2);
+        assert!(processor.held().bytes < remembered / 4, "{} of {remembered}", processor.held().bytes);
+    }
 }

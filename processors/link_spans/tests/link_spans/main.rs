@@ -10,5 +10,8 @@ mod namespaces;
 mod pointers;
 mod profilers;
 mod report;
+mod samples;
+mod samples_brute_force;
+mod samples_of_clients;
 mod stateless;
 mod support;

@@ -12,7 +12,7 @@ use crate::support::*;
 
 /// What was asked, and what will be answered.
 #[derive(Debug, Clone, Default)]
-struct Kernel {
+pub(crate) struct Kernel {
     asked: Arc<Mutex<Vec<Question>>>,
     answers: Arc<Mutex<Vec<Answer>>>,
 }
@@ -28,27 +28,32 @@ impl Namespaces for Kernel {
 }
 
 impl Kernel {
-    fn asked(&self) -> Vec<Question> {
+    pub(crate) fn asked(&self) -> Vec<Question> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    fn answer(&self, process: u128, ids: Option<OwnIds>) {
+    pub(crate) fn answer(&self, process: u128, ids: Option<OwnIds>) {
         self.answers.lock().unwrap().push(Answer { process, ids });
     }
 }
 
 fn with(kernel: &Kernel) -> LinkSpans {
-    let section = Section::from_yaml("{main_thread: true}").unwrap();
+    with_settings(kernel, "{main_thread: true}")
+}
+
+/// A processor with these settings, in YAML.
+pub(crate) fn with_settings(kernel: &Kernel, yaml: &str) -> LinkSpans {
+    let section = Section::from_yaml(yaml).unwrap();
     let settings = section.extract::<Config>().unwrap().check(&section).unwrap();
     LinkSpans::with_namespaces(settings, &Rules::default(), Box::new(kernel.clone()))
 }
 
 /// As the eBPF profiler says it, on the machine.
-const OUTSIDE: [(&str, Any<'_>); 3] =
+pub(crate) const OUTSIDE: [(&str, Any<'_>); 3] =
     [("host.name", Any::Str("node-1")), ("process.pid", Any::Int(4711)), ("container.id", Any::Str("c1c1c1c1c1c1"))];
 
 /// As an SDK in the container says it.
-fn inside(language: &str) -> Vec<(&'static str, Value)> {
+pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
     vec![
         ("telemetry.sdk.language", text(language)),
         ("host.name", text("shop-7f9")),

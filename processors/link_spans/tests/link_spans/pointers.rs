@@ -14,10 +14,10 @@ use proptest::prelude::*;
 use crate::support::*;
 
 /// Thread pointers as glibc has them.
-const ONE: i64 = 0x7f12_3456_7740;
-const OTHER: i64 = 0x7f12_2c00_06c0;
+pub(crate) const ONE: i64 = 0x7f12_3456_7740;
+pub(crate) const OTHER: i64 = 0x7f12_2c00_06c0;
 
-fn profiled(host: &'static str, pid: i64) -> [(&'static str, Any<'static>); 2] {
+pub(crate) fn profiled(host: &'static str, pid: i64) -> [(&'static str, Any<'static>); 2] {
     [("host.name", Any::Str(host)), ("process.pid", Any::Int(pid))]
 }
 
@@ -28,7 +28,7 @@ fn seconds(millis: u64) -> String {
 
 /// A transaction with one child as Sentry's SDK for a platform writes it, in milliseconds behind [`T`]. Both say their
 /// thread.
-fn transaction(platform: &str, host: &str, ident: &str, from: u64, to: u64) -> Spans {
+pub(crate) fn transaction(platform: &str, host: &str, ident: &str, from: u64, to: u64) -> Spans {
     let thread = format!(r#"{{"thread.id":"{ident}","thread.name":"MainThread"}}"#);
     let times = format!(r#""start_timestamp":{},"timestamp":{}"#, seconds(from), seconds(to));
     let trace = "11111111111111111111111111111111";

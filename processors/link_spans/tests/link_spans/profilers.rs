@@ -7,11 +7,16 @@ use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Telemetry};
 
 use crate::support::*;
 
-const PID: (&str, Any<'_>) = ("process.pid", Any::Int(7));
-const HOST: (&str, Any<'_>) = ("host.name", Any::Str("web"));
+pub(crate) const PID: (&str, Any<'_>) = ("process.pid", Any::Int(7));
+pub(crate) const HOST: (&str, Any<'_>) = ("host.name", Any::Str("web"));
 
 /// What a profiler with this scope observed of a process, from second to second.
-fn observed(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, seconds: std::ops::RangeInclusive<u64>) -> Profiles {
+pub(crate) fn observed(
+    resource: &[(&str, Any<'_>)],
+    scope: &str,
+    kind: &str,
+    seconds: std::ops::RangeInclusive<u64>,
+) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
     builder.scope(scope, "1.0");

@@ -1,7 +1,7 @@
 //! Links without profiles.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
-use profbridge_engine::component::Processor as _;
+use profbridge_engine::component::{Held, Processor as _};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::SPANS;
 use profbridge_identity::{Processes, RequestId, Rules};
@@ -9,6 +9,7 @@ use profbridge_model::builder::Any;
 use profbridge_model::{ProfilerId, Telemetry};
 use profbridge_processor_link_spans::FACTORY;
 
+use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// What the chunks of a process with this resource name.
@@ -71,10 +72,24 @@ fn what_is_said_of_it() {
     let description = FACTORY.description;
     let section = Section::from_yaml("{stateless: true}").unwrap();
     assert_eq!((description.wants)(&section), SPANS);
-    let warning = (description.warns_of)(&section).unwrap();
+    let warning = (description.warns)(&section, &[]).unwrap();
     for unknown in ["profbridge.session.id", "process.creation.time", "PID namespace"] {
         assert!(warning.message.contains(unknown), "{}", warning.message);
     }
     let section = Section::from_yaml("{}").unwrap();
-    assert_eq!(((description.wants)(&section).len(), (description.warns_of)(&section)), (2, None));
+    assert_eq!(((description.wants)(&section).len(), (description.warns)(&section, &[])), (2, None));
+}
+
+/// Guarantees: profiles that come all the same go on at once and as they are, though `profile_wait` is set, and nothing is
+/// remembered.
+#[test]
+fn profiles_pass() {
+    let mut processor = link_spans("{stateless: true, profile_wait: 5s}");
+    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
+    let native = [("thread.native_id", IntValue(8))];
+    process(&mut processor, spans(&resource, vec![span(1, 0, S, &native)]), at(S));
+    let of_web = profiles(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], &[(8, "", &[MS])]);
+    let out = process(&mut processor, of_web, at(S));
+    assert_eq!(observations(&out), [(7, 8, MS, 1, 0)]);
+    assert_eq!((processor.held(), processor.due()), (Held::default(), None));
 }

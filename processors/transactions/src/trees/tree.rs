@@ -1,7 +1,7 @@
 //! Spans that belong together: a transaction in the making.
 
-use profbridge_model::spans::SpanChanges;
-use profbridge_model::{Span, SpanId, TraceId};
+use profbridge_model::spans::{Segment, SpanChanges};
+use profbridge_model::{ByteRange, Span, SpanId, SpanKind, TraceId};
 
 use super::queue::Links;
 
@@ -27,13 +27,69 @@ pub(crate) struct Tree {
     changes: usize,
 }
 
-/// A span that is held.
+/// A span that is held: a [`Span`] without what its tree says for all of them, and without a place, which is that of
+/// another batch.
 #[derive(Debug)]
 pub(crate) struct HeldSpan {
-    /// Its scope is its origin, its place says nothing any more, and it has a segment where it is the local root.
-    pub(crate) span: Span,
+    pub(crate) span_id: SpanId,
+    parent_span_id: Option<SpanId>,
+    start_unix_nano: u64,
+    end_unix_nano: u64,
+    kind: SpanKind,
+    parent_is_remote: Option<bool>,
+    sampled: Option<bool>,
+    is_streamed: bool,
+    /// Whether it is the local root.
+    is_root: bool,
+    /// Its origin.
+    pub(crate) scope: u32,
+    changes: Option<Box<SpanChanges>>,
     /// Its message. One block for each: what grows would be copied again and again, and be larger than it has to be.
     pub(crate) bytes: Box<[u8]>,
+}
+
+impl HeldSpan {
+    fn new(span: Span, bytes: &[u8]) -> Self {
+        let Span { trace_id: _, span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = span;
+        let Span { parent_is_remote, sampled, is_streamed, scope, at: _, segment, changes, .. } = span;
+        let (is_root, bytes) = (segment.is_some(), bytes.into());
+        Self {
+            span_id,
+            parent_span_id,
+            start_unix_nano,
+            end_unix_nano,
+            kind,
+            parent_is_remote,
+            sampled,
+            is_streamed,
+            is_root,
+            scope,
+            changes,
+            bytes,
+        }
+    }
+
+    /// The span of this trace in the segment with this number, without a place, and its message.
+    pub(crate) fn leave(self, trace_id: TraceId, number: u32) -> (Span, Box<[u8]>) {
+        let Self { span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = self;
+        let Self { parent_is_remote, sampled, is_streamed, is_root, scope, changes, bytes, .. } = self;
+        let span = Span {
+            trace_id,
+            span_id,
+            parent_span_id,
+            start_unix_nano,
+            end_unix_nano,
+            kind,
+            parent_is_remote,
+            sampled,
+            is_streamed,
+            scope,
+            at: ByteRange::default(),
+            segment: Some(Segment { number, is_root }),
+            changes,
+        };
+        (span, bytes)
+    }
 }
 
 /// Where one ends who goes from parent to parent.
@@ -88,7 +144,7 @@ impl Tree {
         self.said += bytes.len();
         self.changes += span.changes.as_ref().map_or(0, |_| size_of::<SpanChanges>());
         make_room(&mut self.spans, 1);
-        self.spans.push(HeldSpan { span, bytes: bytes.into() });
+        self.spans.push(HeldSpan::new(span, bytes));
         (self.spans.len() - 1) as u32
     }
 
@@ -104,13 +160,11 @@ impl Tree {
     /// each then by its beginning. The order in which they came makes no difference.
     pub(crate) fn sort(&mut self) {
         let missing = self.missing();
-        let key = |span: &Span| {
-            let is_first = span.segment.is_some() || (missing.is_some() && span.parent_span_id == missing);
+        let key = |span: &HeldSpan| {
+            let is_first = span.is_root || (missing.is_some() && span.parent_span_id == missing);
             (!is_first, span.start_unix_nano, span.span_id)
         };
-        self.spans.sort_unstable_by(|one, other| {
-            key(&one.span).cmp(&key(&other.span)).then_with(|| one.bytes.cmp(&other.bytes))
-        });
+        self.spans.sort_unstable_by(|one, other| key(one).cmp(&key(other)).then_with(|| one.bytes.cmp(&other.bytes)));
     }
 }
 

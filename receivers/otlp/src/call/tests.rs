@@ -6,6 +6,7 @@ use profbridge_engine::budget::Budget;
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::intake;
 use profbridge_model::Telemetry;
+use prost::Message as _;
 
 use super::*;
 use crate::config::ResourceSettings;
@@ -141,6 +142,34 @@ fn amplification_is_refused() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
+/// Guarantees: spans in protobuf that came compressed stay so beside what they unpack to, and both are counted; not where
+/// they were changed, nor those in JSON, nor profiles.
+#[test]
+fn compressed_spans_stay_compressed() {
+    let request = profbridge_bench::workload::traces::request(10, 7).encode_to_vec();
+    let packed = zstd::encode_all(&request[..], 1).unwrap();
+    let (intake, consumer) = intake(1 << 30);
+    let run = |insert: &[(&str, &str)]| {
+        let Received { bytes, permit } = received(&intake, packed.clone());
+        let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let settings = ResourceSettings { local_host: false, insert };
+        let origin = Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()));
+        let (decoded, permit) =
+            Work { content: Content::Traces, origin, ..work(&intake, permit) }.run(bytes, Coding::Zstd).unwrap();
+        let Decoded::Traces(decoded) = decoded else { panic!("no spans") };
+        assert!(permit.bytes() >= (request.len() + packed.len()) as u64 + decoded.spans.size_bytes());
+        decoded.spans
+    };
+    assert_eq!(run(&[]).received_packed("zstd").unwrap(), &packed[..]);
+    assert!(run(&[("deployment.region", "eu-central")]).received_packed("zstd").is_none());
+    for (content, form) in [(Content::Traces, Form::Json), (PROFILES, Form::Protobuf)] {
+        let Received { bytes, permit } = received(&intake, packed.clone());
+        let mut work = Work { content, form, ..work(&intake, permit) };
+        assert!(work.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
+    }
+    assert_eq!(consumer.memory_used(), 0);
+}
+
 /// Guarantees: what a request unpacks to is counted, and what it came as no longer.
 #[test]
 fn unpacked_requests_are_counted() {
@@ -149,8 +178,8 @@ fn unpacked_requests_are_counted() {
     let packed = zstd::encode_all(&plain[..], 1).unwrap();
     let Received { bytes, permit } = received(&intake, packed);
     let mut work = work(&intake, permit);
-    let request = work.unpack(bytes, Coding::Zstd).unwrap();
-    assert_eq!(request, plain);
+    let (request, packed) = work.unpack(bytes, Coding::Zstd).unwrap();
+    assert_eq!((request, packed), (plain.clone().into(), None));
     let counted = work.permit.bytes() as usize;
     assert!((plain.len()..=2 * plain.len()).contains(&counted), "{counted} for {}", plain.len());
 }

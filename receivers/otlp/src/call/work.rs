@@ -9,6 +9,7 @@ use profbridge_engine::body;
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_model::Profiles;
+use profbridge_model::spans::Packed;
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
 use profbridge_wire::otlp::{self, DecodeError, Layout, Limits, decode, decode_as, json};
@@ -54,7 +55,7 @@ impl Decoded {
 
 impl Work {
     pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), Fault> {
-        let mut request = self.unpack(bytes, coding)?;
+        let (mut request, packed) = self.unpack(bytes, coding)?;
         if self.form == Form::Json {
             let (message, limits) = (self.content.request(), self.limits());
             request = read_json(message, request, &limits, &self.intake, &mut self.permit)?;
@@ -65,6 +66,9 @@ impl Work {
                 Decoded::Profiles(decoded)
             }
             Decoded::Traces(mut decoded) => {
+                if let Some(packed) = packed {
+                    decoded.spans.keep_packed(packed);
+                }
                 let more = self.origin.complete_spans(&mut decoded.spans, self.sender, Instant::now());
                 self.intake.grow(&mut self.permit, more as u64)?;
                 decoded.spans.peer = Some(self.sender.to_string().into());
@@ -87,8 +91,16 @@ impl Work {
         Ok(profiles)
     }
 
-    pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<Bytes, Fault> {
-        Ok(body::unpack_instead(bytes, coding, self.max_bytes, &self.intake, &mut self.permit)?)
+    /// The request, and as what it came where it may leave as that: spans may, in protobuf, which are what a pipeline
+    /// mostly passes on unchanged.
+    pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<(Bytes, Option<Packed>), Fault> {
+        let (max_bytes, intake, permit) = (self.max_bytes, &self.intake, &mut self.permit);
+        let name = coding.content_encoding().filter(|_| self.content == Content::Traces && self.form == Form::Protobuf);
+        let Some(coding_name) = name else {
+            return Ok((body::unpack_instead(bytes, coding, max_bytes, intake, permit)?, None));
+        };
+        let (plain, packed) = body::unpack_keeping(bytes, coding, max_bytes, intake, permit)?;
+        Ok((plain, packed.map(|bytes| Packed { coding: coding_name, bytes })))
     }
 
     fn limits(&self) -> Limits {

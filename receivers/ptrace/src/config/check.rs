@@ -164,6 +164,7 @@ impl Target {
                 max_stopped: self.max_stopped,
                 max_stack: self.max_stack.as_usize(),
                 max_processes: self.max_processes,
+                subprocesses: self.subprocesses,
                 stops: self.stops,
             },
             lifecycle: self.profile_lifecycle,

@@ -23,6 +23,7 @@ fn defaults() {
         max_stopped: 0.02,
         max_stack: 256 << 10,
         max_processes: 64,
+        subprocesses: false,
         stops: message::Stops::UserBound,
     };
     assert_eq!(target.sampling, sampling);
@@ -51,13 +52,14 @@ fn everything() {
           control: {socket: /run/p.sock, max_connections: 3}, \
           symbolize: {enabled: false, max_wait: 0s}, \
           targets: {a: {pid: 1, rate: 49.5, mode: cpu, profile_lifecycle: trace, profile_session_sample_rate: 0.25, \
-            max_cpu: 0.5, max_stopped: 0.1, max_stack: 64KiB, max_processes: 2, \
+            max_cpu: 0.5, max_stopped: 0.1, max_stack: 64KiB, max_processes: 2, subprocesses: true, \
             service: {name: n, version: 1.10, environment: e, release: r}}}}",
     )
     .unwrap();
     let target = &settings.targets[0];
     assert_eq!(target.sampling.rate_hertz, 49.5);
     assert_eq!((target.sampling.mode, target.lifecycle), (message::Mode::Cpu, Lifecycle::Trace));
+    assert!(target.sampling.subprocesses);
     assert_eq!((target.sampling.max_stack, target.sampling.max_processes), (64 << 10, 2));
     assert_eq!(target.session_sample_rate, 0.25);
     assert_eq!(target.names.version.as_deref(), Some("1.10"));

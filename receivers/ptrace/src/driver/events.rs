@@ -64,6 +64,8 @@ impl Driver {
         if matches!(target.select, Select::Command(_)) {
             let is = CommandProcess::of(&process);
             match self.targets[index].command {
+                // What the command started, with `subprocesses`. The command itself comes first.
+                Some(known) if known.pid != process.pid => {}
                 // The process id of the command was reused before this sampler process found it.
                 Some(known) if !known.is_same(is) => {
                     self.targets[index].ended = true;

@@ -6,6 +6,7 @@ use profbridge_receiver_ptrace::assemble::{Assembler, Subject};
 use profbridge_sampler::message::{Batch, Mode, Sample};
 
 use super::Tracked;
+use crate::sample::runtimes::Runtime;
 
 /// The samples of a stretch of time, as the sampler said them.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Halves {
 pub(crate) struct OfProcess {
     /// What it is called.
     pub(crate) label: String,
+    /// What runs its code.
+    pub(crate) runtime: Runtime,
     /// Of threads that ran; `None` where none did.
     pub(crate) running: Option<Profiles>,
     /// Of threads that were blocked; `None` where none was.
@@ -48,7 +51,8 @@ impl Part {
             };
             let (running, waiting) = (half(false)?, half(true)?);
             if running.is_some() || waiting.is_some() {
-                each.push(OfProcess { label: process.label.clone(), running, waiting });
+                let runtime = Runtime::of(&process.mappings);
+                each.push(OfProcess { label: process.label.clone(), runtime, running, waiting });
             }
         }
         Ok(Halves { whole, each, malformed })

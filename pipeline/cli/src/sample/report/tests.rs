@@ -5,7 +5,7 @@ use profbridge_sampler::message::{Level, Mode, Status, Stops};
 
 use super::{Missing, Report};
 use crate::sample::processes::ProcessShare;
-use crate::sample::shares::Shares;
+use crate::sample::shares::{Shares, Side};
 
 /// Stacks of the program `/srv/app`, leaf first, each with its milliseconds.
 fn batch(stacks: &[(&[&str], i64)]) -> Profiles {
@@ -39,6 +39,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
         shares,
         processes: Vec::new(),
         followed: false,
+        hints: Vec::new(),
         missing: None,
         status,
         mode: Mode::Wall,
@@ -107,9 +108,13 @@ fn children() {
 #[test]
 fn processes() {
     let shares = Shares::default();
-    let of =
-        |label: &str, running_nano, waiting_nano| ProcessShare { label: label.to_owned(), running_nano, waiting_nano };
-    let (work, wrapper) = (of("work (pid 8)", 2_000_000_000, 10_000_000), of("timeout (pid 7)", 0, 2_010_000_000));
+    let of = |label: &str, running_nano, waiting_nano| ProcessShare {
+        label: label.to_owned(),
+        running_nano,
+        waiting_nano,
+        running: None,
+    };
+    let (mut work, wrapper) = (of("work (pid 8)", 2_000_000_000, 10_000_000), of("timeout (pid 7)", 0, 2_010_000_000));
     let both = Report { processes: vec![&work, &wrapper], ..report(&shares, Status::default()) };
     let text = both.functions();
     let expected = "   running     waiting  process
@@ -117,6 +122,17 @@ fn processes() {
     0.00 s      2.01 s  timeout (pid 7)
 running: ";
     assert!(text.starts_with(expected), "\n{text}");
+    let mut shares = Shares::default();
+    work.running = Some(Side::default());
+    shares.add_to(&batch(&[(&["hot", "main"], 1500), (&["cold", "main"], 500)]), false, work.running.as_mut());
+    shares.add(&batch(&[(&["other", "main"], 9000)]), false);
+    let text = Report { processes: vec![&work, &wrapper], ..report(&shares, Status::default()) }.functions();
+    let expected = "    2.00 s      0.01 s  work (pid 8)
+                           75.0 % hot (app)
+                           25.0 % cold (app)
+    0.00 s      2.01 s  timeout (pid 7)
+running: 11.00 s";
+    assert!(text.contains(expected), "of each what it did itself:\n{text}");
     let many: Vec<ProcessShare> = (0..10).map(|number| of(&format!("p{number}"), 1_000_000_000, 0)).collect();
     let cpu = Report { mode: Mode::Cpu, processes: many.iter().collect(), ..report(&shares, Status::default()) };
     let text = cpu.functions();

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use profbridge_sampler::message::Command;
 
 use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
-use crate::sample::TARGET;
 use crate::sample::report::{Missing, Report};
 use crate::sample::sampler::Heard;
 use crate::terminal::shown;
@@ -21,7 +20,8 @@ impl Run<'_> {
         // A command that was never found is not held any longer.
         self.release();
         if matches!(finish, Finish::Duration | Finish::Interrupt) {
-            for target in self.follow.targets().chain([TARGET]) {
+            let roots: Vec<_> = self.course.roots().map(|(target, _)| target).collect();
+            for target in self.follow.targets().chain(roots) {
                 // One that is gone has nothing more to say.
                 self.sampling.sampler.send(Command::Unwatch(target)).ok();
             }
@@ -45,21 +45,28 @@ impl Run<'_> {
 
     /// Reads the last names, writes the result and shows it.
     pub(super) fn finish(&mut self, finish: Finish, elapsed: Duration) -> Result<(), Failure> {
-        self.collector.cut();
-        self.read_names();
-        self.take_parts(true)?;
+        let viewed = self.view.is_some();
+        if !viewed {
+            self.collector.cut();
+            self.read_names();
+            self.take_parts(true)?;
+        }
         self.progress = None;
         if finish == Finish::Sampler {
             self.say("note: the sampler process ended too often, so the rest of the run is missing");
         }
         let sampled = self.shares.running.observations() + self.shares.waiting.observations();
+        if viewed && (self.course.ever_attached() || sampled > 0) {
+            return Ok(());
+        }
         if sampled == 0 {
             return self.nothing(elapsed);
         }
         let report = Report {
             shares: &self.shares,
             processes: self.processes.sorted(),
-            followed: self.follow.any(),
+            hints: self.runtimes.hints(),
+            followed: self.follow.any() || self.subject.subprocesses,
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
             status: self.stats.total(),
@@ -126,9 +133,9 @@ impl Run<'_> {
 
     /// Shows a result: on standard output, unless that belongs to the command.
     fn show(&self, text: &str) {
-        match self.arguments.pid {
-            Some(_) => terminal::result(text),
-            None => terminal::say(text),
+        match self.sampling.command {
+            None => terminal::result(text),
+            Some(_) => terminal::say(text),
         }
     }
 

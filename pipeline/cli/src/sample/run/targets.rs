@@ -8,11 +8,14 @@ use profbridge_sampler::owner::Ending;
 
 use super::{FINDING, Run, unix_nano};
 use crate::Failure;
-use crate::args::sampling::{self, SampleArgs};
+use crate::args::sampling::{self, Subject};
 use crate::sample::TARGET;
 
+/// So many processes of each that was asked for are sampled at the same time.
+const MOST_PROCESSES: usize = 512;
+
 /// How a run samples.
-pub(super) fn settings(arguments: &SampleArgs) -> Settings {
+pub(super) fn settings(arguments: &Subject) -> Settings {
     let mode = match arguments.mode {
         sampling::Mode::Wall => Mode::Wall,
         sampling::Mode::Cpu => Mode::Cpu,
@@ -22,7 +25,8 @@ pub(super) fn settings(arguments: &SampleArgs) -> Settings {
         sampling::Stops::Never => Stops::Never,
         sampling::Stops::Always => Stops::Always,
     };
-    Settings { rate_hertz: arguments.rate, mode, stops, ..Settings::default() }
+    let (rate_hertz, subprocesses) = (arguments.rate, arguments.subprocesses);
+    Settings { rate_hertz, mode, stops, subprocesses, max_processes: MOST_PROCESSES, ..Settings::default() }
 }
 
 /// What tells a process from another one that gets its id later.
@@ -42,16 +46,20 @@ impl Identity {
 }
 
 impl Run<'_> {
-    /// Tells the sampler process of the target.
+    /// Tells the sampler process of the targets.
     pub(super) fn watch(&mut self) -> Result<(), Failure> {
         self.told = Instant::now();
-        self.watch_process(TARGET, self.sampling.pid)
+        let name = self.subject.name.clone().unwrap_or_default();
+        let roots = self.course.roots();
+        let select = |pid: Option<u32>| pid.map_or_else(|| Select::Name(name.clone()), Select::Pid);
+        let targets: Vec<_> = roots.map(|(target, pid)| (target, select(pid))).collect();
+        targets.into_iter().try_for_each(|(target, select)| self.watch_target(target, select))
     }
 
-    fn watch_process(&self, id: TargetId, pid: u32) -> Result<(), Failure> {
+    fn watch_target(&self, id: TargetId, select: Select) -> Result<(), Failure> {
         let target = Target {
             id,
-            select: Select::Pid(pid),
+            select,
             settings: self.settings,
             environment: ENVIRONMENT.map(str::to_owned).to_vec(),
             // A command is held until it was attached to, and sampled when it runs.
@@ -66,7 +74,13 @@ impl Run<'_> {
 
     /// Has a command sampled that was attached to, also after it executed another program. It runs as soon as it is.
     pub(super) fn sample_command(&mut self, process: &Process) {
-        if process.target != TARGET || self.sampling.command.is_none() {
+        let Some(command) = &self.sampling.command else { return };
+        if process.target != TARGET {
+            return;
+        }
+        if process.pid != command.pid() {
+            // The command started it, and its end is heard of.
+            self.sampling.sampler.send(Command::Sample { process: process.id, on: true }).ok();
             return;
         }
         let held = self.sampling.command.as_ref().is_some_and(|command| command.is_held());
@@ -104,24 +118,43 @@ impl Run<'_> {
         if self.told.elapsed() >= FINDING {
             self.release();
         }
+        let (false, [command]) = (self.subject.subprocesses, &self.sampling.pids[..]) else { return };
         if !self.course.ever_attached() {
             return;
         }
-        for (target, pid) in self.follow.look(self.sampling.pid, Instant::now()) {
+        let now = Instant::now();
+        for (target, pid) in self.follow.look(*command, now) {
             // One that does not take it is about to end, which is heard of.
-            self.watch_process(target, pid).ok();
+            self.watch_target(target, Select::Pid(pid)).ok();
         }
+        if let Some(count) = self.follow.several(now) {
+            self.say(&format!(
+                "hint: the command waits for {count} processes that it started; --subprocesses samples them as well"
+            ));
+        }
+    }
+
+    /// Whether a process is one of those that were asked for by their ids, or the command, or has the name; and not one
+    /// that these started. Of a name all count.
+    pub(super) fn is_asked_for(&self, process: &Process) -> bool {
+        self.course.is_root(process.target)
+            && (self.sampling.pids.is_empty() || self.sampling.pids.contains(&process.pid))
     }
 
     /// Whether a process that was attached to is the one that was before. If not, the run is over.
     pub(super) fn is_the_same(&mut self, process: &Process) -> bool {
         let is = Identity { start_unix_nano: process.start_unix_nano, exec_id: process.exec_id };
-        let same = self.sampling.command.is_some() || self.identity.is_none_or(|known| known.is_same(is));
+        // A later process with the name is as good as the first one.
+        if self.sampling.pids.is_empty() {
+            return true;
+        }
+        let known = self.identities.get(&process.pid);
+        let same = self.sampling.command.is_some() || known.is_none_or(|known| known.is_same(is));
         if same {
-            self.identity = Some(is);
+            self.identities.insert(process.pid, is);
         } else {
             self.say(&format!("note: process {} ended, and its id belongs to another one now", process.pid));
-            self.sampling.sampler.send(Command::Unwatch(TARGET)).ok();
+            self.sampling.sampler.send(Command::Unwatch(process.target)).ok();
         }
         same
     }
@@ -133,7 +166,6 @@ impl Run<'_> {
         self.course.lose();
         self.stats.forget_all();
         self.follow.start_over();
-        self.executing = None;
         let begun = if self.begun.is_some() { self.begun_unix_nano } else { unix_nano() };
         self.gaps.open(begun);
         let next = if self.sampling.sampler.is_hopeful() { "; another one is started" } else { "" };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles};
+use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles, Value};
 
 use crate::terminal::is_unprintable;
 
@@ -23,7 +23,7 @@ pub(crate) struct Function {
     pub(crate) name: Box<str>,
     /// The base name of the file it lies in; empty for code outside of any file.
     pub(crate) module: Box<str>,
-    /// Whether it belongs to the program and not to a library of the system or a language's standard library.
+    /// Whether it belongs to the program and not to the kernel, a library of the system or a language's standard library.
     pub(crate) own: bool,
 }
 
@@ -140,7 +140,11 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
         None if module.is_empty() => UNKNOWN.into(),
         None => printable(&format!("[{module}]")),
     };
-    let own = !is_system_library(module) && !is_standard_library(&name) && !is_library_source(source);
+    let kernel = matches!(
+        dictionary.find(location.attributes, "profile.frame.type"),
+        Some(Value::String(kind)) if dictionary.string(*kind) == "kernel"
+    );
+    let own = !kernel && !is_system_library(module) && !is_standard_library(&name) && !is_library_source(source);
     Function { name, module: printable(module), own }
 }
 

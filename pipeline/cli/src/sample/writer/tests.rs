@@ -8,6 +8,7 @@ use profbridge_sampler::message::Mode;
 use super::{Writer, Written};
 use crate::destination::{self, Destination};
 use crate::sample::collect::{Halves, OfProcess};
+use crate::sample::runtimes::Runtime;
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
@@ -34,7 +35,7 @@ fn profiles(start: u64, running: bool, waiting: bool) -> Profiles {
 
 fn part(start: u64) -> Halves {
     let (running, waiting) = (Some(profiles(start, true, false)), Some(profiles(start, false, true)));
-    let each = vec![OfProcess { label: "app (pid 7)".to_owned(), running, waiting }];
+    let each = vec![OfProcess { label: "app (pid 7)".to_owned(), runtime: Runtime::Native, running, waiting }];
     Halves { whole: profiles(start, true, true), each, malformed: 0 }
 }
 
@@ -42,7 +43,8 @@ fn part(start: u64) -> Halves {
 fn part_with_wrapper(start: u64) -> Halves {
     let mut part = part(start);
     let waiting = Some(profiles(start, false, true));
-    part.each.insert(0, OfProcess { label: "timeout (pid 6)".to_owned(), running: None, waiting });
+    part.each
+        .insert(0, OfProcess { label: "timeout (pid 6)".to_owned(), runtime: Runtime::Native, running: None, waiting });
     part
 }
 

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::spans::{SpanResource, SpanScope};
-use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, TraceId};
+use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, TraceId, varint};
 
 use super::super::error::{DecodeError, Fault, Result};
 use super::super::limits::{Budget, Limits, VALUE_DEPTH};
@@ -116,24 +116,17 @@ impl Decoder {
                 0x0a => {
                     let inner = reader.message()?;
                     self.resource(inner).map_err(|fault| fault.within("resource"))?;
-                    parts.add(start, &reader, &mut self.budget)?;
                 }
                 0x12 => {
                     let inner = reader.message()?;
                     let named = |fault: Fault| fault.within(format_args!("scope_spans[{scopes}]"));
                     self.scope_spans(inner, at).map_err(named)?;
                     scopes += 1;
+                    continue;
                 }
-                0x1a => {
-                    let text = reader.bytes()?;
-                    utf8(text, start).map_err(|fault| fault.within("schema_url"))?;
-                    parts.add(start, &reader, &mut self.budget)?;
-                }
-                _ => {
-                    reader.other(key, 3)?;
-                    parts.add(start, &reader, &mut self.budget)?;
-                }
+                _ => schema_url_or_unknown(&mut reader, key)?,
             }
+            parts.add(start, &reader, &mut self.budget)?;
         }
         self.resources[at as usize].parts = parts.0;
         Ok(())
@@ -163,23 +156,16 @@ impl Decoder {
                 0x0a => {
                     let inner = reader.message()?;
                     self.scope(inner).map_err(|fault| fault.within("scope"))?;
-                    parts.add(start, &reader, &mut self.budget)?;
                 }
                 0x12 => {
                     let inner = reader.message()?;
                     self.take(inner, at, spans)?;
                     spans += 1;
+                    continue;
                 }
-                0x1a => {
-                    let text = reader.bytes()?;
-                    utf8(text, start).map_err(|fault| fault.within("schema_url"))?;
-                    parts.add(start, &reader, &mut self.budget)?;
-                }
-                _ => {
-                    reader.other(key, 3)?;
-                    parts.add(start, &reader, &mut self.budget)?;
-                }
+                _ => schema_url_or_unknown(&mut reader, key)?,
             }
+            parts.add(start, &reader, &mut self.budget)?;
         }
         self.scopes[at as usize].parts = parts.0;
         Ok(())
@@ -328,7 +314,16 @@ impl Decoder {
         Ok(())
     }
 
-    fn key_value(&mut self, mut reader: Reader<'_>, depth: u32) -> Result<()> {
+    #[inline]
+    fn key_value(&mut self, reader: Reader<'_>, depth: u32) -> Result<()> {
+        if is_plain(reader.rest()) {
+            return self.budget.value(depth);
+        }
+        self.any_key_value(reader, depth)
+    }
+
+    #[inline(never)]
+    fn any_key_value(&mut self, mut reader: Reader<'_>, depth: u32) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => text(&mut reader, "key")?,
@@ -406,6 +401,49 @@ impl Parts {
     }
 }
 
+/// Reads what `ResourceSpans` and `ScopeSpans` have beside the messages in them: `schema_url`, and what a later version
+/// adds.
+fn schema_url_or_unknown(reader: &mut Reader<'_>, key: u32) -> Result<()> {
+    match key {
+        0x1a => text(reader, "schema_url"),
+        _ => reader.other(key, 3),
+    }
+}
+
+/// Whether a `KeyValue` is what most are: a key and a text or a whole number, both written in the shortest way, both of
+/// less than 128 bytes, ASCII, and nothing else. Those break no rule, and need no loops. Lengths and keys of fields are
+/// ASCII as well then, so all of it is looked at in one go.
+#[inline]
+fn is_plain(message: &[u8]) -> bool {
+    let [0x0a, length @ ..0x80, rest @ ..] = message else { return false };
+    let Some((key, [0x12, length @ ..0x80, value @ ..])) = rest.split_at_checked(usize::from(*length)) else {
+        return false;
+    };
+    if value.len() != usize::from(*length) {
+        return false;
+    }
+    match value {
+        [0x0a, length @ ..0x80, text @ ..] => text.len() == usize::from(*length) && is_ascii(message),
+        [0x18, number @ ..] => {
+            let mut number = number;
+            varint::take(&mut number).is_some() && number.is_empty() && is_ascii(key)
+        }
+        _ => false,
+    }
+}
+
+/// As the library's, which is made for long texts: it ends early, and so looks at short ones in small steps.
+#[inline]
+fn is_ascii(text: &[u8]) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let (words, rest) = text.as_chunks::<8>();
+    let all = match text.last_chunk::<8>() {
+        Some(last) => words.iter().fold(u64::from_le_bytes(*last), |all, word| all | u64::from_le_bytes(*word)),
+        None => rest.iter().fold(0, |all, byte| all | u64::from(*byte)),
+    };
+    all & HIGH == 0
+}
+
 /// Reads a field that is text.
 #[inline]
 fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<()> {
@@ -417,7 +455,7 @@ fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<()> {
 /// such byte by byte, since it takes words only where they are aligned; `is_ascii` takes them anywhere.
 #[inline]
 fn utf8(text: &[u8], at: usize) -> Result<()> {
-    if text.is_ascii() || std::str::from_utf8(text).is_ok() {
+    if is_ascii(text) || std::str::from_utf8(text).is_ok() {
         return Ok(());
     }
     Err(Fault::wire(at, "is not UTF-8"))

@@ -8,7 +8,8 @@ use profbridge_model::spans::{SpanChanges, SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, Spans, varint};
 
 use super::super::encode::put;
-use super::super::reader::Reader;
+use super::super::reader::{LEN, Reader};
+use super::pieces::Pieces;
 use super::read::Attributes;
 
 /// The attribute that names the profiler of a span's time.
@@ -24,21 +25,20 @@ pub const THREAD_NAME: &str = "thread.name";
 
 /// Writes all spans of a batch as one request.
 pub fn encode(spans: &Spans) -> Vec<u8> {
-    if let Some(received) = spans.received() {
-        return received.to_vec();
+    match spans.received() {
+        Some(received) => received.to_vec(),
+        None => pieces(spans, &in_order(spans)).join(),
     }
-    encode_those(spans, &in_order(spans))
 }
 
-/// How long [`encode`]'s request is at most, in bytes.
-pub fn encoded_len(spans: &Spans) -> usize {
-    match spans.received() {
-        Some(received) => received.len(),
-        None => {
-            let mut size = Size::new(spans);
-            spans.spans().iter().map(|span| size.with(span)).last().unwrap_or(0)
-        }
+/// Writes all spans of a batch as one request of at most `limit` bytes; nothing where it would be longer, which is known
+/// before it is written.
+pub fn encode_within(spans: &Spans, limit: usize) -> Option<Vec<u8>> {
+    if let Some(received) = spans.received() {
+        return (received.len() <= limit).then(|| received.to_vec());
     }
+    let pieces = pieces(spans, &in_order(spans));
+    (pieces.len() <= limit).then(|| pieces.join())
 }
 
 /// Parts of a batch, each a request of at most `limit` bytes, and the number of spans of each. A span that is larger
@@ -54,7 +54,7 @@ pub fn split(spans: &Spans, limit: usize) -> impl Iterator<Item = (Vec<u8>, usiz
         let fits = order[from..].iter().take_while(|at| size.with(&spans.spans()[**at as usize]) <= limit).count();
         let part = &order[from..from + fits.max(1)];
         from += part.len();
-        Some((encode_those(spans, part), part.len()))
+        Some((pieces(spans, part).join(), part.len()))
     })
 }
 
@@ -66,32 +66,30 @@ fn in_order(spans: &Spans) -> Vec<u32> {
     order
 }
 
-fn encode_those(spans: &Spans, order: &[u32]) -> Vec<u8> {
+/// Of what the request of these spans consists.
+fn pieces<'a>(spans: &'a Spans, order: &[u32]) -> Pieces<'a> {
     let at = |position: u32| &spans.spans()[position as usize];
-    let mut out = Vec::new();
-    // Written inside out: a message's length stands in front of it.
-    let (mut resource_spans, mut scope_spans, mut span_message) = (Vec::new(), Vec::new(), Vec::new());
+    let mut out = Pieces::new(spans.bytes());
     for of_resource in order.chunk_by(|one, other| same_resource(spans, at(*one), at(*other))) {
-        let resource = spans.resource_of(at(of_resource[0]));
-        resource_spans.clear();
-        write_resource(spans, resource, &mut resource_spans);
+        let resource_spans = out.open(0x0a);
+        write_resource(spans, spans.resource_of(at(of_resource[0])), &mut out);
         for of_scope in of_resource.chunk_by(|one, other| at(*one).scope == at(*other).scope) {
-            scope_spans.clear();
-            write_parts(spans, &spans.scope_of(at(of_scope[0])).parts, &mut scope_spans);
+            let scope_spans = out.open(0x12);
+            spans.scope_of(at(of_scope[0])).parts.iter().for_each(|part| out.received(*part));
             for position in of_scope {
                 let span = at(*position);
                 match &span.changes {
-                    None => put_message(&mut scope_spans, 0x12, spans.get(span.at)),
+                    None => out.received_message(0x12, span.at),
                     Some(changes) => {
-                        span_message.clear();
-                        write_changed(spans, span.at, changes, &mut span_message);
-                        put_message(&mut scope_spans, 0x12, &span_message);
+                        let message = out.open(0x12);
+                        write_changed(spans, span.at, changes, &mut out);
+                        out.close(message);
                     }
                 }
             }
-            put_message(&mut resource_spans, 0x12, &scope_spans);
+            out.close(scope_spans);
         }
-        put_message(&mut out, 0x0a, &resource_spans);
+        out.close(resource_spans);
     }
     out
 }
@@ -105,43 +103,43 @@ pub(super) fn put_message(out: &mut Vec<u8>, key: u8, message: &[u8]) {
     out.extend_from_slice(message);
 }
 
-fn write_parts(spans: &Spans, parts: &[ByteRange], out: &mut Vec<u8>) {
-    for part in parts {
-        out.extend_from_slice(spans.get(*part));
-    }
-}
-
 /// The fields of `ResourceSpans` but its spans. What was added stands in the same `Resource` as what came: a second one
 /// would be merged by protobuf's rules, but not by everybody.
-fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Vec<u8>) {
-    if resource.added.is_empty() {
-        return write_parts(spans, &resource.parts, out);
+fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Pieces<'_>) {
+    let SpanResource { parts, added } = resource;
+    if added.is_empty() {
+        return parts.iter().for_each(|part| out.received(*part));
     }
-    let mut message = Vec::new();
-    for part in &resource.parts {
-        let mut reader = Reader::at(spans.bytes(), *part);
-        loop {
-            let start = reader.position();
-            let Ok(Some(key)) = reader.key() else { break };
-            if key == 0x0a {
-                let Ok(inner) = reader.bytes() else { break };
-                message.extend_from_slice(inner);
-            } else if reader.skip(key).is_ok() {
-                let len = (reader.position() - start) as u32;
-                out.extend_from_slice(spans.get(ByteRange { start: start as u32, len }));
-            } else {
-                break;
-            }
+    let fields = || parts.iter().flat_map(|part| fields(Reader::at(spans.bytes(), *part)));
+    fields().filter(|(key, ..)| *key != RESOURCE).for_each(|(_, other, _)| out.received(other));
+    let message = out.open(RESOURCE as u8);
+    fields().filter(|(key, ..)| *key == RESOURCE).for_each(|(.., inner)| out.received(inner.place()));
+    for (key, value) in added {
+        out.written(|out| put_text_attribute(out, 0x0a, key, value));
+    }
+    out.close(message);
+}
+
+/// The key of `ResourceSpans.resource`.
+const RESOURCE: u32 = 0x0a;
+
+/// The fields of a message: the key of each, its place, and the reader of what has a length in front.
+fn fields(mut reader: Reader<'_>) -> impl Iterator<Item = (u32, ByteRange, Reader<'_>)> {
+    std::iter::from_fn(move || {
+        let from = reader;
+        let key = reader.key().ok()??;
+        let mut inner = Reader::new(&[]);
+        match key & 7 {
+            LEN => inner = reader.message().ok()?,
+            _ => reader.skip(key).ok()?,
         }
-    }
-    for (key, value) in &resource.added {
-        put_text_attribute(&mut message, 0x0a, key, value);
-    }
-    put_message(out, 0x0a, &message);
+        let len = (reader.position() - from.position()) as u32;
+        Some((key, ByteRange { start: from.position() as u32, len }, inner))
+    })
 }
 
 /// A span with its changes, and without the attributes that these replace.
-fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut Vec<u8>) {
+fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut Pieces<'_>) {
     let SpanChanges { profiler, sample_rate } = changes;
     let names_thread = profiler.as_ref().is_some_and(|link| link.thread_id.is_some());
     let names_thread_name = profiler.as_ref().is_some_and(|link| link.thread_name.is_some());
@@ -152,23 +150,17 @@ fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut 
         SAMPLE_RATE => sample_rate.is_some(),
         _ => false,
     };
-    let mut reader = Reader::at(spans.bytes(), at);
-    loop {
-        let start = reader.position();
-        let Ok(Some(key)) = reader.key() else { break };
-        let is_replaced = if key == 0x4a {
-            let Ok(message) = reader.message() else { break };
-            replaced(Attributes::key_of(message))
-        } else if reader.skip(key).is_ok() {
-            false
-        } else {
-            break;
-        };
-        if !is_replaced {
-            let len = (reader.position() - start) as u32;
-            out.extend_from_slice(spans.get(ByteRange { start: start as u32, len }));
+    for (key, field, inner) in fields(Reader::at(spans.bytes(), at)) {
+        if key != 0x4a || !replaced(Attributes::key_of(inner)) {
+            out.received(field);
         }
     }
+    out.written(|out| write_changes(changes, out));
+}
+
+/// Changes as attributes of a span.
+fn write_changes(changes: &SpanChanges, out: &mut Vec<u8>) {
+    let SpanChanges { profiler, sample_rate } = changes;
     if let Some(link) = profiler {
         put_text_attribute(out, 0x4a, PROFILER_ID, &link.profiler_id.to_string());
         match link.thread_id.as_deref().map(|id| (id, id.parse::<i64>())) {

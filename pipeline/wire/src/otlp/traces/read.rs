@@ -5,6 +5,7 @@
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{Span, Spans};
 
+use super::super::error::Result;
 use super::super::reader::Reader;
 
 /// An attribute's value, as it stands in the message.
@@ -46,25 +47,22 @@ impl<'a> AnyValue<'a> {
         }
     }
 
-    fn read(mut reader: Reader<'a>) -> Self {
+    fn read(reader: Reader<'a>) -> Self {
         let mut value = Self::Empty;
-        while let Ok(Some(key)) = reader.key() {
+        each_field(reader, |key, reader| {
             // The last of its kinds wins, as protobuf has it.
-            let read = match key {
-                0x0a => reader.bytes().map(|text| Self::Text(text_of(text))),
-                0x10 => reader.varint().map(|number| Self::Bool(number != 0)),
-                0x18 => reader.varint().map(|number| Self::Int(number as i64)),
-                0x21 => reader.fixed64().map(|bits| Self::Double(f64::from_bits(bits))),
-                0x2a => reader.message().map(|list| Self::Array(Array(list))),
-                0x32 => reader.message().map(|list| Self::KeyValueList(Attributes { reader: list, key: 0x0a })),
-                0x3a => reader.bytes().map(Self::Bytes),
-                _ => reader.skip(key).map(|()| value),
+            value = match key {
+                0x0a => Self::Text(text_of(reader.bytes()?)),
+                0x10 => Self::Bool(reader.varint()? != 0),
+                0x18 => Self::Int(reader.varint()? as i64),
+                0x21 => Self::Double(f64::from_bits(reader.fixed64()?)),
+                0x2a => Self::Array(Array(reader.message()?)),
+                0x32 => Self::KeyValueList(Attributes { reader: reader.message()?, key: 0x0a }),
+                0x3a => Self::Bytes(reader.bytes()?),
+                _ => return reader.skip(key),
             };
-            match read {
-                Ok(read) => value = read,
-                Err(_) => break,
-            }
-        }
+            Ok(())
+        });
         value
     }
 }
@@ -103,37 +101,27 @@ impl PartialEq for Attributes<'_> {
 
 impl<'a> Attributes<'a> {
     /// The key of one `KeyValue`.
-    pub(super) fn key_of(mut message: Reader<'a>) -> &'a str {
+    pub(super) fn key_of(message: Reader<'a>) -> &'a str {
         let mut found = "";
-        while let Ok(Some(key)) = message.key() {
-            let read = match key {
-                0x0a => message.bytes().map(|text| found = text_of(text)),
-                _ => message.skip(key),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
+        each_field(message, |key, message| match key {
+            0x0a => message.bytes().map(|text| found = text_of(text)),
+            _ => message.skip(key),
+        });
         found
     }
 
     /// What one `KeyValue` says.
     #[inline]
-    pub(super) fn one(mut message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
+    pub(super) fn one(message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
         if let Some(attribute) = short_text(message.rest()) {
             return attribute;
         }
         let (mut key, mut value) = ("", AnyValue::Empty);
-        while let Ok(Some(field)) = message.key() {
-            let read = match field {
-                0x0a => message.bytes().map(|text| key = text_of(text)),
-                0x12 => message.message().map(|inner| value = AnyValue::read(inner)),
-                _ => message.skip(field),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
+        each_field(message, |field, message| match field {
+            0x0a => message.bytes().map(|text| key = text_of(text)),
+            0x12 => message.message().map(|inner| value = AnyValue::read(inner)),
+            _ => message.skip(field),
+        });
         (key, value)
     }
 
@@ -172,14 +160,10 @@ pub struct Fields<'a> {
     links: Reader<'a>,
     /// Its name.
     pub name: &'a str,
-    /// W3C's `tracestate`.
-    pub trace_state: &'a str,
     /// `Status.code`: 0 unset, 1 ok, 2 error.
     pub status_code: u64,
     /// `Status.message`.
     pub status_message: &'a str,
-    /// How many attributes its producer left out.
-    pub dropped_attributes: u64,
 }
 
 impl<'a> Fields<'a> {
@@ -187,16 +171,8 @@ impl<'a> Fields<'a> {
     pub fn of(spans: &'a Spans, span: &Span) -> Self {
         let mut reader = Reader::at(spans.bytes(), span.at);
         let none = Reader::new(&[]);
-        let mut fields = Self {
-            attributes: none,
-            events: none,
-            links: none,
-            name: "",
-            trace_state: "",
-            status_code: 0,
-            status_message: "",
-            dropped_attributes: 0,
-        };
+        let mut fields =
+            Self { attributes: none, events: none, links: none, name: "", status_code: 0, status_message: "" };
         loop {
             let from = reader;
             let Ok(Some(key)) = reader.key() else { break };
@@ -210,9 +186,7 @@ impl<'a> Fields<'a> {
                 *first = from;
             }
             let read = match key {
-                0x1a => reader.bytes().map(|text| fields.trace_state = text_of(text)),
                 0x2a => reader.bytes().map(|text| fields.name = text_of(text)),
-                0x50 => reader.varint().map(|number| fields.dropped_attributes = number),
                 0x7a => reader.message().map(|inner| fields.status(inner)),
                 _ => reader.skip(key),
             };
@@ -223,17 +197,12 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    fn status(&mut self, mut reader: Reader<'a>) {
-        while let Ok(Some(key)) = reader.key() {
-            let read = match key {
-                0x12 => reader.bytes().map(|text| self.status_message = text_of(text)),
-                0x18 => reader.varint().map(|code| self.status_code = code),
-                _ => reader.skip(key),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
+    fn status(&mut self, reader: Reader<'a>) {
+        each_field(reader, |key, reader| match key {
+            0x12 => reader.bytes().map(|text| self.status_message = text_of(text)),
+            0x18 => reader.varint().map(|code| self.status_code = code),
+            _ => reader.skip(key),
+        });
     }
 
     /// Its attributes, without what was found out on the way.
@@ -252,17 +221,11 @@ impl<'a> Fields<'a> {
         let mut reader = self.links;
         std::iter::from_fn(move || next_message(&mut reader, 0x6a)).map(|link| {
             let (mut trace, mut span): (&[u8], &[u8]) = (&[], &[]);
-            let mut reader = link;
-            while let Ok(Some(key)) = reader.key() {
-                let read = match key {
-                    0x0a => reader.bytes().map(|id| trace = id),
-                    0x12 => reader.bytes().map(|id| span = id),
-                    _ => reader.skip(key),
-                };
-                if read.is_err() {
-                    break;
-                }
-            }
+            each_field(link, |key, reader| match key {
+                0x0a => reader.bytes().map(|id| trace = id),
+                0x12 => reader.bytes().map(|id| span = id),
+                _ => reader.skip(key),
+            });
             (trace, span, Attributes { reader: link, key: 0x22 })
         })
     }
@@ -281,17 +244,11 @@ pub struct Event<'a> {
 impl<'a> Event<'a> {
     fn read(message: Reader<'a>) -> Self {
         let mut event = Self { message, time_unix_nano: 0, name: "" };
-        let mut reader = message;
-        while let Ok(Some(key)) = reader.key() {
-            let read = match key {
-                0x09 => reader.fixed64().map(|time| event.time_unix_nano = time),
-                0x12 => reader.bytes().map(|text| event.name = text_of(text)),
-                _ => reader.skip(key),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
+        each_field(message, |key, reader| match key {
+            0x09 => reader.fixed64().map(|time| event.time_unix_nano = time),
+            0x12 => reader.bytes().map(|text| event.name = text_of(text)),
+            _ => reader.skip(key),
+        });
         event
     }
 
@@ -312,24 +269,14 @@ pub fn resource_attributes<'a>(
 /// The name and the version of a scope.
 pub fn scope_name<'a>(spans: &'a Spans, scope: &'a SpanScope) -> (&'a str, &'a str) {
     let (mut name, mut version) = ("", "");
-    for mut reader in messages(spans, &scope.parts) {
-        while let Ok(Some(key)) = reader.key() {
-            let read = match key {
-                0x0a => reader.bytes().map(|text| name = text_of(text)),
-                0x12 => reader.bytes().map(|text| version = text_of(text)),
-                _ => reader.skip(key),
-            };
-            if read.is_err() {
-                break;
-            }
-        }
+    for reader in messages(spans, &scope.parts) {
+        each_field(reader, |key, reader| match key {
+            0x0a => reader.bytes().map(|text| name = text_of(text)),
+            0x12 => reader.bytes().map(|text| version = text_of(text)),
+            _ => reader.skip(key),
+        });
     }
     (name, version)
-}
-
-/// The attributes of a scope.
-pub fn scope_attributes<'a>(spans: &'a Spans, scope: &'a SpanScope) -> impl Iterator<Item = (&'a str, AnyValue<'a>)> {
-    messages(spans, &scope.parts).flat_map(|scope| Attributes { reader: scope, key: 0x1a })
 }
 
 /// The `Resource` among the fields of `ResourceSpans`, the `InstrumentationScope` among those of `ScopeSpans`: field 1 of
@@ -339,6 +286,16 @@ fn messages<'a>(spans: &'a Spans, parts: &'a [profbridge_model::ByteRange]) -> i
         let mut reader = Reader::at(spans.bytes(), *part);
         std::iter::from_fn(move || next_message(&mut reader, 0x0a))
     })
+}
+
+/// Hands each field of a message to `read`, up to one that cannot be read; all of a batch can.
+#[inline(always)]
+fn each_field<'a>(mut reader: Reader<'a>, mut read: impl FnMut(u32, &mut Reader<'a>) -> Result<()>) {
+    while let Ok(Some(key)) = reader.key() {
+        if read(key, &mut reader).is_err() {
+            break;
+        }
+    }
 }
 
 /// The next message of a field, with those of the others skipped.

@@ -167,6 +167,9 @@ impl Control {
         };
         self.outbox.push(Event::Attached(Box::new(described.process)));
         self.attached.insert(id, attached);
+        if settings.subprocesses {
+            self.children.attached(Instant::now());
+        }
         self.announce(id, &space, 0);
         self.say_faults(target, pid, &space, described.faults);
         self.look_for_perf_map(id);

@@ -1,14 +1,94 @@
 //! Finds the processes of targets that select them by properties.
 
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
 use crate::control::Control;
 use crate::control::attach::{Again, Attempt};
-use crate::discover::{Candidate, container};
+use crate::discover::{Candidate, children, container};
 use crate::message::{Detached, ProblemKind, ProcessId, Select, TargetId};
+
+/// How often is looked for what the processes of targets start: while one of them is younger than [`EARLY`], and later.
+/// What lives for a shorter time may not be met.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+
+/// For how long a process counts as young: programs start others soon after they were started themselves.
+const EARLY: Duration = Duration::from_secs(2);
+
+/// After a look the pause is at least this many times as long as the look took.
+const SHARE: u32 = 9;
+
+/// When is looked for children.
+#[derive(Debug)]
+pub(super) struct ChildWatch {
+    next: Instant,
+    /// Until when a process of such a target is young.
+    young_until: Instant,
+    /// Children that belong to no target, or cannot be sampled. They are looked at again with all other processes.
+    passed_over: HashSet<u32>,
+}
+
+impl ChildWatch {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { next: now, young_until: now, passed_over: HashSet::new() }
+    }
+
+    /// A process whose children are looked for was attached.
+    pub(super) fn attached(&mut self, now: Instant) {
+        self.next = self.next.min(now + PAUSES.0);
+        self.young_until = now + EARLY;
+    }
+
+    fn looked(&mut self, now: Instant, took: Duration) {
+        let pause = if now < self.young_until { PAUSES.0 } else { PAUSES.1 };
+        self.next = now + pause.max(took * SHARE);
+    }
+}
 
 impl Control {
     /// Whether there is a target for which processes are looked for.
     pub(super) fn is_finding(&self) -> bool {
-        self.targets.values().any(|target| !matches!(target.select, Select::Pid(_) | Select::Command(_)))
+        let finds = |select: &Select| !matches!(select, Select::Pid(_) | Select::Command(_));
+        self.targets.values().any(|target| target.settings.subprocesses || finds(&target.select))
+    }
+
+    /// When children are looked for next; `None` if no attached process may have any that are sampled.
+    pub(super) fn next_look_for_children(&self) -> Option<Instant> {
+        self.parents().next().is_some().then_some(self.children.next)
+    }
+
+    /// The attached processes whose children belong to their targets.
+    fn parents(&self) -> impl Iterator<Item = u32> {
+        let wanted = |target| self.targets.get(target).is_some_and(|target| target.settings.subprocesses);
+        let living = self.attached.values().filter(|attached| attached.ending.is_none());
+        living.filter(move |attached| wanted(&attached.target)).map(|attached| attached.pid)
+    }
+
+    /// Looks for what the processes of targets have started, if it is time to.
+    pub(super) fn look_for_children(&mut self, now: Instant) {
+        if self.next_look_for_children().is_none_or(|next| next > now) {
+            return;
+        }
+        let start = Instant::now();
+        let mut pids: Vec<u32> = self.parents().flat_map(children).collect();
+        pids.retain(|pid| !self.children.passed_over.contains(pid) && !self.is_known(*pid));
+        for pid in pids {
+            match self.look_at(pid) {
+                Some((target, start)) => self.again.push(Again::at_once(target, pid, start)),
+                None if !self.is_known(pid) => {
+                    self.children.passed_over.insert(pid);
+                }
+                None => {}
+            }
+        }
+        let end = Instant::now();
+        self.children.looked(end, end - start);
+    }
+
+    fn is_known(&self, pid: u32) -> bool {
+        self.own.is_pid(pid)
+            || self.attached.values().any(|attached| attached.pid == pid)
+            || self.again.iter().any(|again| again.pid == pid)
     }
 
     /// Searches for the processes of this target from now on.
@@ -30,10 +110,9 @@ impl Control {
     pub(super) fn find(&mut self) {
         // Without `/proc` nothing else works either, which was reported for the first process.
         let Ok(pids) = self.scanner.scan() else { return };
+        self.children.passed_over.clear();
         for pid in pids {
-            let known = self.attached.values().any(|attached| attached.pid == pid)
-                || self.again.iter().any(|again| again.pid == pid);
-            if known || self.own.is_pid(pid) {
+            if self.is_known(pid) {
                 continue;
             }
             if let Some((target, start)) = self.look_at(pid) {
@@ -58,20 +137,37 @@ impl Control {
     /// Lets go of a process if it has turned out to be the wrapper of another one that matches as well: a wrapper runs
     /// before what it wraps.
     pub(super) fn look_at_wrapper(&mut self, process: ProcessId) {
-        let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.ending.is_none()) else {
+        let Some(attached) = self.attached.get(&process).filter(|attached| attached.ending.is_none()) else {
             return;
         };
         let Some(target) = self.targets.get(&attached.target) else { return };
         if !matches!(target.select, Select::CommandLine(_)) {
             return;
         }
-        if Candidate::open(attached.pid).is_some_and(|candidate| candidate.is_wrapper(&target.select)) {
+        let Some(candidate) = Candidate::open(attached.pid) else { return };
+        if !candidate.is_wrapper(&target.select) || self.parent_target(&candidate).is_some() {
+            return;
+        }
+        if let Some(attached) = self.attached.get_mut(&process) {
             attached.ending = Some(Detached::Asked);
             self.sampler.detach(process);
         }
     }
 
+    /// The target that a process belongs to since its parent does.
+    fn parent_target(&self, candidate: &Candidate) -> Option<TargetId> {
+        let mut parents = self.attached.values().filter(|attached| attached.pid == candidate.parent);
+        let parent = parents.find(|attached| attached.ending.is_none())?;
+        let target = self.targets.get(&parent.target)?;
+        target.settings.subprocesses.then_some(parent.target)
+    }
+
+    /// The target that a process belongs to: by itself, or else with its parent.
     fn selecting(&mut self, candidate: &Candidate) -> Option<TargetId> {
+        self.selecting_by_itself(candidate).or_else(|| self.parent_target(candidate))
+    }
+
+    fn selecting_by_itself(&mut self, candidate: &Candidate) -> Option<TargetId> {
         let mut selecting = self
             .targets
             .iter()

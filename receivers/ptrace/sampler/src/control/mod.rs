@@ -86,6 +86,7 @@ struct Control {
     attached: HashMap<ProcessId, AttachedProcess>,
     commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
+    children: finding::ChildWatch,
     /// The full id of the container that a target's abbreviation stands for.
     containers: HashMap<TargetId, String>,
     cache: ObjectCache,
@@ -123,6 +124,7 @@ pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inheri
         attached: HashMap::new(),
         commands: Vec::new(),
         scanner: Scanner::default(),
+        children: finding::ChildWatch::new(Instant::now()),
         containers: HashMap::new(),
         cache: ObjectCache::default(),
         next_process: 0,
@@ -221,7 +223,8 @@ impl Control {
         let upkeep = (self.is_finding() || !self.attached.is_empty()).then_some(self.next_upkeep);
         let again = self.again.iter().map(|again| again.due).min();
         let reload = self.attached.values().filter_map(|attached| attached.reload.due()).min();
-        [upkeep, again, reload].into_iter().flatten().min().map(|due| due.saturating_duration_since(now))
+        let children = self.next_look_for_children();
+        [upkeep, again, reload, children].into_iter().flatten().min().map(|due| due.saturating_duration_since(now))
     }
 
     fn hear_owner(&mut self) -> Option<End> {

@@ -71,6 +71,7 @@ impl Control {
     pub(super) fn attend(&mut self, now: Instant) {
         self.attach_again(now);
         self.reload(now);
+        self.look_for_children(now);
         if now < self.next_upkeep {
             return;
         }
@@ -121,17 +122,20 @@ impl Control {
             again.due > now
         });
         for again in due {
-            let named = self
-                .targets
-                .get(&again.target)
-                .is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
-            if !named {
+            let target = self.targets.get(&again.target);
+            let follows = target.is_some_and(|target| target.settings.subprocesses);
+            let named = target.is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
+            if !named && !follows {
                 // It executes another program now, which may belong to another target or to none.
                 if self.look_at(again.pid).is_some()
                     && let Some(next) = again.next()
                 {
                     self.again.push(next);
                 }
+                continue;
+            }
+            // What a process of a target started may be another profbridge.
+            if follows && self.own.is_program(again.pid).unwrap_or(false) {
                 continue;
             }
             match self.attach(again.target, again.pid, Some(again.start), None) {

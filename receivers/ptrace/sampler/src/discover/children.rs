@@ -14,7 +14,7 @@ const THREADS: usize = 64;
 const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
 
 /// The children of a process; none where the kernel does not list them.
-pub(super) fn children(pid: u32) -> Vec<u32> {
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let mut children = Vec::new();
     for thread in threads(pid) {
         children.extend(list(pid, thread));
@@ -22,14 +22,21 @@ pub(super) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The child that a process waits for, if it has one child and one thread and is in such a system call, as `timeout`,
-/// `time` and shells are. `None` as well if the kernel does not let the caller see that.
-pub fn awaited_child(pid: u32) -> Option<u32> {
-    let [thread] = threads(pid)[..] else { return None };
-    let [child] = list(pid, thread)[..] else { return None };
-    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
-    let number: libc::c_long = call.split_whitespace().next()?.parse().ok()?;
-    WAITS.contains(&number).then_some(child)
+/// The children that a process waits for, if it has one thread, which is in such a system call, as that of `timeout`,
+/// `time` and shells is. None as well if the kernel does not let the caller see that.
+pub fn awaited_children(pid: u32) -> Vec<u32> {
+    let [thread] = threads(pid)[..] else { return Vec::new() };
+    let children = list(pid, thread);
+    if children.is_empty() || !is_waiting(pid) {
+        return Vec::new();
+    }
+    children
+}
+
+fn is_waiting(pid: u32) -> bool {
+    let Ok(call) = fs::read_to_string(format!("/proc/{pid}/syscall")) else { return false };
+    let number = call.split_whitespace().next().and_then(|word| word.parse::<libc::c_long>().ok());
+    number.is_some_and(|number| WAITS.contains(&number))
 }
 
 fn threads(pid: u32) -> Vec<u32> {
@@ -71,14 +78,14 @@ mod tests {
         shell.wait().unwrap();
     }
 
-    /// Guarantees: a shell that waits for its one child is known to; one that waits for two, or does something else
-    /// itself, is not; nor is a process without children.
+    /// Guarantees: a shell that waits for its one child, or for two, is known to; one that does something else itself is
+    /// not; nor is a process without children.
     #[test]
     fn who_waits_for_whom() {
         let waits = shell("(echo ready; cat); true");
         let deadline = Instant::now() + Duration::from_secs(60);
         let child = loop {
-            if let Some(child) = awaited_child(waits.id()) {
+            if let [child] = awaited_children(waits.id())[..] {
                 break child;
             }
             assert!(Instant::now() < deadline, "children {:?}", children(waits.id()));
@@ -86,10 +93,14 @@ mod tests {
         };
         assert_eq!(children(waits.id()), [child]);
         let reads = shell("exec 3<&0; cat <&3 & echo ready; read line");
-        assert_eq!((children(reads.id()).len(), awaited_child(reads.id())), (1, None));
+        assert_eq!((children(reads.id()).len(), awaited_children(reads.id()).len()), (1, 0));
         let two = shell("exec 3<&0; cat <&3 & cat <&3 & echo ready; wait");
-        assert_eq!((children(two.id()).len(), awaited_child(two.id())), (2, None));
-        assert_eq!((children(child).len() < 2, awaited_child(u32::MAX)), (true, None));
+        assert_eq!(children(two.id()).len(), 2);
+        while awaited_children(two.id()).len() != 2 {
+            assert!(Instant::now() < deadline, "children {:?}", children(two.id()));
+            std::thread::yield_now();
+        }
+        assert_eq!((children(child).len() < 2, awaited_children(u32::MAX).len()), (true, 0));
         [waits, reads, two].into_iter().for_each(end);
     }
 }

@@ -27,6 +27,8 @@ const MATCHED_FILE: usize = 64 << 10;
 pub(crate) struct Candidate {
     pid: u32,
     directory: File,
+    /// The id of its parent when it was opened.
+    pub(crate) parent: u32,
     /// The start time of `/proc/PID/stat`, in clock ticks: identifies the process together with its id.
     pub(crate) start_ticks: u64,
     executable: OnceCell<Option<String>>,
@@ -48,6 +50,7 @@ impl Candidate {
         Some(Self {
             pid,
             directory,
+            parent,
             start_ticks,
             executable: OnceCell::new(),
             command_line: OnceCell::new(),
@@ -61,10 +64,8 @@ impl Candidate {
     pub(crate) fn is_selected(&self, select: &Select) -> bool {
         match select {
             Select::Pid(_) | Select::Command(_) => false,
-            Select::Executable(pattern) => self.executable().is_some_and(|path| {
-                let name = path.rsplit('/').next().unwrap_or(path);
-                pattern::matches(pattern, if pattern.contains('/') { path } else { name })
-            }),
+            Select::Executable(pattern) => self.is_executable(pattern),
+            Select::Name(pattern) => self.is_executable(pattern) || self.is_called(pattern),
             Select::CommandLine(pattern) => {
                 let line = self.command_line();
                 !line.is_empty() && pattern::contains(pattern, line)
@@ -90,6 +91,19 @@ impl Candidate {
                     && self.command_line() == child.command_line()
                     && child.wraps(select, generations - 1))
         })
+    }
+
+    fn is_executable(&self, pattern: &str) -> bool {
+        let matches =
+            |path: &str| pattern::matches(pattern, if pattern.contains('/') { path } else { wrapper::base_name(path) });
+        self.executable().is_some_and(matches)
+    }
+
+    /// Whether `ps` shows it under such a name. The kernel cuts that after 15 bytes, so the first argument counts too.
+    fn is_called(&self, pattern: &str) -> bool {
+        let first = self.command_line().split(' ').next().unwrap_or_default();
+        pattern::matches(pattern, self.file("comm").trim_end_matches('\n'))
+            || (!first.is_empty() && pattern::matches(pattern, wrapper::base_name(first)))
     }
 
     /// The id of its container.
@@ -125,6 +139,19 @@ impl Candidate {
         let (bytes, _) = read_at_most(&self.directory, name, MATCHED_FILE).unwrap_or_default();
         text(&bytes)
     }
+}
+
+/// Whether there is a process now that [`Select::Name`] selects by this pattern, beside those of profbridge itself.
+#[must_use]
+pub fn is_any_named(pattern: &str) -> bool {
+    let own = Own::new(std::process::id());
+    let select = Select::Name(pattern.to_owned());
+    let Ok(entries) = std::fs::read_dir("/proc") else { return false };
+    let mut pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.any(|pid| {
+        Candidate::open(pid).is_some_and(|candidate| candidate.is_selected(&select))
+            && !own.is_program(pid).unwrap_or(false)
+    })
 }
 
 /// What belongs to profbridge itself and is never sampled.
@@ -186,6 +213,27 @@ mod tests {
         assert!(!this.is_selected(&Select::ControlGroup("/no/such/group".to_owned())));
         assert!(!this.is_selected(&Select::Container("0123456789ab".to_owned())));
         assert!(!this.is_selected(&Select::Pid(std::process::id())));
+    }
+
+    /// Guarantees: a process is found by its names, and profbridge not by its own; a pattern with a slash is of paths.
+    #[test]
+    fn names() {
+        let script = tempfile::NamedTempFile::with_prefix("a-name-of-its-own").unwrap();
+        let name = script.path().file_name().unwrap().to_str().unwrap().to_owned();
+        let mut child =
+            std::process::Command::new("/bin/sleep").arg("60").stdin(std::process::Stdio::null()).spawn().unwrap();
+        let candidate = Candidate::open(child.id()).unwrap();
+        for (pattern, selected) in
+            [("sleep", true), ("sl?ep", true), ("*/sleep", true), ("60", false), ("/sleep", false)]
+        {
+            assert_eq!(candidate.is_selected(&Select::Name(pattern.to_owned())), selected, "{pattern}");
+        }
+        assert!(is_any_named("sleep") && !is_any_named(&name));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let own = std::env::current_exe().unwrap();
+        assert!(!is_any_named(own.file_name().unwrap().to_str().unwrap()), "it is profbridge itself here");
+        assert_eq!(Candidate::open(std::process::id()).unwrap().parent, std::os::unix::process::parent_id());
     }
 
     /// Guarantees: what is gone, and threads of the kernel, are no candidates.

@@ -29,7 +29,7 @@ fn is_same(outer: &[&str], inner: &[&str]) -> bool {
     pairs.next().is_some_and(|(outer, inner)| base_name(outer) == base_name(inner)) && pairs.all(|(a, b)| a == b)
 }
 
-fn base_name(word: &str) -> &str {
+pub(super) fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 

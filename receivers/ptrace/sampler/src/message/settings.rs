@@ -37,6 +37,10 @@ pub enum Select {
     ControlGroup(String),
     /// Every process of the container with this id, or an unambiguous prefix of at least 12 hexadecimal digits.
     Container(String),
+    /// Every process whose name matches the pattern (`*` any characters, `?` one): the name that `ps` shows
+    /// (`/proc/PID/comm`, which of a script is the script's), the base name of its executable or of its first argument;
+    /// or the executable's path where the pattern has a slash.
+    Name(String),
 }
 
 /// How a target is sampled.
@@ -55,6 +59,10 @@ pub struct Settings {
     pub max_stack: usize,
     /// How many processes of this target may be attached at the same time.
     pub max_processes: usize,
+    /// Whether the processes that they start belong to the target as well, and those that these start, whatever they
+    /// execute. Children whose parent has ended before they were found do not, nor those that are selected for a target
+    /// by themselves.
+    pub subprocesses: bool,
     /// Which running threads are stopped to be sampled.
     pub stops: Stops,
 }
@@ -91,6 +99,7 @@ impl Default for Settings {
             max_stopped: 0.02,
             max_stack: 256 << 10,
             max_processes: 64,
+            subprocesses: false,
             stops: Stops::default(),
         }
     }

@@ -46,6 +46,7 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
         wire::Select::CommandLine(pattern) => Select::CommandLine(pattern),
         wire::Select::ControlGroup(path) => Select::ControlGroup(path),
         wire::Select::Container(id) => Select::Container(id),
+        wire::Select::Name(pattern) => Select::Name(pattern),
     };
     Ok(Target {
         id: TargetId(target.id),
@@ -57,6 +58,7 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
             max_stopped: target.max_stopped,
             max_stack: usize::try_from(target.max_stack).unwrap_or(usize::MAX),
             max_processes: usize::try_from(target.max_processes).unwrap_or(usize::MAX),
+            subprocesses: target.subprocesses,
             stops: Stops::from_number(target.stops).ok_or(Violation::Nonsense("an unknown choice of stops"))?,
         },
         environment: target.environment,

@@ -50,7 +50,7 @@ pub fn encode_command(command: &Command) -> Vec<u8> {
 
 fn encode_target(target: &Target) -> wire::Target {
     let Target { id, select, settings, environment, sample_at_once } = target;
-    let Settings { rate_hertz, mode, max_cpu, max_stopped, max_stack, max_processes, stops } = *settings;
+    let Settings { rate_hertz, mode, max_cpu, max_stopped, max_stack, max_processes, subprocesses, stops } = *settings;
     let select = match select {
         Select::Pid(pid) => wire::Select::Pid(*pid),
         Select::Command(words) => {
@@ -60,6 +60,7 @@ fn encode_target(target: &Target) -> wire::Target {
         Select::CommandLine(pattern) => wire::Select::CommandLine(pattern.clone()),
         Select::ControlGroup(path) => wire::Select::ControlGroup(path.clone()),
         Select::Container(id) => wire::Select::Container(id.clone()),
+        Select::Name(pattern) => wire::Select::Name(pattern.clone()),
     };
     wire::Target {
         id: id.0,
@@ -73,6 +74,7 @@ fn encode_target(target: &Target) -> wire::Target {
         environment: environment.clone(),
         sample_at_once: *sample_at_once,
         stops: stops.number(),
+        subprocesses,
     }
 }
 

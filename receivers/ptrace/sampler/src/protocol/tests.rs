@@ -42,6 +42,7 @@ fn commands() {
         max_stopped: 0.25,
         max_stack: 7,
         max_processes: 3,
+        subprocesses: true,
         stops: Stops::default(),
     };
     let selections = [
@@ -51,6 +52,7 @@ fn commands() {
         Select::CommandLine("a\nb".into()),
         Select::ControlGroup("/a".into()),
         Select::Container("0123456789ab".into()),
+        Select::Name("p?thon*".into()),
     ];
     let mut commands = vec![
         Command::Unwatch(TargetId(0)),

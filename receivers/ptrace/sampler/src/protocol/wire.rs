@@ -34,7 +34,7 @@ pub(super) struct Switch {
 pub(super) struct Target {
     #[prost(uint32, tag = "1")]
     pub(super) id: u32,
-    #[prost(oneof = "Select", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Select", tags = "2, 3, 4, 5, 6, 7, 17")]
     pub(super) select: Option<Select>,
     #[prost(double, tag = "8")]
     pub(super) rate_hertz: f64,
@@ -54,6 +54,8 @@ pub(super) struct Target {
     pub(super) sample_at_once: bool,
     #[prost(uint32, tag = "16")]
     pub(super) stops: u32,
+    #[prost(bool, tag = "18")]
+    pub(super) subprocesses: bool,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -70,6 +72,8 @@ pub(super) enum Select {
     ControlGroup(String),
     #[prost(string, tag = "7")]
     Container(String),
+    #[prost(string, tag = "17")]
+    Name(String),
 }
 
 #[derive(Clone, PartialEq, Message)]

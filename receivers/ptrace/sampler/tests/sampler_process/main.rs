@@ -16,6 +16,7 @@ mod commands;
 mod ends;
 mod finding;
 mod session;
+mod subprocesses;
 mod supervised;
 
 use std::panic::catch_unwind;
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
         Some(("supervisor", _)) => return supervised::be_a_supervisor(),
         _ => {}
     }
-    let tests: Vec<Test> = [commands::TESTS, ends::TESTS, finding::TESTS, supervised::TESTS].concat();
+    let tests: Vec<Test> =
+        [commands::TESTS, ends::TESTS, finding::TESTS, subprocesses::TESTS, supervised::TESTS].concat();
     if arguments.iter().any(|argument| argument == "--list") {
         for (name, _) in &tests {
             println!("{name}: test");

@@ -130,6 +130,11 @@ impl RunningProgram {
         Self { child }
     }
 
+    /// Writes to its standard input.
+    pub(crate) fn write(&mut self, text: &str) {
+        std::io::Write::write_all(self.child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+    }
+
     /// A shell that computes for ever.
     pub(crate) fn busy() -> Self {
         Self::shell("echo ready; while :; do :; done")

@@ -37,6 +37,7 @@ const OFTEN: Settings = Settings {
     max_stopped: 1.0,
     max_stack: 256 << 10,
     max_processes: 64,
+    subprocesses: false,
     stops: Stops::UserBound,
 };
 

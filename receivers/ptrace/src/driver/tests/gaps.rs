@@ -195,6 +195,22 @@ async fn commands_are_started_once() {
     rig.stop().await;
 }
 
+/// Guarantees: with `subprocesses` what a command started is sampled and is not the command: another sampler process is
+/// told to look for the command.
+#[tokio::test(start_paused = true)]
+async fn what_a_command_started_is_not_the_command() {
+    let mut rig = Rig::start("{job: {command: [job], subprocesses: true}}");
+    assert!(rig.watched().await.settings.subprocesses);
+    rig.say(attached(1, 7)).await;
+    rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(2, 8) }))).await;
+    rig.say(batch(2, 3)).await;
+    assert_eq!(rig.profiles().await.observations(), 3);
+    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler = rig.samplers.recv().await.unwrap();
+    assert_eq!(rig.watched().await.select, Select::Pid(7));
+    rig.stop().await;
+}
+
 /// Guarantees: a shutdown while the sampler process is gone waits for nobody.
 #[tokio::test(start_paused = true)]
 async fn stop_without_a_sampler() {

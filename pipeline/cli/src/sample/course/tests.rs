@@ -1,0 +1,184 @@
+use profbridge_sampler::message::{Problem, Process, TargetId};
+
+use super::*;
+
+const TARGET: TargetId = TargetId(0);
+
+fn attached(number: u64) -> Event {
+    attached_for(TARGET, 7, number)
+}
+
+fn attached_for(target: TargetId, pid: u32, number: u64) -> Event {
+    Event::Attached(Box::new(Process {
+        id: ProcessId(number),
+        target,
+        pid,
+        namespace_pid: pid,
+        start_unix_nano: 1,
+        exec_id: number,
+        executable: "/srv/app".to_owned(),
+        arguments: Vec::new(),
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: Vec::new(),
+        root: None,
+    }))
+}
+
+fn detached(number: u64, why: Detached) -> Event {
+    Event::Detached { process: ProcessId(number), why }
+}
+
+fn problem(kind: ProblemKind) -> Event {
+    problem_of(TARGET, None, kind)
+}
+
+fn problem_of(target: TargetId, pid: Option<u32>, kind: ProblemKind) -> Event {
+    Event::Problem(Problem { target, pid, kind, message: format!("{kind:?}") })
+}
+
+fn heard(mut course: Course, events: &[Event]) -> Course {
+    events.iter().for_each(|event| course.hear(event, Instant::now()));
+    course
+}
+
+fn course(with_command: bool, events: &[Event]) -> Course {
+    heard(Course::new(with_command, &[7]), events)
+}
+
+/// Guarantees: a run of a process ends with the process, and not where it executes another program, unless that is
+/// never found.
+#[test]
+fn a_process() {
+    assert!(!course(false, &[]).is_over());
+    assert!(!course(false, &[attached(1)]).is_over());
+    assert!(course(false, &[attached(1), detached(1, Detached::Exited)]).is_over());
+    let mut executes = course(false, &[attached(1), detached(1, Detached::Executed)]);
+    assert!(!executes.is_over());
+    executes.give_up_executing(Instant::now(), Duration::from_secs(60));
+    assert!(!executes.is_over());
+    executes.give_up_executing(Instant::now() + Duration::from_secs(61), Duration::from_secs(60));
+    assert!(executes.is_over());
+    let again = [attached(1), detached(1, Detached::Executed), attached(2)];
+    assert!(course(false, &again).is_attached() && !course(false, &again).is_over());
+    let lost = [attached(1), detached(1, Detached::Executed), problem_of(TARGET, Some(7), ProblemKind::Permission)];
+    assert!(course(false, &lost).is_over());
+}
+
+/// Guarantees: what makes sampling impossible ends a run of a process, with the reason; what only makes it worse does
+/// not.
+#[test]
+fn problems() {
+    let missing = course(false, &[problem(ProblemKind::Missing)]);
+    assert!(missing.is_over() && !missing.ever_attached());
+    assert_eq!(missing.refusal(), Some("Missing"));
+    assert!(!course(false, &[problem(ProblemKind::Traced), attached(1)]).is_over());
+    assert!(!course(false, &[problem(ProblemKind::Stopped)]).is_over());
+    assert_eq!(course(false, &[attached(1), problem(ProblemKind::Internal)]).refusal(), None);
+}
+
+/// Guarantees: a run of several processes ends when each has ended or cannot be sampled, and not before all were looked
+/// for; one that was found as the child of another is looked for no longer.
+#[test]
+fn several_processes() {
+    let two = || Course::new(false, &[7, 8]);
+    assert!(!two().is_of_one() && course(false, &[]).is_of_one());
+    let ended = [attached(1), detached(1, Detached::Exited)];
+    assert!(!heard(two(), &ended).is_over());
+    let refused = problem_of(TargetId(1), Some(8), ProblemKind::Permission);
+    let mut course = heard(two(), &[attached(1), refused]);
+    assert!(!course.is_over());
+    assert_eq!(course.refusal(), Some("Permission"));
+    course.hear(&detached(1, Detached::Exited), Instant::now());
+    assert!(course.is_over());
+    // 8 is a child of 7.
+    let mut course = heard(two(), &[attached(1), attached_for(TARGET, 8, 2), detached(1, Detached::Exited)]);
+    assert!(!course.is_over());
+    course.lose();
+    assert_eq!(course.roots().collect::<Vec<_>>(), [(TargetId(1), Some(8))], "7 has ended");
+    course.give_up_finding();
+    assert!(course.is_over());
+}
+
+/// Guarantees: a run ends only when what its process started has ended as well, where that is sampled.
+#[test]
+fn subprocesses() {
+    let mut course = course(false, &[attached(1), attached_for(TARGET, 9, 2), detached(1, Detached::Exited)]);
+    assert!(!course.is_over());
+    course.hear(&problem_of(TARGET, Some(10), ProblemKind::Permission), Instant::now());
+    assert!(!course.is_over());
+    course.hear(&detached(2, Detached::Executed), Instant::now());
+    assert!(!course.is_over());
+    course.hear(&attached_for(TARGET, 9, 3), Instant::now());
+    course.hear(&detached(3, Detached::Exited), Instant::now());
+    assert!(course.is_over());
+}
+
+/// Guarantees: a run of a name goes on while any process has it, also where others cannot be sampled; where none can, it
+/// ends with the reason.
+#[test]
+fn a_name() {
+    let named = || Course::new(false, &[]);
+    assert!(!named().is_over() && !named().is_of_one());
+    let refused = problem_of(TARGET, Some(5), ProblemKind::Permission);
+    let mut course = heard(named(), std::slice::from_ref(&refused));
+    assert!(course.is_over());
+    course.hear(&attached(1), Instant::now());
+    course.hear(&refused, Instant::now());
+    assert!(!course.is_over());
+    course.lose();
+    assert!(!course.is_over());
+    assert_eq!(course.roots().collect::<Vec<_>>(), [(TARGET, None)]);
+    course.hear(&attached(2), Instant::now());
+    course.hear(&detached(2, Detached::Exited), Instant::now());
+    assert!(course.is_over());
+}
+
+/// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that must
+/// not be sampled is waited for, and what the command started and left behind is not.
+#[test]
+fn a_command() {
+    let now = Instant::now();
+    assert!(!course(true, &[attached(1), detached(1, Detached::Exited)]).is_over());
+    let mut running = course(true, &[attached(1)]);
+    running.command_ended(3);
+    assert!(!running.is_over());
+    running.hear(&attached_for(TargetId(1), 8, 2), now);
+    running.hear(&attached_for(TARGET, 9, 3), now);
+    running.hear(&detached(1, Detached::Exited), now);
+    assert!(running.is_over() && running.is_attached());
+    assert_eq!(running.exit_code(), Some(3));
+    let mut refused = course(true, &[problem(ProblemKind::Permission)]);
+    assert!(!refused.is_over());
+    refused.command_ended(0);
+    assert!(refused.is_over());
+    let ended = course(true, &[problem(ProblemKind::Missing), problem(ProblemKind::Zombie)]);
+    assert_eq!(ended.refusal(), None, "a command that ends before it is looked at is no failure");
+}
+
+/// Guarantees: what becomes of a process that a command was found to wait for says nothing about the command.
+#[test]
+fn what_a_command_started() {
+    let missing = problem_of(TargetId(1), None, ProblemKind::Missing);
+    assert_eq!(course(true, &[missing]).refusal(), None);
+    let permission = problem_of(TargetId(1), Some(8), ProblemKind::Permission);
+    assert_eq!(course(true, &[permission]).refusal(), None);
+}
+
+/// Guarantees: a run of a process goes on when the sampler process ended, until another one says that the process is
+/// gone.
+#[test]
+fn without_a_sampler_process() {
+    let mut lost = course(false, &[attached(1)]);
+    lost.lose();
+    assert!(!lost.is_over() && !lost.is_attached());
+    let mut found = course(false, &[attached(1)]);
+    found.lose();
+    found.hear(&attached(2), Instant::now());
+    assert!(!found.is_over());
+    found.hear(&detached(2, Detached::Exited), Instant::now());
+    assert!(found.is_over());
+    lost.hear(&problem(ProblemKind::Missing), Instant::now());
+    assert!(lost.is_over());
+}

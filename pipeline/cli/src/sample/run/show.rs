@@ -1,0 +1,118 @@
+//! What a run says and shows while it goes on.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::Failure;
+use crate::sample::Look;
+use crate::sample::collect::Halves;
+use crate::sample::shares::printable;
+use crate::terminal::{self, Progress};
+
+/// So many processes that others started are named when they are found; the result has all.
+const MOST_NAMED: usize = 8;
+
+/// How often a view gets what was sampled.
+const VIEWED: Duration = Duration::from_millis(500);
+
+/// The processes that are sampled, as far as they are told to the person who waits.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// Their names by their ids.
+    pub(super) of: HashMap<u32, String>,
+    /// How many were named that were found in passing.
+    said: usize,
+}
+
+impl Named {
+    /// Whether a process is named that was started by another one: a build starts thousands.
+    pub(super) fn is_worth_saying(&mut self, pid: u32) -> bool {
+        let worth = self.said < MOST_NAMED && !self.of.contains_key(&pid);
+        self.said += usize::from(worth);
+        worth
+    }
+}
+
+impl Run<'_> {
+    pub(super) fn say_hints(&mut self) {
+        for hint in std::mem::take(&mut self.rights.hints) {
+            self.say(&format!("hint: {hint}"));
+        }
+    }
+
+    /// Says something on a line of its own. Part of it may have been made up by the target.
+    pub(in crate::sample) fn say(&mut self, text: &str) {
+        if let Some(view) = &mut self.view {
+            text.lines().for_each(|line| view.say(&printable(line)));
+            return;
+        }
+        let shown = self.progress.take().is_some();
+        text.lines().for_each(|line| terminal::say(printable(line)));
+        self.progress = shown.then(Progress::new);
+    }
+
+    /// Shows how the run goes; returns whether somebody wants the end.
+    pub(super) fn show_progress(&mut self) -> bool {
+        if self.view.is_none() && self.progress.is_none() {
+            return false;
+        }
+        let title = match self.stats.processes().saturating_sub(1) {
+            0 => self.title.clone(),
+            more => format!("{} and {more} more", self.title),
+        };
+        let look = Look {
+            title: &title,
+            elapsed: self.begun.map(|begun| begun.elapsed()).unwrap_or_default(),
+            duration: self.subject.duration,
+            status: self.stats.total(),
+            threads: self.stats.threads(),
+            rate_hertz: self.stats.rate_hertz(),
+        };
+        if let (Some(progress), Some(_)) = (&mut self.progress, self.begun) {
+            progress.show(&look);
+        }
+        self.view.as_mut().is_some_and(|view| view.look(&look))
+    }
+
+    /// Has the view show what was sampled so far.
+    pub(super) fn cut_for_view(&mut self) {
+        if self.view.is_some() && self.next_part <= Instant::now() {
+            self.next_part = Instant::now() + VIEWED;
+            self.collector.cut();
+        }
+    }
+
+    /// Adds up and writes the parts that have their names; all of them where `give_up`.
+    pub(super) fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
+        for part in self.collector.ready(give_up) {
+            let halves = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
+            self.take_halves(&halves)?;
+        }
+        Ok(())
+    }
+
+    fn take_halves(&mut self, halves: &Halves) -> Result<(), Failure> {
+        for each in &halves.each {
+            let before = (self.shares.running.nano(), self.shares.waiting.nano());
+            if let Some(running) = &each.running {
+                self.shares.add_to(running, false, self.processes.running(&each.label));
+                self.runtimes.add(&each.label, each.runtime, running, false);
+            }
+            if let Some(waiting) = &each.waiting {
+                self.shares.add(waiting, true);
+                self.runtimes.add(&each.label, each.runtime, waiting, true);
+            }
+            let after = (self.shares.running.nano(), self.shares.waiting.nano());
+            self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+        }
+        if let Some(view) = &mut self.view {
+            view.take(halves);
+        }
+        self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
+        match &mut self.output.writer {
+            Some(writer) => writer.take(halves, &mut self.output.written),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! How much of the time has no names or guessed callers, by the runtime that is behind it, and what would change that.
+
+mod kind;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use profbridge_model::{Location, Profiles, StackId, Value};
+use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
+
+use super::shares::times;
+pub(crate) use kind::Runtime;
+
+/// It is said from more than one of so many parts of the time on.
+const PARTS: u64 = 10;
+
+/// Less time than this says nothing, in nanoseconds.
+const LEAST: u64 = 100_000_000;
+
+/// What is known of the stacks of some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Quality {
+    nano: u64,
+    /// The part in which a function of the program has no name.
+    nameless: u64,
+    /// The part in which callers are guessed.
+    guessed: u64,
+}
+
+impl Quality {
+    fn add(&mut self, other: Self) {
+        self.nano = self.nano.saturating_add(other.nano);
+        self.nameless = self.nameless.saturating_add(other.nameless);
+        self.guessed = self.guessed.saturating_add(other.guessed);
+    }
+}
+
+/// The processes with a runtime.
+#[derive(Debug, Default)]
+struct Processes {
+    /// Each with its time.
+    labels: HashMap<Box<str>, u64>,
+    running: Quality,
+    waiting: Quality,
+}
+
+/// What was met in a run.
+#[derive(Debug, Default)]
+pub(crate) struct Runtimes {
+    of: HashMap<Runtime, Processes>,
+}
+
+impl Runtimes {
+    /// Adds the running part of a process's profiles, or the waiting one.
+    pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, waiting: bool) {
+        let mut judged: HashMap<Option<StackId>, bool> = HashMap::new();
+        let mut quality = Quality::default();
+        for (sample, nano) in times(batch) {
+            let nameless = *judged.entry(sample.stack).or_insert_with(|| is_nameless(runtime, batch, sample.stack));
+            let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
+            let guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
+            let part = |is: bool| if is { nano } else { 0 };
+            quality.add(Quality { nano, nameless: part(nameless), guessed: part(guessed) });
+        }
+        let processes = self.of.entry(runtime).or_default();
+        let time = processes.labels.entry(label.into()).or_default();
+        *time = time.saturating_add(quality.nano);
+        if waiting { processes.waiting.add(quality) } else { processes.running.add(quality) }
+    }
+
+    /// What to say of each runtime of which more than a tenth is missing, most time first.
+    pub(crate) fn hints(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.of.iter().collect();
+        all.sort_by_key(|(runtime, processes)| (std::cmp::Reverse(processes.running.nano), **runtime));
+        all.into_iter().filter_map(|(runtime, processes)| processes.hint(*runtime)).collect()
+    }
+}
+
+impl Processes {
+    fn hint(&self, runtime: Runtime) -> Option<String> {
+        let nameless = self.worst(|quality| quality.nameless);
+        let guessed = self.worst(|quality| quality.guessed);
+        let mut parts = Vec::new();
+        if let Some((percent, of)) = nameless {
+            parts.push(format!("{percent:.0} % of {of} time is in functions without names: {}", runtime.naming()));
+        }
+        if let Some((percent, of)) = guessed {
+            parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers()));
+        }
+        let mut labels: Vec<_> = self.labels.iter().collect();
+        labels.sort_by_key(|(label, time)| (std::cmp::Reverse(**time), (*label).clone()));
+        let first = labels.first()?.0;
+        let who = match labels.len() - 1 {
+            0 => format!("{first} runs"),
+            1 => format!("{first} and one more process run"),
+            more => format!("{first} and {more} more processes run"),
+        };
+        (!parts.is_empty()).then(|| format!("{who} {}; {}", runtime.what(), parts.join("; ")))
+    }
+
+    /// The share of running time, or else of waiting time, in percent, where it is more than a tenth.
+    fn worst(&self, part: impl Fn(&Quality) -> u64) -> Option<(f64, &'static str)> {
+        let sides = [(&self.running, "running"), (&self.waiting, "waiting")];
+        sides.into_iter().find_map(|(quality, of)| {
+            let part = part(quality);
+            let much = part >= LEAST && part > quality.nano / PARTS;
+            much.then(|| (part as f64 * 100.0 / quality.nano as f64, of))
+        })
+    }
+}
+
+/// Whether a stack passes through a function of the program that has no name: code that was made at run time, a
+/// program's own file without symbols, or an interpreter that stands for the functions of the program.
+fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bool {
+    let dictionary = batch.dictionary();
+    let mut interprets = false;
+    let mut named = false;
+    for location in dictionary.stack(stack).flatten().map(|id| dictionary.location(id)) {
+        let kind = dictionary.find(location.attributes, "profile.frame.type");
+        let is = |text: &str| kind.is_some_and(|kind| is_text(batch, kind, text));
+        let name = name(batch, location);
+        if is("kernel") {
+            continue;
+        }
+        let Some(mapping) = location.mapping else {
+            if name.is_none() && location.address != 0 {
+                return true;
+            }
+            named |= !is("native");
+            continue;
+        };
+        let file = dictionary.string(dictionary.mapping(mapping).filename);
+        let belongs = Runtime::of_file(file);
+        match (name, belongs) {
+            // The entry into V8's interpreter, which stands for the function that it runs.
+            (Some(name), Some(Runtime::Node | Runtime::Deno)) if name.starts_with("Builtins_Interpreter") => {
+                interprets = true;
+            }
+            (_, Some(belongs)) if belongs == runtime && runtime.is_interpreter() => interprets = true,
+            (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => return true,
+            _ => {}
+        }
+    }
+    interprets && !named
+}
+
+fn is_text(batch: &Profiles, value: &Value, text: &str) -> bool {
+    matches!(value, Value::String(id) if batch.dictionary().string(*id) == text)
+}
+
+/// The name of the innermost function at a location.
+fn name<'a>(batch: &'a Profiles, location: &Location) -> Option<&'a str> {
+    let dictionary = batch.dictionary();
+    let function = dictionary.lines(location).iter().find_map(|line| line.function)?;
+    let name = dictionary.string(dictionary.function(function).name);
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether a file is the program's own, and not a library.
+fn is_own(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    !name.is_empty() && !name.starts_with('[') && !name.starts_with("ld-") && !name.contains(".so")
+}

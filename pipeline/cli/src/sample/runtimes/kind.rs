@@ -1,0 +1,224 @@
+//! Which runtimes there are, how they are told by their files, and what has them name their code.
+//!
+//! What each of them writes goes into the perf map of its process, `/tmp/perf-PID.map`, which the sampler reads.
+
+use profbridge_receiver_ptrace::assemble::FileMapping;
+
+/// What runs a program's code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Runtime {
+    /// OpenJDK's virtual machine.
+    HotSpot,
+    /// Eclipse OpenJ9, in IBM Semeru.
+    OpenJ9,
+    /// Node.js.
+    Node,
+    /// Deno.
+    Deno,
+    /// .NET.
+    DotNet,
+    /// Erlang and Elixir.
+    Beam,
+    /// CPython, with its minor version where the file's name tells it.
+    Python(Option<u32>),
+    /// CRuby.
+    Ruby,
+    /// PHP, on the command line, in FPM or in a web server.
+    Php,
+    /// Perl.
+    Perl,
+    /// Go's compiler.
+    Go,
+    /// Machine code, of no runtime that is known.
+    Native,
+}
+
+/// The versions of CPython whose functions are read from memory.
+const PYTHON: std::ops::RangeInclusive<u32> = 8..=14;
+
+impl Runtime {
+    /// The runtime that is mapped into a process; of several (Python in a JVM) the one that compiles code comes first.
+    pub(crate) fn of(files: &[FileMapping]) -> Self {
+        let known = files.iter().filter_map(|file| Self::of_file(&file.path)).min();
+        let go = || files.iter().any(|file| file.go).then_some(Self::Go);
+        known.or_else(go).unwrap_or(Self::Native)
+    }
+
+    /// The runtime that a file is.
+    pub(super) fn of_file(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+        Some(match name {
+            "libjvm.so" => Self::HotSpot,
+            "node" | "nodejs" => Self::Node,
+            "deno" => Self::Deno,
+            "libcoreclr.so" => Self::DotNet,
+            "beam.smp" => Self::Beam,
+            _ if name.starts_with("libj9vm") => Self::OpenJ9,
+            _ if name.starts_with("libnode.so") => Self::Node,
+            _ if versioned(name, "ruby") || library(name, "libruby") => Self::Ruby,
+            _ if ["php", "php-fpm", "php-cgi"].iter().any(|php| versioned(name, php)) || library(name, "libphp") => {
+                Self::Php
+            }
+            _ if versioned(name, "perl") || library(name, "libperl") => Self::Perl,
+            _ if versioned(name, "python") => Self::Python(minor(&name["python".len()..])),
+            _ if library(name, "libpython") => Self::Python(minor(&name["libpython".len()..])),
+            _ => return None,
+        })
+    }
+
+    /// What it is, in a sentence.
+    pub(super) fn what(self) -> String {
+        match self {
+            Self::HotSpot => "Java (HotSpot)".to_owned(),
+            Self::OpenJ9 => "Java (OpenJ9)".to_owned(),
+            Self::Node => "JavaScript (Node, V8)".to_owned(),
+            Self::Deno => "JavaScript (Deno, V8)".to_owned(),
+            Self::DotNet => ".NET".to_owned(),
+            Self::Beam => "Erlang".to_owned(),
+            Self::Python(Some(minor)) => format!("Python 3.{minor}"),
+            Self::Python(None) => "Python".to_owned(),
+            Self::Ruby => "Ruby".to_owned(),
+            Self::Php => "PHP".to_owned(),
+            Self::Perl => "Perl".to_owned(),
+            Self::Go => "Go".to_owned(),
+            Self::Native => "machine code".to_owned(),
+        }
+    }
+
+    /// Whether its programs are data of one function of its own, whose name says nothing of them.
+    pub(super) fn is_interpreter(self) -> bool {
+        matches!(self, Self::Python(_) | Self::Ruby | Self::Php | Self::Perl)
+    }
+
+    /// What names its functions.
+    ///
+    /// Sources: OpenJDK, `src/hotspot/share/runtime/globals.hpp` and `jcmd`'s help; OpenJ9's page of `-XX:+PerfTool`;
+    /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter; `Doc/howto/perf_profiling.rst`
+    /// of CPython; Ruby's `doc/yjit/yjit.md`; php-src, `ext/opcache/jit/zend_jit.h` (`ZEND_JIT_DEBUG_PERF`).
+    pub(super) fn naming(self) -> &'static str {
+        match self {
+            Self::HotSpot => {
+                "run `jcmd PID Compiler.perfmap` once it is warm, or start it with -XX:+UnlockDiagnosticVMOptions \
+                 -XX:+DumpPerfMapAtExit (Java 17 and later); attach perf-map-agent to earlier ones"
+            }
+            Self::OpenJ9 => "start it with -XX:+PerfTool",
+            Self::Node => {
+                "start it with --perf-basic-prof, and with --interpreted-frames-native-stack for code that is not compiled"
+            }
+            Self::Deno => "start it with --v8-flags=--perf-basic-prof,--interpreted-frames-native-stack",
+            Self::DotNet => "start it with DOTNET_PerfMapEnabled=1 in its environment",
+            Self::Beam => "start it with +JPperf true, or ERL_FLAGS=\"+JPperf true\" in its environment",
+            Self::Python(Some(minor)) if PYTHON.contains(&minor) => {
+                "its functions are read from memory and could not be here: notes say why; from 3.12 on, -X perf or \
+                 PYTHONPERFSUPPORT=1 in its environment names them as well"
+            }
+            Self::Python(Some(15..)) | Self::Python(None) => {
+                "start it with -X perf or PYTHONPERFSUPPORT=1 in its environment (3.12 and later)"
+            }
+            Self::Python(Some(_)) => "run it with Python 3.8 to 3.14, whose functions are read from memory",
+            Self::Ruby => {
+                "start it with --yjit --yjit-perf (Ruby 3.3 and later), which names what is compiled; what is interpreted \
+                 has no names"
+            }
+            Self::Php => {
+                "start it with -d opcache.enable_cli=1 -d opcache.jit_buffer_size=64M -d opcache.jit_debug=0x10 (PHP 8), \
+                 which names what is compiled; what is interpreted has no names"
+            }
+            Self::Perl => "nothing names its functions from outside",
+            Self::Go => "build it without -ldflags=-s",
+            Self::Native => "build it without `strip` and -s, or install its debug symbols",
+        }
+    }
+
+    /// What makes its stacks complete.
+    pub(super) fn callers(self) -> &'static str {
+        match self {
+            Self::HotSpot => "start it with -XX:+PreserveFramePointer",
+            Self::Ruby => "--yjit-perf keeps frame pointers in compiled code",
+            Self::Node | Self::Deno | Self::DotNet | Self::Beam | Self::Go => {
+                "native extensions without unwind tables may be in between: build them with -fno-omit-frame-pointer"
+            }
+            Self::OpenJ9 | Self::Python(_) | Self::Php | Self::Perl | Self::Native => {
+                "build what is called with -fasynchronous-unwind-tables (the default of compilers) or -fno-omit-frame-pointer"
+            }
+        }
+    }
+}
+
+/// Whether a name is this one, with or without a version behind it: `php`, `php8.2`, `php-fpm8.2`, `ruby3.1`.
+fn versioned(name: &str, base: &str) -> bool {
+    let rest = name.strip_prefix(base);
+    rest.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// Whether a name is that of a shared library of any version: `libphp.so`, `libphp8.2.so`, `libruby-3.1.so.3.1`.
+fn library(name: &str, base: &str) -> bool {
+    name.starts_with(base) && (name.ends_with(".so") || name.contains(".so."))
+}
+
+/// The minor version in what stands behind `python` or `libpython`: `3.11`, `3.11.so.1.0`.
+fn minor(rest: &str) -> Option<u32> {
+    let digits = rest.strip_prefix("3.")?;
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(paths: &[&str], go: bool) -> Vec<FileMapping> {
+        let file = |path: &&str| FileMapping {
+            path: (*path).to_owned(),
+            start: 0,
+            end: 1,
+            file_offset: 0,
+            build_id: None,
+            htlhash: None,
+            go,
+        };
+        paths.iter().map(file).collect()
+    }
+
+    /// Guarantees: each runtime is told by the files that distributions call it by, and no other file is taken for one.
+    #[test]
+    fn files_of_runtimes() {
+        for (path, runtime) in [
+            ("/usr/lib/jvm/java-17/lib/server/libjvm.so", Some(Runtime::HotSpot)),
+            ("/opt/semeru/lib/default/libj9vm29.so", Some(Runtime::OpenJ9)),
+            ("/usr/bin/node", Some(Runtime::Node)),
+            ("/usr/lib/x86_64-linux-gnu/libnode.so.108", Some(Runtime::Node)),
+            ("/usr/bin/deno", Some(Runtime::Deno)),
+            ("/usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.1/libcoreclr.so", Some(Runtime::DotNet)),
+            ("/usr/lib/erlang/erts-14.2/bin/beam.smp", Some(Runtime::Beam)),
+            ("/usr/bin/python3.11", Some(Runtime::Python(Some(11)))),
+            ("/usr/lib/libpython3.12.so.1.0 (deleted)", Some(Runtime::Python(Some(12)))),
+            ("/usr/bin/python", Some(Runtime::Python(None))),
+            ("/usr/bin/ruby3.1", Some(Runtime::Ruby)),
+            ("/usr/lib/libruby-3.1.so.3.1.2", Some(Runtime::Ruby)),
+            ("/usr/sbin/php-fpm8.2", Some(Runtime::Php)),
+            ("/usr/bin/php", Some(Runtime::Php)),
+            ("/usr/lib/apache2/modules/libphp8.2.so", Some(Runtime::Php)),
+            ("/usr/bin/perl", Some(Runtime::Perl)),
+            ("/usr/lib/libperl.so.5.36", Some(Runtime::Perl)),
+            ("/usr/bin/node-exporter", None),
+            ("/usr/bin/rubyfmt", None),
+            ("/srv/python-app", None),
+            ("/usr/lib/libphpcpp.a", None),
+            ("[vdso]", None),
+            ("", None),
+        ] {
+            assert_eq!(Runtime::of_file(path), runtime, "{path}");
+        }
+    }
+
+    /// Guarantees: of several runtimes in a process the one that compiles is meant; Go is told by its compiler's marks,
+    /// and what is left is machine code.
+    #[test]
+    fn processes() {
+        assert_eq!(Runtime::of(&files(&["/a/libpython3.11.so", "/a/libjvm.so"], false)), Runtime::HotSpot);
+        assert_eq!(Runtime::of(&files(&["/srv/app"], true)), Runtime::Go);
+        assert_eq!(Runtime::of(&files(&["/srv/app", "/lib/libc.so.6"], false)), Runtime::Native);
+    }
+}

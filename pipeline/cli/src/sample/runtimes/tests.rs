@@ -1,0 +1,135 @@
+use profbridge_model::{Builder, Function, Line, Mapping, Profile};
+
+use super::*;
+
+/// A frame: its file (empty for code that was made at run time), name and type.
+type Frame<'a> = (&'a str, &'a str, &'a str);
+
+/// Stacks, leaf first, each with its trust and its milliseconds.
+fn batch(stacks: &[(&[Frame<'_>], &str, i64)]) -> Profiles {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    for (frames, trust, milliseconds) in stacks {
+        let mut locations = Vec::new();
+        for (number, (file, name, kind)) in frames.iter().enumerate() {
+            let filename = builder.string(file);
+            let mapping = builder.mapping(Mapping { filename, memory_limit: 1, ..Mapping::default() });
+            let mapping = if file.is_empty() { None } else { mapping };
+            let attributes = builder.attributes(&[("profile.frame.type", (*kind).into())]);
+            let name = builder.string(name);
+            let function = builder.function(Function { name, ..Function::default() });
+            let line = Line { function, line: 1, column: 0 };
+            let lines: &[Line] = if name.is_some() { &[line] } else { &[] };
+            let address = 4096 + number as u64;
+            let location = Location { mapping, address, attributes, ..Location::default() };
+            locations.push(builder.location(location, lines));
+        }
+        let stack = builder.stack(&locations);
+        let attributes = (!trust.is_empty()).then(|| builder.attributes(&[(TRUST_ATTRIBUTE, (*trust).into())]));
+        builder.sample(stack, attributes.flatten(), None, &[1], &[milliseconds * 1_000_000]);
+    }
+    builder.finish().unwrap()
+}
+
+fn hints(runtime: Runtime, stacks: &[(&[Frame<'_>], &str, i64)]) -> Vec<String> {
+    let mut runtimes = Runtimes::default();
+    runtimes.add("app (pid 7)", runtime, &batch(stacks), false);
+    runtimes.hints()
+}
+
+const JAVA: Frame<'_> = ("", "", "jvm");
+const NAMED_JAVA: Frame<'_> = ("", "void shop.Search.rank()", "jvm");
+const VM: Frame<'_> = ("/usr/lib/jvm/lib/server/libjvm.so", "JavaMain", "native");
+
+/// Guarantees: a Java program whose stacks are guessed and without names is told what would name them, with the share
+/// that it is of running time; from a tenth on, and not below.
+#[test]
+fn java() {
+    let all = hints(Runtime::HotSpot, &[(&[JAVA, VM], "guessed", 900), (&[NAMED_JAVA, VM], "", 100)]);
+    assert_eq!(all.len(), 1);
+    for part in [
+        "app (pid 7) runs Java (HotSpot)",
+        "90 % of running time is in functions without names",
+        "Compiler.perfmap",
+        "-XX:+DumpPerfMapAtExit",
+        "90 % of running time has guessed callers",
+        "-XX:+PreserveFramePointer",
+    ] {
+        assert!(all[0].contains(part), "no `{part}`: {}", all[0]);
+    }
+    let guessed = hints(Runtime::HotSpot, &[(&[NAMED_JAVA, VM], "guessed", 900)]);
+    assert!(!guessed[0].contains("names") && guessed[0].contains("-XX:+PreserveFramePointer"), "{}", guessed[0]);
+    let tenth = |milliseconds| {
+        let named = 1000 - milliseconds;
+        hints(Runtime::HotSpot, &[(&[JAVA, VM], "", milliseconds), (&[NAMED_JAVA, VM], "truncated", named)]).len()
+    };
+    assert_eq!((tenth(101), tenth(100), tenth(0)), (1, 0, 0));
+}
+
+/// Guarantees: idle threads of a runtime do not hide that what runs has no names, and time that is not worth a word
+/// brings none.
+#[test]
+fn running_by_itself() {
+    let mut runtimes = Runtimes::default();
+    runtimes.add("java (pid 7)", Runtime::HotSpot, &batch(&[(&[JAVA, VM], "", 500)]), false);
+    runtimes.add("java (pid 7)", Runtime::HotSpot, &batch(&[(&[VM], "", 90_000)]), true);
+    runtimes.add("java (pid 8)", Runtime::HotSpot, &batch(&[(&[JAVA, VM], "", 600)]), false);
+    let hints = runtimes.hints();
+    assert!(hints[0].starts_with("java (pid 7) and one more process run Java"), "{hints:?}");
+    assert!(hints[0].contains("100 % of running time"), "{hints:?}");
+    assert!(super::tests::hints(Runtime::HotSpot, &[(&[JAVA], "guessed", 99)]).is_empty());
+}
+
+/// Guarantees: an interpreter's own functions, named as they are, say nothing of the program: only functions of the
+/// program in the same stack do, wherever their names come from.
+#[test]
+fn interpreters() {
+    let cases: [(Runtime, &str, &str, &str, &str); 5] = [
+        (Runtime::Ruby, "/usr/lib/libruby-3.3.so.3.3", "vm_exec_core", "ruby", "--yjit-perf"),
+        (Runtime::Php, "/usr/bin/php8.4", "execute_ex", "php", "opcache.jit_debug=0x10"),
+        (Runtime::Python(Some(15)), "/usr/bin/python3.15", "_PyEval_EvalFrameDefault", "cpython", "PYTHONPERFSUPPORT"),
+        (Runtime::Python(Some(7)), "/usr/bin/python3.7", "_PyEval_EvalFrameDefault", "cpython", "3.8 to 3.14"),
+        (Runtime::Node, "/usr/bin/node", "Builtins_InterpreterEntryTrampoline", "v8js", "--perf-basic-prof"),
+    ];
+    for (runtime, file, evaluation, kind, flag) in cases {
+        let frame = (file, evaluation, "native");
+        let all = hints(runtime, &[(&[("/lib/libc.so.6", "read", "native"), frame], "", 500)]);
+        assert!(all[0].contains(flag), "{all:?}");
+        let named = ("", "Shop#rank", kind);
+        assert!(hints(runtime, &[(&[named, frame], "", 500)]).is_empty(), "{runtime:?}");
+        let outside = ("/lib/libc.so.6", "read", "native");
+        assert!(hints(runtime, &[(&[outside], "", 500)]).is_empty(), "{runtime:?}: a thread of a library");
+    }
+}
+
+/// Guarantees: programs of machine code are told of symbols where their own functions have none, and not where those of
+/// a library have none, nor for the kernel's.
+#[test]
+fn machine_code() {
+    let own = ("/srv/app", "", "native");
+    assert!(hints(Runtime::Native, &[(&[own], "", 500)])[0].contains("debug symbols"));
+    assert!(hints(Runtime::Go, &[(&[own], "", 500)])[0].contains("-ldflags=-s"));
+    let library = ("/lib/libssl.so.3", "", "native");
+    let kernel = ("", "[kernel, not visible]", "kernel");
+    let hidden = ("", "", "kernel");
+    assert!(
+        hints(Runtime::Native, &[(&[hidden, kernel, library, ("/srv/app", "main", "native")], "", 500)]).is_empty()
+    );
+    let generated = ("", "", "native");
+    assert_eq!(hints(Runtime::Native, &[(&[generated, ("/srv/app", "main", "native")], "", 500)]).len(), 1);
+}
+
+/// Guarantees: each other runtime that compiles has its own advice.
+#[test]
+fn compilers() {
+    for (runtime, flag) in [
+        (Runtime::DotNet, "DOTNET_PerfMapEnabled=1"),
+        (Runtime::Beam, "+JPperf true"),
+        (Runtime::OpenJ9, "-XX:+PerfTool"),
+        (Runtime::Deno, "--v8-flags="),
+    ] {
+        let all = hints(runtime, &[(&[("", "", "native")], "", 500)]);
+        assert!(all[0].contains(flag), "{all:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What was pressed, from what a terminal sends: characters, and the sequences of XTerm's keys (ctlseqs, "PC-Style
+//! Function Keys"), which begin with ESC.
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// A character.
+    Character(char),
+    /// Return or Enter.
+    Enter,
+    /// Backspace.
+    Backspace,
+    /// Escape by itself.
+    Escape,
+    /// The arrow up.
+    Up,
+    /// The arrow down.
+    Down,
+    /// Page up.
+    PageUp,
+    /// Page down.
+    PageDown,
+    /// Home.
+    Home,
+}
+
+/// The keys of some bytes. What is no key that is known is left out.
+pub(super) fn decode(bytes: &[u8]) -> Vec<Key> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut keys = Vec::new();
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{1b}' => match rest.next_if(|next| matches!(next, '[' | 'O')) {
+                None => keys.push(Key::Escape),
+                Some(_) => {
+                    let mut sequence = String::new();
+                    for c in rest.by_ref() {
+                        sequence.push(c);
+                        // A final byte ends it (ECMA-48, 5.4).
+                        if ('@'..='~').contains(&c) {
+                            break;
+                        }
+                    }
+                    keys.extend(known(&sequence));
+                }
+            },
+            '\r' | '\n' => keys.push(Key::Enter),
+            '\u{7f}' | '\u{8}' => keys.push(Key::Backspace),
+            c if crate::terminal::is_unprintable(c) || c == char::REPLACEMENT_CHARACTER => {}
+            c => keys.push(Key::Character(c)),
+        }
+    }
+    keys
+}
+
+fn known(sequence: &str) -> Option<Key> {
+    Some(match sequence {
+        "A" => Key::Up,
+        "B" => Key::Down,
+        "5~" => Key::PageUp,
+        "6~" => Key::PageDown,
+        "H" | "1~" | "7~" => Key::Home,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: characters and the keys that are used are told apart, in whatever way a terminal sends them.
+    #[test]
+    fn known_keys() {
+        let keys = decode("sé\r\u{7f}\u{1b}[A\u{1b}OB\u{1b}[5~\u{1b}[6~\u{1b}[H\u{1b}[1~".as_bytes());
+        let wanted = [
+            Key::Character('s'),
+            Key::Character('é'),
+            Key::Enter,
+            Key::Backspace,
+            Key::Up,
+            Key::Down,
+            Key::PageUp,
+            Key::PageDown,
+            Key::Home,
+            Key::Home,
+        ];
+        assert_eq!(keys, wanted);
+        assert_eq!(decode(b"\x1b"), [Key::Escape]);
+        assert_eq!(decode(b"\x1bq"), [Key::Escape, Key::Character('q')]);
+    }
+
+    /// Guarantees: a terminal that sends anything else, or a part of something, is not taken for keys and does no harm.
+    #[test]
+    fn attack_other_bytes() {
+        assert_eq!(decode(b"\x1b[1;5C\x1b[200~\x00\x01\xff\xfe"), []);
+        assert_eq!(decode(b"\x1b[12;"), []);
+        for byte in 0..=255u8 {
+            decode(&[0x1b, byte]);
+            decode(&[0x1b, b'[', byte, byte]);
+        }
+    }
+}

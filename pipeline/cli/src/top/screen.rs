@@ -1,0 +1,215 @@
+//! The lines of a view: a function of what is known and of the size of the terminal.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::state::{Sort, State, ThreadTimes, Totals};
+use crate::sample::Function;
+
+/// From so many columns on times stand beside shares.
+const WIDE: usize = 100;
+
+/// So many functions are in the lines that are written where there is no terminal.
+const PLAIN: usize = 10;
+
+/// A line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    /// No wider than the terminal.
+    pub(super) text: String,
+    pub(super) style: Style,
+}
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// As any text.
+    Plain,
+    /// Above a table.
+    Heading,
+    /// Of the program itself.
+    Own,
+    /// Of a library or the system.
+    Other,
+}
+
+/// How many columns a text takes.
+pub(super) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// The lines of a terminal, as many as it has.
+pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
+    let (totals, time) = state.totals();
+    let mut rows = vec![
+        row(format!("profbridge top  {}", state.course.text), Style::Plain),
+        row(summary(state, &totals, time), Style::Plain),
+        row(state.said().next_back().cloned().unwrap_or_default(), Style::Plain),
+    ];
+    if state.show_threads {
+        // The functions have at least two thirds of what is left.
+        threads(state, &totals, time, width, height.saturating_sub(5) / 3, &mut rows);
+    }
+    let functions = state.sorted(&totals);
+    // The heading of the table, and the last line.
+    let room = height.saturating_sub(rows.len() + 2);
+    state.page = room.max(1);
+    state.scroll = state.scroll.min(functions.len().saturating_sub(room.max(1)));
+    rows.push(row(heading(state, width), Style::Heading));
+    for (number, times) in functions.iter().skip(state.scroll).take(room) {
+        let function = state.functions().get(*number);
+        let own = shares(&totals, times.own, times.total, times.waiting);
+        let seconds = if width < WIDE { String::new() } else { format!("{:>9.2}", seconds(times.by(state.sort))) };
+        let style = if function.own { Style::Own } else { Style::Other };
+        rows.push(row(format!("{own}{seconds}  {}", named(function, width, own.len() + seconds.len() + 2)), style));
+    }
+    rows.truncate(height.saturating_sub(1));
+    rows.resize(height.saturating_sub(1), row(String::new(), Style::Plain));
+    if height > 0 {
+        rows.push(row(footer(state, functions.len()), Style::Heading));
+    }
+    for row in &mut rows {
+        row.text = cut(&row.text, width);
+    }
+    rows
+}
+
+/// The lines that are written where there is no terminal.
+pub(super) fn plain(state: &State) -> Vec<String> {
+    let (totals, time) = state.totals();
+    let mut lines = vec![state.course.text.clone(), summary(state, &totals, time)];
+    let functions = state.sorted(&totals);
+    if !functions.is_empty() {
+        lines.push("   self   total    wait  function".to_owned());
+    }
+    for (number, times) in functions.iter().take(PLAIN) {
+        let own = shares(&totals, times.own, times.total, times.waiting);
+        lines.push(format!("{own}  {}", whole_name(state.functions().get(*number))));
+    }
+    lines.push(String::new());
+    lines
+}
+
+fn row(text: String, style: Style) -> Row {
+    Row { text, style }
+}
+
+fn summary(state: &State, totals: &Totals, time: Duration) -> String {
+    let of = |nano: u64| nano as f64 / (time.as_nanos() as f64).max(1.0);
+    let span = if state.since_start { "all time".to_owned() } else { format!("last {:.0} s", time.as_secs_f64()) };
+    let mut text =
+        format!("{span}: running {:.2} processors, waiting {:.2} threads", of(totals.running), of(totals.waiting));
+    if !state.filter.is_empty() || state.typing {
+        text.push_str(&format!("; functions with `{}`", state.filter));
+    }
+    text
+}
+
+fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: usize, rows: &mut Vec<Row>) {
+    let mut threads: Vec<_> = totals.threads.iter().collect();
+    // What runs comes first, then what waited longest.
+    threads.sort_by_key(|(key, times)| (std::cmp::Reverse((times.running, times.waiting)), (*key).clone()));
+    let several = threads.iter().any(|((label, _), _)| *label != threads[0].0.0);
+    if most < 2 || threads.is_empty() {
+        return;
+    }
+    rows.push(row("    run    wait  thread".to_owned(), Style::Heading));
+    let shown = most - 1;
+    // A line says how many more there are.
+    let shown = if threads.len() > shown { shown.saturating_sub(1) } else { shown };
+    for ((label, id), times) in threads.iter().take(shown) {
+        let name = if *id == 0 { times.name.to_string() } else { format!("{} ({id})", times.name) };
+        let name = if several { format!("{label} {name}") } else { name };
+        let part = |nano: u64| nano as f64 * 100.0 / (time.as_nanos() as f64).max(1.0);
+        let share = format!("{:>5.1} % {:>5.1} %", part(times.running), part(times.waiting));
+        let place = place(state, times).map(|function| format!("  {}", whole_name(function))).unwrap_or_default();
+        let name = cut(&name, width.saturating_sub(share.len() + 2).min(if several { 48 } else { 28 }));
+        rows.push(row(format!("{share}  {name}{place}"), Style::Plain));
+    }
+    if let Some(more) = threads.len().checked_sub(shown).filter(|&more| more > 0) {
+        rows.push(row(format!("                 and {more} more"), Style::Other));
+    }
+}
+
+/// Where a thread was most of the time.
+fn place<'a>(state: &'a State, times: &ThreadTimes) -> Option<&'a Function> {
+    let most = times.places.iter().max_by_key(|(number, nano)| (**nano, std::cmp::Reverse(**number)))?;
+    Some(state.functions().get(*most.0))
+}
+
+fn shares(totals: &Totals, own: u64, total: u64, waiting: u64) -> String {
+    let of = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let running = |part| of(part, totals.running);
+    format!("{:>5.1} % {:>5.1} % {:>5.1} %", running(own), running(total), of(waiting, totals.waiting))
+}
+
+fn heading(state: &State, width: usize) -> String {
+    let mark = |sort: Sort, name: &str| {
+        let mark = if state.sort == sort { ">" } else { "" };
+        format!("{:>7}", format!("{mark}{name}"))
+    };
+    let columns = [mark(Sort::Own, "self"), mark(Sort::Total, "total"), mark(Sort::Waiting, "wait")];
+    let seconds = if width < WIDE { "" } else { "  seconds" };
+    let first = if state.own_first { ", own code first" } else { "" };
+    format!("{}{seconds}  function{first}", columns.join(" "))
+}
+
+fn footer(state: &State, functions: usize) -> String {
+    if state.typing {
+        return format!("filter: {}_  Enter keeps it, Escape drops it", state.filter);
+    }
+    let place = if state.scroll == 0 { String::new() } else { format!(" from {}", state.scroll + 1) };
+    format!("q quit  s t w sort  / filter  o own first  h threads  a all time  {functions} functions{place}")
+}
+
+fn seconds(nano: u64) -> f64 {
+    nano as f64 / 1e9
+}
+
+fn whole_name(function: &Function) -> String {
+    if function.module.is_empty() || function.name.starts_with('[') {
+        return function.name.to_string();
+    }
+    format!("{} ({})", function.name, function.module)
+}
+
+/// A function's name in what is left of a line: its file goes before any of its own name does, of which both ends tell
+/// functions apart.
+fn named(function: &Function, width: usize, taken: usize) -> String {
+    let room = width.saturating_sub(taken);
+    let whole = whole_name(function);
+    if columns(&whole) <= room {
+        return whole;
+    }
+    if columns(&function.name) <= room || room < 3 {
+        return cut(&function.name, room);
+    }
+    let tail_room = (room - 1) / 2;
+    let head = cut(&function.name, room - 1 - tail_room);
+    let mut tail: Vec<char> = Vec::new();
+    let mut used = 0;
+    for c in function.name.chars().rev() {
+        used += c.width().unwrap_or(0);
+        if used > tail_room {
+            break;
+        }
+        tail.push(c);
+    }
+    tail.push('…');
+    tail.extend(head.chars().rev());
+    tail.into_iter().rev().collect()
+}
+
+/// The beginning of a text that fits.
+fn cut(text: &str, width: usize) -> String {
+    let mut used = 0;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    };
+    text.chars().take_while(fits).collect()
+}

@@ -1,0 +1,251 @@
+use profbridge_model::{Builder, Function as Named, Line, Location, Mapping, Profile, Profiles};
+
+use super::*;
+use crate::sample::{Halves, Look, OfProcess, Runtime};
+use crate::top::keys::Key;
+
+/// A stack, leaf first, as (file, name), with its thread and its milliseconds.
+type Stack<'a> = (&'a [(&'a str, &'a str)], (i64, &'a str), i64);
+
+/// Profiles of such stacks.
+fn batch(stacks: &[Stack<'_>]) -> Profiles {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    for (frames, (id, name), milliseconds) in stacks {
+        let mut locations = Vec::new();
+        for (file, name) in *frames {
+            let filename = builder.string(file);
+            let mapping = builder.mapping(Mapping { filename, memory_limit: 1, ..Mapping::default() });
+            let name = builder.string(name);
+            let function = builder.function(Named { name, ..Named::default() });
+            let line = Line { function, line: 1, column: 0 };
+            locations.push(builder.location(Location { mapping, ..Location::default() }, &[line]));
+        }
+        let stack = builder.stack(&locations);
+        let thread = [("thread.id", profbridge_model::builder::Any::Int(*id)), ("thread.name", (*name).into())];
+        let attributes = builder.attributes(&thread);
+        builder.sample(stack, attributes, None, &[1], &[milliseconds * 1_000_000]);
+    }
+    builder.finish().unwrap()
+}
+
+const APP: &str = "/srv/app";
+const LIBC: &str = "/lib/libc.so.6";
+
+fn look(seconds: u64) -> Look<'static> {
+    let status = profbridge_sampler::message::Status { observations: 404, complete: 404, ..Default::default() };
+    Look {
+        title: "app (pid 7)",
+        elapsed: Duration::from_secs(seconds),
+        duration: None,
+        status,
+        threads: 2,
+        rate_hertz: Some(101.0),
+    }
+}
+
+fn halves(running: &Profiles, waiting: Option<&Profiles>) -> Halves {
+    let each = OfProcess {
+        label: "app (pid 7)".to_owned(),
+        runtime: Runtime::Native,
+        running: Some(running.clone()),
+        waiting: waiting.cloned(),
+    };
+    Halves { whole: running.clone(), each: vec![each], malformed: 0 }
+}
+
+/// Two seconds: 1.2 s in `rank`, 0.6 s in `memcpy` that it called, 0.2 s in `parse`, and a thread that waited.
+fn state() -> State {
+    let mut state = State::default();
+    let main = (7, "app");
+    let running = batch(&[
+        (&[(APP, "rank"), (APP, "main")], main, 1200),
+        (&[(LIBC, "memcpy"), (APP, "rank"), (APP, "main")], main, 600),
+        (&[(APP, "parse"), (APP, "main")], main, 200),
+    ]);
+    let waiting = batch(&[(&[(LIBC, "futex"), (APP, "next_job"), (APP, "worker")], (8, "pool"), 2000)]);
+    state.look(&look(2));
+    state.take(&halves(&running, Some(&waiting)));
+    state
+}
+
+fn text(rows: &[Row]) -> String {
+    rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect()
+}
+
+/// Guarantees: at 80 columns the whole of a view is what is written here: running beside waiting, threads, own code first.
+#[test]
+fn eighty_columns() {
+    let drawn = draw(&mut state(), 80, 18);
+    let expected = "\
+profbridge top  app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % comple
+last 2 s: running 1.00 processors, waiting 1.00 threads
+
+    run    wait  thread
+100.0 %   0.0 %  app (7)  rank (app)
+  0.0 % 100.0 %  pool (8)  next_job (app)
+  >self   total    wait  function, own code first
+ 60.0 %  90.0 %   0.0 %  rank (app)
+ 10.0 %  10.0 %   0.0 %  parse (app)
+ 30.0 %  30.0 %   0.0 %  memcpy (libc.so.6)
+  0.0 % 100.0 %   0.0 %  main (app)
+  0.0 %   0.0 % 100.0 %  futex (libc.so.6)
+  0.0 %   0.0 % 100.0 %  next_job (app)
+  0.0 %   0.0 % 100.0 %  worker (app)
+
+
+
+q quit  s t w sort  / filter  o own first  h threads  a all time  7 functions
+";
+    assert_eq!(text(&drawn), expected, "\n{}", text(&drawn));
+}
+
+/// Guarantees: at 120 columns there are seconds as well.
+#[test]
+fn a_hundred_and_twenty_columns() {
+    let drawn = text(&draw(&mut state(), 120, 14));
+    for line in [
+        "profbridge top  app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % complete",
+        "  >self   total    wait  seconds  function, own code first",
+        " 60.0 %  90.0 %   0.0 %     1.20  rank (app)",
+        " 30.0 %  30.0 %   0.0 %     0.60  memcpy (libc.so.6)",
+    ] {
+        assert!(drawn.lines().any(|drawn| drawn == line), "no `{line}`:\n{drawn}");
+    }
+}
+
+/// Guarantees: whatever the size, there are as many lines as the terminal has, none is wider than it, however long or
+/// wide names are, and nothing panics.
+#[test]
+fn any_size() {
+    let mut state = state();
+    let long = format!("shop::{}::rank<漢字漢字>", "very_long_module_name::".repeat(20));
+    let wide = "漢".repeat(300);
+    let running = batch(&[(&[(APP, &long), (APP, &wide)], (7, "漢字漢字漢字"), 100)]);
+    state.take(&halves(&running, None));
+    for width in (0..40).chain([80, 100, 120, 250, 2000]) {
+        for height in (0..30).chain([50, 200]) {
+            for typing in [false, true] {
+                state.typing = typing;
+                let rows = draw(&mut state, width, height);
+                assert_eq!(rows.len(), height, "{width}x{height}");
+                assert!(rows.iter().all(|row| columns(&row.text) <= width), "{width}x{height}: {rows:?}");
+            }
+        }
+    }
+    let drawn = text(&draw(&mut state, 80, 24));
+    let line = drawn.lines().find(|line| line.contains("shop::very") && line.contains('…')).unwrap();
+    assert!(line.ends_with("::rank<漢字漢字>"), "both ends of a name are there: {line}");
+}
+
+/// Guarantees: keys sort, filter, scroll and switch, and say the end; letters belong to the filter while it is typed.
+#[test]
+fn keys() {
+    let mut state = state();
+    let first = |state: &mut State| {
+        let rows = draw(state, 80, 24);
+        let at = rows.iter().position(|row| row.text.contains("  function")).unwrap();
+        rows[at + 1].text.rsplit("%  ").next().unwrap().to_owned()
+    };
+    assert_eq!(first(&mut state), "rank (app)");
+    let press = |state: &mut State, keys: &str| keys.chars().any(|key| state.press(Key::Character(key)));
+    assert!(!press(&mut state, "t"));
+    assert_eq!(first(&mut state), "main (app)");
+    press(&mut state, "w");
+    assert_eq!(first(&mut state), "next_job (app)");
+    press(&mut state, "o");
+    assert_eq!(first(&mut state), "futex (libc.so.6)");
+    press(&mut state, "s/MEMq");
+    assert!(state.typing && state.filter == "MEMq", "letters are of the filter");
+    assert!(!state.press(Key::Backspace) && !state.press(Key::Enter) && !state.typing);
+    assert_eq!(first(&mut state), "memcpy (libc.so.6)");
+    assert!(text(&draw(&mut state, 80, 24)).contains("functions with `MEM`"));
+    state.press(Key::Escape);
+    assert_eq!(first(&mut state), "rank (app)");
+    state.press(Key::Down);
+    let at = |state: &mut State| {
+        draw(state, 80, 9);
+        state.scroll
+    };
+    assert_eq!(at(&mut state), 1);
+    state.press(Key::PageDown);
+    state.press(Key::PageDown);
+    state.press(Key::PageDown);
+    assert!(at(&mut state) < 7, "no further than to the end");
+    state.press(Key::Home);
+    assert_eq!(at(&mut state), 0);
+    press(&mut state, "h");
+    assert!(!text(&draw(&mut state, 80, 24)).contains("thread\n"));
+    assert!(press(&mut state, "q"));
+}
+
+/// Guarantees: what is shown is of the last ten seconds, or on demand of all time; what was said last is shown.
+#[test]
+fn lately() {
+    let mut state = state();
+    state.look(&look(30));
+    let running = batch(&[(&[(APP, "later"), (APP, "main")], (7, "app"), 500)]);
+    state.take(&halves(&running, None));
+    state.say("note: one");
+    state.say("note: two");
+    let drawn = text(&draw(&mut state, 80, 24));
+    assert!(drawn.contains("100.0 % 100.0 %   0.0 %  later (app)") && !drawn.contains("rank"), "{drawn}");
+    assert!(drawn.contains("last 10 s: running 0.05 processors") && drawn.contains("\nnote: two\n"), "{drawn}");
+    state.press(Key::Character('a'));
+    let drawn = text(&draw(&mut state, 80, 24));
+    assert!(drawn.contains(" 48.0 %  72.0 %   0.0 %  rank (app)"), "{drawn}");
+    assert!(drawn.contains("all time: running 0.08 processors"), "{drawn}");
+}
+
+/// Guarantees: functions of the kernel are no code of the program, and a thread that waits in one is shown where the
+/// program called it.
+#[test]
+fn the_kernel() {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    let mut frame = |name: &str, kind: &str| {
+        let name = builder.string(name);
+        let function = builder.function(Named { name, ..Named::default() });
+        let line = Line { function, line: 1, column: 0 };
+        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+        builder.location(Location { attributes, ..Location::default() }, &[line])
+    };
+    let locations = [frame("do_sys_poll", "kernel"), frame("serve", "cpython")];
+    let stack = builder.stack(&locations);
+    builder.sample(stack, None, None, &[1], &[900_000_000]);
+    let mut state = State::default();
+    state.look(&look(1));
+    state.take(&halves(&builder.finish().unwrap(), None));
+    let drawn = draw(&mut state, 80, 24);
+    let style = |name: &str| drawn.iter().find(|row| row.text.ends_with(&format!("%  {name}"))).unwrap().style;
+    assert_eq!((style("do_sys_poll"), style("serve")), (Style::Other, Style::Own));
+    assert!(drawn.iter().any(|row| row.text.ends_with("  serve") && row.text.starts_with(" 90.0 %")), "{drawn:?}");
+}
+
+/// Guarantees: more threads than there is room for are counted, those that run come first, and where there are several
+/// processes each thread says its own.
+#[test]
+fn many_threads() {
+    let mut state = State::default();
+    let stacks: Vec<Stack<'_>> = (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
+    state.look(&look(2));
+    state.take(&halves(&batch(&stacks), None));
+    let drawn = text(&draw(&mut state, 80, 24));
+    assert!(drawn.contains("pool (40)") && drawn.contains("and 36 more"), "{drawn}");
+    let mut other = halves(&batch(&[(&[(APP, "work")], (41, "other"), 900)]), None);
+    other.each[0].label = "job (pid 9)".to_owned();
+    state.take(&other);
+    let drawn = text(&draw(&mut state, 80, 24));
+    assert!(drawn.contains("job (pid 9) other (41)") && drawn.contains("app (pid 7) pool (40)"), "{drawn}");
+}
+
+/// Guarantees: without a terminal the same is written in lines, the ten functions with most time, names in full.
+#[test]
+fn lines() {
+    let lines = plain(&state());
+    assert_eq!(lines[0], "app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % complete");
+    assert_eq!(lines[3], " 60.0 %  90.0 %   0.0 %  rank (app)");
+    assert_eq!(lines.last().map(String::as_str), Some(""));
+}

@@ -1,0 +1,316 @@
+//! What a view knows, and how it is to be shown. Pure: samples, keys and looks at the run come in.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use profbridge_model::{Profiles, Sample, Value};
+
+use super::keys::Key;
+use crate::sample::{Cost, Functions, Halves, Look, Shares, times};
+
+/// What "lately" is.
+const LATELY: Duration = Duration::from_secs(10);
+
+/// So many lines that were said are kept.
+const MOST_SAID: usize = 200;
+
+/// So many threads are told apart; a program may start any number.
+const MOST_THREADS: usize = 10_000;
+
+/// What the functions are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Sort {
+    /// Running time of their own.
+    #[default]
+    Own,
+    /// Running time with all that they called.
+    Total,
+    /// Time for which threads waited in them or what they called.
+    Waiting,
+}
+
+/// The time of a function, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Times {
+    pub(super) own: u64,
+    pub(super) total: u64,
+    pub(super) waiting: u64,
+}
+
+impl Times {
+    pub(super) fn by(self, sort: Sort) -> u64 {
+        match sort {
+            Sort::Own => self.own,
+            Sort::Total => self.total,
+            Sort::Waiting => self.waiting,
+        }
+    }
+}
+
+/// A thread: its process, where there are several, and its id.
+type ThreadKey = (Box<str>, i64);
+
+/// The time of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ThreadTimes {
+    pub(super) name: Box<str>,
+    pub(super) running: u64,
+    pub(super) waiting: u64,
+    /// Where it was, by the innermost function of the program.
+    pub(super) places: HashMap<u32, u64>,
+}
+
+/// The sums over some time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Totals {
+    pub(super) running: u64,
+    pub(super) waiting: u64,
+    pub(super) functions: HashMap<u32, Times>,
+    pub(super) threads: BTreeMap<ThreadKey, ThreadTimes>,
+}
+
+impl Totals {
+    fn add(&mut self, other: &Self) {
+        self.running = self.running.saturating_add(other.running);
+        self.waiting = self.waiting.saturating_add(other.waiting);
+        for (number, times) in &other.functions {
+            let sum = self.functions.entry(*number).or_default();
+            sum.own = sum.own.saturating_add(times.own);
+            sum.total = sum.total.saturating_add(times.total);
+            sum.waiting = sum.waiting.saturating_add(times.waiting);
+        }
+        for (key, times) in &other.threads {
+            if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(key) {
+                continue;
+            }
+            let sum = self.threads.entry(key.clone()).or_default();
+            sum.name.clone_from(&times.name);
+            sum.running = sum.running.saturating_add(times.running);
+            sum.waiting = sum.waiting.saturating_add(times.waiting);
+            for (place, nano) in &times.places {
+                let place = sum.places.entry(*place).or_default();
+                *place = place.saturating_add(*nano);
+            }
+        }
+    }
+
+    fn running(&mut self, costs: &[Cost]) {
+        for cost in costs {
+            let times = self.functions.entry(cost.function).or_default();
+            (times.own, times.total) = (cost.own_nano, cost.total_nano);
+        }
+    }
+
+    fn waiting(&mut self, costs: &[Cost]) {
+        for cost in costs {
+            self.functions.entry(cost.function).or_default().waiting = cost.total_nano;
+        }
+    }
+}
+
+/// How the run goes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Course {
+    pub(super) elapsed: Duration,
+    pub(super) text: String,
+}
+
+/// What a view knows.
+#[derive(Debug)]
+pub(super) struct State {
+    shares: Shares,
+    /// The parts of the last seconds, each with when it came.
+    lately: VecDeque<(Duration, Totals)>,
+    all: Totals,
+    pub(super) course: Course,
+    said: VecDeque<String>,
+    pub(super) sort: Sort,
+    pub(super) own_first: bool,
+    pub(super) since_start: bool,
+    pub(super) show_threads: bool,
+    pub(super) filter: String,
+    /// Whether the filter is being typed.
+    pub(super) typing: bool,
+    /// How many functions are above the first one that is shown.
+    pub(super) scroll: usize,
+    /// How many fit, as far as that is known.
+    pub(super) page: usize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            shares: Shares::default(),
+            lately: VecDeque::new(),
+            all: Totals::default(),
+            course: Course::default(),
+            said: VecDeque::new(),
+            sort: Sort::default(),
+            own_first: true,
+            since_start: false,
+            show_threads: true,
+            filter: String::new(),
+            typing: false,
+            scroll: 0,
+            page: 10,
+        }
+    }
+}
+
+impl State {
+    /// Adds samples.
+    pub(super) fn take(&mut self, halves: &Halves) {
+        let mut part = Totals::default();
+        for each in &halves.each {
+            for (profiles, waiting) in [(&each.running, false), (&each.waiting, true)] {
+                let Some(profiles) = profiles else { continue };
+                self.shares.add(profiles, waiting);
+                self.add_threads(&mut part, &each.label, profiles, waiting);
+            }
+        }
+        let (running, waiting) = (std::mem::take(&mut self.shares.running), std::mem::take(&mut self.shares.waiting));
+        (part.running, part.waiting) = (running.nano(), waiting.nano());
+        part.running(&running.by_own());
+        part.waiting(&waiting.by_own());
+        self.all.add(&part);
+        self.lately.push_back((self.course.elapsed, part));
+    }
+
+    fn add_threads(&mut self, part: &mut Totals, label: &str, batch: &Profiles, waiting: bool) {
+        let lines = self.shares.functions.intern(batch);
+        for (sample, nano) in times(batch) {
+            let (id, name) = thread(batch, &sample);
+            let times = part.threads.entry((label.into(), id)).or_default();
+            times.name = crate::sample::printable(name);
+            let side = if waiting { &mut times.waiting } else { &mut times.running };
+            *side = side.saturating_add(nano);
+            let stack = batch.dictionary().stack(sample.stack).flatten();
+            let numbers = || stack.clone().flat_map(|location| lines.of(location).iter().copied());
+            let own = |number: &u32| {
+                let function = self.shares.functions.get(*number);
+                function.own && !function.is_unknown()
+            };
+            if let Some(place) = numbers().find(own).or_else(|| numbers().next()) {
+                let time = times.places.entry(place).or_default();
+                *time = time.saturating_add(nano);
+            }
+        }
+    }
+
+    /// Takes note of how the run goes.
+    pub(super) fn look(&mut self, look: &Look<'_>) {
+        let text = look.to_string();
+        let text = text.strip_prefix("sampling ").unwrap_or(&text).to_owned();
+        self.course = Course { elapsed: look.elapsed, text };
+        while let Some((came, _)) = self.lately.front()
+            && look.elapsed.saturating_sub(*came) > LATELY
+        {
+            self.lately.pop_front();
+        }
+    }
+
+    /// Takes note of what is said to a person.
+    pub(super) fn say(&mut self, text: &str) {
+        if self.said.len() == MOST_SAID {
+            self.said.pop_front();
+        }
+        self.said.push_back(text.to_owned());
+    }
+
+    /// What was said.
+    pub(super) fn said(&self) -> impl DoubleEndedIterator<Item = &String> {
+        self.said.iter()
+    }
+
+    /// The functions, by number.
+    pub(super) fn functions(&self) -> &Functions {
+        &self.shares.functions
+    }
+
+    /// The sums that are shown, and for how long a time they are.
+    pub(super) fn totals(&self) -> (Totals, Duration) {
+        if self.since_start {
+            return (self.all.clone(), self.course.elapsed);
+        }
+        let mut totals = Totals::default();
+        self.lately.iter().for_each(|(_, part)| totals.add(part));
+        (totals, self.course.elapsed.min(LATELY))
+    }
+
+    /// The functions that are shown, in their order.
+    pub(super) fn sorted(&self, totals: &Totals) -> Vec<(u32, Times)> {
+        let wanted = self.filter.to_lowercase();
+        let shown = |number: u32| {
+            let function = self.functions().get(number);
+            wanted.is_empty()
+                || function.name.to_lowercase().contains(&wanted)
+                || function.module.to_lowercase().contains(&wanted)
+        };
+        let functions = totals.functions.iter().filter(|(number, _)| shown(**number));
+        let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
+        rows.sort_by_key(|(number, times)| {
+            let by = times.by(self.sort);
+            // Functions of the program that did not take any of it are not worth the first places.
+            let behind = self.own_first && !(self.functions().get(*number).own && by > 0);
+            (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
+        });
+        rows
+    }
+
+    /// Does what a key means; returns whether it means the end.
+    pub(super) fn press(&mut self, key: Key) -> bool {
+        if self.typing {
+            match key {
+                Key::Enter => self.typing = false,
+                Key::Escape => {
+                    self.typing = false;
+                    self.filter.clear();
+                }
+                Key::Backspace => {
+                    self.filter.pop();
+                }
+                Key::Character(c) => self.filter.push(c),
+                _ => {}
+            }
+            self.scroll = 0;
+            return false;
+        }
+        match key {
+            Key::Character('q' | 'Q') => return true,
+            Key::Character('s') => self.sort_by(Sort::Own),
+            Key::Character('t') => self.sort_by(Sort::Total),
+            Key::Character('w') => self.sort_by(Sort::Waiting),
+            Key::Character('o') => self.own_first = !self.own_first,
+            Key::Character('h') => self.show_threads = !self.show_threads,
+            Key::Character('a') => self.since_start = !self.since_start,
+            Key::Character('/') => self.typing = true,
+            Key::Escape => self.filter.clear(),
+            Key::Up | Key::Character('k') => self.scroll = self.scroll.saturating_sub(1),
+            Key::Down | Key::Character('j') => self.scroll += 1,
+            Key::PageUp => self.scroll = self.scroll.saturating_sub(self.page),
+            Key::PageDown => self.scroll += self.page,
+            Key::Home => self.scroll = 0,
+            Key::Character(_) | Key::Enter | Key::Backspace => {}
+        }
+        false
+    }
+
+    fn sort_by(&mut self, sort: Sort) {
+        self.sort = sort;
+        self.scroll = 0;
+    }
+}
+
+/// The thread of a sample.
+fn thread<'a>(batch: &'a Profiles, sample: &Sample<'_>) -> (i64, &'a str) {
+    let dictionary = batch.dictionary();
+    let id = match dictionary.find(sample.attributes, "thread.id") {
+        Some(Value::Int(id)) => *id,
+        _ => 0,
+    };
+    let name = match dictionary.find(sample.attributes, "thread.name") {
+        Some(Value::String(name)) => dictionary.string(*name),
+        _ => "",
+    };
+    (id, name)
+}

@@ -1,0 +1,412 @@
+//! A batch whose observations are linked with spans.
+//!
+//! Only the samples and the table of links change, the columns one after the other, so that no two copies of all of them
+//! are there at a time. Every other table, and the bytes of times and values, are shared or moved and never looked at.
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::{Profile, Profiles, Sample, Samples};
+use crate::buffer::ByteRange;
+use crate::dictionary::{Dictionary, Link};
+use crate::id::LinkId;
+use crate::varint;
+
+/// At most so many bytes of times and values are written anew for the samples of a batch that are taken apart.
+const MAX_TEXT: usize = 16 << 20;
+
+/// Says with which span an observation is linked.
+pub trait Linker {
+    /// Begins a sample of the resource at a position. Whether [`Linker::observation`] is to be asked about it; a sample
+    /// that is linked already stays as it is whatever the answer.
+    fn sample(&mut self, profiles: &Profiles, resource: u32, profile: &Profile, sample: &Sample<'_>) -> bool;
+
+    /// The span of an observation of that sample, in order. The time is `None` where the sample has none.
+    fn observation(&mut self, time: Option<u64>) -> Option<Link>;
+}
+
+impl Profiles {
+    /// Gives observations those links that `linker` names. A sample whose observations are linked with several spans
+    /// becomes several, one for each span and one for those that are linked with none: an OTLP sample has one link.
+    /// Every observation keeps its value. Where nothing is linked the batch stays what it was.
+    ///
+    /// Returns how many observations are not linked though `linker` named their span: where samples with more than
+    /// 16 MiB in a batch would have to be taken apart, those behind stay as they are.
+    ///
+    /// `linker` is dropped before the batch is changed, so that it may share the batch without making it be copied.
+    pub fn link(&mut self, linker: impl Linker) -> u64 {
+        let mut linking = Linking::new(self);
+        linking.all(self, linker);
+        let Linking { column, mut splits, links, text, not_linked, .. } = linking;
+        let Some(column) = column else { return not_linked };
+        let dictionary = std::mem::take(&mut self.dictionary);
+        let mut tables = Arc::try_unwrap(dictionary).unwrap_or_else(|shared| (*shared).clone()).into_tables();
+        tables.buffer.append(&text);
+        tables.links.extend(links);
+        let samples = Arc::make_mut(&mut self.samples);
+        samples.link = column;
+        if !splits.is_empty() {
+            // Rows stand in the order of profiles, unless somebody made the batch in another way.
+            splits.sort_by_key(|split| split.row);
+            splits.dedup_by_key(|split| split.row);
+            take_apart(samples, &splits);
+            // How many rows more there are up to each of them.
+            let more: Vec<u32> = splits
+                .iter()
+                .scan(0, |sum, split| {
+                    *sum += split.pieces.len() as u32 - 1;
+                    Some(*sum)
+                })
+                .collect();
+            let moved = |row: u32| match splits.partition_point(|split| split.row < row) {
+                0 => row,
+                before => row + more[before - 1],
+            };
+            let profiles = self.resources_mut().iter_mut().flat_map(|resource| &mut resource.scopes);
+            for profile in profiles.flat_map(|scope| &mut scope.profiles) {
+                profile.samples = moved(profile.samples.start)..moved(profile.samples.end);
+            }
+        }
+        self.dictionary = Arc::new(Dictionary::of_checked(tables));
+        self.received = None;
+        debug_assert_eq!(self.profiles().map(|profile| self.observations_of(profile)).sum::<u64>(), self.observations);
+        not_linked
+    }
+}
+
+/// A sample that becomes several.
+struct Split {
+    row: u32,
+    pieces: Vec<Piece>,
+}
+
+/// A part of a sample.
+#[derive(Clone, Copy)]
+struct Piece {
+    link: Option<LinkId>,
+    timestamps: ByteRange,
+    values: ByteRange,
+}
+
+/// Puts the parts of samples in their places.
+fn take_apart(samples: &mut Samples, splits: &[Split]) {
+    fn column<T: Copy>(column: &mut Vec<T>, splits: &[Split], of: impl Fn(T, &Piece) -> T) {
+        let more: usize = splits.iter().map(|split| split.pieces.len() - 1).sum();
+        let mut new = Vec::with_capacity(column.len() + more);
+        let mut done = 0;
+        for split in splits {
+            let row = split.row as usize;
+            new.extend_from_slice(&column[done..row]);
+            new.extend(split.pieces.iter().map(|piece| of(column[row], piece)));
+            done = row + 1;
+        }
+        new.extend_from_slice(&column[done..]);
+        *column = new;
+    }
+    let Samples { stack, attributes, link, timestamps, values } = samples;
+    column(stack, splits, |stack, _| stack);
+    column(attributes, splits, |attributes, _| attributes);
+    column(link, splits, |_, piece| piece.link);
+    column(timestamps, splits, |_, piece| piece.timestamps);
+    if !values.is_empty() {
+        // It ends with the last row that has any.
+        let last = splits.last().map_or(0, |split| split.row as usize + 1);
+        values.resize(values.len().max(last), ByteRange::default());
+        column(values, splits, |_, piece| piece.values);
+    }
+}
+
+/// What is appended to a batch's tables, and what becomes of its samples.
+struct Linking {
+    /// The links of all rows; `None` while none is new.
+    column: Option<Vec<Option<LinkId>>>,
+    splits: Vec<Split>,
+    /// What is appended to the table of links, which has so many.
+    links: Vec<Link>,
+    before: usize,
+    known: HashMap<Link, u32, FixedState>,
+    last: Option<(Link, Option<LinkId>)>,
+    /// What is appended to the buffer, which has so many bytes.
+    text: Vec<u8>,
+    buffer: usize,
+    not_linked: u64,
+    /// The links of the observations of the sample at hand, and the observations by link, in order of first appearance.
+    of_times: Vec<Option<LinkId>>,
+    groups: Vec<Group>,
+    group_of: HashMap<Option<LinkId>, usize, FixedState>,
+}
+
+/// Observations of one sample that are linked with the same span.
+#[derive(Default)]
+struct Group {
+    link: Option<LinkId>,
+    times: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Linking {
+    fn new(batch: &Profiles) -> Self {
+        let tables = batch.dictionary.tables();
+        let known = tables.links.iter().enumerate().skip(1).map(|(at, link)| (*link, at as u32));
+        Self {
+            column: None,
+            splits: Vec::new(),
+            links: Vec::new(),
+            before: tables.links.len(),
+            known: known.collect(),
+            last: None,
+            text: Vec::new(),
+            buffer: tables.buffer.len(),
+            not_linked: 0,
+            of_times: Vec::new(),
+            groups: Vec::new(),
+            group_of: HashMap::default(),
+        }
+    }
+
+    fn all(&mut self, batch: &Profiles, mut linker: impl Linker) {
+        for (at, resource) in batch.resources.iter().enumerate() {
+            for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+                for row in profile.samples.clone() {
+                    let sample = batch.sample(row);
+                    if linker.sample(batch, at as u32, profile, &sample) && sample.link.is_none() {
+                        self.row(batch, row, &sample, &mut linker);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds the links of a row.
+    fn row(&mut self, batch: &Profiles, row: u32, sample: &Sample<'_>, linker: &mut impl Linker) {
+        let mut links = std::mem::take(&mut self.of_times);
+        links.clear();
+        if sample.timestamps.is_empty() {
+            links.push(linker.observation(None).and_then(|link| self.id(link)));
+        } else {
+            links.extend(sample.timestamps().map(|time| linker.observation(Some(time)).and_then(|link| self.id(link))));
+        }
+        let first = links.first().copied().flatten();
+        let is_one = links.iter().all(|link| *link == first);
+        if !is_one && !self.take_apart(row, sample, &links) {
+            self.not_linked += links.iter().flatten().count() as u64;
+        } else if !is_one || first.is_some() {
+            let column = self.column.get_or_insert_with(|| batch.samples.link.clone());
+            column[row as usize] = first;
+        }
+        self.of_times = links;
+    }
+
+    /// Makes a part of a sample for each of its links, unless there is no room.
+    fn take_apart(&mut self, row: u32, sample: &Sample<'_>, links: &[Option<LinkId>]) -> bool {
+        let text = self.text.len() + sample.timestamps.len() + sample.values.len();
+        if text > MAX_TEXT || u32::try_from(self.buffer + text).is_err() {
+            return false;
+        }
+        self.group_of.clear();
+        let (mut used, mut last) = (0, None);
+        let mut values = sample.values();
+        for (time, link) in sample.timestamps.chunks_exact(8).zip(links) {
+            // Times are mostly in order, so what follows is mostly of the same span.
+            let at = match last.filter(|at: &usize| self.groups[*at].link == *link) {
+                Some(at) => at,
+                None => *self.group_of.entry(*link).or_insert_with(|| {
+                    if used == self.groups.len() {
+                        self.groups.push(Group::default());
+                    }
+                    let group = &mut self.groups[used];
+                    group.times.clear();
+                    group.values.clear();
+                    group.link = *link;
+                    used += 1;
+                    used - 1
+                }),
+            };
+            last = Some(at);
+            self.groups[at].times.extend_from_slice(time);
+            if let Some(value) = values.next() {
+                varint::put(&mut self.groups[at].values, value as u64);
+            }
+        }
+        let mut pieces = Vec::with_capacity(used);
+        for group in &self.groups[..used] {
+            let mut put = |bytes: &[u8]| {
+                let start = (self.buffer + self.text.len()) as u32;
+                self.text.extend_from_slice(bytes);
+                if bytes.is_empty() { ByteRange::default() } else { ByteRange { start, len: bytes.len() as u32 } }
+            };
+            pieces.push(Piece { link: group.link, timestamps: put(&group.times), values: put(&group.values) });
+        }
+        self.splits.push(Split { row, pieces });
+        true
+    }
+
+    /// The id of a link, which is appended where it is new. One of zeros means that there is none.
+    fn id(&mut self, link: Link) -> Option<LinkId> {
+        if let Some((last, id)) = self.last
+            && last == link
+        {
+            return id;
+        }
+        let next = self.before + self.links.len();
+        let id = if link == Link::default() {
+            None
+        } else {
+            let at = *self.known.entry(link).or_insert_with(|| {
+                self.links.push(link);
+                next as u32
+            });
+            LinkId::new(at)
+        };
+        self.last = Some((link, id));
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Builder;
+    use crate::dictionary::Value;
+
+    /// One observation: the profile's number, its time, its value, and the first byte of its trace's id.
+    type Seen = (i64, Option<u64>, Option<i64>, Option<u8>);
+
+    fn all(batch: &Profiles) -> Vec<Seen> {
+        let mut all = Vec::new();
+        for profile in batch.profiles() {
+            let number = match batch.dictionary().find(profile.attributes, "number") {
+                Some(Value::Int(number)) => *number,
+                _ => 0,
+            };
+            for sample in batch.samples(profile) {
+                let link = sample.link.map(|id| batch.dictionary().link(id).trace_id[0]);
+                let mut values = sample.values();
+                if sample.timestamps().len() == 0 {
+                    all.push((number, None, values.next(), link));
+                }
+                all.extend(sample.timestamps().map(|time| (number, Some(time), values.next(), link)));
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+
+    /// Links a time with the span of that number modulo `spans`; 0 is none.
+    struct ByTime {
+        spans: u64,
+        asks: bool,
+    }
+
+    fn span_of(time: Option<u64>, spans: u64) -> u8 {
+        time.map_or(1, |time| (time % spans) as u8)
+    }
+
+    impl Linker for ByTime {
+        fn sample(&mut self, _: &Profiles, _: u32, _: &Profile, _: &Sample<'_>) -> bool {
+            self.asks
+        }
+
+        fn observation(&mut self, time: Option<u64>) -> Option<Link> {
+            let span = span_of(time, self.spans);
+            (span > 0).then_some(Link { trace_id: [span; 16], span_id: [span; 8] })
+        }
+    }
+
+    proptest! {
+        /// Guarantees: each observation gets the link that it is to have and keeps its value, none is lost or invented, no
+        /// sample is there twice, and a link that a sample had stays.
+        #[test]
+        fn observations_are_linked(
+            samples in prop::collection::vec(
+                (0usize..3, prop::collection::vec(0u64..50, 0..12), any::<bool>(), prop::option::of(1u8..9)), 0..12),
+            spans in 1u64..6,
+        ) {
+            let mut builder = Builder::new();
+            let mut expected = Vec::new();
+            for number in 0..3 {
+                builder.on_cpu(20);
+                let attributes = builder.attributes(&[("number", (number as i64).into())]);
+                builder.open_profile().unwrap().attributes = attributes;
+                for (at, (_, times, has_values, had)) in samples.iter().enumerate().filter(|(_, of)| of.0 == number) {
+                    let values: Vec<i64> = match (times.len(), has_values) {
+                        (0, _) => vec![7],
+                        (len, true) => (0..len as i64).map(|n| n * 1000 - 5).collect(),
+                        _ => Vec::new(),
+                    };
+                    let frame = builder.frame("f", "f.c", at as i64);
+                    let stack = builder.stack(&[frame]);
+                    let link = had.and_then(|had| builder.link([had; 16], [had; 8]));
+                    builder.sample(stack, None, link, times, &values);
+                    let mut left = values.iter();
+                    let linked = |time| had.or(Some(span_of(time, spans)).filter(|span| *span > 0));
+                    if times.is_empty() {
+                        expected.push((number as i64, None, left.next().copied(), linked(None)));
+                    }
+                    expected.extend(
+                        times.iter().map(|time| (number as i64, Some(*time), left.next().copied(), linked(Some(*time)))));
+                }
+            }
+            expected.sort_unstable();
+            let batch = builder.finish().unwrap();
+            let link = |asks: bool| {
+                let mut linked = batch.clone();
+                linked.link(ByTime { spans, asks });
+                linked
+            };
+            let linked = link(true);
+            prop_assert_eq!(all(&linked), expected);
+            prop_assert_eq!(linked.observations(), batch.observations());
+            for profile in linked.profiles() {
+                let mut ids: Vec<_> = linked.samples(profile).map(|sample| (sample.stack, sample.link)).collect();
+                ids.sort_unstable();
+                let count = ids.len();
+                ids.dedup();
+                prop_assert_eq!(ids.len(), count, "one sample for each link");
+            }
+            prop_assert_eq!(all(&link(false)), all(&batch));
+        }
+    }
+
+    /// Guarantees: a batch in which nothing is linked is the same, with the request it came as; one in which something
+    /// is linked is not, and links that it has already are not there twice.
+    #[test]
+    fn nothing_linked_nothing_changed() {
+        let mut builder = Builder::new();
+        builder.on_cpu(20);
+        let link = builder.link([1; 16], [1; 8]);
+        builder.sample(None, None, link, &[9], &[]);
+        builder.sample(None, None, None, &[3, 4], &[]);
+        let mut batch = builder.finish().unwrap();
+        batch.received = Some(bytes::Bytes::from_static(b"request"));
+        batch.link(ByTime { spans: 1, asks: true });
+        assert!(batch.received.is_some());
+        batch.link(ByTime { spans: 2, asks: true });
+        assert_eq!((batch.received.is_none(), batch.columns().len()), (true, 3));
+        assert_eq!(batch.dictionary().tables().links.len(), 2);
+    }
+
+    /// Guarantees: what is written anew for samples that are taken apart is bounded; what is beyond stays unlinked, is
+    /// counted, and nothing of it is lost.
+    #[test]
+    fn what_is_written_anew_is_bounded() {
+        let mut builder = Builder::new();
+        builder.on_cpu(20);
+        let times: Vec<u64> = (0..MAX_TEXT as u64 / 8 * 3 / 4).collect();
+        for line in 0..2 {
+            let frame = builder.frame("f", "f.c", line);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &times, &[]);
+        }
+        let mut batch = builder.finish().unwrap();
+        let observations = batch.observations();
+        let not_linked = batch.link(ByTime { spans: 2, asks: true });
+        assert_eq!((not_linked, batch.observations()), (times.len() as u64 / 2, observations));
+        let rows: Vec<bool> = batch.profiles().flat_map(|of| batch.samples(of)).map(|of| of.link.is_some()).collect();
+        assert_eq!(rows, [false, true, false]);
+    }
+}

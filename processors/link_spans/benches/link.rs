@@ -1,0 +1,264 @@
+//! What it costs to link samples with spans: a million samples against a hundred thousand spans, and how that grows, which
+//! must stay below 2.3 from one line to the next. Beside it what the same batches cost where no span is known, and the
+//! control in the same run: each observation is compared with every span of its thread.
+
+// A benchmark prints, and ends where its input is broken.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value as Any};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use profbridge_bench::thread_time::thread_cpu;
+use profbridge_engine::component::{Now, Outbox, Processor as _, process_all};
+use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
+use profbridge_model::{Builder, Profiles, Spans, Telemetry, Value};
+use profbridge_processor_link_spans::{Config, LinkSpans};
+use profbridge_wire::otlp::{Limits, traces};
+use prost::Message;
+
+const T: u64 = 1_767_225_600_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+const NOW: Now = Now { monotonic_nano: 1, unix_nano: T };
+
+/// Threads of the process, spans of a request, and batches of profiles.
+const THREADS: u64 = 16;
+const SPANS: u64 = 512;
+const BATCHES: u64 = 20;
+
+/// Spans of a trace, each in the one before: a request and what it calls.
+const OF_TRACE: u64 = 4;
+
+/// How a thread runs its traces: one after the other, or the next before the last has ended, as an event loop does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Synchronous,
+    Asynchronous,
+    /// As the first, on threads that no profile has seen.
+    Unobserved,
+}
+
+/// How a batch says its observations: each in a sample of its own, or ten of one stack, of different spans, in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    One,
+    Ten,
+}
+
+/// So many spans in so much time, as many on each thread.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    spans: u64,
+    observations: u64,
+    program: Program,
+    form: Form,
+}
+
+impl Load {
+    /// How long a trace of a thread lasts, in nanoseconds.
+    fn trace(self) -> u64 {
+        100 * SECOND / (self.spans / THREADS / OF_TRACE)
+    }
+
+    fn span(self, number: u64) -> Span {
+        let (trace, level) = (number / OF_TRACE, number % OF_TRACE);
+        let (thread, at) = (trace % THREADS, trace / THREADS);
+        let id = |level: u64| (trace * OF_TRACE + level + 1).to_be_bytes().to_vec();
+        let start = T + at * self.trace() + level * self.trace() / 10;
+        let long = match self.program {
+            Program::Synchronous | Program::Unobserved => self.trace() - level * self.trace() / 5,
+            Program::Asynchronous => self.trace() * 3 / 2 - level * self.trace() / 5,
+        };
+        let key = "thread.native_id".to_owned();
+        let first = if self.program == Program::Unobserved { 1 + THREADS } else { 1 };
+        let value = Some(AnyValue { value: Some(Any::IntValue((first + thread) as i64)) });
+        Span {
+            trace_id: [(trace + 1).to_be_bytes(), [1; 8]].concat(),
+            span_id: id(level),
+            parent_span_id: if level == 0 { Vec::new() } else { id(level - 1) },
+            start_time_unix_nano: start,
+            end_time_unix_nano: start + long,
+            attributes: vec![KeyValue { key, value, key_strindex: 0 }],
+            ..Span::default()
+        }
+    }
+
+    fn spans(self) -> Vec<Spans> {
+        let pair = |key: &str, value: Any| KeyValue {
+            key: key.to_owned(),
+            value: Some(AnyValue { value: Some(value) }),
+            key_strindex: 0,
+        };
+        let attributes =
+            vec![pair("host.name", Any::StringValue("web".to_owned())), pair("process.pid", Any::IntValue(7))];
+        let batch = |from: u64| {
+            let spans = (from..(from + SPANS).min(self.spans)).map(|number| self.span(number)).collect();
+            let resource_spans = vec![ResourceSpans {
+                resource: Some(Resource { attributes: attributes.clone(), ..Resource::default() }),
+                scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
+                ..ResourceSpans::default()
+            }];
+            let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+            traces::decode(request.into(), &Limits::default()).unwrap().spans
+        };
+        (0..self.spans).step_by(SPANS as usize).map(batch).collect()
+    }
+
+    /// Batches, each of a stretch of time of all threads.
+    fn profiles(self) -> Vec<Profiles> {
+        let tick = 100 * SECOND * THREADS / self.observations;
+        let batch = |first: u64| {
+            let mut builder = Builder::new();
+            builder.resource(&[("host.name", "web".into()), ("process.pid", 7.into())]);
+            builder.on_cpu(100);
+            let in_sample = if self.form == Form::One { 1 } else { 10 };
+            let ticks = self.observations / BATCHES / THREADS;
+            for thread in 0..THREADS {
+                let attributes = builder.attributes(&[("thread.id", (1 + thread as i64).into())]);
+                let samples = ticks / in_sample;
+                for sample in 0..samples {
+                    let frame = builder.frame("work", "main.rs", (sample % 500) as i64);
+                    let stack = builder.stack(&[frame]);
+                    // Those of one sample are spread over the batch's time.
+                    let times: Vec<u64> =
+                        (0..in_sample).map(|at| T + (first / THREADS + at * samples + sample) * tick + 1).collect();
+                    builder.sample(stack, attributes, None, &times, &[]);
+                }
+            }
+            builder.finish().unwrap()
+        };
+        (0..self.observations).step_by((self.observations / BATCHES) as usize).map(batch).collect()
+    }
+}
+
+fn processor() -> LinkSpans {
+    let section = Section::from_yaml("{span_wait: 0s, max_bytes: 4GiB, max_index_bytes: 4GiB}").unwrap();
+    LinkSpans::new(section.extract::<Config>().unwrap().check(&section).unwrap(), &Rules::default())
+}
+
+fn time(work: impl FnOnce()) -> Duration {
+    let before = thread_cpu().unwrap();
+    work();
+    thread_cpu().unwrap().saturating_sub(before)
+}
+
+/// How often each note was counted.
+type Notes = HashMap<&'static str, u64>;
+
+/// The time to take all batches in, where `spans` came before them, and what was counted.
+fn run(spans: &[Spans], profiles: &[Profiles]) -> (Duration, Notes) {
+    let mut processor = processor();
+    let mut out = Outbox::default();
+    spans.iter().for_each(|spans| process_all(&mut processor, spans.clone().into(), NOW, &mut out));
+    let mut notes = Notes::new();
+    let before = processor.held().bytes;
+    assert!(before > 0 || spans.is_empty());
+    let batches = profiles.to_vec();
+    let took = time(|| {
+        for batch in batches {
+            let mut out = Outbox::default();
+            process_all(&mut processor, batch.into(), NOW, &mut out);
+            out.notes.iter().for_each(|(name, count)| *notes.entry(name).or_default() += count);
+            black_box(out);
+        }
+    });
+    (took, notes)
+}
+
+/// The same for the spans: what it takes to remember them, and how many bytes each then takes.
+fn remember(spans: &[Spans]) -> (Duration, u64) {
+    let mut processor = processor();
+    let batches = spans.to_vec();
+    let took = time(|| {
+        for batch in batches {
+            process_all(&mut processor, Telemetry::from(batch), NOW, &mut Outbox::default());
+        }
+    });
+    (took, processor.held().bytes)
+}
+
+/// The control: every span of the thread for each observation, for one observation in `STEP`. How many were linked.
+fn naive(spans: &[Spans], profiles: &[Profiles]) -> (Duration, u64, u64) {
+    const STEP: usize = 500;
+    type Known = (u64, u64, [u8; 16], [u8; 8], Option<[u8; 8]>);
+    let mut by_thread: HashMap<i64, Vec<Known>> = HashMap::new();
+    for batch in spans {
+        for span in batch.spans() {
+            let view = profbridge_wire::spans::SpanView::of(batch, span);
+            let thread = view.attribute("thread.native_id").unwrap().to_text().parse().unwrap();
+            by_thread.entry(thread).or_default().push((
+                span.start_unix_nano,
+                span.end_unix_nano,
+                *span.trace_id.bytes(),
+                *span.span_id.bytes(),
+                span.parent_span_id.map(|id| *id.bytes()),
+            ));
+        }
+    }
+    let mut observations: Vec<(i64, u64)> = Vec::new();
+    for batch in profiles {
+        for sample in batch.profiles().flat_map(|profile| batch.samples(profile)) {
+            let Some(Value::Int(thread)) = batch.dictionary().find(sample.attributes, "thread.id") else { continue };
+            observations.extend(sample.timestamps().map(|time| (*thread, time)));
+        }
+    }
+    let asked: Vec<(i64, u64)> = observations.into_iter().step_by(STEP).collect();
+    let mut linked = 0;
+    let took = time(|| {
+        for (thread, time) in &asked {
+            let known = by_thread.get(thread).into_iter().flatten();
+            let run: Vec<&Known> = known.filter(|span| span.0 <= *time && *time < span.1).collect();
+            // Each but the outermost is in another one that runs, and no two are in the same.
+            let inside = |span: &&&Known| run.iter().any(|other| span.4 == Some(other.3) && span.2 == other.2);
+            let outermost = run.len() - run.iter().filter(inside).count();
+            linked += u64::from(outermost == 1);
+        }
+    });
+    (took, asked.len() as u64, linked)
+}
+
+fn main() {
+    for (program, form) in [
+        (Program::Synchronous, Form::One),
+        (Program::Synchronous, Form::Ten),
+        (Program::Asynchronous, Form::One),
+        (Program::Unobserved, Form::One),
+    ] {
+        let mut before = None;
+        println!(
+            "{program:?}, {form:?} to a sample: observations, spans, to link, its growth, where no span is known, linked"
+        );
+        for part in [8, 4, 2, 1] {
+            let load = Load { spans: 100_096 / part, observations: 1_024_000 / part, program, form };
+            let (spans, profiles) = (load.spans(), load.profiles());
+            let count: u64 = profiles.iter().map(Profiles::observations).sum();
+            let best = |spans: &[Spans]| (0..5).map(|_| run(spans, &profiles)).min_by_key(|run| run.0).unwrap();
+            let ((with, notes), (without, _)) = (best(&spans), best(&[]));
+            let each = |time: Duration| time.as_nanos() as f64 / count as f64;
+            let linked = notes.get("observations_linked").copied().unwrap_or_default();
+            let alone = each(with) - each(without);
+            let growth = before
+                .replace(alone * count as f64)
+                .map_or(String::new(), |before| format!("{:.2}", alone * count as f64 / before));
+            println!(
+                "  {count:>8} {:>7}  {alone:>6.1} ns  {growth:>5}  {:>6.1} ns  {:.1} %",
+                load.spans,
+                each(without),
+                linked as f64 / count as f64 * 100.0
+            );
+            if part == 1 {
+                let (took, bytes) = remember(&spans);
+                let nanos = took.as_nanos() as f64 / load.spans as f64;
+                println!("  to remember a span: {nanos:.0} ns, {} bytes", bytes / load.spans);
+                let (took, asked, linked) = naive(&spans, &profiles);
+                let nanos = took.as_nanos() as f64 / asked as f64;
+                println!("  control: {nanos:.0} ns, {:.1} % linked", linked as f64 / asked as f64 * 100.0);
+            }
+        }
+    }
+}

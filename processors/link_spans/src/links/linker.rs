@@ -1,0 +1,172 @@
+//! Links the observations of a batch with the spans that their threads ran.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profbridge_identity::{Processes, RequestId, Rules};
+use profbridge_model::dictionary::Link;
+use profbridge_model::profiles::Linker;
+use profbridge_model::thread::Thread;
+use profbridge_model::{AttributeSetId, IdentityStrength, Profile, Profiles, Sample};
+
+use super::course::{Course, Ran};
+use super::known::KnownSpans;
+use super::notes::Counts;
+use crate::covered::Stretch;
+use crate::index::Index;
+
+/// Where the samples of one process and attribute set go.
+#[derive(Debug, Clone, Copy)]
+enum Lane {
+    /// On a thread, by its position among the courses.
+    Course(u32),
+    /// No span of its thread is known.
+    NoSpan,
+    NoThread,
+    /// Nobody knows which process it is of.
+    NoProcess,
+}
+
+/// What is known of the spans and processes at hand.
+pub(super) struct BatchLinker<'a> {
+    known: &'a mut KnownSpans,
+    index: &'a Index,
+    main_thread: bool,
+    counts: &'a mut Counts,
+    processes: Processes,
+    /// All times of the batch.
+    during: Stretch,
+    /// By the position of the process.
+    prepared: Vec<bool>,
+    lanes: HashMap<(u32, Option<AttributeSetId>), Lane, RandomState>,
+    /// By the process and the thread's id: many attribute sets may be of one thread.
+    by_thread: HashMap<(u128, String), Lane, RandomState>,
+    courses: Vec<Course>,
+    /// The process and attribute set of the last sample, and its lane.
+    last: Option<((u32, Option<AttributeSetId>), Lane)>,
+    /// The course of the sample at hand, and the profile's time, both inclusive.
+    at: usize,
+    range: Option<(u64, u64)>,
+}
+
+impl<'a> BatchLinker<'a> {
+    pub(super) fn new(
+        profiles: &Profiles,
+        rules: &Rules,
+        known: &'a mut KnownSpans,
+        index: &'a Index,
+        main_thread: bool,
+        counts: &'a mut Counts,
+    ) -> Self {
+        Self {
+            known,
+            index,
+            main_thread,
+            counts,
+            processes: Processes::new(profiles, rules, RequestId::default()),
+            during: times(profiles),
+            prepared: Vec::new(),
+            lanes: HashMap::default(),
+            by_thread: HashMap::default(),
+            courses: Vec::new(),
+            last: None,
+            at: 0,
+            range: None,
+        }
+    }
+
+    fn lane(&mut self, profiles: &Profiles, process: u32, set: Option<AttributeSetId>) -> Lane {
+        if let Some(known) = self.lanes.get(&(process, set)) {
+            return *known;
+        }
+        let lane = self.find_lane(profiles, process, set);
+        self.lanes.insert((process, set), lane);
+        lane
+    }
+
+    fn find_lane(&mut self, profiles: &Profiles, process: u32, set: Option<AttributeSetId>) -> Lane {
+        let identity = self.processes.get(process).identity;
+        if identity.alone || identity.strength == IdentityStrength::Weak {
+            return Lane::NoProcess;
+        }
+        let Some(thread) = Thread::of(profiles.dictionary(), set) else { return Lane::NoThread };
+        self.prepared.resize(self.prepared.len().max(process as usize + 1), false);
+        if !std::mem::replace(&mut self.prepared[process as usize], true) {
+            self.known.find_threads(self.index, identity.hash, self.during, self.main_thread);
+        }
+        let Self { known, by_thread, courses, during, .. } = self;
+        *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(process, thread)| {
+            match known.course(*process, thread, *during) {
+                Some(course) => {
+                    courses.push(course);
+                    Lane::Course(courses.len() as u32 - 1)
+                }
+                None => Lane::NoSpan,
+            }
+        })
+    }
+}
+
+impl Linker for BatchLinker<'_> {
+    fn sample(&mut self, profiles: &Profiles, resource: u32, profile: &Profile, sample: &Sample<'_>) -> bool {
+        if sample.link.is_some() {
+            self.counts.had_link += sample.observations();
+            return false;
+        }
+        let Some(process) = self.processes.of(resource, sample.attributes) else {
+            self.counts.no_process += sample.observations();
+            return false;
+        };
+        let key = (process, sample.attributes.or(profile.attributes));
+        let lane = match self.last {
+            Some((last, lane)) if last == key => lane,
+            _ => self.lane(profiles, key.0, key.1),
+        };
+        self.last = Some((key, lane));
+        let count = match lane {
+            Lane::Course(at) => {
+                self.at = at as usize;
+                let (start, duration) = (profile.time_unix_nano, profile.duration_nano);
+                self.range = (start > 0).then(|| (start, start.saturating_add(duration)));
+                return true;
+            }
+            Lane::NoSpan => &mut self.counts.no_span,
+            Lane::NoThread => &mut self.counts.no_thread,
+            Lane::NoProcess => &mut self.counts.no_process,
+        };
+        *count += sample.observations();
+        false
+    }
+
+    #[inline]
+    fn observation(&mut self, time: Option<u64>) -> Option<Link> {
+        let course = &mut self.courses[self.at];
+        let ran = match (time, self.range) {
+            (Some(time), _) => Some(course.at(time)),
+            (None, Some((start, end))) => course.throughout(start, end),
+            (None, None) => None,
+        };
+        match ran {
+            Some(Ran::Span(span)) => {
+                self.counts.linked += 1;
+                return Some(self.known.link(span));
+            }
+            Some(Ran::Nothing) => self.counts.no_span += 1,
+            Some(Ran::Several) => self.counts.ambiguous += 1,
+            None => self.counts.no_time += 1,
+        }
+        None
+    }
+}
+
+/// From the first to the last time of a batch.
+fn times(profiles: &Profiles) -> Stretch {
+    let mut all = Stretch { start: u64::MAX, end: 0 };
+    let mut add = |start: u64, end: u64| (all.start, all.end) = (all.start.min(start), all.end.max(end));
+    for profile in profiles.profiles() {
+        if profile.time_unix_nano > 0 {
+            add(profile.time_unix_nano, profile.time_unix_nano.saturating_add(profile.duration_nano));
+        }
+        profiles.samples(profile).for_each(|sample| sample.timestamps().for_each(|time| add(time, time)));
+    }
+    all
+}

@@ -1,0 +1,177 @@
+//! Which samples are linked with which spans, why others are not, and when.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+use profbridge_engine::component::Outbox;
+use profbridge_model::builder::Any;
+use profbridge_model::{Builder, Profiles};
+
+use crate::samples_brute_force::{HAD, Made, Sampled, Seen, observations, request};
+use crate::support::*;
+
+fn of_web(samples: &[Sampled]) -> Profiles {
+    request(samples, &mut 1, &mut Vec::new())
+}
+
+fn ran(id: u8, parent: u8, [from, to]: [u64; 2]) -> Made {
+    Made { id, pid: 1, thread: 1, trace: 1, parent, from, to }
+}
+
+/// The span of each observation by its time in milliseconds.
+fn by_time(out: &Outbox) -> BTreeMap<u64, u8> {
+    observations(out).into_iter().map(|(_, _, time, _, link)| (time / MS, link)).collect()
+}
+
+/// Guarantees: of nested spans the innermost counts, also where one between them ran on another thread; of spans that
+/// have nothing to do with each other none, and that is counted; a sample is taken apart by its spans, and one that has a
+/// link keeps it.
+#[test]
+fn nested_and_asynchronous_spans() {
+    let mut processor = link_spans("{}");
+    let elsewhere = Made { thread: 2, ..ran(2, 1, [20, 90]) };
+    for made in [ran(3, 2, [30, 60]), ran(1, 0, [10, 100]), elsewhere, ran(4, 0, [80, 120])] {
+        process(&mut processor, made.request(), at(S));
+    }
+    let out = process(
+        &mut processor,
+        of_web(&[(1, 1, vec![5, 15, 30, 59, 60, 85, 100, 119, 120], true, false), (1, 1, vec![40], false, true)]),
+        at(S),
+    );
+    let expected = [(5, 0), (15, 1), (30, 3), (40, HAD), (59, 3), (60, 1), (85, 0), (100, 4), (119, 4), (120, 0)];
+    assert_eq!(by_time(&out), expected.into());
+    for (name, count) in [
+        ("observations_linked", 6),
+        ("observations_with_link", 1),
+        ("observations_unlinked_no_span", 2),
+        ("observations_unlinked_ambiguous", 1),
+    ] {
+        assert_eq!(note(&out, name), count, "{name}");
+    }
+}
+
+/// Guarantees: what says no thread, no process or no time is not linked and counted; without times, a sample is linked
+/// where its thread ran one span during all of its profile.
+#[test]
+fn what_cannot_be_linked() {
+    let mut processor = link_spans("{}");
+    process(&mut processor, ran(1, 0, [0, 1000]).request(), at(S));
+    let batch = |resource: &[(&str, Any<'_>)], thread: Option<i64>, time: &[u64], range: [u64; 2]| {
+        let mut builder = Builder::new();
+        builder.resource(resource);
+        builder.on_cpu(20);
+        let profile = builder.open_profile().unwrap();
+        (profile.time_unix_nano, profile.duration_nano) = (T + range[0] * MS, range[1] * MS);
+        let attributes = thread.and_then(|thread| builder.attributes(&[("thread.id", thread.into())]));
+        let times: Vec<u64> = time.iter().map(|time| T + time * MS).collect();
+        builder.sample(None, attributes, None, &times, if time.is_empty() { &[3] } else { &[] });
+        builder.finish().unwrap()
+    };
+    let web = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
+    let weak = [("service.name", Any::Str("shop"))];
+    for (batch, name) in [
+        (batch(&web, None, &[100], [0, 500]), "observations_unlinked_no_thread"),
+        (batch(&weak, Some(1), &[100], [0, 500]), "observations_unlinked_unnamed_process"),
+        (batch(&web, Some(1), &[], [100, 500]), "observations_linked"),
+        (batch(&web, Some(1), &[], [100, 5000]), "observations_unlinked_no_time"),
+        (batch(&web, Some(1), &[], [2000, 10]), "observations_unlinked_no_span"),
+    ] {
+        let out = process(&mut processor, batch, at(S));
+        assert_eq!(note(&out, name), 1, "{name}: {:?}", out.notes);
+        let all = out.notes.iter().filter(|(name, _)| name.starts_with("observations_"));
+        assert_eq!(all.map(|(_, count)| count).sum::<u64>(), 1, "{:?}", out.notes);
+    }
+}
+
+/// Guarantees: a span that names its profiler and thread, as spans of Sentry's SDKs do, is linked with the samples of that
+/// profiler's chunks, in whatever language; in the envelope in which both came as well.
+#[test]
+fn spans_that_name_their_profiler() {
+    const ID: &str = "00112233445546778899aabbccddeeff";
+    let chunk = || {
+        let mut builder = Builder::new();
+        builder.resource(&[("sentry.profiler_id", Any::Str(ID))]);
+        builder.on_cpu(100);
+        let attributes = builder.attributes(&[("thread.id", "140011".into())]);
+        builder.sample(None, attributes, None, &[T + 5 * MS, T + 50 * MS], &[]);
+        builder.finish().unwrap()
+    };
+    let resource = [("telemetry.sdk.language", text("python"))];
+    let named = || span(9, 0, 10 * MS, &[("sentry.profiler_id", text(ID)), ("thread.id", text("140011"))]);
+    let mut processor = link_spans("{}");
+    process(&mut processor, spans(&resource, vec![named()]), at(S));
+    let out = process(&mut processor, chunk(), at(S));
+    assert_eq!(by_time(&out), [(5, 9), (50, 0)].into());
+    let mut processor = link_spans("{profile_wait: 5s}");
+    let views = vec![
+        profbridge_model::View::profiles(0, chunk()),
+        profbridge_model::View::spans(1, spans(&resource, vec![named()])),
+    ];
+    let out = process(&mut processor, profbridge_model::Envelope { views, ..Default::default() }, at(S));
+    assert_eq!((by_time(&out), note(&out, "spans_with_profiler")), ([(5, 9), (50, 0)].into(), 1));
+}
+
+/// Guarantees: profiles wait for `profile_wait` and at most a quarter longer, and are linked with spans that come
+/// meanwhile; without it they are not.
+#[test]
+fn profiles_wait_for_spans() {
+    for (yaml, linked) in [("{profile_wait: 8s}", 1), ("{}", 0)] {
+        let mut processor = link_spans(yaml);
+        let mut out = vec![process(&mut processor, of_web(&[(1, 1, vec![50], false, false)]), at(S))];
+        out.push(process(&mut processor, ran(1, 0, [0, 100]).request(), at(3 * S)));
+        out.push(advance(&mut processor, at(9 * S - 1)));
+        assert_eq!(out.iter().flat_map(observations).count(), 1 - linked, "{yaml}");
+        out.push(advance(&mut processor, at(11 * S)));
+        let all: Vec<Seen> = out.iter().flat_map(observations).collect();
+        assert_eq!(all, [(1, 1, 50 * MS, 1, linked as u8)], "{yaml}");
+    }
+}
+
+/// Guarantees: requests that came late into a window wait as long as the first.
+#[test]
+fn everybody_waits_long_enough() {
+    let mut processor = link_spans("{profile_wait: 8s}");
+    for second in 0..12 {
+        // In half seconds, so that cells begin between requests.
+        let out = process(&mut processor, of_web(&[(1, 1, vec![second], false, false)]), at(second * S / 2));
+        assert!(observations(&out).is_empty());
+    }
+    let mut left = BTreeMap::new();
+    for quarter in 0..80 {
+        let now = at(quarter * S / 4);
+        for (time, _) in by_time(&advance(&mut processor, now)) {
+            left.insert(time, quarter * S / 4);
+        }
+    }
+    assert_eq!(left.len(), 12);
+    for (second, when) in left {
+        let waited = when - second * S / 2;
+        assert!((8 * S..=10 * S + S / 4).contains(&waited), "{second} waited {waited}");
+    }
+}
+
+/// Guarantees: the thread of a remembered span is found by all that a span's own profiler is found by: its ids, its name,
+/// and the main thread where that is asked for.
+#[test]
+fn threads_are_found_as_for_spans() {
+    for (language, yaml, attribute, linked) in [
+        ("cpp", "{}", Some(("thread.id", IntValue(7))), true),
+        ("java", "{}", Some(("thread.id", IntValue(7))), false),
+        ("java", "{}", Some(("thread.name", text("worker"))), true),
+        ("nodejs", "{main_thread: true}", None, true),
+        ("nodejs", "{}", None, false),
+        ("ruby", "{main_thread: true}", None, false),
+    ] {
+        let mut processor = link_spans(yaml);
+        let resource =
+            [("host.name", text("web")), ("process.pid", IntValue(7)), ("telemetry.sdk.language", text(language))];
+        let made = span(1, 0, 100 * MS, attribute.as_slice());
+        process(&mut processor, spans(&resource, vec![made]), at(S));
+        let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7))];
+        let batch = profiles(&resource, &[(7, "worker", &[50 * MS]), (8, "idle", &[50 * MS])]);
+        let out = process(&mut processor, batch, at(S));
+        let of_main = observations(&out).into_iter().find(|seen| seen.1 == 7).unwrap();
+        assert_eq!(of_main.4 == 1, linked, "{language} {yaml} {attribute:?}");
+        assert_eq!(note(&out, "observations_linked"), u64::from(linked));
+    }
+}

@@ -1,0 +1,245 @@
+//! Which samples are linked with which spans, against a matcher that tries every span for every observation.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use profbridge_engine::component::{Outbox, Processor as _};
+use profbridge_model::builder::Any;
+use profbridge_model::{Builder, Profiles, Telemetry, Value};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+/// What there is to know of an observation: pid, thread, time in nanoseconds behind [`T`], value, and the id of its
+/// span: 0 is none.
+pub(crate) type Seen = (i64, i64, u64, i64, u8);
+
+/// The link that samples have before they come, and its span.
+pub(crate) const HAD: u8 = 250;
+
+/// A span: the process, the thread that it names (0 is none), its trace, the span that it was made in (0 is none), and its time
+/// in milliseconds.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) id: u8,
+    pub(crate) pid: i64,
+    pub(crate) thread: i64,
+    pub(crate) trace: u8,
+    pub(crate) parent: u8,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+impl Made {
+    pub(crate) fn request(&self) -> profbridge_model::Spans {
+        let resource = [("host.name", text("web")), ("process.pid", IntValue(self.pid))];
+        let names = (self.thread != 0).then_some(("thread.native_id", IntValue(self.thread)));
+        let parent_span_id = if self.parent == 0 { Vec::new() } else { vec![self.parent; 8] };
+        let own = span(self.id, self.from * MS, self.to * MS, names.as_slice());
+        spans(&resource, vec![Span { trace_id: vec![self.trace; 16], parent_span_id, ..own }])
+    }
+}
+
+/// A sample: its process and thread, when it was observed in milliseconds, whether it has values, and whether it is
+/// linked already.
+pub(crate) type Sampled = (i64, i64, Vec<u64>, bool, bool);
+
+/// A request with samples of one process; the values of all observations are counted up.
+pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>) -> Profiles {
+    let mut builder = Builder::new();
+    for pid in 1..=3 {
+        builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]);
+        for valued in [false, true] {
+            builder.on_cpu(20);
+            for (_, thread, times, _, had) in samples.iter().filter(|sample| sample.0 == pid && sample.3 == valued) {
+                // Another stack for each, so that nothing is merged and order does not matter.
+                let frame = builder.frame("work", "main.rs", *next);
+                let stack = builder.stack(&[frame]);
+                let attributes = builder.attributes(&[("thread.id", (*thread).into())]);
+                let link = had.then(|| builder.link([HAD; 16], [HAD; 8])).flatten();
+                let values: Vec<i64> = (*next..).take(times.len()).collect();
+                let nanos: Vec<u64> = times.iter().map(|time| T + time * MS).collect();
+                builder.sample(stack, attributes, link, &nanos, if valued { &values } else { &[] });
+                for (time, value) in times.iter().zip(&values) {
+                    let value = if valued { *value } else { 1 };
+                    seen.push((pid, *thread, time * MS, value, if *had { HAD } else { 0 }));
+                }
+                *next += times.len() as i64;
+            }
+        }
+    }
+    builder.finish().unwrap()
+}
+
+/// All observations of what left.
+pub(crate) fn observations(out: &Outbox) -> Vec<Seen> {
+    let number = |value: Option<&Value>| match value {
+        Some(Value::Int(number)) => *number,
+        _ => 0,
+    };
+    let mut all = Vec::new();
+    let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
+        Telemetry::Profiles(profiles) => Some(vec![profiles]),
+        Telemetry::Envelope(envelope) => Some(envelope.profiles().collect()),
+        Telemetry::Spans(_) => None,
+    });
+    for batch in batches.flatten() {
+        let dictionary = batch.dictionary();
+        for resource in batch.resources() {
+            let pid = number(batch.find(&resource.resource.attributes, "process.pid"));
+            for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+                for sample in batch.samples(profile) {
+                    let thread = number(dictionary.find(sample.attributes, "thread.id"));
+                    let link = sample.link.map_or(0, |id| dictionary.link(id).span_id[0]);
+                    let values = sample.values().chain(std::iter::repeat(1));
+                    all.extend(
+                        sample.timestamps().zip(values).map(|(time, value)| (pid, thread, time - T, value, link)),
+                    );
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The span of an observation, found by trying all.
+fn expected(&(pid, thread, time, _, had): &Seen, spans: &[&Made]) -> u8 {
+    if had != 0 {
+        return had;
+    }
+    let runs = |span: &Made| (span.from * MS..span.to * MS).contains(&time);
+    let candidates: Vec<&&Made> =
+        spans.iter().filter(|span| (span.pid, span.thread) == (pid, thread) && runs(span)).collect();
+    let is_above = |above: &Made, span: &Made| {
+        let mut at = Some(span);
+        while let Some(span) = at {
+            if span.id == above.id && span.trace == above.trace {
+                return true;
+            }
+            at = spans.iter().find(|other| other.id == span.parent && other.trace == span.trace).copied();
+        }
+        false
+    };
+    let innermost = candidates.iter().find(|span| candidates.iter().all(|other| is_above(other, span)));
+    innermost.map_or(0, |span| span.id)
+}
+
+/// What comes: spans or samples.
+#[derive(Debug, Clone)]
+enum Came {
+    Spans(Made),
+    Samples(Vec<Sampled>),
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let nested = (0u64..400).prop_flat_map(|from| (Just(from), from..420));
+    // Clocks are off by up to 50 ms.
+    let times = (nested, 0u64..100).prop_map(|((from, to), off)| (from + off, to + off));
+    (1i64..4, 0i64..4, 1u8..4, any::<prop::sample::Index>(), 0u8..4, times).prop_map(
+        |(pid, thread, trace, parent, has_parent, (from, to))| Made {
+            id: 0,
+            pid,
+            thread,
+            trace,
+            // Filled in where the spans before it are known.
+            parent: if has_parent == 0 { 0 } else { 1 + parent.index(200) as u8 },
+            from,
+            to,
+        },
+    )
+}
+
+fn sampled() -> impl Strategy<Value = Sampled> {
+    (1i64..4, 1i64..4, vec(0u64..520, 1..12), any::<bool>(), prop::bool::weighted(0.1))
+}
+
+/// What comes, in order. A span is below one of those made before it or of one that never comes; it comes before or after
+/// that.
+fn story() -> impl Strategy<Value = Vec<Came>> {
+    // Requests of a short time and of a long one.
+    let request = (vec(sampled(), 1..6), 0u64..500, 1u64..520).prop_map(|(mut samples, from, long)| {
+        let times = samples.iter_mut().flat_map(|sample| &mut sample.2);
+        times.for_each(|time| *time = from + *time % long);
+        samples
+    });
+    let samples = vec(request, 1..5);
+    (vec(made(), 0..24), samples, any::<u64>()).prop_map(|(mut made, samples, order)| {
+        for at in 0..made.len() {
+            made[at].id = at as u8 + 1;
+            if made[at].parent != 0 {
+                // One of those before it, or one that never comes.
+                let parent = made[at].parent as usize % (at + 1);
+                made[at].parent = if parent == at { 200 } else { made[parent].id };
+                if parent != at && order >> (at % 64) & 1 == 1 {
+                    (made[at].trace, made[at].pid) = (made[parent].trace, made[parent].pid);
+                }
+            }
+        }
+        let mut all: Vec<Came> = made.into_iter().map(Came::Spans).collect();
+        all.extend(samples.into_iter().map(Came::Samples));
+        // Any order, and always the same.
+        let mut state = order | 1;
+        for at in (1..all.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            all.swap(at, (state >> 33) as usize % (at + 1));
+        }
+        all
+    })
+}
+
+fn count_of(out: &[Outbox], name: &str) -> u64 {
+    out.iter().map(|out| note(out, name)).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Guarantees: each observation gets the span that trying all spans finds: those that came before it where profiles do
+    /// not wait, and those that came by the end where they do, over several windows. Nothing is lost or invented, values
+    /// stay with their times, and what is counted adds up.
+    #[test]
+    fn as_by_trying_everything(story in story(), waits: bool, step in 0u64..8) {
+        let mut processor = link_spans(if waits { "{profile_wait: 1m}" } else { "{}" });
+        let (mut spans, mut seen, mut next) = (Vec::<Made>::new(), Vec::new(), 1);
+        let mut expected_all = Vec::new();
+        let mut out = Vec::new();
+        for (at_step, came) in story.iter().enumerate() {
+            // A window takes requests for 15 s, and up to 28 steps take up to 49 s.
+            let now = at(S + at_step as u64 * step * S / 4);
+            match came {
+                Came::Spans(made) => {
+                    out.push(process(&mut processor, made.request(), now));
+                    spans.push(made.clone());
+                }
+                Came::Samples(samples) => {
+                    let before = seen.len();
+                    let request = request(samples, &mut next, &mut seen);
+                    out.push(process(&mut processor, request, now));
+                    let known: Vec<&Made> = spans.iter().collect();
+                    let of_now = seen[before..].iter().map(|of| (of.0, of.1, of.2, of.3, expected(of, &known)));
+                    expected_all.extend(of_now);
+                }
+            }
+        }
+        if waits {
+            prop_assert!(out.iter().all(|out| observations(out).is_empty()));
+            prop_assert_eq!(processor.held().quantities.observations, seen.len() as u64);
+        }
+        out.push(flush(&mut processor, at(55 * S)));
+        if waits {
+            let known: Vec<&Made> = spans.iter().collect();
+            expected_all = seen.iter().map(|of| (of.0, of.1, of.2, of.3, expected(of, &known))).collect();
+        }
+        let mut linked: Vec<Seen> = out.iter().flat_map(observations).collect();
+        linked.sort_unstable();
+        expected_all.sort_unstable();
+        prop_assert_eq!(&linked, &expected_all);
+        let count = |name: &str| count_of(&out, name);
+        let had = linked.iter().filter(|of| of.4 == HAD).count() as u64;
+        let with = linked.iter().filter(|of| of.4 != 0).count() as u64 - had;
+        prop_assert_eq!((count("observations_linked"), count("observations_with_link")), (with, had));
+        let without = count("observations_unlinked_no_span") + count("observations_unlinked_ambiguous");
+        prop_assert_eq!(without, linked.len() as u64 - with - had);
+        prop_assert_eq!(processor.held().quantities, profbridge_model::Quantities::NONE);
+    }
+}

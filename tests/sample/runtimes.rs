@@ -1,0 +1,72 @@
+//! Programs whose functions have no names from outside, and what is said of that.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use super::{alone, stops};
+use crate::process::run;
+
+/// Computes for two seconds of its own processor time.
+const NODE: &str = "function hot(n) { let x = 0; for (let i = 0; i < n; i++) { x = (x * 31 + i) | 0; } return x; }
+let sum = 0;
+while (process.cpuUsage().user < 2e6) { sum += hot(100000); }
+console.log(sum);
+";
+
+const JAVA: &str = "public class Hot {
+    static int hot(int n) { int x = 0; for (int i = 0; i < n; i++) { x = x * 31 + i + (x >> 3); } return x; }
+    public static void main(String[] arguments) {
+        var times = java.lang.management.ManagementFactory.getThreadMXBean();
+        int sum = 0;
+        while (times.getCurrentThreadCpuTime() < 2_000_000_000L) { sum += hot(100000); }
+        System.out.println(sum);
+    }
+}
+";
+
+fn is_there(program: &str, argument: &str) -> bool {
+    let found = Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        writeln!(std::io::stderr(), "untested here: there is no `{program}`").ok();
+    }
+    found.is_ok()
+}
+
+fn sampled(folder: &std::path::Path, command: &[&str]) -> String {
+    let alone = alone();
+    let finished = run(folder, &[&["sample", "-o", "out.svg"], stops(), &["--"], command].concat());
+    drop(alone);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    finished.stderr
+}
+
+/// Guarantees: a Node program whose functions have no names is told the flag, and one that was started with it is not.
+#[test]
+fn node() {
+    if !is_there("node", "--version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("hot.js"), NODE).unwrap();
+    let without = sampled(folder.path(), &["node", "hot.js"]);
+    assert!(without.contains("runs JavaScript (Node, V8); ") && without.contains("--perf-basic-prof"), "{without}");
+    let flags = ["node", "--perf-basic-prof", "--interpreted-frames-native-stack", "hot.js"];
+    let with = sampled(folder.path(), &flags);
+    assert!(!with.contains("of running time is in functions without names") && with.contains("  hot"), "{with}");
+}
+
+/// Guarantees: a Java program is told what names its methods, and what completes its stacks.
+#[test]
+fn java() {
+    if !is_there("java", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("Hot.java"), JAVA).unwrap();
+    let said = sampled(folder.path(), &["java", "Hot.java"]);
+    for part in
+        ["runs Java (HotSpot); ", "jcmd PID Compiler.perfmap", "-XX:+DumpPerfMapAtExit", "-XX:+PreserveFramePointer"]
+    {
+        assert!(said.contains(part), "no `{part}`: {said}");
+    }
+}

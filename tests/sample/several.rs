@@ -1,0 +1,131 @@
+//! Several processes in one run: by their ids, by a name, and what they start.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Sampling, Stacks};
+use crate::process::run;
+use crate::targets::{TargetProgram, worker};
+
+/// Two workers that a shell starts, below another shell.
+fn workers() -> String {
+    let worker = worker().display();
+    format!("exec 3<&0; sh -c '{worker} <&3 & {worker} <&3 & wait' <&3")
+}
+
+/// The names of the processes in collapsed stacks with this function.
+fn processes_with(folder: &Path, function: &str) -> Vec<String> {
+    let stacks = Stacks::read(&folder.join("out.folded"));
+    let with = stacks.0.into_iter().filter(|(stack, _)| stack.iter().any(|name| name == function));
+    let mut names: Vec<String> = with.map(|(stack, _)| stack[1].clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A worker that computes by now.
+fn working() -> TargetProgram {
+    let mut program = TargetProgram::start(&mut Command::new(worker()));
+    assert_eq!(program.line(), "ready\n");
+    program
+}
+
+/// Guarantees: `--subprocesses` samples what a command starts and what that starts, each as a process of its own with
+/// its functions, and the command's status is still profbridge's.
+#[test]
+fn what_a_command_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{}; exit 7", workers());
+    let mut sampling =
+        Sampling::start(folder.path(), &["-o", "out.folded", "--subprocesses", "--", "sh", "-c", &script]);
+    sampling.wait_for(" worker (pid ");
+    sampling.wait_for(" worker (pid ");
+    let finished = sampling.ended();
+    assert_eq!(finished.status.code(), Some(7), "{}", finished.stderr);
+    let with = processes_with(folder.path(), "toil");
+    assert!(with.len() == 2 && with.iter().all(|name| name.starts_with("worker (pid ")), "{with:?}");
+    let list = finished.stderr.lines().skip_while(|line| !line.ends_with("  process"));
+    let list: Vec<&str> = list.take_while(|line| !line.starts_with("running:")).collect();
+    assert!(list[1].contains("  worker (pid ") && list[2].contains(" % toil (worker)"), "{}", finished.stderr);
+    assert_eq!(list.iter().filter(|line| line.contains(" % toil (worker)")).count(), 2, "{}", finished.stderr);
+    assert!(!finished.stderr.contains("hint:") && !finished.stderr.contains("children:"), "{}", finished.stderr);
+}
+
+/// Guarantees: a command that does nothing but wait for several processes is met with a hint that names the flag, while
+/// it runs.
+#[test]
+fn a_hint_for_commands_that_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--", "sh", "-c", &workers()]);
+    sampling.wait_for("hint: the command waits for 2 processes that it started; --subprocesses samples them as well");
+    let finished = sampling.ended();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert_eq!(finished.stderr.matches("hint: the command waits").count(), 1, "{}", finished.stderr);
+}
+
+/// Guarantees: a running process is sampled with what it starts later, and the run ends with the last of them; nothing
+/// is done to them.
+#[test]
+fn what_a_process_starts_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("exec 3<&0; echo ready; read line; {} <&3", worker().display());
+    let mut shell = TargetProgram::start(Command::new("sh").args(["-c", &script]));
+    assert_eq!(shell.line(), "ready\n");
+    let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--subprocesses", "--pid", &shell.pid()]);
+    shell.tell();
+    sampling.wait_for(" worker (pid ");
+    assert_eq!(shell.line(), "ready\n");
+    shell.close();
+    let finished = sampling.ended_by_itself();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let with = processes_with(folder.path(), "toil");
+    assert!(with.len() == 1 && with[0].starts_with("worker (pid "), "{with:?}");
+}
+
+/// Guarantees: several processes are sampled in one run, in any way of writing their ids, each once; one that is not
+/// there is named, and the others are sampled.
+#[test]
+fn several_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (working(), working());
+    let ids = format!("{},{}", first.pid(), second.pid());
+    let arguments = ["-o", "out.folded", "--pid", &ids, "--pid", &first.pid(), "-p", "2147483632", "-d", "2"];
+    let mut sampling = Sampling::start(folder.path(), &arguments);
+    let finished = sampling.ended_by_itself();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(finished.stderr.contains("there is no process 2147483632"), "{}", finished.stderr);
+    let wanted = [&first, &second].map(|program| format!("worker (pid {})", program.pid()));
+    let mut with = processes_with(folder.path(), "toil");
+    with.retain(|name| wanted.contains(name));
+    assert_eq!(with.len(), 2, "{with:?}");
+    for name in &wanted {
+        assert!(finished.stdout.contains(name), "no `{name}`: {}", finished.stdout);
+    }
+    assert!(first.is_alive() && second.is_alive());
+}
+
+/// Guarantees: a name means all processes that have it, those too that are started later; without any it is said at once.
+#[test]
+fn a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("pb-work-of-a-name");
+    std::fs::copy(worker(), &program).unwrap();
+    let none = run(folder.path(), &["sample", "--name", "pb-work-of-a-n?me"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(none.stderr.contains("there is no process named pb-work-of-a-n?me"), "{}", none.stderr);
+    let start = || {
+        let mut program = TargetProgram::start(&mut Command::new(&program));
+        assert_eq!(program.line(), "ready\n");
+        program
+    };
+    let mut first = start();
+    let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--name", "pb-work-of-a-n?me"]);
+    let mut second = start();
+    sampling.wait_for(&format!("sampling pb-work-of-a-name (pid {}) as well", second.pid()));
+    first.close();
+    second.close();
+    let finished = sampling.ended_by_itself();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let with = processes_with(folder.path(), "toil");
+    assert_eq!(with.len(), 2, "{with:?}: {}", finished.stderr);
+}

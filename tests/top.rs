@@ -1,0 +1,241 @@
+//! `profbridge top` on terminals of its own, made by tmux.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::process::{command, eventually, program, run};
+use crate::sample::stops;
+use crate::targets::{TargetProgram, worker};
+
+/// A shell on a terminal. Its tmux has a socket of its own, so that nobody else's is met.
+struct Terminal {
+    folder: tempfile::TempDir,
+}
+
+impl Terminal {
+    /// `None` where there is no tmux, which is said.
+    fn start(columns: u32, lines: u32) -> Option<Self> {
+        if Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_err() {
+            writeln!(std::io::stderr(), "untested here: there is no `tmux`").ok();
+            return None;
+        }
+        let terminal = Self { folder: tempfile::tempdir().unwrap() };
+        let (columns, lines) = (columns.to_string(), lines.to_string());
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &lines, "PS1='$ ' sh"]);
+        Some(terminal)
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let mut tmux = Command::new("tmux");
+        tmux.env_remove("TMUX").env("LC_ALL", "C.UTF-8").current_dir(self.folder.path());
+        let output = tmux.arg("-S").arg(self.folder.path().join("tmux")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn shown(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// What is shown, once it has a text.
+    fn wait_for(&self, text: &str) -> String {
+        let mut last = String::new();
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(text, || {
+                last = self.shown();
+                last.contains(text).then(|| last.clone())
+            })
+        }));
+        shown.unwrap_or_else(|_| panic!("no `{text}`:\n{last}"))
+    }
+
+    fn press(&self, keys: &str) {
+        self.tmux(&["send-keys", keys]);
+    }
+
+    /// Has the shell execute a line.
+    fn line(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", line]);
+        self.press("Enter");
+    }
+
+    /// Has the shell start a view, and say its status at the end.
+    fn top(&self, arguments: &str) {
+        let stops = stops().join(" ");
+        self.line(&format!("{} top {stops} {arguments}; echo status $?", program().join(" ")));
+    }
+
+    /// The settings of the terminal, and what the shell had written before.
+    fn settings(&self, name: &str) -> String {
+        let path: PathBuf = self.folder.path().join(name);
+        self.line(&format!("stty -g > {0}.part; mv {0}.part {0}", path.display()));
+        eventually("settings", || std::fs::read_to_string(&path).ok())
+    }
+
+    /// Whether a view is on it: the other screen, without a cursor.
+    fn is_viewed(&self) -> bool {
+        match self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim() {
+            "1 0" => true,
+            "0 1" => false,
+            other => panic!("half of it: {other}"),
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let mut tmux = Command::new("tmux");
+        tmux.arg("-S").arg(self.folder.path().join("tmux")).arg("kill-server").stderr(Stdio::null()).status().ok();
+    }
+}
+
+/// A worker that computes by now.
+fn working() -> TargetProgram {
+    let mut program = TargetProgram::start(&mut Command::new(worker()));
+    assert_eq!(program.line(), "ready\n");
+    program
+}
+
+/// The seconds that a view says have passed.
+fn seconds(shown: &str) -> u32 {
+    let rest = shown.lines().next().unwrap().split_once("): ").unwrap_or_else(|| panic!("{shown}")).1;
+    rest.split_once(" s").unwrap().0.parse().unwrap()
+}
+
+/// Guarantees: at 80 columns and at 120 a process is shown with its hot function first, and drawn anew as time passes;
+/// keys sort, filter and quit; the terminal is then what it was, and the process is left alone.
+#[test]
+fn on_a_terminal() {
+    for columns in [80, 120] {
+        let Some(terminal) = Terminal::start(columns, 24) else { return };
+        let mut target = working();
+        let before = terminal.settings("before");
+        terminal.top(&format!("--pid {}", target.pid()));
+        let first = terminal.wait_for("toil (worker)");
+        assert!(terminal.is_viewed());
+        assert!(first.contains(&format!("profbridge top  worker (pid {})", target.pid())), "{first}");
+        assert!(first.contains(">self   total    wait") && first.contains("    run    wait  thread"), "{first}");
+        assert_eq!(first.contains("  seconds  function"), columns == 120, "{first}");
+        let hot = first.lines().skip_while(|line| !line.contains("  function")).nth(1).unwrap();
+        assert!(hot.ends_with("toil (worker)"), "{first}");
+        let began = seconds(&first);
+        eventually("another second", || (seconds(&terminal.shown()) > began).then_some(()));
+        terminal.press("t");
+        terminal.wait_for(">total");
+        terminal.press("/");
+        terminal.press("m");
+        terminal.press("a");
+        terminal.press("Enter");
+        let filtered = terminal.wait_for("functions with `ma`");
+        assert!(filtered.contains("main (worker)"), "{filtered}");
+        let table: String = filtered.lines().skip_while(|line| !line.contains("  function")).collect();
+        assert!(!table.contains("toil"), "{filtered}");
+        terminal.press("q");
+        let after = terminal.wait_for("status 0");
+        assert!(!terminal.is_viewed() && !after.contains("profbridge top  worker"), "{after}");
+        assert_eq!(terminal.settings("after"), before);
+        assert!(target.is_alive());
+    }
+}
+
+/// Guarantees: another width is drawn for as soon as the terminal has it, also the smallest.
+#[test]
+fn another_size() {
+    let Some(terminal) = Terminal::start(80, 24) else { return };
+    let target = working();
+    terminal.top(&format!("-p {}", target.pid()));
+    terminal.wait_for("toil (worker)");
+    terminal.tmux(&["resize-window", "-x", "120", "-y", "30"]);
+    terminal.wait_for("  seconds  function");
+    terminal.tmux(&["resize-window", "-x", "20", "-y", "6"]);
+    eventually("a small view", || {
+        let shown = terminal.shown();
+        shown.starts_with("profbridge top  work\n").then_some(())
+    });
+    terminal.press("q");
+    eventually("the end", || (!terminal.is_viewed()).then_some(()));
+}
+
+/// Guarantees: Ctrl-C ends a view as `q` does, and so does the end of the process; each time the terminal is given back.
+#[test]
+fn ends() {
+    let Some(terminal) = Terminal::start(80, 24) else { return };
+    let before = terminal.settings("before");
+    let mut target = working();
+    terminal.top(&format!("--pid {}", target.pid()));
+    terminal.wait_for("toil (worker)");
+    terminal.press("C-c");
+    terminal.wait_for("status 0");
+    assert!(!terminal.is_viewed() && target.is_alive());
+    assert_eq!(terminal.settings("interrupted"), before);
+    terminal.line("clear");
+    eventually("an empty screen", || (!terminal.shown().contains("status")).then_some(()));
+    terminal.top(&format!("--pid {}", target.pid()));
+    terminal.wait_for("toil (worker)");
+    target.close();
+    terminal.wait_for("status 0");
+    assert!(!terminal.is_viewed());
+    assert_eq!(terminal.settings("ended"), before);
+    terminal.line("clear");
+    terminal.top("--pid 2147483632");
+    terminal.wait_for("there is no process 2147483632");
+    terminal.wait_for("status 1");
+    assert!(!terminal.is_viewed());
+}
+
+/// Guarantees: a command's own output does not disturb the view and is there when it is closed, and its status is that
+/// of profbridge; keys are the view's, also where the command reads.
+#[test]
+fn a_command() {
+    let Some(terminal) = Terminal::start(80, 24) else { return };
+    let script = "cat; echo said by the command; i=0; while [ $i -lt 9000000 ]; do i=$((i+1)); done; exit 3";
+    std::fs::write(terminal.folder.path().join("script.sh"), script).unwrap();
+    terminal.top("--subprocesses -- sh script.sh");
+    let shown = terminal.wait_for("  function");
+    assert!(!shown.contains("said by the command"), "{shown}");
+    eventually("a whole second", || (terminal.shown().contains("processors")).then_some(()));
+    // The command goes on, and is waited for.
+    terminal.press("q");
+    let after = terminal.wait_for("status 3");
+    assert_eq!(after.matches("said by the command").count(), 1, "{after}");
+    assert!(!terminal.is_viewed());
+}
+
+/// Guarantees: where standard output is no terminal, lines are written each second, without any sequence of a terminal;
+/// a reader that goes away ends it.
+#[test]
+fn lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut target = working();
+    let pid = target.pid();
+    let arguments = [&["top", "--pid", &pid], stops()].concat();
+    let mut child = command(folder.path(), &arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut looks = 0;
+    let mut hot = false;
+    while looks < 3 || !hot {
+        let line = lines.next().unwrap();
+        assert!(!line.contains('\u{1b}'), "{line:?}");
+        looks += usize::from(line.starts_with(&format!("worker (pid {}): ", target.pid())));
+        hot |= line.ends_with("toil (worker)");
+    }
+    drop(lines);
+    let status = eventually("it ends", || child.try_wait().unwrap());
+    assert!(status.success() && target.is_alive());
+    let none = run(folder.path(), &["top", "--name", "pb-no-such-name"]);
+    assert_eq!((none.status.code(), none.stdout.as_str()), (Some(1), ""));
+    assert!(none.stderr.contains("there is no process named pb-no-such-name"), "{}", none.stderr);
+}
+
+/// Guarantees: help says the keys, and what is asked for has the same rules as that of `sample`.
+#[test]
+fn help() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = run(folder.path(), &["top", "--help"]).stdout;
+    for part in ["--pid", "--name", "--subprocesses", "Keys: s, t, w", "no terminal"] {
+        assert!(help.contains(part), "no `{part}`: {help}");
+    }
+    assert_eq!(run(folder.path(), &["top"]).status.code(), Some(2));
+    assert_eq!(run(folder.path(), &["top", "--pid", "1", "--", "true"]).status.code(), Some(2));
+}
