@@ -118,7 +118,8 @@ fn all_are_valid() {
         ("BACKEND_TOKEN", "0123456789"),
     ];
     let configurations = stories().into_iter().map(|story| (story, "config.yaml"));
-    for (story, file) in configurations.chain([("gateway".to_owned(), "agent.yaml")]) {
+    let others = [("gateway", "agent.yaml"), ("linking", "sampled.yaml"), ("linking", "sentry-sdk.yaml")];
+    for (story, file) in configurations.chain(others.map(|(story, file)| (story.to_owned(), file))) {
         let folder = examples().join(&story);
         let output = command(&folder, &["validate", "--config", file]).envs(variables).output().unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -26,6 +26,13 @@ pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
         );
         return;
     }
+    if let Some(id) = looks_for_clients(config) {
+        tracing::info!(
+            "this process keeps the right to trace others (CAP_SYS_PTRACE): `{id}` looks with it whose sockets send, as it is \
+             told by `resolve_clients: true`"
+        );
+        return;
+    }
     if samples(config) && holds("CapAmb:") {
         tracing::info!(
             "the right to trace is ambient, so this process has to keep it for its sampler; as a capability of the file \
@@ -52,6 +59,18 @@ fn opens_files_of_processes(config: &Config) -> Option<&ComponentId> {
         section.is_some_and(|section| {
             // A section that cannot be read does not get so far; if it did, keeping the right would change nothing.
             section.extract::<profbridge_processor_symbolize::Config>().map_or(true, |config| config.processes)
+        })
+    })
+}
+
+/// The receiver of a pipeline that looks for its clients, which takes the right to trace those of other users.
+fn looks_for_clients(config: &Config) -> Option<&ComponentId> {
+    let mut used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.receivers).map(|used| &used.id);
+    used.find(|id| {
+        let section = config.receivers.get(id).filter(|_| id.kind == "sentry");
+        section.is_some_and(|section| {
+            // A section that cannot be read does not get so far.
+            section.extract::<profbridge_receiver_sentry::Config>().is_ok_and(|config| config.resolve_clients)
         })
     })
 }
@@ -92,6 +111,24 @@ service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, expor
         let two = "{symbolize/own: {processes: true}, symbolize: {processes: false}}";
         assert_eq!(opens(two, "[symbolize]"), None);
         assert_eq!(opens(two, "[symbolize/own]").as_deref(), Some("symbolize/own"));
+    }
+
+    /// Guarantees: only a receiver that a pipeline uses, and that looks for its clients, needs the right.
+    #[test]
+    fn who_looks_for_clients() {
+        let looks = |receivers: &str, used: &str| {
+            let text = format!(
+                "receivers: {receivers}
+exporters: {{debug: }}
+service: {{pipelines: {{everything: {{receivers: {used}, exporters: [debug]}}}}}}
+"
+            );
+            let config = load(&[Source::Text { name: "test".to_owned(), text }], &|_| None).unwrap();
+            looks_for_clients(&config).map(ToString::to_string)
+        };
+        let two = "{sentry: , sentry/own: {resolve_clients: true}}";
+        assert_eq!(looks(two, "[sentry]"), None);
+        assert_eq!(looks(two, "[sentry, sentry/own]").as_deref(), Some("sentry/own"));
     }
 
     /// Guarantees: a sampler that no pipeline uses is none.

@@ -292,15 +292,12 @@ impl Maker<'_> {
 
     /// What processors warn of, given the exporters that get profiles: each warning once.
     fn warn_of_processors(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        if !self.comes(id, pipeline, TelemetryKind::Profiles) {
-            return;
-        }
+        let come = self.comes(id, pipeline, TelemetryKind::Profiles);
+        let exporters: Vec<&str> = pipeline.exporters.iter().filter(|_| come).map(|of| &*of.id.kind).collect();
         for (position, reference) in pipeline.processors.iter().enumerate() {
             let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
             let Some(section) = config.processors.get(&reference.id) else { continue };
-            let mut of_exporters = pipeline.exporters.iter();
-            let warning = of_exporters.find_map(|exporter| (factory.description.warns)(section, &exporter.id.kind));
-            if let Some(Warning { message, hint }) = warning {
+            if let Some(Warning { message, hint }) = (factory.description.warns)(section, &exporters) {
                 let key_path = format!("service.pipelines.{id}.processors.{position}");
                 let message = format!("`{}`: {message}", reference.id);
                 self.report(&reference.position, key_path, message, hint.to_owned(), Severity::Warning);

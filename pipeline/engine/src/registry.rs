@@ -67,8 +67,9 @@ pub struct Description {
     pub needs: fn(&Section) -> Needs,
     /// What must come into its pipeline for it to work, given its section. Asked of processors.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
-    /// What is worth a warning of its section where profiles come to an exporter of a type. Asked of processors.
-    pub warns: fn(&Section, &str) -> Option<Warning>,
+    /// What is worth a warning of its section, given the types of the exporters that profiles of its pipeline come to: none
+    /// where none come. Asked of processors that a pipeline uses.
+    pub warns: fn(&Section, &[&str]) -> Option<Warning>,
 }
 
 /// Something that works, and perhaps not as it was meant.
@@ -116,7 +117,7 @@ impl Description {
 
     /// The same with what is worth a warning.
     #[must_use]
-    pub const fn warns(self, warns: fn(&Section, &str) -> Option<Warning>) -> Self {
+    pub const fn warns(self, warns: fn(&Section, &[&str]) -> Option<Warning>) -> Self {
         Self { warns, ..self }
     }
 

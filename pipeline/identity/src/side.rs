@@ -4,6 +4,8 @@
 //! knows when it began. So each is looked up under several names, and taken for the same where a name is equal and
 //! nothing that both say differs.
 
+use std::num::NonZeroU64;
+
 use profbridge_model::{Attribute, Dictionary, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -12,11 +14,14 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 pub struct Side {
     profiler: Option<ProfilerId>,
     pid: Option<i64>,
+    /// Its id in its own PID namespace, where that is known to be another one: `process.vpid`.
+    own_pid: Option<i64>,
     /// By [`KEYS`].
     said: [Option<u64>; KEYS.len()],
 }
 
-/// What names a process together with its pid (the first four), alone (the fifth), or tells it from others only.
+/// What names a process together with its pid (the first four, and the pod), alone (the fifth), or tells it from others
+/// only.
 const KEYS: [&str; 7] = [
     "container.id",
     "host.id",
@@ -29,6 +34,25 @@ const KEYS: [&str; 7] = [
 
 /// How many of [`KEYS`] name a process together with its pid.
 const WITH_PID: usize = 4;
+
+/// Those of [`KEYS`] that stand for processes which may share a PID namespace of their own, and a host name: what is inside
+/// says the ids and the name that it sees, a profiler outside those of the machine.
+const OWN_NAMESPACE: [usize; 2] = [0, 5];
+
+/// Those of [`KEYS`] that are one thing inside of a container and another one outside.
+const OF_HOST: [usize; 2] = [1, 2];
+
+/// The one of [`KEYS`] that Sentry's SDKs say (`server_name`).
+const HOST_NAME: usize = 2;
+
+/// The one of [`KEYS`] that names a process together with its pid, behind the first four.
+const POD: usize = 5;
+
+/// Stands for no process: ids of processes are positive.
+const NO_PID: i64 = -1;
+
+/// Marks the names of threads, behind all of [`KEYS`].
+const THREAD: usize = KEYS.len();
 
 /// The one of [`KEYS`] that names a process alone.
 const INSTANCE: usize = 4;
@@ -43,12 +67,17 @@ impl Side {
                 _ => None,
             };
             let key = dictionary.string(attribute.key);
-            if key == "process.pid" {
+            let pid = match key {
+                "process.pid" => Some(&mut side.pid),
+                "process.vpid" => Some(&mut side.own_pid),
+                _ => None,
+            };
+            if let Some(pid) = pid {
                 let number = match attribute.value {
-                    Value::Int(pid) => Some(pid),
+                    Value::Int(number) => Some(number),
                     _ => text.and_then(|text| text.parse().ok()),
                 };
-                side.pid = side.pid.or(number);
+                *pid = pid.or(number);
             } else if let Some(at) = KEYS.iter().position(|known| *known == key) {
                 side.said[at] = side.said[at].or_else(|| text.map(|text| xxh3_64(text.as_bytes())));
             }
@@ -62,23 +91,74 @@ impl Side {
         Self { profiler: Some(id), ..self }
     }
 
-    /// The names under which the process can be found: the profiler's id, each of container and host with the pid, the
-    /// service's instance. None where it cannot be told from others.
+    /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid, of
+    /// container and pod also with the pid in the process's own namespace, the service's instance. None where it cannot be
+    /// told from others.
     pub fn names(&self) -> impl Iterator<Item = u128> + use<> {
-        let Self { profiler, pid, said } = *self;
+        let Self { profiler, pid, own_pid, said } = *self;
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
-        let with_pid = (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, pid?)));
-        of_profiler.into_iter().chain(with_pid).chain(said[INSTANCE].map(|instance| name(INSTANCE, instance, 0)))
+        let with_pid = (0..WITH_PID).chain([POD]).filter_map(move |at| Some(name(at, said[at]?, pid?)));
+        let own_pid = own_pid.filter(|own| Some(*own) != pid);
+        let with_own_pid = OWN_NAMESPACE.into_iter().filter_map(move |at| Some(name(at, said[at]?, own_pid?)));
+        let of_instance = said[INSTANCE].map(|instance| name(INSTANCE, instance, 0));
+        of_profiler.into_iter().chain(with_pid).chain(with_own_pid).chain(of_instance)
     }
 
-    /// Whether both may speak of one process: nothing that both say differs.
+    /// Its id as it is said, without that of its own namespace.
+    pub fn pid(&self) -> Option<i64> {
+        self.pid
+    }
+
+    /// Whether it may have a PID namespace of its own, and it is not known what its id is there.
+    pub fn may_have_another_pid(&self) -> bool {
+        self.pid.is_some() && self.own_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.said[*at].is_some())
+    }
+
+    /// The same, where the process itself is known: its id and its host, whatever name its program has for that.
+    #[must_use]
+    pub fn of_process(self, host: &str, pid: u32) -> Self {
+        let mut side = Self { pid: Some(pid.into()), ..self };
+        side.said[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
+        side
+    }
+
+    /// The same, where its id in its own PID namespace is known.
+    #[must_use]
+    pub fn with_own_pid(self, own_pid: i64) -> Self {
+        Self { own_pid: Some(own_pid), ..self }
+    }
+
+    /// Where the process runs: a name for each of container, host and node that is said. Two sides that have one in common
+    /// speak of processes of one host.
+    pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
+        let said = self.said;
+        (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
+    }
+
+    /// The name under which a thread is found without the process being named: that of its host and its thread pointer.
+    /// Not of that process alone: what was forked has the same.
+    pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
+        Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
+    }
+
+    /// Whether both may speak of one process: nothing that both say differs. Where both name one container or pod, one of
+    /// them may be inside, so the pid may be that of either namespace, and the host's names do not count.
     pub fn agrees(&self, other: &Self) -> bool {
         if let (Some(one), Some(other)) = (self.profiler, other.profiler) {
             return one == other;
         }
-        let differ = |one: Option<u64>, other: Option<u64>| one.zip(other).is_some_and(|(one, other)| one != other);
-        let pids = self.pid.zip(other.pid).is_some_and(|(one, other)| one != other);
-        !pids && !self.said.iter().zip(&other.said).any(|(one, other)| differ(*one, *other))
+        let both = |at: usize| self.said[at].zip(other.said[at]);
+        let may_be_inside = OWN_NAMESPACE.iter().any(|at| both(*at).is_some_and(|(one, other)| one == other));
+        let differs = |at: usize| both(at).is_some_and(|(one, other)| one != other);
+        if (0..KEYS.len()).any(|at| differs(at) && !(may_be_inside && OF_HOST.contains(&at))) {
+            return false;
+        }
+        match (self.pid, other.pid) {
+            (Some(one), Some(pid)) => {
+                one == pid || may_be_inside && (self.own_pid == Some(pid) || other.own_pid == Some(one))
+            }
+            _ => true,
+        }
     }
 }
 
@@ -129,6 +209,20 @@ mod tests {
         assert!(!meet(&[host], &[host]));
     }
 
+    /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no name of
+    /// a process.
+    #[test]
+    fn hosts_are_known_without_a_process() {
+        let (host, node, pid) =
+            (("host.name", Any::Str("web")), ("k8s.node.name", Any::Str("web")), ("process.pid", 7.into()));
+        let hosts = |attributes: &[(&str, Any<'_>)]| side(attributes).hosts().collect::<Vec<_>>();
+        assert_eq!(hosts(&[host, pid]), hosts(&[host]));
+        assert_eq!(hosts(&[host, node]).len(), 2);
+        assert!(!hosts(&[host]).contains(&hosts(&[node])[0]));
+        assert!(hosts(&[pid, ("service.instance.id", "i".into())]).is_empty());
+        assert!(side(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
+    }
+
     /// Guarantees: a profiler that names itself is found by its id, whatever else is said of it, and never by another.
     #[test]
     fn profilers_meet_by_their_id() {
@@ -139,5 +233,45 @@ mod tests {
         assert!(meet(&[profiler(one), ("host.name", "x".into())], &[profiler(one), host, pid]));
         assert!(!meet(&[profiler(one), host, pid], &[profiler(other), host, pid]));
         assert!(meet(&[profiler(one), host, pid], &[host, pid]));
+    }
+
+    /// Guarantees: what is said inside of a container or pod, with the process's own pid and host name, and outside meet;
+    /// without one of them in common the pid of another namespace is another process.
+    #[test]
+    fn sides_of_a_container_meet() {
+        let (container, pod) = (("container.id", Any::Str("c1")), ("k8s.pod.uid", Any::Str("p1")));
+        let (outside, inside) = (("host.name", Any::Str("node-1")), ("host.name", Any::Str("shop-7f9")));
+        let (pid, own) = (("process.pid", Any::Int(4711)), ("process.pid", Any::Int(7)));
+        let own_pid = ("process.vpid", Any::Int(7));
+        assert!(meet(&[container, outside, pid, own_pid], &[container, inside, own]));
+        assert!(meet(&[container, inside, own], &[container, outside, pid, own_pid]));
+        assert!(meet(&[container, pod, outside, pid, own_pid], &[pod, inside, own]));
+        assert!(meet(&[container, outside, pid], &[container, inside, pid]), "it shares the machine's pids");
+        assert!(!meet(&[container, outside, pid], &[container, inside, own]), "nobody knows its own pid");
+        assert!(!meet(&[container, outside, pid, own_pid], &[container, inside, ("process.pid", 8.into())]));
+        assert!(!meet(&[outside, pid, own_pid], &[outside, own]));
+        assert!(!meet(&[outside, container, pid, own_pid], &[outside, own]), "another process of the machine");
+        assert!(!meet(&[container, pod, pid, own_pid], &[container, ("k8s.pod.uid", "p2".into()), own]));
+        let known = side(&[container, outside, pid]).with_own_pid(7);
+        assert_eq!(known, side(&[container, outside, pid, own_pid]));
+        assert!(side(&[container, pid]).may_have_another_pid() && side(&[pod, pid]).may_have_another_pid());
+        for side in [known, side(&[outside, pid]), side(&[container])] {
+            assert!(!side.may_have_another_pid());
+        }
+    }
+
+    /// Guarantees: a thread is found by its pointer on its host, whatever is said of the process, and nowhere else; its name
+    /// is none of a process's.
+    #[test]
+    fn threads_meet_on_their_host() {
+        let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());
+        let (host, pid) = (("host.name", Any::Str("web")), ("process.pid", Any::Int(7)));
+        let named = side(&[host]);
+        assert!(named.thread_name(one).is_some());
+        assert_eq!(named.thread_name(one), side(&[host, pid]).thread_name(one));
+        assert_ne!(named.thread_name(one), named.thread_name(other));
+        assert_ne!(named.thread_name(one), side(&[("host.name", "db".into())]).thread_name(one));
+        assert_eq!(side(&[("host.id", "9f".into()), pid]).thread_name(one), None);
+        assert!(side(&[host, pid]).names().all(|name| Some(name) != named.thread_name(other)));
     }
 }

@@ -110,6 +110,17 @@ pub struct RequestMeta {
     pub referer: Option<Arc<str>>,
     /// When the request arrived, in nanoseconds since the Unix epoch.
     pub arrival_unix_nano: Option<u64>,
+    /// The process that sent it, where it is one of this machine and was looked for.
+    pub client_process: Option<ClientProcess>,
+}
+
+/// A process of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientProcess {
+    /// Its id in profbridge's own PID namespace.
+    pub pid: u32,
+    /// The name of this machine, as in `host.name`.
+    pub host: Arc<str>,
 }
 
 /// One item that something was read of.

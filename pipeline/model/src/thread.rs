@@ -4,10 +4,16 @@
 //! `thread.name` makes an id of its own: a number above every id that Linux gives out, equal wherever the name is.
 //! Whoever links a span with a chunk has to name the thread as the chunk does, so both ask here.
 
+use std::num::NonZeroU64;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dictionary::{Dictionary, Value};
 use crate::id::{AttributeSetId, StringId};
+
+/// The attribute of a sample with its thread's pointer (on x86-64 the base of FS), which the built-in sampler knows:
+/// glibc's and musl's `pthread_t`, which Python reports as a thread's ident.
+pub const POINTER: &str = "profbridge.thread.pointer";
 
 /// The longest id that is taken from text, in bytes: a UUID fits.
 pub const MAX_ID_BYTES: usize = 64;
@@ -43,6 +49,14 @@ impl Thread {
         }
         let id = id.or_else(|| name.map(|name| id_of_name(dictionary.string_bytes(Some(name)))))?;
         Some(Self { id, name })
+    }
+}
+
+/// The pointer of the thread that the attributes of a sample or a profile name; `None` where it is not known.
+pub fn pointer(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<NonZeroU64> {
+    match dictionary.find(set, POINTER) {
+        Some(Value::Int(pointer)) => NonZeroU64::new(*pointer as u64),
+        _ => None,
     }
 }
 

@@ -13,6 +13,7 @@
 //! What cannot be read reads as nothing: what reads a request or an envelope has said so.
 
 mod json;
+mod language;
 mod process;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,8 @@ pub struct Config {
     pub max_index_bytes: ByteSize,
     /// Whether a span of a runtime with one thread that names no thread is taken to have run on the main thread.
     pub main_thread: bool,
+    /// Whether spans are linked by what they say alone, without profiles.
+    pub stateless: bool,
 }
 
 impl Default for Config {
@@ -28,6 +30,7 @@ impl Default for Config {
             max_bytes: ByteSize::from_mib(64),
             max_index_bytes: ByteSize::from_mib(32),
             main_thread: false,
+            stateless: false,
         }
     }
 }
@@ -45,6 +48,7 @@ pub struct Settings {
     pub(crate) max_bytes: u64,
     pub(crate) max_index_bytes: u64,
     pub(crate) main_thread: bool,
+    pub(crate) stateless: bool,
 }
 
 impl Default for Settings {
@@ -84,6 +88,7 @@ impl Config {
             max_bytes: self.max_bytes.get(),
             max_index_bytes: self.max_index_bytes.get(),
             main_thread: self.main_thread,
+            stateless: self.stateless,
         }
     }
 }

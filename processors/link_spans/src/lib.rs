@@ -5,27 +5,35 @@
 //! remembered (`index`); spans wait until the profiles of their time have come (`waiting`). In OTLP a sample names its
 //! span, so spans are remembered as well (`links`). See `README.md` for the options and guarantees.
 
+mod background;
 mod config;
 mod covered;
 mod index;
 mod links;
+mod namespaces;
+mod report;
+mod stateless;
 mod thread;
 mod waiting;
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::{Description, ProcessorFactory, Warning};
-use profbridge_identity::{Rules, Side};
+use profbridge_engine::registry::{Description, ProcessorFactory, SPANS, Warning};
+use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
 use profbridge_wire::spans::SpanView;
 
 use self::index::Index;
 use self::links::Links;
-use self::waiting::{Deciding, Waiting, notes};
+use self::report::Report;
+use self::waiting::{Deciding, Program, Waiting, batches, notes};
 
+pub use self::background::Background;
 pub use self::config::{Config, Settings};
+pub use self::namespaces::{Answer, Namespaces, OwnIds, Question};
 
 /// How often spans that wait are looked at again while profiles come, in nanoseconds.
 const TICK: u64 = 500_000_000;
@@ -51,18 +59,40 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         TelemetryKind::ALL,
     )
     .behind(&["sample", "dedup"])
-    .wants(|_| &[TelemetryKind::Profiles, TelemetryKind::Spans])
+    .wants(|section| match is_stateless(section) {
+        true => SPANS,
+        false => &[TelemetryKind::Profiles, TelemetryKind::Spans],
+    })
     .warns(warn),
     create,
 };
 
+/// What cannot be known without profiles.
+const STATELESS: Warning = Warning {
+    message: "`stateless` computes profiler ids from the resources of spans alone, so they are wrong for processes whose \
+              profiles say more of them: `profbridge.session.id` (the built-in sampler), `process.creation.time`, ids of \
+              another PID namespace, or another host or container than the spans",
+    hint: "let spans and profiles say the same of their process, such as `container.id` or `host.name` with `process.pid`; or \
+           leave `stateless` out in a pipeline that profiles come into",
+};
+
 /// What leaves in OTLP may name its span, and a span comes when it has ended: mostly behind the profile of its time.
-fn warn(section: &Section, exporter: &str) -> Option<Warning> {
+const NO_WAIT: Warning = Warning {
+    message: "`profile_wait` is 0s, so samples leave for an OTLP backend without links to spans that come later",
+    hint: "set `profile_wait` to the time that spans come behind the profiles of their time, such as 10s",
+};
+
+fn is_stateless(section: &Section) -> bool {
+    section.extract::<Config>().is_ok_and(|config| config.stateless)
+}
+
+fn warn(section: &Section, exporters: &[&str]) -> Option<Warning> {
     let config = section.extract::<Config>().ok()?;
-    (config.profile_wait.is_zero() && OTLP.contains(&exporter)).then_some(Warning {
-        message: "`profile_wait` is 0s, so samples leave for an OTLP backend without links to spans that come later",
-        hint: "set `profile_wait` to the time that spans come behind the profiles of their time, such as 10s",
-    })
+    if config.stateless {
+        return Some(STATELESS);
+    }
+    let to_otlp = exporters.iter().any(|exporter| OTLP.contains(exporter));
+    (config.profile_wait.is_zero() && to_otlp).then_some(NO_WAIT)
 }
 
 fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Problems> {
@@ -74,7 +104,10 @@ fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Proble
 #[derive(Debug)]
 pub struct LinkSpans {
     settings: Settings,
+    /// Who a process is.
+    rules: Rules,
     index: Index,
+    namespaces: Box<dyn Namespaces>,
     links: Links,
     /// In the order in which they came.
     waiting: VecDeque<Waiting>,
@@ -86,46 +119,68 @@ pub struct LinkSpans {
     look: Option<u64>,
     /// When what is old was forgotten last.
     forgot: u64,
+    report: Report,
 }
 
 impl LinkSpans {
     /// A processor that remembers and holds nothing yet. `rules` say who a process is.
     pub fn new(settings: Settings, rules: &Rules) -> Self {
+        Self::with_namespaces(settings, rules, Box::new(Background::default()))
+    }
+
+    /// The same, with somebody else who knows ids inside of containers.
+    pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
             links: Links::new(&settings, rules),
             settings,
+            rules: rules.clone(),
             index: Index::new(rules),
+            namespaces,
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
             quantities: Quantities::NONE,
             bytes: 0,
             look: None,
             forgot: 0,
+            report: Report::default(),
         }
     }
 
-    fn deciding(&self, at_last: bool) -> Deciding<'_> {
-        Deciding { index: &self.index, main_thread: self.settings.main_thread, at_last }
+    /// Decides about what waits, as far as that can be done. Whether all is decided.
+    fn decide(&mut self, waiting: &mut Waiting, at_last: bool, now: Now, out: &mut Outbox) -> bool {
+        let (index, main_thread) = (&self.index, self.settings.main_thread);
+        let deciding = Deciding { index, main_thread, now: now.monotonic_nano, at_last };
+        waiting.decide(&deciding, &mut self.report, out)
+    }
+
+    /// Says what is to be said of the last minute.
+    fn say(&mut self, now: Now) {
+        if let Some(line) = self.report.line(&self.index, now.monotonic_nano) {
+            tracing::warn!("{line}");
+        }
     }
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
-        let mut see = |view: &SpanView<'_>, side: &Side| self.links.add(view, side, now.monotonic_nano);
-        let mut waiting = Waiting::new(telemetry, deadline, &mut see, out);
+        let links = &mut self.links;
+        let mut see = |view: &SpanView<'_>, program: &Program, pointer: Option<NonZeroU64>| {
+            links.add(view, program, pointer, now.monotonic_nano);
+        };
+        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, &mut see, &mut self.report, out);
         self.links.keep_bounds(out);
-        if waiting.decide(&self.deciding(self.settings.span_wait == 0), out) {
+        if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
             return self.send(waiting, out);
         }
         self.quantities += waiting.quantities();
         self.bytes += waiting.bytes();
         self.waiting.push_back(waiting);
-        while self.bytes > self.settings.max_bytes && self.let_go_early(out) {}
+        while self.bytes > self.settings.max_bytes && self.let_go_early(now, out) {}
     }
 
     /// Decides about what has waited for the longest time, so that it goes on next. Whether anything waited.
-    fn decide_first(&mut self, out: &mut Outbox) -> bool {
+    fn decide_first(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut first) = self.waiting.pop_front() else { return false };
-        first.decide(&self.deciding(true), out);
+        self.decide(&mut first, true, now, out);
         // What is ready is held no longer than the calls last that hand it on.
         self.bytes = self.bytes.saturating_sub(first.bytes());
         self.ready.push_back(first);
@@ -133,9 +188,9 @@ impl LinkSpans {
     }
 
     /// The same for want of memory.
-    fn let_go_early(&mut self, out: &mut Outbox) -> bool {
+    fn let_go_early(&mut self, now: Now, out: &mut Outbox) -> bool {
         out.note(notes::EARLY, self.waiting.front().map_or(0, Waiting::undecided));
-        self.decide_first(out)
+        self.decide_first(now, out)
     }
 
     /// When spans are to be looked at.
@@ -145,10 +200,11 @@ impl LinkSpans {
     }
 
     /// Looks at all that waits.
-    fn look(&mut self, now: u64, out: &mut Outbox) {
+    fn look(&mut self, now: Now, out: &mut Outbox) {
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
-            if waiting.decide(&self.deciding(waiting.deadline <= now), out) {
+            let at_last = waiting.deadline <= now.monotonic_nano;
+            if self.decide(&mut waiting, at_last, now, out) {
                 self.bytes = self.bytes.saturating_sub(waiting.bytes());
                 self.ready.push_back(waiting);
             } else {
@@ -175,6 +231,7 @@ impl LinkSpans {
 
     fn learn(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
         self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
+        self.index.questions().for_each(|question| self.namespaces.ask(question));
         out.note(FORGOTTEN, self.index.shrink(self.settings.max_index_bytes));
         if !self.waiting.is_empty() {
             self.look = self.look.or(Some(now.monotonic_nano.saturating_add(TICK)));
@@ -204,6 +261,11 @@ impl Processor for LinkSpans {
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        if self.settings.stateless {
+            let mut telemetry = telemetry;
+            batches(&mut telemetry).into_iter().for_each(|spans| stateless::link(spans, &self.rules, out));
+            return out.send(telemetry);
+        }
         self.forget(now.monotonic_nano, out);
         let mut any_spans = false;
         match &telemetry {
@@ -214,6 +276,7 @@ impl Processor for LinkSpans {
                 any_spans = envelope.spans().next().is_some();
             }
         }
+        self.index.know(self.namespaces.answers());
         match any_spans {
             true => self.take(telemetry, now, out),
             false => self.links.take(telemetry, &self.index, now, out),
@@ -224,21 +287,23 @@ impl Processor for LinkSpans {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        self.spans_due().into_iter().chain(self.links.due()).min()
+        self.spans_due().into_iter().chain(self.links.due()).chain(self.report.due()).min()
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
+        self.index.know(self.namespaces.answers());
         if self.ready.is_empty() && self.spans_due().is_some_and(|due| due <= now.monotonic_nano) {
-            self.look(now.monotonic_nano, out);
+            self.look(now, out);
         }
         if !self.send_one(out) {
             self.links.advance(&self.index, now, out);
         }
+        self.say(now);
     }
 
-    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+    fn on_memory_pressure(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.ready.is_empty() {
-            self.let_go_early(out);
+            self.let_go_early(now, out);
         }
         // All spans, then half of the profiles.
         if !self.send_one(out) {
@@ -248,12 +313,16 @@ impl Processor for LinkSpans {
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        self.index.know(self.namespaces.answers());
         if self.ready.is_empty() {
-            self.decide_first(out);
+            self.decide_first(now, out);
         }
         if !self.send_one(out) {
             self.links.flush(&self.index, now, out);
         }
+        self.say(now);
+        // The report at the end says the rest.
+        self.report.clear();
         !self.waiting.is_empty() || !self.ready.is_empty() || self.links.any_wait()
     }
 

@@ -12,8 +12,10 @@ mod known;
 mod linker;
 mod notes;
 
+use std::num::NonZeroU64;
+
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::{Rules, Side};
+use profbridge_identity::Rules;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::spans::SpanView;
@@ -25,6 +27,7 @@ use self::linker::BatchLinker;
 use self::notes::{Counts, FORGOTTEN};
 use crate::config::Settings;
 use crate::index::Index;
+use crate::waiting::Program;
 
 /// Links samples with spans.
 #[derive(Debug)]
@@ -60,11 +63,12 @@ impl Links {
         self.known.bytes() + self.held.as_ref().map_or(0, HeldProfiles::bytes)
     }
 
-    /// Remembers a span that came. `side` is what is said of its process.
-    pub(crate) fn add(&mut self, view: &SpanView<'_>, side: &Side, now: u64) {
+    /// Remembers a span that came, of a program. `pointer` is that of its thread, where the span says it.
+    pub(crate) fn add(&mut self, view: &SpanView<'_>, program: &Program, pointer: Option<NonZeroU64>, now: u64) {
         let profiler = view.profiler_id();
-        let side = profiler.map_or(*side, |id| side.with_profiler(id));
-        self.known.add(view.span(), &side, Hints::of(view, profiler.is_some()), self.main_thread, now);
+        let side = profiler.map_or(program.side, |id| program.side.with_profiler(id));
+        let hints = Hints::of(view, program.runtime, pointer, profiler.is_some());
+        self.known.add(view.span(), &side, hints, self.main_thread, now);
     }
 
     /// Forgets the spans that came before a time, and those that came first where all take too much memory.

@@ -1,9 +1,13 @@
 //! Which thread ran a span, as its process's profiler knows it.
 //!
 //! A span says a thread's id, and means something else by it than the system does in most languages: Java, .NET and Rust
-//! count threads themselves, Python says the address of the thread. Numbers of both kinds collide, so such an id is not
-//! compared with the system's (OpenTelemetry semantic conventions, `thread.id`: "Current managed thread ID").
+//! count threads themselves. Numbers of both kinds collide, so such an id is not compared with the system's (OpenTelemetry
+//! semantic conventions, `thread.id`: "Current managed thread ID"). Python says the thread pointer, which the built-in
+//! sampler knows.
 
+use std::num::NonZeroU64;
+
+use profbridge_model::thread::id_of_text;
 use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::{Found, FoundThread};
@@ -12,36 +16,65 @@ use crate::index::{Found, FoundThread};
 /// is called. `examples/linking` shows how to set it.
 const NATIVE_ID: &str = "thread.native_id";
 
+/// The attribute with the id of the thread, whatever the language means by it.
+pub(crate) const ID: &str = "thread.id";
+
+/// The attribute with its name.
+const NAME: &str = "thread.name";
+
 /// Linux keeps so many bytes of a thread's name (`TASK_COMM_LEN` without the zero).
 const COMM: usize = 15;
 
-/// Languages whose `thread.id` is no id of the system, by `telemetry.sdk.language`.
-const MANAGED: [&str; 8] = ["java", "dotnet", "python", "nodejs", "webjs", "rust", "erlang", "go"];
+/// What `thread.id` is, and how many threads there are, in the programs of a language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Runtime {
+    ids: Ids,
+    /// Whether its programs run on one thread, unless they start others for what no span is made of.
+    single_threaded: bool,
+}
 
-/// Languages whose programs run on one thread, unless they start others for what no span is made of.
-const SINGLE_THREADED: [&str; 2] = ["nodejs", "php"];
+/// What a program means by `thread.id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+enum Ids {
+    /// The system's id, or nobody knows.
+    #[default]
+    System,
+    /// A number that the runtime counts up.
+    Managed,
+    /// The thread pointer (`threading.get_ident`, which is `pthread_self`: CPython `Python/thread_pthread.h`,
+    /// `PyThread_get_thread_ident`).
+    Pointer,
+}
+
+impl Runtime {
+    /// Of a language, as `telemetry.sdk.language` has it.
+    pub(crate) fn of(language: Option<&str>) -> Self {
+        let ids = match language {
+            Some("python") => Ids::Pointer,
+            Some("java" | "dotnet" | "nodejs" | "webjs" | "rust" | "erlang" | "go") => Ids::Managed,
+            _ => Ids::System,
+        };
+        Self { ids, single_threaded: matches!(language, Some("nodejs" | "php")) }
+    }
+
+    /// The pointer of a span's thread, where the span says it.
+    pub(crate) fn pointer(self, view: &SpanView<'_>) -> Option<NonZeroU64> {
+        (self.ids == Ids::Pointer).then(|| view.attribute(ID)?.to_text().parse().ok())?
+    }
+}
 
 /// The attributes of a span that [`thread`] looks at.
-pub(crate) const ATTRIBUTES: [&str; 3] = [NATIVE_ID, "thread.id", "thread.name"];
-
-/// The attributes of a span's resource that it looks at.
-pub(crate) const RESOURCE_ATTRIBUTES: [&str; 2] = ["telemetry.sdk.language", "process.pid"];
+pub(crate) const ATTRIBUTES: [&str; 3] = [NATIVE_ID, ID, NAME];
 
 /// What a span says: itself, or what is kept of it.
 pub(crate) trait Says {
     /// One of its [`ATTRIBUTES`].
     fn attribute(&self, key: &str) -> Option<SpanValue<'_>>;
-    /// One of its [`RESOURCE_ATTRIBUTES`].
-    fn resource_attribute(&self, key: &str) -> Option<SpanValue<'_>>;
 }
 
 impl Says for SpanView<'_> {
     fn attribute(&self, key: &str) -> Option<SpanValue<'_>> {
         SpanView::attribute(self, key)
-    }
-
-    fn resource_attribute(&self, key: &str) -> Option<SpanValue<'_>> {
-        SpanView::resource_attribute(self, key)
     }
 }
 
@@ -49,6 +82,9 @@ impl Says for SpanView<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     NativeId,
+    Pointer,
+    /// Its pointer, by which alone the process was found as well.
+    PointerOnHost,
     Id,
     Name,
     Main,
@@ -65,30 +101,52 @@ pub(crate) enum Ran<'a> {
     Unknown,
 }
 
-/// The thread of a span. `main_thread` says whether programs with one thread are taken to have run it there.
-pub(crate) fn thread<'a>(found: &Found<'a>, view: &impl Says, main_thread: bool) -> Ran<'a> {
+/// The id that a span says of its thread, as far as it is one of the system's.
+pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, Way)> {
+    let id = |key: &str| id_of_text(&view.attribute(key)?.to_text());
+    let own = || id(ID).filter(|_| runtime.ids == Ids::System).map(|id| (id, Way::Id));
+    id(NATIVE_ID).map(|id| (id, Way::NativeId)).or_else(own)
+}
+
+/// The thread of a span. `pointer` is the one that the span says, `main` the id of its process, where a program with one
+/// thread is taken to have run it on its main thread.
+pub(crate) fn thread<'a>(
+    found: &Found<'a>,
+    view: &impl Says,
+    runtime: Runtime,
+    pointer: Option<NonZeroU64>,
+    main: Option<i64>,
+) -> Ran<'a> {
     let text =
         |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
-    let language = view.resource_attribute("telemetry.sdk.language").and_then(|value| value.into_text());
-    let is_in = |languages: &[&str]| language.as_deref().is_some_and(|language| languages.contains(&language));
-    let id = text("thread.id").filter(|_| !is_in(&MANAGED));
-    for (id, way) in [(text(NATIVE_ID), Way::NativeId), (id, Way::Id)] {
-        // An id that the process does not have is of another namespace of ids.
-        let Some(id) = id.filter(|id| found.has_thread(id)) else { continue };
-        return found.thread(&id).map_or(Ran::Unobserved, |thread| Ran::On(thread, way));
+    // An id that the process does not have is of another namespace of ids.
+    let with_id = |key: &str, way: Way| {
+        let id = text(key).filter(|id| found.has_thread(id))?;
+        Some(found.thread(&id).map_or(Ran::Unobserved, |thread| Ran::On(thread, way)))
+    };
+    if let Some(ran) = with_id(NATIVE_ID, Way::NativeId) {
+        return ran;
     }
-    if let Some(name) = text("thread.name") {
+    if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {
+        let way = if found.by_thread { Way::PointerOnHost } else { Way::Pointer };
+        return found.thread_at(pointer).map_or(Ran::Unobserved, |thread| Ran::On(thread, way));
+    }
+    if runtime.ids == Ids::System
+        && let Some(ran) = with_id(ID, Way::Id)
+    {
+        return ran;
+    }
+    if let Some(name) = text(NAME) {
         let comm = name.get(..COMM).unwrap_or(&name);
         let named = found.thread_named(|known| known == name || known == comm);
         if let Some(thread) = named {
             return Ran::On(thread, Way::Name);
         }
     }
-    if main_thread && is_in(&SINGLE_THREADED) {
-        let pid = view.resource_attribute("process.pid").map(|pid| pid.to_text().into_owned());
-        if let Some(thread) = pid.and_then(|pid| found.thread(&pid)) {
-            return Ran::On(thread, Way::Main);
-        }
+    if let Some(pid) = main.filter(|_| runtime.single_threaded)
+        && let Some(thread) = found.thread(&pid.to_string())
+    {
+        return Ran::On(thread, Way::Main);
     }
     Ran::Unknown
 }

@@ -32,7 +32,7 @@ mod runs;
 pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
 
 /// The sample attribute with a thread's pointer: glibc's `pthread_t`, which Python reports as a thread's ident.
-pub const POINTER_ATTRIBUTE: &str = "profbridge.thread.pointer";
+pub const POINTER_ATTRIBUTE: &str = profbridge_model::thread::POINTER;
 
 /// The name of the instrumentation scope of all profiles.
 const SCOPE: &str = env!("CARGO_PKG_NAME");

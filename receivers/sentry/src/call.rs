@@ -1,5 +1,6 @@
 //! One request, after its head was read and before it is answered: read, unpacked, checked, handed to the pipelines.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
-use profbridge_model::envelope::{self, Payload, PublicKey, RequestMeta};
+use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
 use profbridge_net::compression::Coding;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
@@ -24,6 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::clients::Clients;
 use crate::config::Settings;
 use crate::fault::{self, Fault};
 use crate::limits::{self, Limited};
@@ -53,6 +55,9 @@ const LEFT_OUT: &str = "sentry_v1_samples_left_out";
 /// Spans, transactions and containers of spans in envelopes that break a rule, and are forwarded unread.
 const UNREADABLE_SPANS: &str = "sentry_spans_unreadable";
 
+/// Requests with spans whose client was looked for and not found.
+const NO_CLIENT: &str = "sentry_clients_not_found";
+
 /// What the requests of a receiver share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
@@ -62,6 +67,8 @@ pub(crate) struct Caller {
     pub(crate) peer_limits: PeerLimits,
     /// How many requests are unpacked and read at the same time: as many as there are cores.
     pub(crate) slots: Arc<Semaphore>,
+    /// Who looks for the processes that send, where that is asked for.
+    pub(crate) clients: Option<Clients>,
 }
 
 /// What the body holds.
@@ -90,6 +97,8 @@ pub(crate) struct Head {
     pub(crate) coding: Coding,
     /// What it said about the client.
     pub(crate) meta: RequestMeta,
+    /// The client's end of the connection.
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 /// What became of a request that was not refused.
@@ -124,7 +133,11 @@ impl Caller {
         };
         intake.room().await?;
         let received = body::read(body, self.settings.body, &intake).await?;
-        let Parsed { envelope, permit, event_id } = self.parse(&intake, head, received).await?;
+        let peer = head.peer;
+        let Parsed { mut envelope, permit, event_id } = self.parse(&intake, head, received).await?;
+        if envelope.spans().next().is_some() {
+            envelope.meta.client_process = self.client(peer).await;
+        }
         let limits = match (envelope.meta.project_id, &envelope.meta.public_key) {
             (Some(project), Some(key)) => limits::of(&self.peer_limits, project, &key.0, &envelope),
             _ => None,
@@ -139,6 +152,22 @@ impl Caller {
             Some(limits) if limits.everything => Outcome::Limited { items, limits },
             limits => Outcome::Taken { event_id, items, limits },
         })
+    }
+
+    /// The process of this machine that has sent a request, as far as that can be found out.
+    async fn client(&self, peer: Option<SocketAddr>) -> Option<ClientProcess> {
+        let (clients, peer) = self.clients.clone().zip(peer)?;
+        let slot = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+        let task = tokio::task::spawn_blocking(move || {
+            let found = clients.process(peer);
+            drop(slot);
+            found
+        });
+        let found = task.await.ok().flatten();
+        if found.is_none() {
+            self.intake.note(NO_CLIENT, 1);
+        }
+        found
     }
 
     async fn parse(&self, intake: &Intake, head: Head, received: Received) -> Result<Parsed, Fault> {

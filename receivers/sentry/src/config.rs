@@ -22,6 +22,8 @@ pub struct Config {
     /// How long a request waits for memory, and for room in the queues behind it, before it is refused. SDKs discard
     /// what is refused.
     pub admission_timeout: Written,
+    /// Whether the processes of this machine that send are looked for, by their sockets.
+    pub resolve_clients: bool,
     /// The largest body, before and after decompression.
     pub max_request_body_size: ByteSize,
     /// Connections at the same time.
@@ -43,6 +45,7 @@ impl Default for Config {
             public_keys: Vec::new(),
             // SDKs give up after 30 s (Python's urllib3 timeout) or wait for ever (Node).
             admission_timeout: Written::from_secs(10),
+            resolve_clients: false,
             max_request_body_size: ByteSize::new(envelope::MAX_BYTES as u64),
             max_connections: limits.max_connections,
             max_connections_per_peer: limits.max_connections_per_peer,
@@ -61,6 +64,8 @@ pub struct Settings {
     pub keys: Option<BTreeSet<Box<str>>>,
     /// How long a request waits before it is refused.
     pub admission_timeout: std::time::Duration,
+    /// Whether the processes of this machine that send are looked for.
+    pub resolve_clients: bool,
     /// What a body may be.
     pub body: BodyLimits,
     /// What connections may cost.
@@ -113,6 +118,7 @@ impl Config {
             endpoint: self.endpoint,
             keys: (!keys.is_empty()).then_some(keys),
             admission_timeout: self.admission_timeout.get(),
+            resolve_clients: self.resolve_clients,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
             server: ServerLimits {
                 max_connections: self.max_connections,

@@ -8,6 +8,7 @@
 
 mod answer;
 mod call;
+mod clients;
 mod config;
 mod endpoint;
 mod fault;

@@ -13,6 +13,7 @@ use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
 use tokio::sync::Semaphore;
 
 use crate::call::Caller;
+use crate::clients::Clients;
 use crate::config::Settings;
 use crate::service::Service;
 
@@ -61,6 +62,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
     let caller = Caller {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
+        clients: settings.resolve_clients.then(Clients::default),
         settings: Arc::new(settings),
         peer_limits: context.peer_limits.clone(),
         slots: Arc::new(Semaphore::new(cores)),

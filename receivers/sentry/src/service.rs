@@ -100,7 +100,7 @@ impl Service {
         };
         // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
-        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta })
+        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer: peer.map(|peer| peer.addr) })
     }
 }
 

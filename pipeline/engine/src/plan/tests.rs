@@ -6,13 +6,14 @@ use super::*;
 use crate::config::{Source, load};
 use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder};
-use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS};
+use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS, Warning};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Settings {
     chunks: bool,
     by_spans: bool,
+    always_late: bool,
     dsn: Option<String>,
 }
 
@@ -53,9 +54,10 @@ const REGISTRY: Registry = Registry {
         },
         ProcessorFactory {
             description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]).warns(
-                |section, exporter| {
+                |section, exporters| {
+                    let Settings { always_late, by_spans, .. } = settings(section);
                     let warning = Warning { message: "it is late", hint: "be early" };
-                    (settings(section).by_spans && exporter == "sink").then_some(warning)
+                    (always_late || by_spans && exporters.contains(&"sink")).then_some(warning)
                 },
             ),
             create: processor,
@@ -352,14 +354,14 @@ service:
     }
 }
 
-/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns of,
-/// and nothing is refused for it.
+/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns of, or
+/// wherever it is used if it warns whatever comes; nothing is refused for it.
 #[test]
 fn processors_warn() {
     let warnings = |pipeline: &str| -> Vec<String> {
         let yaml = format!(
             "receivers: {{otlp: , sdk: }}
-processors: {{symbolize: {{by_spans: true}}, symbolize/b: , chunk: }}
+processors: {{symbolize: {{by_spans: true}}, symbolize/b: , symbolize/c: {{always_late: true}}, chunk: }}
 exporters: {{sink: , sink/b: , relay: }}
 service: {{pipelines: {{{pipeline}}}}}
 "
@@ -372,6 +374,11 @@ service: {{pipelines: {{{pipeline}}}}}
         warnings("all: {receivers: [otlp], processors: [symbolize, chunk], exporters: [sink, sink/b]}"),
         ["config.yaml:4:61 service.pipelines.all.processors.0: `symbolize`: it is late"]
     );
+    for whatever_comes in ["{receivers: [sdk], ", "{receivers: [otlp], "] {
+        let all = format!("all: {whatever_comes}processors: [symbolize/c, chunk], exporters: [relay]}}");
+        let [warning] = &warnings(&all)[..] else { panic!("{all}") };
+        assert!(warning.ends_with(" service.pipelines.all.processors.0: `symbolize/c`: it is late"), "{warning}");
+    }
     for quiet in [
         "all: {receivers: [otlp], processors: [symbolize/b, chunk], exporters: [sink]}",
         "all: {receivers: [sdk], processors: [symbolize, chunk], exporters: [sink]}",

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -282,6 +282,8 @@ impl<'a> Store<'a> {
         });
         match result {
             Ok(places) => places,
+            // It was cut off in the middle, and says nothing about the file.
+            Err(_) if self.stop.load(Ordering::Relaxed) => None,
             Err(failure) => {
                 elf.dwarf = DwarfState::None;
                 let path = origin.map_or("", |origin| &origin.path);

@@ -189,6 +189,32 @@ fn processes() {
     assert_eq!(said(&sentry(SpanForm::SentryTransaction, json, &[json])), ["host.name=web-1"]);
 }
 
+/// Guarantees: the language of a span's program has OpenTelemetry's name, whoever says it; a child of a transaction says none.
+#[test]
+fn languages() {
+    let said = |spans: &Spans| first(spans).language();
+    assert_eq!(said(&otlp(vec![], vec![text("telemetry.sdk.language", "nodejs")], &[], 0)).as_deref(), Some("nodejs"));
+    assert_eq!(said(&otlp(vec![text("telemetry.sdk.language", "go")], vec![], &[], 0)), None);
+    for (platform, language) in [("python", "python"), ("node", "nodejs"), ("csharp", "dotnet"), ("ruby", "ruby")] {
+        let json = format!(r#"{{"contexts":{{}},"platform":"{platform}"}}"#);
+        assert_eq!(said(&sentry(SpanForm::SentryTransaction, &json, &[&json])).as_deref(), Some(language));
+    }
+    let child = r#"{"platform":"python","data":{}}"#;
+    assert_eq!(said(&sentry(SpanForm::SentryTransaction, child, &[child])), None);
+    for (attribute, value, language) in [
+        ("sentry.platform", "node", Some("nodejs")),
+        ("sentry.sdk.name", "sentry.python.django", Some("python")),
+        ("sentry.sdk.name", "sentry.javascript.node", Some("nodejs")),
+        ("sentry.sdk.name", "sentry.javascript.react", Some("webjs")),
+        ("sentry.sdk.name", "own", None),
+        ("sentry.sdk", "sentry.python", None),
+    ] {
+        let json = format!(r#"{{"attributes":{{"{attribute}":{{"value":"{value}","type":"string"}}}}}}"#);
+        let spans = sentry(SpanForm::SentrySpans, &json, &[&json]);
+        assert_eq!(said(&spans).as_deref(), language, "{attribute} {value}");
+    }
+}
+
 /// Reads all that there is to read.
 fn read_all(spans: &Spans) {
     for span in spans.spans() {
@@ -196,7 +222,7 @@ fn read_all(spans: &Spans) {
         let said = (view.name(), view.op(), view.service_name(), view.decision(), view.parent_decision());
         let more = (view.sample_rate(), view.sample_rand(), view.profiler_id(), view.attribute("a"));
         assert_eq!(said.0, view.name());
-        drop((said, more, process(&view)));
+        drop((said, more, process(&view), view.language()));
     }
 }
 

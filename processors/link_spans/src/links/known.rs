@@ -16,11 +16,11 @@ use profbridge_model::dictionary::Link;
 use super::course::{Course, Interval};
 use super::hints::Hints;
 use crate::covered::Stretch;
-use crate::index::Index;
+use crate::index::{Index, Wanted};
 
 /// What those that say the same of their thread take beside their spans and texts, and a thread beside its spans, in
-/// bytes, about: entries of tables, and names.
-const GROUP: u64 = 420;
+/// bytes, about: entries of tables, and some 150 for names.
+const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((Side, Hints), u32)>()) as u64 + 150;
 const THREAD: u64 = 100;
 
 /// The ids of a span, and of that in which it was made: zeros where it is the first of its trace.
@@ -99,7 +99,7 @@ impl KnownSpans {
         // What takes no time has no observation in it.
         if span.start_unix_nano >= span.end_unix_nano
             || !hints.lead_to_a_thread(main_thread)
-            || side.names().next().is_none()
+            || names(side, &hints).next().is_none()
         {
             return;
         }
@@ -118,7 +118,7 @@ impl KnownSpans {
         }
         let number = self.next_group;
         self.next_group = self.next_group.wrapping_add(1);
-        for name in side.names() {
+        for name in names(side, &key.1) {
             self.by_name.entry(name).or_default().push(number);
         }
         self.bytes += GROUP + 2 * key.1.bytes() as u64;
@@ -153,13 +153,15 @@ impl KnownSpans {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
                 let (threads, bytes) = (&mut self.threads, &mut self.bytes);
                 let Group { side, hints, spans } = group;
+                let wanted = Wanted { side, pointer: hints.pointer() };
+                let main = main_thread.then_some(side.pid()).flatten();
                 spans.retain(|span| {
                     let ran = Stretch { start: span.start, end: span.end };
                     if !ran.overlaps(during) {
                         return true;
                     }
-                    let Ok(found) = index.find_at_last(side, ran) else { return true };
-                    let Some(thread) = hints.thread(&found, main_thread) else { return true };
+                    let Ok(found) = index.find(wanted, ran, true) else { return true };
+                    let Some(thread) = hints.thread(&found, main) else { return true };
                     let of_process = threads.entry(found.identity()).or_default();
                     if !of_process.contains_key(thread) {
                         *bytes += THREAD + thread.len() as u64;
@@ -294,6 +296,11 @@ impl KnownSpans {
         });
         self.bytes = bytes;
     }
+}
+
+/// The names under which the process of spans is found: what is said of it, or of one of its threads.
+fn names(side: &Side, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
+    side.names().chain(hints.pointer().and_then(|pointer| side.thread_name(pointer)))
 }
 
 /// Appends, and counts the memory that it takes.

@@ -20,13 +20,18 @@ fn bounds_are_checked() {
     }
 }
 
-/// Guarantees: a warning is due where profiles leave in OTLP and do not wait for spans, and nowhere else.
+/// Guarantees: a warning is due where profiles leave in OTLP and do not wait for spans, and nowhere else; without profiles
+/// that of `stateless` counts.
 #[test]
 fn profiles_that_do_not_wait_are_warned_of() {
-    let warns = |yaml: &str, exporter: &str| {
+    let said = |yaml: &str, exporters: &[&str]| {
         let section = Section::from_yaml(yaml).unwrap();
-        (FACTORY.description.warns)(&section, exporter).is_some()
+        (FACTORY.description.warns)(&section, exporters).map(|warning| warning.message)
     };
+    let warns = |yaml: &str, exporter: &str| said(yaml, &["debug", exporter]).is_some();
     assert!(warns("{}", "otlp") && warns("{profile_wait: 0s}", "otlp_http"));
     assert!(!warns("{}", "sentry") && !warns("{profile_wait: 5s}", "otlp") && !warns("{profile_wait: x}", "otlp"));
+    assert_eq!(said("{}", &[]), None);
+    let stateless = said("{stateless: true}", &["otlp"]).unwrap();
+    assert!(stateless.starts_with("`stateless`"), "{stateless}");
 }

@@ -52,6 +52,7 @@ pub(crate) fn span(id: u8, from: u64, to: u64, attributes: &[(&str, Value)]) -> 
         span_id: vec![id; 8],
         start_time_unix_nano: T + from,
         end_time_unix_nano: T + to,
+        name: "work".to_owned(),
         attributes: pairs(attributes),
         ..Span::default()
     }
@@ -71,13 +72,26 @@ pub(crate) fn profiles(
     resource: &[(&str, profbridge_model::builder::Any<'_>)],
     threads: &[(i64, &str, &[u64])],
 ) -> Profiles {
+    let threads: Vec<_> = threads.iter().map(|(id, name, times)| (*id, *name, 0, *times)).collect();
+    profiles_of_threads(resource, &threads)
+}
+
+/// The same with the pointer of each thread behind its name, 0 where it is not known.
+pub(crate) fn profiles_of_threads(
+    resource: &[(&str, profbridge_model::builder::Any<'_>)],
+    threads: &[(i64, &str, i64, &[u64])],
+) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
     builder.on_cpu(20);
     let frame = builder.frame("work", "main.rs", 1);
     let stack = builder.stack(&[frame]);
-    for (id, name, times) in threads {
-        let attributes = builder.attributes(&[("thread.id", (*id).into()), ("thread.name", (*name).into())]);
+    for (id, name, pointer, times) in threads {
+        let mut attributes = vec![("thread.id", (*id).into()), ("thread.name", (*name).into())];
+        if *pointer != 0 {
+            attributes.push(("profbridge.thread.pointer", (*pointer).into()));
+        }
+        let attributes = builder.attributes(&attributes);
         let times: Vec<u64> = times.iter().map(|time| T + time).collect();
         builder.sample(stack, attributes, None, &times, &[]);
     }

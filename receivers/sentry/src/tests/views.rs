@@ -184,3 +184,19 @@ async fn many_spans() {
     let (answer, taken) = rig.taken(post(gzip(body.as_bytes())).header("content-encoding", "gzip")).await;
     assert_eq!((answer.status, taken.quantities()), (200, Quantities::spans(90_000)));
 }
+
+/// Guarantees: where that is asked for, the process that sent spans is known, over the connection that it has; otherwise,
+/// and of what has no spans, it is not looked for.
+#[tokio::test]
+async fn clients() {
+    let mut rig = Rig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
+    for body in [TRANSACTION, SPANS] {
+        let client = rig.taken(post(body.to_vec())).await.1.meta.client_process.unwrap();
+        assert_eq!(client.pid, std::process::id());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(&*client.host, host.trim());
+    }
+    assert_eq!(rig.taken(post(CHUNK.to_vec())).await.1.meta.client_process, None);
+    let mut rig = Rig::start(LOOPBACK).await;
+    assert_eq!(rig.taken(post(TRANSACTION.to_vec())).await.1.meta.client_process, None);
+}

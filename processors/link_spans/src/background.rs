@@ -1,0 +1,173 @@
+//! Reads `/proc` for what processes are called in their own PID namespaces, on a thread of its own, which starts with the
+//! first question.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::namespaces::{Answer, Namespaces, OwnIds, Question};
+
+/// So many questions may wait; others are answered as if there were no such process.
+const MAX_QUESTIONS: usize = 1024;
+
+/// Shorter names of containers and pods could be part of any path.
+const LEAST_NAME: usize = 12;
+
+/// Reads `/proc` in the background.
+#[derive(Debug)]
+pub struct Background {
+    proc: PathBuf,
+    questions: Option<SyncSender<Question>>,
+    failed: bool,
+    answers: Arc<Mutex<Vec<Answer>>>,
+}
+
+impl Default for Background {
+    fn default() -> Self {
+        Self::of(PathBuf::from("/proc"))
+    }
+}
+
+impl Background {
+    /// Reads below another path than `/proc`. Starts nothing yet.
+    pub fn of(proc: PathBuf) -> Self {
+        Self { proc, questions: None, failed: false, answers: Arc::default() }
+    }
+
+    fn start(&mut self) -> std::io::Result<SyncSender<Question>> {
+        let (questions, inbox): (_, Receiver<Question>) = sync_channel(MAX_QUESTIONS);
+        let (proc, answers) = (self.proc.clone(), Arc::clone(&self.answers));
+        // It ends when the processor is gone, which has the other end.
+        thread::Builder::new().name("read namespaces".to_owned()).spawn(move || {
+            for question in inbox {
+                let answer = Answer { process: question.process, ids: ids(&proc, &question) };
+                lock(&answers).push(answer);
+            }
+        })?;
+        Ok(questions)
+    }
+}
+
+fn lock(answers: &Mutex<Vec<Answer>>) -> MutexGuard<'_, Vec<Answer>> {
+    // Whole after every statement that may panic.
+    answers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Namespaces for Background {
+    fn ask(&mut self, question: Question) {
+        if self.questions.is_none() && !self.failed {
+            match self.start() {
+                Ok(questions) => self.questions = Some(questions),
+                Err(error) => {
+                    self.failed = true;
+                    tracing::error!("ids inside of containers are not read, since no thread could be started: {error}");
+                }
+            }
+        }
+        let process = question.process;
+        let is_asked = self.questions.as_ref().is_some_and(|questions| questions.try_send(question).is_ok());
+        if !is_asked {
+            lock(&self.answers).push(Answer { process, ids: None });
+        }
+    }
+
+    fn answers(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut *lock(&self.answers))
+    }
+}
+
+/// The own ids of the process that a question is about, if it is one of this machine.
+fn ids(proc: &Path, question: &Question) -> Option<OwnIds> {
+    let folder = proc.join(question.pid.to_string());
+    let cgroup = fs::read_to_string(folder.join("cgroup")).ok()?;
+    question.containers.iter().find(|container| is_in(&cgroup, container))?;
+    let pid = own_id(&folder.join("status"))?;
+    let thread = |id: &u32| Some((*id, own_id(&folder.join(format!("task/{id}/status")))?));
+    // In the same namespace all ids are the same.
+    let threads = if pid == question.pid { Vec::new() } else { question.threads.iter().filter_map(thread).collect() };
+    Some(OwnIds { pid, threads })
+}
+
+/// Whether the cgroup of a process is of a container or pod. In a slice of systemd's `_` stands for the `-` in a pod's id
+/// (Kubernetes `pkg/kubelet/cm/cgroup_manager_linux.go`, `escapeSystemdCgroupName`).
+fn is_in(cgroup: &str, container: &str) -> bool {
+    container.len() >= LEAST_NAME && (cgroup.contains(container) || cgroup.contains(&container.replace('-', "_")))
+}
+
+/// The last of the ids in `NSpid`: that of the innermost namespace.
+fn own_id(status: &Path) -> Option<u32> {
+    let status = fs::read_to_string(status).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace().last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const CONTAINER: &str = "4f1cbd6e5a0b4f1cbd6e5a0b4f1cbd6e5a0b4f1cbd6e5a0b4f1cbd6e5a0b4f1c";
+    const POD: &str = "8d3b1c9e-7f52-4b63-9a51-02f0f7a6c111";
+
+    /// A `/proc` with one process.
+    fn proc(name: &str, cgroup: &str, ids: &[(u32, &str)]) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("profbridge-{name}-{}", std::process::id()));
+        let folder = root.join("4711");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cgroup"), cgroup).unwrap();
+        for (id, of_namespaces) in ids {
+            let task = folder.join(format!("task/{id}"));
+            fs::create_dir_all(&task).unwrap();
+            let status = format!("Name:\tshop\nNSpid:\t{of_namespaces}\nNSpgid:\t1\n");
+            fs::write(task.join("status"), &status).unwrap();
+            if *id == 4711 {
+                fs::write(folder.join("status"), &status).unwrap();
+            }
+        }
+        root
+    }
+
+    fn question(container: &str, threads: &[u32]) -> Question {
+        Question { process: 1, pid: 4711, containers: vec![container.into()], threads: threads.to_vec() }
+    }
+
+    /// Guarantees: the ids of a process and its threads are those of the innermost namespace; a process that is not in the
+    /// container is another one, as is one that is not there.
+    #[test]
+    fn own_ids() {
+        let v2 = format!("0::/system.slice/docker-{CONTAINER}.scope\n");
+        let root = proc("own-ids", &v2, &[(4711, "4711\t30\t7"), (4712, "4712\t31\t8")]);
+        let found = ids(&root, &question(CONTAINER, &[4711, 4712, 4713]));
+        assert_eq!(found, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+        assert_eq!(ids(&root, &question(&CONTAINER.replace('4', "5"), &[])), None);
+        assert_eq!(ids(&root, &question("4f1c", &[])), None, "too short to tell anything");
+        assert_eq!(ids(&root, &Question { pid: 1, ..question(CONTAINER, &[]) }), None);
+        fs::remove_dir_all(root).unwrap();
+
+        let slice = format!("0::/kubepods-pod{}.slice/cri-1.scope\n", POD.replace('-', "_"));
+        let root = proc("same-ids", &slice, &[(4711, "4711")]);
+        assert_eq!(ids(&root, &question(POD, &[4711])), Some(OwnIds { pid: 4711, threads: vec![] }));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    /// Guarantees: questions are answered without waiting for the answer, each of them.
+    #[test]
+    fn answers_come_later() {
+        let root = proc("later", &format!("0::/{CONTAINER}"), &[(4711, "4711\t7")]);
+        let mut background = Background::of(root.clone());
+        assert_eq!(background.answers(), []);
+        background.ask(question(CONTAINER, &[]));
+        background.ask(Question { process: 2, ..question(POD, &[]) });
+        let (mut answers, start) = (Vec::new(), Instant::now());
+        while answers.len() < 2 && start.elapsed() < Duration::from_secs(20) {
+            answers.extend(background.answers());
+            thread::yield_now();
+        }
+        let own = OwnIds { pid: 7, threads: vec![] };
+        assert_eq!(answers, [Answer { process: 1, ids: Some(own) }, Answer { process: 2, ids: None }]);
+        fs::remove_dir_all(root).unwrap();
+    }
+}

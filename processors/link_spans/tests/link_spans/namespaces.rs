@@ -1,0 +1,127 @@
+//! Processes whose spans say other ids of them than their profiles do.
+
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
+use profbridge_model::builder::Any;
+use profbridge_processor_link_spans::{Answer, Config, LinkSpans, Namespaces, OwnIds, Question};
+
+use crate::support::*;
+
+/// What was asked, and what will be answered.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kernel {
+    asked: Arc<Mutex<Vec<Question>>>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+}
+
+impl Namespaces for Kernel {
+    fn ask(&mut self, question: Question) {
+        self.asked.lock().unwrap().push(question);
+    }
+
+    fn answers(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.answers.lock().unwrap())
+    }
+}
+
+impl Kernel {
+    pub(crate) fn asked(&self) -> Vec<Question> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    pub(crate) fn answer(&self, process: u128, ids: Option<OwnIds>) {
+        self.answers.lock().unwrap().push(Answer { process, ids });
+    }
+}
+
+fn with(kernel: &Kernel) -> LinkSpans {
+    with_settings(kernel, "{main_thread: true}")
+}
+
+/// A processor with these settings, in YAML.
+pub(crate) fn with_settings(kernel: &Kernel, yaml: &str) -> LinkSpans {
+    let section = Section::from_yaml(yaml).unwrap();
+    let settings = section.extract::<Config>().unwrap().check(&section).unwrap();
+    LinkSpans::with_namespaces(settings, &Rules::default(), Box::new(kernel.clone()))
+}
+
+/// As the eBPF profiler says it, on the machine.
+pub(crate) const OUTSIDE: [(&str, Any<'_>); 3] =
+    [("host.name", Any::Str("node-1")), ("process.pid", Any::Int(4711)), ("container.id", Any::Str("c1c1c1c1c1c1"))];
+
+/// As an SDK in the container says it.
+pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("telemetry.sdk.language", text(language)),
+        ("host.name", text("shop-7f9")),
+        ("container.id", text("c1c1c1c1c1c1")),
+        ("process.pid", Value::IntValue(7)),
+    ]
+}
+
+/// Guarantees: the own ids of a process in a container are asked for once, those of its threads as they come; by them its
+/// spans find it and their thread, which they name by the id that profiles have; the machine's ids of threads mean nothing in
+/// such a span.
+#[test]
+fn own_ids_meet_the_machines() {
+    let kernel = Kernel::default();
+    let mut processor = with(&kernel);
+    let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+    process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
+    let mut asked = kernel.asked();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    let mut question = asked.remove(0);
+    question.threads.sort_unstable();
+    assert_eq!((question.pid, &question.threads[..]), (4711, &[4711, 4712][..]));
+    assert_eq!(question.containers, ["c1c1c1c1c1c1".into()]);
+
+    let native = |id| [("thread.native_id", Value::IntValue(id))];
+    let batch = vec![span(1, 0, 100 * MS, &native(8)), span(2, 0, 100 * MS, &native(4712)), span(3, 0, 100 * MS, &[])];
+    assert!(process(&mut processor, spans(&inside("nodejs"), batch), at(S)).telemetry.is_empty(), "nobody knows yet");
+    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4713, "new", &times)]), at(2 * S));
+    let out = advance(&mut processor, at(3 * S));
+    let linked = |thread: &str| Some(Some(thread.to_owned()));
+    assert_eq!(links(&out), [(1, linked("4712")), (2, linked("4711")), (3, linked("4711"))]);
+    assert_eq!((note(&out, "spans_linked_by_native_id"), note(&out, "spans_linked_to_main_thread")), (1, 2));
+
+    let [Question { threads, .. }] = &kernel.asked()[..] else { panic!("the new thread is asked for") };
+    assert_eq!(threads[..], [4713]);
+    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4713, 9)] }));
+    let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native(9))]), at(3 * S));
+    assert_eq!(links(&out), [(1, linked("4713"))]);
+}
+
+/// Guarantees: a process of another machine, and one with the machine's own ids, is asked about once and matched by what it
+/// says; what says its own id, as the built-in sampler does, or is in no container, is not asked about.
+#[test]
+fn what_is_not_asked() {
+    let times = [0, 500 * MS];
+    for ids in [None, Some(OwnIds { pid: 4711, threads: vec![] })] {
+        let kernel = Kernel::default();
+        let mut processor = with(&kernel);
+        process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times)]), at(S));
+        kernel.answer(kernel.asked()[0].process, ids);
+        process(&mut processor, spans(&inside("python"), vec![]), at(S));
+        process(&mut processor, profiles(&OUTSIDE, &[(4712, "shop", &times)]), at(S));
+        assert_eq!(kernel.asked(), []);
+        let native = [("thread.native_id", Value::IntValue(4711))];
+        let mut resource = inside("python");
+        resource[3].1 = Value::IntValue(4711);
+        let out = process(&mut processor, spans(&resource, vec![span(1, 0, 100 * MS, &native)]), at(S));
+        assert_eq!(links(&out), [(1, Some(Some("4711".to_owned())))]);
+    }
+    let kernel = Kernel::default();
+    let mut processor = with(&kernel);
+    process(&mut processor, profiles(&OUTSIDE[..2], &[(4711, "shop", &times)]), at(S));
+    let mut own = OUTSIDE.to_vec();
+    own.push(("process.vpid", Any::Int(7)));
+    process(&mut processor, profiles(&own, &[(7, "shop", &times)]), at(S));
+    assert_eq!(kernel.asked(), []);
+    let native = [("thread.native_id", Value::IntValue(7))];
+    let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
+    assert_eq!(links(&out), [(1, Some(Some("7".to_owned())))]);
+}

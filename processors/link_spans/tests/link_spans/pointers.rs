@@ -1,0 +1,211 @@
+//! Spans of Python's SDKs, which name their thread by its pointer.
+
+use std::collections::BTreeSet;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_model::builder::Any;
+use profbridge_model::envelope::ClientProcess;
+use profbridge_model::{Envelope, Spans, Telemetry, View};
+use profbridge_wire::sentry::trace_header::TraceHeader;
+use profbridge_wire::sentry::transaction_reader;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+/// Thread pointers as glibc has them.
+pub(crate) const ONE: i64 = 0x7f12_3456_7740;
+pub(crate) const OTHER: i64 = 0x7f12_2c00_06c0;
+
+pub(crate) fn profiled(host: &'static str, pid: i64) -> [(&'static str, Any<'static>); 2] {
+    [("host.name", Any::Str(host)), ("process.pid", Any::Int(pid))]
+}
+
+/// Since the Unix epoch, in seconds.
+fn seconds(millis: u64) -> String {
+    format!("{}.{:03}", (T / S) + millis / 1000, millis % 1000)
+}
+
+/// A transaction with one child as Sentry's SDK for a platform writes it, in milliseconds behind [`T`]. Both say their
+/// thread.
+pub(crate) fn transaction(platform: &str, host: &str, ident: &str, from: u64, to: u64) -> Spans {
+    let thread = format!(r#"{{"thread.id":"{ident}","thread.name":"MainThread"}}"#);
+    let times = format!(r#""start_timestamp":{},"timestamp":{}"#, seconds(from), seconds(to));
+    let trace = "11111111111111111111111111111111";
+    let child = format!(
+        r#"{{"trace_id":"{trace}","span_id":"0200000000000000","parent_span_id":"0100000000000000",{times},"data":{thread}}}"#
+    );
+    let json = format!(
+        r#"{{"type":"transaction","platform":"{platform}","server_name":"{host}",{times},"spans":[{child}],
+            "contexts":{{"trace":{{"trace_id":"{trace}","span_id":"0100000000000000","data":{thread}}}}}}}"#
+    );
+    transaction_reader::read(&json.into_bytes().into(), &TraceHeader::default()).unwrap().spans
+}
+
+fn linked(thread: &str) -> Option<Option<String>> {
+    Some(Some(thread.to_owned()))
+}
+
+/// Guarantees: where the process is known, a thread pointer in Python's `thread.id` names the thread, before its name does;
+/// the system's id counts more, and in other languages the same number says nothing.
+#[test]
+fn the_pointer_names_the_thread() {
+    let traced = |language: &str| {
+        vec![
+            ("telemetry.sdk.language", text(language)),
+            ("host.name", text("web")),
+            ("process.pid", Value::IntValue(7)),
+        ]
+    };
+    let by_pointer = ("thread.id", Value::IntValue(ONE));
+    for (language, attributes, expected, counted) in [
+        ("python", vec![by_pointer.clone()], Some("12"), "spans_linked_by_python_ident"),
+        ("python", vec![("thread.id", text(&ONE.to_string()))], Some("12"), "spans_linked_by_python_ident"),
+        ("python", vec![by_pointer.clone(), ("thread.name", text("idle"))], Some("12"), "spans_linked_by_python_ident"),
+        (
+            "python",
+            vec![by_pointer.clone(), ("thread.native_id", Value::IntValue(8))],
+            Some("8"),
+            "spans_linked_by_native_id",
+        ),
+        // Nobody's pointer: of another program image, or of a thread that was not seen.
+        ("python", vec![("thread.id", Value::IntValue(ONE + 64))], None, "spans_linked_without_thread"),
+        // A number that looks like the system's id of a thread is no pointer, and means nothing in Python.
+        ("python", vec![("thread.id", Value::IntValue(12))], None, "spans_linked_without_thread"),
+        ("java", vec![by_pointer], None, "spans_linked_without_thread"),
+    ] {
+        let mut processor = link_spans("{}");
+        let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+        let threads: [(i64, &str, i64, &[u64]); 2] = [(12, "worker", ONE, &times), (8, "idle", OTHER, &times)];
+        process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(2 * S));
+        let batch = spans(&traced(language), vec![span(1, 100 * MS, 200 * MS, &attributes)]);
+        let out = process(&mut processor, batch, at(2 * S));
+        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{language} {attributes:?}");
+        assert_eq!(note(&out, counted), 1, "{language} {attributes:?}: {:?}", out.notes);
+    }
+}
+
+/// Guarantees: a transaction of Sentry's SDK for Python, which names host and thread and no process, waits for profiles
+/// and is linked with the one thread of its host that has this pointer, with all of its spans; of another host, of another
+/// language, or with a pointer that forked workers share, it is not.
+#[test]
+fn the_pointer_names_the_process() {
+    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
+    let mut processor = link_spans("{}");
+    let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 100, 200), at(300 * MS));
+    assert!(out.telemetry.is_empty(), "it waits");
+    process(&mut processor, profiles_of_threads(&profiled("web", 7), &[(12, "", ONE, &times)]), at(2 * S));
+    process(&mut processor, profiles_of_threads(&profiled("db", 7), &[(13, "", OTHER, &times)]), at(2 * S));
+    let out = advance(&mut processor, at(3 * S));
+    assert_eq!(links(&out), [(1, linked("12")), (2, linked("12"))]);
+    assert_eq!(note(&out, "spans_linked_by_python_ident_on_host"), 2);
+
+    let mut now = |platform, host, ident: i64| {
+        let mut out = process(&mut processor, transaction(platform, host, &ident.to_string(), 100, 200), at(3 * S));
+        let later = advance(&mut processor, at(30 * S));
+        out.telemetry.extend(later.telemetry);
+        later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
+        out
+    };
+    let out = now("python", "web", OTHER);
+    assert_eq!((links(&out), note(&out, "spans_unlinked_no_profiles")), (vec![(1, None), (2, None)], 2));
+    let out = now("native", "web", ONE);
+    assert_eq!((links(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(1, None), (2, None)], 2));
+
+    process(&mut processor, profiles_of_threads(&profiled("web", 8), &[(22, "", ONE, &times)]), at(3 * S));
+    let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 100, 200), at(3 * S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(1, None), (2, None)], 2));
+}
+
+/// Guarantees: spans in an envelope whose client is known are of that process, whatever host they name: of Python with their
+/// thread by its pointer, though forked workers share that; of Node on the main thread, where that is asked for.
+#[test]
+fn the_client_names_the_process() {
+    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
+    for (platform, expected, counted) in [
+        ("python", Some("12"), "spans_linked_by_python_ident"),
+        ("node", Some("7"), "spans_linked_to_main_thread"),
+        ("ruby", None, "spans_linked_without_thread"),
+    ] {
+        let mut processor = link_spans("{main_thread: true}");
+        for (pid, thread) in [(7, 12), (8, 22)] {
+            let threads: [(i64, &str, i64, &[u64]); 2] = [(thread, "", ONE, &times), (pid, "", OTHER, &times)];
+            process(&mut processor, profiles_of_threads(&profiled("web", pid), &threads), at(2 * S));
+        }
+        let mut envelope = Envelope::default();
+        envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
+        let transaction = transaction(platform, "shop.example", &ONE.to_string(), 100, 200);
+        envelope.views.push(View::spans(0, transaction));
+        let out = process(&mut processor, envelope, at(2 * S));
+        let [Telemetry::Envelope(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
+        let spans = left.spans().flat_map(|spans| spans.spans());
+        let threads = spans.map(|span| {
+            let link = span.changes.as_ref().and_then(|changes| changes.profiler.as_ref());
+            link.map(|link| link.thread_id.as_deref().map(str::to_owned))
+        });
+        assert_eq!(threads.collect::<Vec<_>>(), vec![Some(expected.map(str::to_owned)); 2], "{platform}");
+        assert_eq!(note(&out, counted), 2, "{platform} {:?}", out.notes);
+    }
+}
+
+/// Guarantees: what is remembered of thread pointers is counted, bounded and forgotten with the threads.
+#[test]
+fn pointers_are_forgotten() {
+    let mut processor = link_spans("{}");
+    use profbridge_engine::component::Processor as _;
+    let mut most = 0;
+    for second in 0..600 {
+        // A thread for each second, each elsewhere.
+        let threads: [(i64, &str, i64, &[u64]); 1] = [(100 + second, "", ONE + second * 64, &[second as u64 * S])];
+        process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(second as u64 * S));
+        most = most.max(processor.held().bytes);
+    }
+    // Two and a half minutes of threads.
+    assert!(most < 160 * 300, "{most}");
+}
+
+/// A thread: host, process, pointer, and the seconds in which it was observed.
+type Seen = (usize, i64, i64, BTreeSet<u64>);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Guarantees: whatever hosts, processes and threads there are, a transaction is linked with the thread that trying all
+    /// of them finds: the only one of its host that has this pointer and was observed in its second.
+    #[test]
+    fn as_by_trying_everything(
+        seen in vec((0usize..2, 1i64..4, 0i64..3, proptest::collection::btree_set(0u64..5, 1..4)), 0..8),
+        asked in vec((0usize..2, 0i64..3, 0u64..5), 1..10),
+    ) {
+        let hosts = ["web", "db"];
+        let mut seen: Vec<Seen> = seen;
+        // One thread of a process has a pointer at a time.
+        seen.sort_unstable();
+        seen.dedup_by_key(|(host, pid, pointer, _)| (*host, *pid, *pointer));
+        let mut processor = link_spans("{span_wait: 0s}");
+        for (number, (host, pid, pointer, seconds)) in seen.iter().enumerate() {
+            let times: Vec<u64> = seconds.iter().map(|second| second * 10 * S).collect();
+            let threads: [(i64, &str, i64, &[u64]); 1] = [(100 + number as i64, "", ONE + pointer * 64, &times)];
+            process(&mut processor, profiles_of_threads(&profiled(hosts[*host], *pid), &threads), at(0));
+            // Every process is observed to the end, by a thread that nobody asks for.
+            let threads: [(i64, &str, i64, &[u64]); 1] = [(1, "", OTHER, &[100 * S])];
+            process(&mut processor, profiles_of_threads(&profiled(hosts[*host], *pid), &threads), at(0));
+        }
+        for (host, pointer, second) in asked {
+            let right: Vec<usize> = (0..seen.len())
+                .filter(|at| {
+                    let (of_host, _, of_pointer, seconds) = &seen[*at];
+                    (*of_host, *of_pointer) == (host, pointer) && seconds.contains(&second)
+                })
+                .collect();
+            let expected = match right[..] {
+                [at] => linked(&(100 + at).to_string()),
+                _ => None,
+            };
+            let ident = (ONE + pointer * 64).to_string();
+            let transaction = transaction("python", hosts[host], &ident, second * 10_000 - second.min(1), second * 10_000 + 1);
+            let out = links(&process(&mut processor, transaction, at(0)));
+            prop_assert_eq!(&out, &vec![(1, expected.clone()), (2, expected)], "{:?}", &seen);
+        }
+    }
+}

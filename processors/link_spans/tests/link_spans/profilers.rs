@@ -1,0 +1,99 @@
+//! Several profilers of one process.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_identity::{Processes, RequestId, Rules};
+use profbridge_model::builder::Any;
+use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Telemetry};
+
+use crate::support::*;
+
+pub(crate) const PID: (&str, Any<'_>) = ("process.pid", Any::Int(7));
+pub(crate) const HOST: (&str, Any<'_>) = ("host.name", Any::Str("web"));
+
+/// What a profiler with this scope observed of a process, from second to second.
+pub(crate) fn observed(
+    resource: &[(&str, Any<'_>)],
+    scope: &str,
+    kind: &str,
+    seconds: std::ops::RangeInclusive<u64>,
+) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(resource);
+    builder.scope(scope, "1.0");
+    let sample_type = builder.value_type(kind, "nanoseconds");
+    builder.profile(Profile { sample_type, period_type: sample_type, period: (50 * MS) as i64, ..Profile::default() });
+    let frame = builder.frame("work", "main.rs", 1);
+    let stack = builder.stack(&[frame]);
+    let attributes = builder.attributes(&[("thread.id", Any::Int(7))]);
+    let times: Vec<u64> = (seconds.start() * 20..=seconds.end() * 20).map(|at| T + at * 50 * MS).collect();
+    let values = vec![(50 * MS) as i64; times.len()];
+    builder.sample(stack, attributes, None, &times, &values);
+    builder.finish().unwrap()
+}
+
+fn profiler_of(batch: &Profiles) -> ProfilerId {
+    let rules = Rules::default();
+    let mut processes = Processes::new(batch, &rules, RequestId::default());
+    let at = processes.of(0, None).unwrap();
+    let identity = processes.get(at).identity;
+    rules.profiler_id(identity, rules.cell(identity, T))
+}
+
+fn linked(telemetry: &[Telemetry]) -> Option<ProfilerId> {
+    let [Telemetry::Spans(spans)] = telemetry else { panic!("{telemetry:?}") };
+    spans.spans()[0].changes.as_ref().and_then(|changes| changes.profiler.as_ref()).map(|link| link.profiler_id)
+}
+
+fn asked(from: u64, to: u64) -> profbridge_model::Spans {
+    spans(&[("host.name", text("web")), ("process.pid", Value::IntValue(7))], vec![span(1, from * S, to * S, &[])])
+}
+
+/// Guarantees: of two profilers of one process a span gets the one that observes waiting threads, whichever came first, and
+/// it is counted; it is waited for where it was there a moment ago, and not where it is gone.
+#[test]
+fn wall_comes_first() {
+    let wall = || observed(&[HOST, PID, ("process.creation.time", Any::Str("2026"))], "own", "wall", 0..=10);
+    let cpu = |seconds| observed(&[HOST, PID, ("container.id", Any::Str("c"))], "other", "cpu", seconds);
+    for wall_first in [false, true] {
+        let mut processor = link_spans("{}");
+        let mut both = vec![cpu(0..=10), wall()];
+        if wall_first {
+            both.reverse();
+        }
+        both.into_iter().for_each(|batch| drop(process(&mut processor, batch, at(11 * S))));
+        let out = process(&mut processor, asked(1, 2), at(11 * S));
+        assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall())));
+        assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 1);
+    }
+
+    let mut processor = link_spans("{}");
+    process(&mut processor, wall(), at(11 * S));
+    process(&mut processor, cpu(0..=40), at(11 * S));
+    assert!(process(&mut processor, asked(9, 12), at(12 * S)).telemetry.is_empty(), "wall may come yet");
+    let out = advance(&mut processor, at(27 * S));
+    assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall())), "what was observed of its time has to do");
+    let out = process(&mut processor, asked(35, 36), at(40 * S));
+    assert_eq!(linked(&out.telemetry), Some(profiler_of(&cpu(0..=1))));
+    assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 0);
+}
+
+/// Guarantees: two processes that one profiler tells apart, or of which profilers say different things, are not taken for one.
+#[test]
+fn processes_are_not_profilers() {
+    let pods = ["a", "b"].map(|pod| ("k8s.pod.uid", Any::Str(pod)));
+    for (one, other) in [
+        // One profiler that knows two.
+        (observed(&[HOST, PID, pods[0]], "own", "wall", 0..=10), observed(&[HOST, PID], "own", "wall", 0..=10)),
+        // Two profilers, each of its own pod.
+        (
+            observed(&[HOST, PID, pods[0]], "own", "wall", 0..=10),
+            observed(&[HOST, PID, pods[1]], "other", "cpu", 0..=10),
+        ),
+    ] {
+        let mut processor = link_spans("{}");
+        process(&mut processor, one, at(11 * S));
+        process(&mut processor, other, at(11 * S));
+        let out = process(&mut processor, asked(1, 2), at(11 * S));
+        assert_eq!((linked(&out.telemetry), note(&out, "spans_unlinked_ambiguous")), (None, 1));
+    }
+}

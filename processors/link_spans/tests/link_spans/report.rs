@@ -1,0 +1,164 @@
+//! What the log says of a minute in which nothing was linked.
+
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_engine::component::Processor as _;
+use profbridge_model::builder::Any;
+use profbridge_processor_link_spans::LinkSpans;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::support::*;
+
+/// Keeps the warnings.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0.lock().unwrap().push(format!("{value:?}"));
+        }
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The warnings that a processor writes in what is done with it.
+fn warnings(run: impl FnOnce(&mut LinkSpans)) -> Vec<String> {
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || run(&mut link_spans("{span_wait: 2s}")));
+    let lines = log.0.lock().unwrap();
+    lines.clone()
+}
+
+/// Profiles of a process that is observed in ten seconds of each of three minutes.
+fn profile(processor: &mut LinkSpans, pid: i64, second: u64) {
+    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
+    let times: Vec<u64> = (0..200).map(|at| second * S + at * 50 * MS).collect();
+    process(processor, profiles(&resource, &[(pid, "main", &times)]), at((second + 10) * S));
+}
+
+/// A span of a process, or of one that does not say which it is.
+fn trace(processor: &mut LinkSpans, host: &str, pid: Option<i64>, second: u64) {
+    let mut resource = vec![("host.name", text(host)), ("service.name", text("shop"))];
+    resource.extend(pid.map(|pid| ("process.pid", Value::IntValue(pid))));
+    let batch = spans(&resource, vec![span(1, second * S, (second + 1) * S, &[])]);
+    process(processor, batch, at((second + 10) * S));
+}
+
+/// Guarantees: a minute in which a host had spans and profiles and none was linked is said once, with how many spans, one of
+/// them, the cause of most and what to do; a second one is said again.
+#[test]
+fn a_minute_without_a_link() {
+    let lines = warnings(|processor| {
+        for minute in 0..2 {
+            for second in 0..6 {
+                profile(processor, 7, minute * 60 + second * 10);
+                trace(processor, "web", None, minute * 60 + second * 10);
+            }
+            trace(processor, "web", Some(8), minute * 60 + 50);
+            advance(processor, at((minute * 60 + 69) * S));
+            assert_eq!(processor.due(), Some(5 * S + (minute * 60 + 70) * S));
+            advance(processor, at((minute * 60 + 70) * S));
+            assert_eq!(processor.due(), None);
+        }
+    });
+    let [first, second] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(first, second);
+    assert!(
+        first.contains("none of 7 spans was linked: 6 (such as `work, shop`) do not say of which process"),
+        "{first}"
+    );
+    assert!(first.contains("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"), "{first}");
+}
+
+/// Guarantees: nothing is said where a span of the host was linked, where spans and profiles are of different hosts, where
+/// there are no profiles, nor before a minute has passed.
+#[test]
+fn nothing_to_say() {
+    let minute = |what: &dyn Fn(&mut LinkSpans)| {
+        warnings(|processor| {
+            what(processor);
+            advance(processor, at(90 * S));
+        })
+    };
+    let one_linked = minute(&|processor| {
+        profile(processor, 7, 0);
+        trace(processor, "web", None, 0);
+        trace(processor, "web", Some(7), 0);
+    });
+    let elsewhere = minute(&|processor| {
+        profile(processor, 7, 0);
+        trace(processor, "db", Some(9), 0);
+    });
+    let no_profiles = minute(&|processor| trace(processor, "web", None, 0));
+    let short = warnings(|processor| {
+        profile(processor, 7, 0);
+        trace(processor, "web", None, 0);
+        advance(processor, at(69 * S));
+        flush(processor, at(69 * S));
+        assert_eq!(processor.due(), None);
+    });
+    assert_eq!([one_linked, elsewhere, no_profiles, short].concat(), Vec::<String>::new());
+}
+
+/// Guarantees: each cause has its own advice.
+#[test]
+fn causes() {
+    let cause = |what: &dyn Fn(&mut LinkSpans)| {
+        let mut lines = warnings(|processor| {
+            what(processor);
+            advance(processor, at(30 * S));
+            advance(processor, at(150 * S));
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines.remove(0)
+    };
+    let said = cause(&|processor| {
+        profile(processor, 7, 0);
+        trace(processor, "web", Some(8), 0);
+    });
+    assert!(said.contains("name a process that no profile is of"), "{said}");
+    let said = cause(&|processor| {
+        profile(processor, 7, 0);
+        trace(processor, "web", Some(7), 15);
+    });
+    assert!(said.contains("raise span_wait"), "{said}");
+    let said = cause(&|processor| {
+        profile(processor, 7, 10);
+        trace(processor, "web", Some(7), 1);
+    });
+    assert!(said.contains("not in the time of the spans"), "{said}");
+    let said = cause(&|processor| {
+        for pod in ["a", "b"] {
+            let resource =
+                [("host.name", Any::Str("web")), ("process.pid", Any::Int(7)), ("k8s.pod.uid", Any::Str(pod))];
+            process(processor, profiles(&resource, &[(7, "main", &[0, 10 * S])]), at(S));
+        }
+        trace(processor, "web", Some(7), 0);
+    });
+    assert!(said.contains("could be of several profiled processes"), "{said}");
+}

@@ -1,0 +1,113 @@
+//! Samples of processes that their spans do not name as profiles do: which span they are linked with.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+use profbridge_model::builder::Any;
+use profbridge_model::envelope::ClientProcess;
+use profbridge_model::{Envelope, View};
+use profbridge_processor_link_spans::{LinkSpans, OwnIds};
+
+use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
+use crate::pointers::{ONE, OTHER, profiled, transaction};
+use crate::profilers::{HOST, PID, observed};
+use crate::samples_brute_force::observations;
+use crate::support::*;
+
+/// The process, the thread, the milliseconds and the span of each observation that leaves while time passes, sorted.
+fn left(processor: &mut LinkSpans) -> Vec<(i64, i64, u64, u8)> {
+    let all = observations(&advance(processor, at(11 * S)));
+    let mut all: Vec<_> = all.into_iter().map(|(pid, thread, time, _, span)| (pid, thread, time / MS, span)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Guarantees: samples of a thread that a span names by its pointer alone, without its process, are linked with the span,
+/// whichever came first; those of other threads, hosts and times are not, nor those of forked workers that share it.
+#[test]
+fn spans_name_a_pointer() {
+    let batch = |host, pid, thread, pointer| {
+        let threads: [(i64, &str, i64, &[u64]); 2] =
+            [(thread, "", pointer, &[50 * MS, 150 * MS]), (3, "", OTHER, &[150 * MS])];
+        profiles_of_threads(&profiled(host, pid), &threads)
+    };
+    // The child of the transaction is the innermost.
+    let spans = || transaction("python", "web", &ONE.to_string(), 100, 200);
+
+    let mut processor = link_spans("{}");
+    process(&mut processor, spans(), at(S));
+    let out = process(&mut processor, batch("db", 9, 12, ONE), at(S));
+    assert!(observations(&out).iter().all(|(.., span)| *span == 0), "of another host");
+    let mut linked = observations(&process(&mut processor, batch("web", 7, 12, ONE), at(S)));
+    linked.sort_unstable();
+    let expected = [(7, 3, 150 * MS, 1, 0), (7, 12, 50 * MS, 1, 0), (7, 12, 150 * MS, 1, 2)];
+    assert_eq!(linked, expected);
+
+    let mut processor = link_spans("{profile_wait: 8s}");
+    process(&mut processor, batch("web", 7, 12, ONE), at(S));
+    process(&mut processor, spans(), at(2 * S));
+    assert_eq!(left(&mut processor), [(7, 3, 150, 0), (7, 12, 50, 0), (7, 12, 150, 2)]);
+
+    let mut processor = link_spans("{profile_wait: 8s}");
+    process(&mut processor, batch("web", 7, 12, ONE), at(S));
+    process(&mut processor, batch("web", 8, 22, ONE), at(S));
+    process(&mut processor, spans(), at(2 * S));
+    assert!(left(&mut processor).iter().all(|(.., span)| *span == 0), "of either worker");
+}
+
+/// Guarantees: samples of the process that sent an envelope are linked with its spans: of Python on the thread with the
+/// pointer, though forked workers share that; of Node on the main thread, where that is asked for.
+#[test]
+fn the_client_is_known() {
+    for (platform, of_thread, of_main) in [("python", 2, 0), ("node", 0, 2), ("ruby", 0, 0)] {
+        let mut processor = link_spans("{main_thread: true, profile_wait: 8s}");
+        for (pid, thread) in [(7, 12), (8, 22)] {
+            let times = [150 * MS, 250 * MS];
+            let threads: [(i64, &str, i64, &[u64]); 2] = [(thread, "", ONE, &times), (pid, "", OTHER, &times)];
+            process(&mut processor, profiles_of_threads(&profiled("web", pid), &threads), at(S));
+        }
+        let mut envelope = Envelope::default();
+        envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
+        envelope.views.push(View::spans(0, transaction(platform, "shop.example", &ONE.to_string(), 100, 200)));
+        process(&mut processor, envelope, at(2 * S));
+        let expected = [
+            (7, 7, 150, of_main),
+            (7, 7, 250, 0),
+            (7, 12, 150, of_thread),
+            (7, 12, 250, 0),
+            (8, 8, 150, 0),
+            (8, 8, 250, 0),
+            (8, 22, 150, 0),
+            (8, 22, 250, 0),
+        ];
+        assert_eq!(left(&mut processor), expected, "{platform}");
+    }
+}
+
+/// Guarantees: samples that name their process and thread by the machine's ids are linked with spans that say those of the
+/// container, also where these are found out while the samples wait.
+#[test]
+fn own_ids_meet_the_machines() {
+    let kernel = Kernel::default();
+    let mut processor = with_settings(&kernel, "{profile_wait: 8s}");
+    process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &[50 * MS]), (4712, "worker", &[50 * MS])]), at(S));
+    let native = [("thread.native_id", IntValue(8))];
+    process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
+    let [question] = &kernel.asked()[..] else { panic!("one process is asked for") };
+    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    assert_eq!(left(&mut processor), [(4711, 4711, 50, 0), (4711, 4712, 50, 1)]);
+}
+
+/// Guarantees: where several profilers observed a process, samples of the one that spans name are linked.
+#[test]
+fn several_profilers() {
+    let mut processor = link_spans("{profile_wait: 8s}");
+    let start = ("process.creation.time", Any::Str("2026"));
+    process(&mut processor, observed(&[HOST, PID, ("container.id", Any::Str("c"))], "other", "cpu", 0..=2), at(S));
+    process(&mut processor, observed(&[HOST, PID, start], "own", "wall", 0..=2), at(2 * S));
+    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
+    let native = [("thread.native_id", IntValue(7))];
+    let out = process(&mut processor, spans(&resource, vec![span(1, 0, S, &native)]), at(2 * S));
+    assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 1);
+    let out = advance(&mut processor, at(12 * S));
+    // A second at one observation in 50 milliseconds.
+    assert_eq!(note(&out, "observations_linked"), 20);
+}

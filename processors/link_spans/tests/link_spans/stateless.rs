@@ -1,0 +1,95 @@
+//! Links without profiles.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
+use profbridge_engine::component::{Held, Processor as _};
+use profbridge_engine::config::Section;
+use profbridge_engine::registry::SPANS;
+use profbridge_identity::{Processes, RequestId, Rules};
+use profbridge_model::builder::Any;
+use profbridge_model::{ProfilerId, Telemetry};
+use profbridge_processor_link_spans::FACTORY;
+
+use crate::samples_brute_force::observations;
+use crate::support::*;
+
+/// What the chunks of a process with this resource name.
+fn profiler_of(resource: &[(&str, Any<'_>)], from: u64) -> ProfilerId {
+    let batch = profiles(resource, &[(7, "main", &[from])]);
+    let rules = Rules::default();
+    let mut processes = Processes::new(&batch, &rules, RequestId::default());
+    let at = processes.of(0, None).unwrap();
+    let identity = processes.get(at).identity;
+    rules.profiler_id(identity, rules.cell(identity, T + from))
+}
+
+/// Guarantees: a span is linked at once, without any profile, with the id that chunks of a process with its resource have;
+/// its thread is the system's id that it says, and none where it says another one.
+#[test]
+fn by_what_a_span_says() {
+    let of = |language: &str, attributes: &[(&str, Value)]| {
+        let resource = [
+            ("host.name", text("web")),
+            ("process.pid", IntValue(7)),
+            ("service.name", text("shop")),
+            ("telemetry.sdk.language", text(language)),
+        ];
+        let mut processor = link_spans("{stateless: true}");
+        let out = process(&mut processor, spans(&resource, vec![span(1, S, 2 * S, attributes)]), at(3 * S));
+        assert_eq!((processor.due(), processor.held().bytes), (None, 0));
+        out
+    };
+    let out = of("python", &[("thread.native_id", IntValue(12)), ("thread.name", text("worker"))]);
+    let [Telemetry::Spans(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
+    let link = left.spans()[0].changes.as_ref().unwrap().profiler.as_ref().unwrap();
+    assert_eq!(link.profiler_id, profiler_of(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], S));
+    assert_eq!((link.thread_id.as_deref(), link.thread_name.as_deref()), (Some("12"), Some("worker")));
+    assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
+    for (language, expected, counted) in [
+        ("cpp", Some("12"), "spans_linked_by_thread_id"),
+        ("python", None, "spans_linked_without_thread"),
+        ("java", None, "spans_linked_without_thread"),
+    ] {
+        let out = of(language, &[("thread.id", IntValue(12))]);
+        assert_eq!((links(&out), note(&out, counted)), (vec![(1, Some(expected.map(str::to_owned)))], 1), "{language}");
+    }
+}
+
+/// Guarantees: what names no process is not linked, and a profiler that a span names stays.
+#[test]
+fn what_is_left_alone() {
+    let mut processor = link_spans("{stateless: true}");
+    let out = process(&mut processor, spans(&[("service.name", text("shop"))], vec![span(1, 0, S, &[])]), at(S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(1, None)], 1));
+    let named = [("sentry.profiler_id", text("00112233445546778899aabbccddeeff"))];
+    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
+    let out = process(&mut processor, spans(&resource, vec![span(1, 0, S, &named)]), at(S));
+    assert_eq!((links(&out), note(&out, "spans_with_profiler")), (vec![(1, None)], 1));
+}
+
+/// Guarantees: without profiles it needs none, and warns of what it cannot know.
+#[test]
+fn what_is_said_of_it() {
+    let description = FACTORY.description;
+    let section = Section::from_yaml("{stateless: true}").unwrap();
+    assert_eq!((description.wants)(&section), SPANS);
+    let warning = (description.warns)(&section, &[]).unwrap();
+    for unknown in ["profbridge.session.id", "process.creation.time", "PID namespace"] {
+        assert!(warning.message.contains(unknown), "{}", warning.message);
+    }
+    let section = Section::from_yaml("{}").unwrap();
+    assert_eq!(((description.wants)(&section).len(), (description.warns)(&section, &[])), (2, None));
+}
+
+/// Guarantees: profiles that come all the same go on at once and as they are, though `profile_wait` is set, and nothing is
+/// remembered.
+#[test]
+fn profiles_pass() {
+    let mut processor = link_spans("{stateless: true, profile_wait: 5s}");
+    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
+    let native = [("thread.native_id", IntValue(8))];
+    process(&mut processor, spans(&resource, vec![span(1, 0, S, &native)]), at(S));
+    let of_web = profiles(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], &[(8, "", &[MS])]);
+    let out = process(&mut processor, of_web, at(S));
+    assert_eq!(observations(&out), [(7, 8, MS, 1, 0)]);
+    assert_eq!((processor.held(), processor.due()), (Held::default(), None));
+}
