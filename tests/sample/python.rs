@@ -29,6 +29,8 @@ def busy(seconds):
     while time.process_time() < end:
         for i in range(10000):
             total += i * 3 % 7
+    # What ran last may be read somewhat later, and its callers are only known while it has not returned.
+    time.sleep(0.3)
     return total
 
 def waits(event):
