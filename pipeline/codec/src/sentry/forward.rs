@@ -168,7 +168,7 @@ pub(super) fn write(envelope: &Envelope, to: Option<&Dsn>, out: &mut impl Write)
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub(super) fn payload(envelope: &Envelope, item: &Item) -> io::Result<Bytes> {
     match &item.payload {
         Payload::Plain(payload) => Ok(payload.clone()),
