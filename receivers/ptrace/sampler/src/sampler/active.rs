@@ -182,27 +182,35 @@ impl Active {
         interpreters.capture(key, limit, files, pieces, interpreted);
     }
 
-    /// Reads what a thread works on that stands still.
-    pub(super) fn standing(&mut self, index: usize) -> Worked {
-        let Attached { contexts, files, .. } = &mut self.attached;
+    /// Looks for a thread's pointer, which its context is found by. Returns whether the process has contexts at all.
+    fn find_pointer(&mut self, index: usize) -> bool {
+        let Attached { contexts, files, .. } = &self.attached;
         if !contexts.is_read() {
-            return Worked::default();
+            return false;
         }
         let thread = &mut self.threads[index];
         let namespace_id = thread.identify(files);
         thread.find_pointer(files, namespace_id);
+        true
+    }
+
+    /// Reads what a thread works on that stands still.
+    pub(super) fn standing(&mut self, index: usize) -> Worked {
+        if !self.find_pointer(index) {
+            return Worked::default();
+        }
+        let Attached { contexts, files, .. } = &mut self.attached;
+        let thread = &mut self.threads[index];
         contexts.of_standing(thread.pointer, &mut thread.blocks, files, Instant::now())
     }
 
     /// What a thread worked on when the kernel copied its stack.
     pub(super) fn copied(&mut self, index: usize, pieces: &StackPieces) -> Worked {
-        let Attached { contexts, files, .. } = &mut self.attached;
-        if !contexts.is_read() {
+        if !self.find_pointer(index) {
             return Worked::default();
         }
+        let Attached { contexts, .. } = &mut self.attached;
         let thread = &mut self.threads[index];
-        let namespace_id = thread.identify(files);
-        thread.find_pointer(files, namespace_id);
         contexts.of_copy(thread.pointer, pieces)
     }
 
