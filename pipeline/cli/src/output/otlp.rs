@@ -62,15 +62,17 @@ impl Otlp {
     pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut Report) {
         // All files are one source here: what tells processes apart are their attributes.
         batch.peer = None;
-        let out = self.dedup.take(batch.clone());
         match std::mem::replace(&mut self.alone, Alone::Not) {
-            Alone::Nothing => self.alone = Alone::One(Box::new((batch, out))),
-            Alone::One(first) => {
-                self.encode_all(first.1, report);
-                self.encode_all(out, report);
+            Alone::Nothing => {
+                let out = self.dedup.take(batch.clone());
+                self.alone = Alone::One(Box::new((batch, out)));
+                return;
             }
-            Alone::Not => self.encode_all(out, report),
+            Alone::One(first) => self.encode_all(first.1, report),
+            Alone::Not => {}
         }
+        let out = self.dedup.take(batch);
+        self.encode_all(out, report);
     }
 
     /// Takes spans, which are written as they are.
