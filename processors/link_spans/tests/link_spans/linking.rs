@@ -1,8 +1,7 @@
 //! Which spans are linked, with what, and when.
 
-use profbridge_identity::{Processes, RequestId, Rules};
 use profbridge_model::builder::Any;
-use profbridge_model::{ProfilerId, Profiles, Telemetry};
+use profbridge_model::{Profiles, Telemetry};
 
 use crate::support::*;
 
@@ -33,14 +32,6 @@ fn observed(thread: i64, from: u64, to: u64) -> Profiles {
     profiles(&PROFILED, &[(thread, "worker", &ticks(from, to)), (8, "idle", &ticks(0, 10_000))])
 }
 
-fn profiler_of(batch: &Profiles) -> ProfilerId {
-    let rules = Rules::default();
-    let mut processes = Processes::new(batch, &rules, RequestId::default());
-    let at = processes.of(0, None).unwrap();
-    let identity = processes.get(at).identity;
-    rules.profiler_id(identity, rules.cell(identity, T))
-}
-
 /// Guarantees: a span waits until its process was observed to its end, then names the profiler under which Sentry files
 /// the process, and its thread by the chunk's key and name; it goes on as soon as that is known.
 #[test]
@@ -58,7 +49,7 @@ fn a_span_gets_its_profiler() {
     let out = advance(&mut processor, at(4 * S));
     let [Telemetry::Spans(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
     let link = left.spans()[0].changes.as_ref().unwrap().profiler.as_ref().unwrap();
-    assert_eq!(link.profiler_id, profiler_of(&first));
+    assert_eq!(link.profiler_id, profiler_of(&first, T));
     assert_eq!((link.thread_id.as_deref(), link.thread_name.as_deref()), (Some("12"), Some("worker")));
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
 }

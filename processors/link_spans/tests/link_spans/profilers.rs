@@ -1,7 +1,6 @@
 //! Several profilers of one process.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use profbridge_identity::{Processes, RequestId, Rules};
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Telemetry};
 
@@ -31,14 +30,6 @@ pub(crate) fn observed(
     builder.finish().unwrap()
 }
 
-fn profiler_of(batch: &Profiles) -> ProfilerId {
-    let rules = Rules::default();
-    let mut processes = Processes::new(batch, &rules, RequestId::default());
-    let at = processes.of(0, None).unwrap();
-    let identity = processes.get(at).identity;
-    rules.profiler_id(identity, rules.cell(identity, T))
-}
-
 fn linked(telemetry: &[Telemetry]) -> Option<ProfilerId> {
     let [Telemetry::Spans(spans)] = telemetry else { panic!("{telemetry:?}") };
     spans.spans()[0].changes.as_ref().and_then(|changes| changes.profiler.as_ref()).map(|link| link.profiler_id)
@@ -62,7 +53,7 @@ fn wall_comes_first() {
         }
         both.into_iter().for_each(|batch| drop(process(&mut processor, batch, at(11 * S))));
         let out = process(&mut processor, asked(1, 2), at(11 * S));
-        assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall())));
+        assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall(), T)));
         assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 1);
     }
 
@@ -71,9 +62,9 @@ fn wall_comes_first() {
     process(&mut processor, cpu(0..=40), at(11 * S));
     assert!(process(&mut processor, asked(9, 12), at(12 * S)).telemetry.is_empty(), "wall may come yet");
     let out = advance(&mut processor, at(27 * S));
-    assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall())), "what was observed of its time has to do");
+    assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall(), T)), "what was observed of its time has to do");
     let out = process(&mut processor, asked(35, 36), at(40 * S));
-    assert_eq!(linked(&out.telemetry), Some(profiler_of(&cpu(0..=1))));
+    assert_eq!(linked(&out.telemetry), Some(profiler_of(&cpu(0..=1), T)));
     assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 0);
 }
 

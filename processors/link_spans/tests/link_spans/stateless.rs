@@ -4,23 +4,12 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
 use profbridge_engine::component::{Held, Processor as _};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::SPANS;
-use profbridge_identity::{Processes, RequestId, Rules};
+use profbridge_model::Telemetry;
 use profbridge_model::builder::Any;
-use profbridge_model::{ProfilerId, Telemetry};
 use profbridge_processor_link_spans::FACTORY;
 
 use crate::samples_brute_force::observations;
 use crate::support::*;
-
-/// What the chunks of a process with this resource name.
-fn profiler_of(resource: &[(&str, Any<'_>)], from: u64) -> ProfilerId {
-    let batch = profiles(resource, &[(7, "main", &[from])]);
-    let rules = Rules::default();
-    let mut processes = Processes::new(&batch, &rules, RequestId::default());
-    let at = processes.of(0, None).unwrap();
-    let identity = processes.get(at).identity;
-    rules.profiler_id(identity, rules.cell(identity, T + from))
-}
 
 /// Guarantees: a span is linked at once, without any profile, with the id that chunks of a process with its resource have;
 /// its thread is the system's id that it says, and none where it says another one.
@@ -41,7 +30,9 @@ fn by_what_a_span_says() {
     let out = of("python", &[("thread.native_id", IntValue(12)), ("thread.name", text("worker"))]);
     let [Telemetry::Spans(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
     let link = left.spans()[0].changes.as_ref().unwrap().profiler.as_ref().unwrap();
-    assert_eq!(link.profiler_id, profiler_of(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], S));
+    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7))];
+    let seen = profiles(&resource, &[(7, "main", &[S])]);
+    assert_eq!(link.profiler_id, profiler_of(&seen, T + S));
     assert_eq!((link.thread_id.as_deref(), link.thread_name.as_deref()), (Some("12"), Some("worker")));
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
     for (language, expected, counted) in [

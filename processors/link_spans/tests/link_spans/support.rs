@@ -6,8 +6,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use profbridge_engine::component::{Now, Outbox, Processor as _, flush_all, process_all};
 use profbridge_engine::config::Section;
-use profbridge_identity::Rules;
-use profbridge_model::{Builder, Profiles, Spans, Telemetry};
+use profbridge_identity::{Processes, RequestId, Rules};
+use profbridge_model::{Builder, ProfilerId, Profiles, Spans, Telemetry};
 use profbridge_processor_link_spans::{Config, LinkSpans};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::traces::decode;
@@ -138,4 +138,13 @@ pub(crate) fn links(out: &Outbox) -> Vec<(u8, Option<Option<String>>)> {
 /// The count of a note.
 pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+}
+
+/// What the chunks of a batch's first process name that have this time, in nanoseconds since the Unix epoch.
+pub(crate) fn profiler_of(batch: &Profiles, unix_nano: u64) -> ProfilerId {
+    let rules = Rules::default();
+    let mut processes = Processes::new(batch, &rules, RequestId::default());
+    let at = processes.of(0, None).unwrap();
+    let identity = processes.get(at).identity;
+    rules.profiler_id(identity, rules.cell(identity, unix_nano))
 }
