@@ -38,6 +38,20 @@ async def busy_in_four(end):
         await asyncio.sleep(0)
 """
 
+# What both do with it: two spans on threads, then two in turns on one, with `work` and `work_in_turns` of the program.
+WORK = """\
+async def all_in_turns():
+    await asyncio.gather(work_in_turns("three", busy_in_three), work_in_turns("four", busy_in_four))
+
+sys.stdin.readline()
+threads = [threading.Thread(target=work, args=("one", busy_in_one)), threading.Thread(target=work, args=("two", busy_in_two))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+asyncio.run(all_in_turns())
+"""
+
 
 def items(sentry, kind):
     """The payloads of a kind that the Sentry was sent."""

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from common import expect
-from linking import EXAMPLE, PYTHON, SPIN, adapted, beside_the_sampler, check_spans, items
+from linking import EXAMPLE, PYTHON, SPIN, WORK, adapted, beside_the_sampler, check_spans, items
 
 PROGRAM = """
 import asyncio, os, sys, threading, time
@@ -47,16 +47,7 @@ async def work_in_turns(name, spin):
     with tracer.start_as_current_span(name):
         await spin(time.monotonic() + 2)
 
-async def all_in_turns():
-    await asyncio.gather(work_in_turns("three", busy_in_three), work_in_turns("four", busy_in_four))
-
-sys.stdin.readline()
-threads = [threading.Thread(target=work, args=("one", busy_in_one)), threading.Thread(target=work, args=("two", busy_in_two))]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-asyncio.run(all_in_turns())
+""" + WORK + """\
 provider.shutdown()
 # The sampler sees the end of the last span before the program is gone.
 time.sleep(1)
