@@ -115,13 +115,13 @@ fn convert_to_sentry() {
 fn convert_json() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("in"), fixture::request().encode_to_vec()).unwrap();
-    for arguments in [["in", "x.otlp"], ["in", "x.json"], ["x.otlp", "from-otlp.pb"], ["x.json", "from-json.pb"]] {
+    for arguments in [["in", "x.otlp"], ["in", "x.json"], ["x.otlp", "from-otlp.otlp"], ["x.json", "from-json.otlp"]] {
         let finished = run(folder.path(), &["convert", arguments[0], "-o", arguments[1]]);
         assert!(finished.status.success(), "{arguments:?}: {}", finished.stderr);
     }
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     assert!(read("x.json").starts_with(b"{\"resourceProfiles\":[{"));
-    assert_eq!(read("from-json.pb"), read("from-otlp.pb"));
+    assert_eq!(read("from-json.otlp"), read("from-otlp.otlp"));
     let finished = run(folder.path(), &["convert", "x.otlp", "-o", "-", "--to", "otlp-json"]);
     assert!(finished.stdout.ends_with("}\n") && finished.stdout.lines().count() == 1);
 }
@@ -352,6 +352,49 @@ fn convert_to_svg() {
     assert!(finished.status.success(), "{}", finished.stderr);
     let svg = std::fs::read_to_string(folder.path().join("graphs/out.svg")).unwrap();
     assert!(svg.contains("<svg") && svg.contains("hot"), "{svg}");
+}
+
+/// Guarantees: the endings of speedscope and of the Firefox Profiler decide, and `--to` where there is none; every
+/// observation is in both, and so is blocked time, apart from what ran.
+#[test]
+fn convert_to_viewers() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot", "go!main"], 1, &ms([0, 50, 100]));
+    let blocked = RequestBuilder::new().process("p", 1).off_cpu();
+    let blocked = blocked.blocked(&["go!park", "go!main"], 1, &[(ms([150])[0], 40_000_000)]);
+    std::fs::write(folder.path().join("ran"), ran.encode()).unwrap();
+    std::fs::write(folder.path().join("blocked"), blocked.encode()).unwrap();
+    let convert = |more: &[&str]| {
+        let finished = run(folder.path(), &[&["convert", "blocked", "ran"], more].concat());
+        assert!(finished.status.success(), "{}", finished.stderr);
+        finished
+    };
+    let file = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let finished = convert(&["-o", "a.speedscope.json"]);
+    assert!(finished.stdout.starts_with("wrote 2 tracks to a.speedscope.json ("), "{}", finished.stdout);
+    let speedscope = json(&file("a.speedscope.json"));
+    let tracks: Vec<_> =
+        speedscope["profiles"].as_array().unwrap().iter().map(|of| (&of["name"], &of["endValue"])).collect();
+    assert_eq!(tracks.len(), 2);
+    assert!(
+        !tracks[0].0.as_str().unwrap().contains("[waiting]") && tracks[1].0.as_str().unwrap().ends_with("[waiting]")
+    );
+    assert_eq!((tracks[0].1, tracks[1].1), (&150_000_000.into(), &40_000_000.into()));
+    let standard = convert(&["-o", "-", "--to", "speedscope"]);
+    assert_eq!(json(&standard.stdout), speedscope);
+    convert(&["-o", "a.firefox.json"]);
+    let firefox = json(&file("a.firefox.json"));
+    let sum = |thread: &serde_json::Value| {
+        thread["samples"]["weight"].as_array().unwrap().iter().map(|weight| weight.as_u64().unwrap()).sum::<u64>()
+    };
+    let mut sums: Vec<u64> = firefox["threads"].as_array().unwrap().iter().map(sum).collect();
+    sums.sort_unstable();
+    assert_eq!(sums, [40, 150]);
+    convert(&["-o", "a.svg", "--graph", "flame"]);
+    let svg = file("a.svg");
+    assert!(svg.contains("class=\"flame\"") && svg.contains(">p (pid 1)</text>"), "{svg}");
+    assert!(svg.contains("<title>running\n150.0 ms, 100.00 %") && svg.contains("<title>waiting\n40.0 ms, 100.00 %"));
 }
 
 /// Guarantees: a file that is nothing we know is named, the others are converted all the same, and the status says

@@ -115,13 +115,13 @@ fn spans_to_all_formats() {
     }
     let with =
         |more: &[&'static str]| arguments.iter().map(String::as_str).chain(more.iter().copied()).collect::<Vec<_>>();
-    convert(folder, &with(&["-o", "all.pb"]));
-    let joined = ExportTraceServiceRequest::decode(&*read(folder, "all.pb")).unwrap();
+    convert(folder, &with(&["-o", "all.otlp"]));
+    let joined = ExportTraceServiceRequest::decode(&*read(folder, "all.otlp")).unwrap();
     let found = joined.resource_spans.iter().flat_map(|of| &of.scope_spans[0].spans);
     assert!(found.eq(spans));
     convert(folder, &with(&["-o", "lines.json"]));
     assert_eq!(String::from_utf8(read(folder, "lines.json")).unwrap().lines().count(), 4);
-    for (input, out) in [("all.pb", "one"), ("lines.json", "two")] {
+    for (input, out) in [("all.otlp", "one"), ("lines.json", "two")] {
         let finished = convert(folder, &[input, "-o", out]);
         let made = format!("wrote envelopes of 2 transactions with 4 spans to {out}\n");
         assert_eq!(finished.stdout, made, "{}", finished.stderr);
@@ -136,7 +136,7 @@ fn spans_to_all_formats() {
         assert_eq!(below, ["0202020202020202", "0303030303030303"]);
         assert_eq!(made[1]["contexts"]["trace"]["parent_span_id"], "0303030303030303");
     }
-    let finished = convert(folder, &["all.pb", "-o", "early", "--set", "processors.transactions.max_spans=1"]);
+    let finished = convert(folder, &["all.otlp", "-o", "early", "--set", "processors.transactions.max_spans=1"]);
     assert!(finished.stdout.starts_with("wrote envelopes of 4 transactions"), "{}", finished.stdout);
 }
 
@@ -358,5 +358,54 @@ proptest! {
             std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&read(folder, name)[..]), &mut plain).unwrap();
             prop_assert_eq!(proto::Profile::decode(&plain[..]).unwrap().says(), profile.says(), "{}", name);
         }
+    }
+}
+
+/// Guarantees: of what is written beside the file that was named, nothing takes the place of an input, and where one of
+/// several files cannot be written none is.
+#[test]
+fn parts_spare_inputs_and_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["a", "a-2", "b"] {
+        std::fs::write(path(&format!("{name}.folded")), format!("main;{name} 1000000\n")).unwrap();
+        let made = run(folder.path(), &["convert", &format!("{name}.folded"), "-o", &format!("{name}.pprof")]);
+        assert!(made.status.success(), "{}", made.stderr);
+    }
+    let before = ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap());
+    // A unit of their own keeps them from being one profile.
+    let inputs = ["convert", "a-2.pprof", "b.pprof", "a.folded", "--folded-unit", "bytes", "-o", "a.pprof"];
+    let finished = run(folder.path(), &inputs);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("a-2.pprof: it is one of the inputs"), "{}", finished.stderr);
+    assert_eq!(before, ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap()));
+}
+
+/// Guarantees: a weight that a format has no place for is counted and costs nothing else, and where nothing else is
+/// there no file is written; weights of zero are said to be that.
+#[test]
+fn weights_at_the_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("huge.folded"), "a;b 9223372036854775807\n").unwrap();
+    let finished = run(folder.path(), &["convert", "huge.folded", "-o", "huge.firefox.json"]);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("1 observation dropped as limit_exceeded"), "{}", finished.stderr);
+    assert!(!path("huge.firefox.json").exists());
+    std::fs::write(path("huge.folded"), "a;b 9223372036854775800\na;c 5\n").unwrap();
+    let finished = convert(folder.path(), &["huge.folded", "-o", "huge.firefox.json"]);
+    assert!(finished.stderr.contains("1 observation dropped as limit_exceeded"), "{}", finished.stderr);
+    let file: Value = serde_json::from_slice(&read(folder.path(), "huge.firefox.json")).unwrap();
+    assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![5]));
+    // What is no integer of 64 bits is refused as its line, and the file is what it is.
+    std::fs::write(path("huge.folded"), "a;b 99999999999999999999\na;c 5\n").unwrap();
+    let finished = convert(folder.path(), &["huge.folded", "-o", "huge.speedscope.json"]);
+    assert!(finished.stderr.contains("huge.folded: line 1: its number is too large"), "{}", finished.stderr);
+    std::fs::write(path("zero.folded"), "a;b 0\na;c 0\n").unwrap();
+    for out in ["zero.svg", "zero.folded.folded", "zero.speedscope.json", "zero.firefox.json"] {
+        let finished = run(folder.path(), &["convert", "zero.folded", "-o", out]);
+        assert_eq!(finished.status.code(), Some(1), "{out}: {}", finished.stderr);
+        assert!(finished.stderr.contains("the weights of all that was read are zero"), "{out}: {}", finished.stderr);
+        assert!(!path(out).exists());
     }
 }

@@ -16,13 +16,23 @@ use crate::backend::sentry::Sentry;
 use crate::client::{export, post, status};
 use crate::process::{Profbridge, eventually};
 
-fn pairs(attributes: &[(&str, Any)]) -> Vec<KeyValue> {
+pub(crate) fn pairs(attributes: &[(&str, Any)]) -> Vec<KeyValue> {
     let pair = |(key, value): &(&str, Any)| KeyValue {
         key: (*key).to_owned(),
         value: Some(AnyValue { value: Some(value.clone()) }),
         key_strindex: 0,
     };
     attributes.iter().map(pair).collect()
+}
+
+/// Sends spans over HTTP.
+pub(crate) fn send_spans(profbridge: &Profbridge, resource_spans: Vec<ResourceSpans>) {
+    post_spans(profbridge, &ExportTraceServiceRequest { resource_spans }.encode_to_vec());
+}
+
+fn post_spans(profbridge: &Profbridge, request: &[u8]) {
+    let protobuf = ("Content-Type", "application/x-protobuf");
+    assert_eq!(status(&post(profbridge.address("otlp/http"), "/v1/traces", &[protobuf], request)), 200);
 }
 
 /// A request that the thread 7 of a service answered, and a query that it asked meanwhile.
@@ -67,8 +77,7 @@ fn transactions_name_the_profile_of_their_time() {
     let seen = RequestBuilder::new().resource().attr("service.name", "checkout").attr("process.pid", 42);
     let seen = seen.on_cpu(20).sample(&["handle", "main"], 7, &times).sample(&["wait", "main"], 8, &times);
     for pid in [42, 43] {
-        let protobuf = ("Content-Type", "application/x-protobuf");
-        assert_eq!(status(&post(profbridge.address("otlp/http"), "/v1/traces", &[protobuf], &traced(pid))), 200);
+        post_spans(&profbridge, &traced(pid));
     }
     export(profbridge.address("otlp/grpc"), seen.build()).unwrap();
     eventually("the spans are linked", || {
@@ -171,10 +180,7 @@ fn samples_name_the_span_of_their_time() {
     for (wait, spans_first) in [("0s", true), ("5m", false)] {
         let backend = Otlp::start();
         let profbridge = Profbridge::start(&to_otlp(&backend, wait));
-        let send_spans = || {
-            let protobuf = ("Content-Type", "application/x-protobuf");
-            assert_eq!(status(&post(profbridge.address("otlp/http"), "/v1/traces", &[protobuf], &traced(42))), 200);
-        };
+        let send_spans = || post_spans(&profbridge, &traced(42));
         let send_profiles = || {
             let seen = RequestBuilder::new().resource().attr("service.name", "checkout").attr("process.pid", 42);
             let seen = seen.on_cpu(20).sample(&["handle", "main"], 7, &times).sample(&["wait", "main"], 8, &times);

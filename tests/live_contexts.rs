@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::SystemTime;
 
-use serde_json::Value;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use serde_json::{Value, json};
 
 use crate::backend::sentry::Sentry;
+use crate::linking::send_spans;
 use crate::process::{Profbridge, eventually};
 use crate::targets::{self, TargetProgram};
 
 /// What a thread says of itself: trace, span and name.
-type Said = (String, String, String);
+pub(crate) type Said = (String, String, String);
 
 /// The threads of the program, by their ids, once all have said what they work on.
-fn threads(program: &mut TargetProgram) -> BTreeMap<String, Said> {
+pub(crate) fn threads(program: &mut TargetProgram) -> BTreeMap<String, Said> {
     let mut threads = BTreeMap::new();
     loop {
         let line = program.line();
@@ -128,4 +131,79 @@ service:
     assert!(status.success(), "{log}");
     assert!(program.is_alive());
     program.end();
+}
+
+pub(crate) fn unix_nano() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+fn bytes(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+/// A span of a thread, which says nothing of its process and its thread.
+pub(crate) fn span_of((trace, span, name): &Said, [start, end]: [u64; 2]) -> ResourceSpans {
+    let span = Span {
+        trace_id: bytes(trace),
+        span_id: bytes(span),
+        name: name.clone(),
+        start_time_unix_nano: start,
+        end_time_unix_nano: end,
+        ..Span::default()
+    };
+    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
+    ResourceSpans { scope_spans, ..ResourceSpans::default() }
+}
+
+/// Guarantees: spans that say neither of which process nor of which thread they are arrive in Sentry as transactions with
+/// the profiler of the chunks and the thread that worked on them, by the links of the sampler's samples alone, and are
+/// counted as such. A span that no thread worked on has no profiler.
+#[test]
+fn to_sentry() {
+    let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));
+    let threads = threads(&mut program);
+    let start = unix_nano();
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&format!(
+        "receivers:
+  otlp: {{protocols: {{http: {{endpoint: 127.0.0.1:0}}}}}}
+  ptrace:
+    targets: {{shown: {{pid: {}}}}}
+    export_interval: 500ms
+    control: {{enabled: false}}
+processors: {{link_spans: {{span_wait: 1m}}, chunk: {{lateness: 1s}}, transactions: {{wait: 1s}}}}
+exporters: {{sentry: {{dsn: '{}'}}, file: {{path: all.json, format: json}}}}
+service:
+  pipelines: {{all: {{receivers: [otlp, ptrace], processors: [link_spans, chunk, transactions], exporters: [sentry, file]}}}}
+",
+        program.pid(),
+        sentry.dsn(1)
+    ));
+    // The one that runs is seen with its span only where the kernel permits events.
+    let waiting: Vec<(&String, &Said)> = threads.iter().filter(|(_, said)| said.2 != "spinner").collect();
+    let note = |name: &str| profbridge.metric("profbridge_notes_total", &format!("note=\"{name}\""));
+    // Spans that name no process are waited for once samples come that name spans. Links are counted since a file has them.
+    eventually("samples name spans", || (note("observations_with_link") >= 20.0).then_some(()));
+    let nobody = ("ab".repeat(16), "cd".repeat(8), "nobody".to_owned());
+    let spans = waiting.iter().map(|(_, said)| *said).chain([&nobody]);
+    send_spans(&profbridge, spans.map(|said| span_of(said, [start, unix_nano()])).collect());
+    eventually("the spans are linked", || (note("spans_linked_by_live_context") == 2.0).then_some(()));
+    // What nobody names waits as long as it may be named, or until the end.
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success(), "{log}");
+    program.end();
+    assert!(log.contains("spans_unlinked_unnamed_process") && !log.contains("spans_linked_without_thread"), "{log}");
+
+    let chunks: Vec<Value> = sentry.received.all().iter().flat_map(|request| request.chunks()).collect();
+    let transactions = sentry.transactions();
+    assert_eq!(transactions.len(), 3, "{transactions:?}");
+    assert!(transactions["nobody"]["contexts"].get("profile").is_none());
+    for (id, (trace, span, name)) in waiting {
+        let contexts = &transactions[name]["contexts"];
+        assert_eq!((&contexts["trace"]["trace_id"], &contexts["trace"]["span_id"]), (&json!(trace), &json!(span)));
+        assert_eq!(contexts["trace"]["data"]["thread.id"], json!(id), "{contexts}");
+        let of = |chunk: &&Value| chunk["profiler_id"] == contexts["profile"]["profiler_id"];
+        let has_thread = |chunk: &Value| chunk["profile"]["thread_metadata"].get(id).is_some();
+        assert!(chunks.iter().filter(of).any(has_thread), "{contexts}: no chunk of its profiler has the thread");
+    }
 }

@@ -28,6 +28,8 @@ mod main_job;
 #[cfg(target_os = "linux")]
 mod memory_bounds;
 mod mistakes;
+#[cfg(target_os = "linux")]
+mod namespaces;
 mod pprof;
 mod process;
 mod readme;

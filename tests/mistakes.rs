@@ -38,7 +38,16 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// That a command failed with status 1 and said all of this.
 fn refused(finished: &Finished, parts: &[&str]) {
-    assert_eq!(finished.status.code(), Some(1), "{}{}", finished.stdout, finished.stderr);
+    ended(finished, 1, parts);
+}
+
+/// The command line is wrong.
+fn wrong(finished: &Finished, parts: &[&str]) {
+    ended(finished, 2, parts);
+}
+
+fn ended(finished: &Finished, code: i32, parts: &[&str]) {
+    assert_eq!(finished.status.code(), Some(code), "{}{}", finished.stdout, finished.stderr);
     for part in parts {
         assert!(finished.stderr.contains(part), "no `{part}`:\n{}", finished.stderr);
     }
@@ -125,6 +134,30 @@ fn everything_dropped() {
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
+/// Guarantees: of results that are several files there are all or none: where one has no place, those before it are not
+/// written, and what was there stays.
+#[test]
+fn all_files_or_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let request = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot"], 1, &ms([0, 50]));
+    std::fs::write(path("one"), request.process("q", 2).on_cpu(20).sample(&["go!hot"], 1, &ms([0, 50])).encode())
+        .unwrap();
+    for ending in ["envelope", "pprof"] {
+        let (first, second) = (format!("x.{ending}"), format!("x-2.{ending}"));
+        std::fs::write(path(&first), "from before").unwrap();
+        std::fs::create_dir(path(&second)).unwrap();
+        let finished = run(folder.path(), &["convert", "one", "-o", &first]);
+        refused(&finished, &[&format!("{second}: it is a folder")]);
+        assert_eq!(std::fs::read_to_string(path(&first)).unwrap(), "from before");
+        std::fs::remove_dir(path(&second)).unwrap();
+        let finished = run(folder.path(), &["convert", "one", "-o", &first]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert!(path(&second).is_file() && std::fs::read(path(&first)).unwrap() != b"from before");
+    }
+    assert_eq!(names(folder.path()), ["one", "x-2.envelope", "x-2.pprof", "x.envelope", "x.pprof"]);
+}
+
 /// Guarantees: an envelope of which nothing is read is not written as an empty result: it is said what is in it, and how
 /// to get one that has profiles or spans; nor are spans, where the format has no place for them.
 #[test]
@@ -159,7 +192,7 @@ fn endings() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("in"), good()).unwrap();
-    for out in ["x.svg", "x.FOLDED", "x.otlp", "x.pb", "x.json", "x.envelope", "x"] {
+    for out in ["x.svg", "x.FOLDED", "x.otlp", "x.otlp.json", "x.json", "x.envelope", "x"] {
         let finished = run(folder.path(), &["convert", "in", "-o", out]);
         assert!(finished.status.success(), "{out}: {}", finished.stderr);
         assert_eq!(path(out).is_dir(), out == "x", "{out}");
@@ -168,16 +201,30 @@ fn endings() {
     assert!(std::fs::read_to_string(path("x.FOLDED")).unwrap().contains("main;hot"));
     assert!(std::fs::read_to_string(path("x.json")).unwrap().starts_with("{\"resourceProfiles\":[{"));
     assert!(std::fs::read_to_string(path("x.envelope")).unwrap().contains("profile_chunk"));
+    assert_eq!(std::fs::read(path("x.otlp.json")).unwrap(), std::fs::read(path("x.json")).unwrap());
+    let both = "`.pb` stands for pprof and for OTLP";
+    wrong(&run(folder.path(), &["convert", "in", "-o", "x.pb"]), &[both, "`.pb.gz`", "`--to otlp`"]);
+    let asked_for = run(folder.path(), &["convert", "in", "-o", "x.pb", "--to", "otlp"]);
+    assert!(asked_for.status.success(), "{}", asked_for.stderr);
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("x.pb")).unwrap());
-    refused(&run(folder.path(), &["convert", "in", "-o", "x.txt"]), &["the ending does not say", ".svg", "--to"]);
-    refused(&run(folder.path(), &["convert", "in", "-o", "y.svg", "--to", "sentry"]), &["`--to sentry`", ".envelope"]);
+    wrong(
+        &run(folder.path(), &["convert", "in", "-o", "x.txt"]),
+        &["the ending does not say", ".svg", "--to", "a folder"],
+    );
+    wrong(&run(folder.path(), &["convert", "in", "-o", "y.svg", "--to", "sentry"]), &["`--to sentry`", ".envelope"]);
     std::fs::write(path("file"), "mine").unwrap();
     refused(&run(folder.path(), &["convert", "in", "-o", "file"]), &["file is no folder", "hint: "]);
     // Under another name, too.
     std::fs::hard_link(path("x.otlp"), path("same.otlp")).unwrap();
     let both = run(folder.path(), &["convert", "in", "x.otlp", "-o", "same.otlp"]);
-    refused(&both, &["x.otlp is both input and output", "hint: "]);
+    refused(&both, &["same.otlp: it is one of the inputs", "name another output"]);
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("same.otlp")).unwrap());
+    // Through a folder that is made for the output.
+    refused(&run(folder.path(), &["convert", "x.otlp", "-o", "made/../x.otlp", "--to", "svg"]), &["one of the inputs"]);
+    assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("same.otlp")).unwrap());
+    for path in ["z.svg/", "z.svg/."] {
+        refused(&run(folder.path(), &["convert", "in", "-o", path]), &[path, ": it names a folder"]);
+    }
     assert!(!path("y.svg").exists() && !path("x.txt").exists());
 }
 
@@ -190,15 +237,12 @@ fn devices() {
     for device in ["null", "full"] {
         std::os::unix::fs::symlink(format!("/dev/{device}"), folder.path().join(device)).unwrap();
     }
-    for to in ["otlp", "folded", "svg"] {
+    for to in ["otlp", "folded", "svg", "speedscope", "firefox"] {
         let finished = run(folder.path(), &["convert", "in", "-o", "null", "--to", to]);
         assert!(finished.status.success(), "{}", finished.stderr);
         refused(&run(folder.path(), &["convert", "in", "-o", "full", "--to", to]), &["full: No space left on device"]);
     }
-    refused(
-        &run(folder.path(), &["convert", "in", "-o", "null"]),
-        &["null is no folder", "--to otlp|pprof|folded|svg"],
-    );
+    refused(&run(folder.path(), &["convert", "in", "-o", "null"]), &["null is no folder", "--to svg|folded|"]);
     assert!(["null", "full"].iter().all(|name| folder.path().join(name).is_symlink()));
     assert_eq!(names(folder.path()), ["full", "in", "null"]);
 }
@@ -219,9 +263,9 @@ fn standard_streams() {
     assert_eq!((code, stdout.lines().count()), (Some(0), 1), "{stderr}");
     assert!(stdout.contains("main;hot "), "{stdout}");
     let (code, _, stderr) = piped(&["convert", "-", "-o", "-"]);
-    assert!(code == Some(1) && stderr.contains("it has no ending that says"), "{stderr}");
+    assert!(code == Some(2) && stderr.contains("it has no ending that says"), "{stderr}");
     let (code, _, stderr) = piped(&["convert", "-", "-o", "-", "--to", "sentry"]);
-    assert!(code == Some(1) && stderr.contains("name a folder"), "{stderr}");
+    assert!(code == Some(2) && stderr.contains("name a folder"), "{stderr}");
     assert_eq!(names(folder.path()), [""; 0]);
 }
 

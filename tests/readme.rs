@@ -57,7 +57,7 @@ fn shell(folder: &Path, line: &str) -> Command {
 
 /// The functions that a flame graph shows.
 fn functions(svg: &str) -> BTreeSet<String> {
-    let titles = svg.split("<title>").skip(1).filter_map(|rest| rest.split(" (").next());
+    let titles = svg.split("<title>").skip(1).filter_map(|rest| rest.lines().next());
     titles.map(str::to_owned).collect()
 }
 

@@ -3,8 +3,12 @@
 mod answers;
 mod ends;
 mod errors;
+mod node;
+mod php;
 mod python;
+mod python_processes;
 mod restarts;
+mod ruby;
 mod runtimes;
 mod several;
 mod supervision;

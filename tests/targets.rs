@@ -25,6 +25,12 @@ pub(crate) fn contexts() -> &'static Path {
     CONTEXTS.get_or_init(|| build(source, "cc", &options))
 }
 
+/// The C program that runs Pythons whose libraries it loads late.
+pub(crate) fn embedded() -> &'static Path {
+    static EMBEDDED: OnceLock<PathBuf> = OnceLock::new();
+    EMBEDDED.get_or_init(|| build("embedded.c", "cc", &["-O2", "-g", "-pthread", "-Wl,--no-as-needed", "-ldl"]))
+}
+
 /// The Rust program with one hot function.
 pub(crate) fn hot() -> &'static Path {
     static HOT: OnceLock<PathBuf> = OnceLock::new();

@@ -45,25 +45,59 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
     }
 }
 
-/// What the receiver sends every five seconds for a process.
-fn exports(pid: i64) -> Vec<Profiles> {
+/// Batches of a process as profiles.
+fn assembled(pid: i64, batches: &[Batch]) -> Profiles {
     let text = |key: &'static str, text: &str| Attribute { key: key.into(), value: Value::Text(text.to_owned()) };
     let resource = [text("host.name", "h"), Attribute { key: "process.pid".into(), value: Value::Int(pid) }];
+    let mut assembler = Assembler::new();
+    assembler.process(
+        Subject { resource: &resource, mappings: &[], functions: &[], thread_attributes: &[], names: &Nameless },
+        batches,
+    );
+    assembler.finish().unwrap().profiles
+}
+
+/// What the receiver sends every five seconds for a process.
+fn exports(pid: i64) -> Vec<Profiles> {
     let mut batches = Vec::new();
     let mut tick = 0;
     while tick * PERIOD < LENGTH {
         batches.push(batch(tick..tick + 50));
         tick += 50;
     }
-    let export = |batches: &[Batch]| {
-        let mut assembler = Assembler::new();
-        assembler.process(
-            Subject { resource: &resource, mappings: &[], functions: &[], thread_attributes: &[], names: &Nameless },
-            batches,
-        );
-        assembler.finish().unwrap().profiles
-    };
-    batches.chunks(10).map(export).collect()
+    batches.chunks(10).map(|batches| assembled(pid, batches)).collect()
+}
+
+/// What Sentry shows of profiles, by thread, once the windows of their process were cut by these rules; and in how many
+/// chunks.
+fn shown(identity: &Rules, exports: Vec<Profiles>) -> (HashMap<String, f64>, usize) {
+    let mut chunk = (profbridge_processor_chunk::FACTORY.create)(&Section::defaults(), identity).unwrap();
+    let mut converter = Converter::new(Settings::default());
+    let mut out = Outbox::default();
+    let mut end = START;
+    for profiles in exports {
+        end = ends(&profiles).unwrap();
+        let now = Now { monotonic_nano: end - START, unix_nano: end };
+        process_all(&mut *chunk, profiles.into(), now, &mut out);
+    }
+    flush_all(&mut *chunk, Now { monotonic_nano: end - START, unix_nano: end }, &mut out);
+    assert!(out.losses.is_none(), "{}", out.losses);
+    let (mut threads, mut chunks) = (HashMap::new(), 0);
+    for telemetry in out.telemetry {
+        let Telemetry::Profiles(profiles) = telemetry else { panic!("no profiles") };
+        let mut collected = Collected::default();
+        assert!(converter.convert(&profiles, &mut collected).losses.is_none());
+        for (json, _) in collected.chunks {
+            chunks += 1;
+            owned(&serde_json::from_slice(&json).unwrap(), &mut threads);
+        }
+    }
+    (threads, chunks)
+}
+
+/// When the last of profiles ends.
+fn ends(profiles: &Profiles) -> Option<u64> {
+    profiles.profiles().map(|profile| profile.time_unix_nano + profile.duration_nano).max()
 }
 
 /// The nanoseconds that each thread of a chunk owns: a sample owns the time until the next of its thread (`vroomrs`
@@ -88,37 +122,53 @@ fn owned(chunk: &serde_json::Value, threads: &mut HashMap<String, f64>) {
 #[test]
 fn time_owned_is_time_sampled() {
     for pid in 1..=20 {
-        let (section, identity) = (Section::defaults(), Rules::default());
-        let mut chunk = (profbridge_processor_chunk::FACTORY.create)(&section, &identity).unwrap();
-        let mut converter = Converter::new(Settings::default());
-        let mut out = Outbox::default();
         let exports = exports(pid);
-        let ends = |profiles: &Profiles| {
-            profiles.profiles().map(|profile| profile.time_unix_nano + profile.duration_nano).max()
-        };
         let end = exports.iter().filter_map(ends).max().unwrap();
-        for profiles in exports {
-            let unix_nano = ends(&profiles).unwrap();
-            let now = Now { monotonic_nano: unix_nano - START, unix_nano };
-            process_all(&mut *chunk, profiles.into(), now, &mut out);
-        }
-        flush_all(&mut *chunk, Now { monotonic_nano: end - START, unix_nano: end }, &mut out);
-        assert!(out.losses.is_none(), "{}", out.losses);
-        let mut threads = HashMap::new();
-        let mut chunks = 0;
-        for telemetry in out.telemetry {
-            let Telemetry::Profiles(profiles) = telemetry else { panic!("no profiles") };
-            let mut collected = Collected::default();
-            assert!(converter.convert(&profiles, &mut collected).losses.is_none());
-            for (json, _) in collected.chunks {
-                chunks += 1;
-                owned(&serde_json::from_slice(&json).unwrap(), &mut threads);
-            }
-        }
+        let (threads, chunks) = shown(&Rules::default(), exports);
         assert!(chunks >= 3, "{chunks} windows");
         let sampled = (end - START) as f64;
         // Timestamps in JSON are exact to less than a microsecond.
         assert!((threads[BLOCKED] - sampled).abs() < 20_000.0, "pid {pid}: {threads:?} of {sampled}");
         assert!((threads[BUSY] - sampled).abs() < sampled * 2e-4, "pid {pid}: {threads:?} of {sampled}");
+    }
+}
+
+/// Guarantees: of a thread that sleeps in a loop, and between two sleeps runs for a moment that is shorter than the
+/// distance at which the parts of one run are joined, Sentry shows all of the time, to a period: as `sample` writes it,
+/// 45 seconds in one chunk, and as it is converted from OTLP, in windows of a minute.
+#[test]
+fn a_loop_that_sleeps() {
+    const MILLI: u64 = 1_000_000;
+    let mut batches = Vec::new();
+    let mut at = START;
+    // Sleeps of 100 to 450 ms, of which the sampler says 250 ms at a time.
+    let (mut asleep, mut step) = (0, 0);
+    while at < START + 45 * SECOND {
+        let mut samples = Vec::new();
+        let end = at + 250 * MILLI;
+        while at < end {
+            if asleep == 0 {
+                step += 1;
+                asleep = (100 + step * 37 % 350) * MILLI;
+                let moment = (50 + step * 97 % 900) * 1_000;
+                samples.push(Sample { stack: 1, time_unix_nano: at, weight_nano: moment, ..Sample::default() });
+                at += moment;
+            }
+            let part = asleep.min(end.saturating_sub(at));
+            samples.push(Sample { time_unix_nano: at, weight_nano: part, blocked: true, ..Sample::default() });
+            (at, asleep) = (at + part, asleep - part);
+        }
+        samples.retain(|sample| sample.weight_nano > 0);
+        batches.push(Batch { samples, ..batch(0..1) });
+    }
+    let sampled = (at - START) as f64;
+    let whole = assembled(7, &batches);
+    let sum: i64 =
+        whole.profiles().flat_map(|profile| whole.samples(profile)).map(|one| one.values().sum::<i64>()).sum();
+    assert_eq!(sum as f64, sampled);
+    for window in [0, 60 * SECOND] {
+        let (threads, chunks) = shown(&Rules { window, ..Rules::default() }, vec![whole.clone()]);
+        let missing = (threads[BLOCKED] - sampled).abs();
+        assert!(missing < PERIOD as f64 * chunks as f64, "{threads:?} of {sampled} in {chunks} chunks");
     }
 }

@@ -73,11 +73,11 @@ impl Terminal {
         eventually("settings", || std::fs::read_to_string(&path).ok())
     }
 
-    /// Whether a view is on it: the other screen, without a cursor.
+    /// Whether a view is on it: the other screen, without a cursor and without lines that go on in the next one.
     fn is_viewed(&self) -> bool {
-        match self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim() {
-            "1 0" => true,
-            "0 1" => false,
+        match self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}"]).trim() {
+            "1 0 0" => true,
+            "0 1 1" => false,
             other => panic!("half of it: {other}"),
         }
     }

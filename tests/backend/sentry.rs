@@ -1,6 +1,6 @@
 //! A Sentry in this process: takes envelopes, decompresses them, and answers as it was told to.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
@@ -127,6 +127,17 @@ impl Sentry {
             all.iter().filter(|received| received.status == 200).flat_map(Received::chunks).collect()
         };
         accepted(&self.received.wait_until(|all| enough(&accepted(all))))
+    }
+
+    /// The transactions that came, by their names, of which each is there once.
+    pub(crate) fn transactions(&self) -> BTreeMap<String, Value> {
+        let mut transactions = BTreeMap::new();
+        for item in self.received.all().iter().flat_map(|received| received.items_of("transaction")) {
+            let event: Value = serde_json::from_slice(&item).unwrap();
+            let before = transactions.insert(event["transaction"].as_str().unwrap().to_owned(), event);
+            assert_eq!(before, None, "a transaction twice");
+        }
+        transactions
     }
 }
 

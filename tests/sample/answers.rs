@@ -168,5 +168,5 @@ fn rust_by_pid() {
     assert_eq!(files, [format!("profile-{pid}.svg").as_str()]);
     assert!(list.last().unwrap().contains(&format!("profile-{pid}.svg")), "{list:?}");
     let svg = std::fs::read_to_string(folder.path().join(&files[0])).unwrap();
-    assert!(svg.contains("hot::crunch::hot_function") && svg.contains("[waiting]"));
+    assert!(svg.contains("hot::crunch::hot_function") && svg.contains("<title>waiting\n"));
 }

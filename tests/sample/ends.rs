@@ -94,25 +94,114 @@ fn the_process_ends() {
     assert_eq!(running.hottest(), "hot::crunch::hot_function");
 }
 
-/// Guarantees: each ending has its format, all from the same samples: an envelope passes Relay's rules and its hottest
-/// function is the program's, OTLP is read back by `convert`.
+/// Guarantees: each ending has its format: an envelope passes Relay's rules and its hottest function is the program's,
+/// OTLP and pprof are read back by `convert`, and what is made for people to look at shows that function as running.
 #[test]
 fn formats() {
     let folder = tempfile::tempdir().unwrap();
     let program = hot().to_str().unwrap();
-    for name in ["out.envelope", "out.otlp", "out.pb", "out.svg"] {
+    let views = ["out.svg", "out.speedscope.json", "out.firefox.json"];
+    for name in ["out.envelope", "out.otlp", "out.otlp.json", "out.pprof"].into_iter().chain(views) {
         let finished = run(folder.path(), &[&["sample", "-o", name], stops(), &["--", program, "1"]].concat());
         assert!(finished.status.success() && finished.stderr.contains(&format!("wrote {name}")), "{}", finished.stderr);
     }
     let (_, items) = split_envelope(&std::fs::read(folder.path().join("out.envelope")).unwrap());
     validate_json(&items[0].1).unwrap_or_else(|violations| panic!("{violations:?}"));
     assert!(String::from_utf8_lossy(&items[0].1).contains("hot_function"));
-    for name in ["out.envelope", "out.otlp", "out.pb"] {
+    for name in ["out.envelope", "out.otlp", "out.otlp.json", "out.pprof"] {
         let finished = run(folder.path(), &["convert", name, "--to", "folded", "-o", "converted"]);
         assert!(finished.status.success(), "{name}: {}", finished.stderr);
         let stacks = Stacks::read(&folder.path().join("converted"));
         let hottest = stacks.total("hot::crunch::hot_function").max(stacks.total("crunch::hot_function"));
         assert!(hottest > 0, "{name}: {:?}", stacks.by_leaf());
     }
-    assert!(std::fs::read_to_string(folder.path().join("out.svg")).unwrap().contains("hot_function"));
+    for name in views {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(text.contains("hot_function"), "{name}");
+    }
+    let speedscope = std::fs::read(folder.path().join("out.speedscope.json")).unwrap();
+    let speedscope: serde_json::Value = serde_json::from_slice(&speedscope).unwrap();
+    let [first, frames] = [&speedscope["profiles"][0], &speedscope["shared"]["frames"]];
+    assert!(first["name"].as_str().is_some_and(|name| !name.contains("[waiting]")), "{}", first["name"]);
+    let leaves = first["samples"].as_array().unwrap().iter().zip(first["weights"].as_array().unwrap());
+    let hot = leaves.filter(|(stack, _)| {
+        let mut names = stack.as_array().unwrap().iter().map(|at| &frames[at.as_u64().unwrap() as usize]["name"]);
+        names.any(|name| name.as_str().unwrap().contains("crunch::hot_function"))
+    });
+    let hot: u64 = hot.map(|(_, weight)| weight.as_u64().unwrap()).sum();
+    assert!(hot * 2 > first["endValue"].as_u64().unwrap(), "{hot} of {}", first["endValue"]);
+}
+
+/// The nanoseconds that each thread of a chunk has in Sentry, where a sample owns the time until the next of its thread
+/// and one without frames is nobody's.
+fn owned(envelope: &[u8]) -> f64 {
+    let (_, items) = split_envelope(envelope);
+    let chunk: serde_json::Value = serde_json::from_slice(&items[0].1).unwrap();
+    let profile = &chunk["profile"];
+    let mut threads: std::collections::HashMap<&str, Vec<(f64, bool)>> = std::collections::HashMap::new();
+    for sample in profile["samples"].as_array().unwrap() {
+        let stack = &profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize];
+        let at = (sample["timestamp"].as_f64().unwrap(), !stack.as_array().unwrap().is_empty());
+        threads.entry(sample["thread_id"].as_str().unwrap()).or_default().push(at);
+    }
+    let pairs = threads.values().flat_map(|samples| samples.windows(2));
+    pairs.filter(|pair| pair[0].1).map(|pair| (pair[1].0 - pair[0].0) * 1e9).sum()
+}
+
+/// Guarantees: of a program that sleeps in a loop the envelope that `sample` writes, and the one that `convert` makes
+/// of its OTLP, have all of the time that was sampled; and stacks that are made of OTLP say which of it was waiting, as
+/// those that `sample` writes.
+#[test]
+fn naps() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name);
+    let sample = |name: &str| {
+        let program = known().to_str().unwrap();
+        let finished = run(folder.path(), &[&["sample", "-o", name], stops(), &["--", program, "naps", "4"]].concat());
+        assert!(finished.status.success(), "{name}: {}", finished.stderr);
+        finished.stderr
+    };
+    let close = |owned: f64, sampled: f64| (owned - sampled).abs() < 0.02 * sampled;
+
+    let said = sample("x.envelope");
+    let seconds = |what: &str| {
+        let rest = said.split(what).nth(1).unwrap_or_else(|| panic!("no `{what}`: {said}"));
+        rest.split(" s").next().unwrap().parse::<f64>().unwrap()
+    };
+    let sampled = (seconds("\nrunning: ") + seconds("\nwaiting: ")) * 1e9;
+    let owned_directly = owned(&std::fs::read(inside("x.envelope")).unwrap());
+    assert!(close(owned_directly, sampled), "{owned_directly} of {sampled}: {said}");
+
+    sample("x.otlp");
+    for out in ["y.folded", "y.envelope"] {
+        let finished = run(folder.path(), &["convert", "x.otlp", "-o", out]);
+        assert!(finished.status.success(), "{out}: {}", finished.stderr);
+    }
+    let stacks = Stacks::read(&inside("y.folded"));
+    let (running, waiting) = (stacks.under("[running]").nano(), stacks.under("[waiting]"));
+    assert_eq!(running + waiting.nano(), stacks.nano());
+    assert!(waiting.total("nap") > 3_000_000_000, "{:?}", stacks.by_leaf());
+    // The end of one of Sentry's windows may lie in the run.
+    let parts = ["y.envelope", "y-2.envelope"].map(|name| std::fs::read(inside(name)).map_or(0.0, |part| owned(&part)));
+    let (converted, sampled) = (parts.iter().sum::<f64>(), stacks.nano() as f64);
+    assert!(close(converted, sampled), "{converted} of {sampled}");
+}
+
+/// Guarantees: on standard output stands the file and nothing else; what is said to a person is on standard error.
+#[test]
+fn standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = std::process::Command::new(hot()).arg("20").spawn().unwrap();
+    let pid = program.id().to_string();
+    let to_standard = ["sample", "--pid", &pid, "--duration", "1s", "-o", "-", "--to", "speedscope"];
+    let finished = run(folder.path(), &[&to_standard, stops()].concat());
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let file: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    for said in ["running: ", "hot_function", "wrote `-` ("] {
+        assert!(finished.stderr.contains(said), "no `{said}`: {}", finished.stderr);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

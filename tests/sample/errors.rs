@@ -34,7 +34,14 @@ fn arguments() {
     refused(&["--pid", "1", "--duration", "soon"], &["duration"]);
     refused(&["--pid", "1", "--mode", "gpu"], &["wall", "cpu"]);
     refused(&["--pid", "1", "--stops", "seldom"], &["user-bound", "never", "always"]);
-    refused(&["--pid", "1", "-o", "profile.txt"], &["`.txt`", ".svg", ".folded", ".otlp", ".pb", ".envelope"]);
+    refused(&["--pid", "1", "-o", "profile.txt"], &["`.txt`", ".svg", ".speedscope.json", ".envelope", "--to"]);
+    refused(&["--pid", "1", "-o", "profile.pb"], &["`.pb` stands for pprof and for OTLP", "`.pb.gz`", "`--to otlp`"]);
+    refused(&["--pid", "1", "-o", "-"], &["no ending", "`--to svg|folded|"]);
+    refused(&["--pid", "1", "--to", "svg"], &["--output"]);
+    refused(&["-o", "-", "--to", "folded", "--", "true"], &["standard output is the command's", "name a file"]);
+    refused(&["--pid", "1", "-o", "-", "--to", "sentry"], &["several files", "name a file"]);
+    refused(&["--name", "a", "-o", "-", "--to", "pprof"], &["several files", "name a file"]);
+    refused(&["--pid", "1", "--graph", "pie"], &["icicle", "flame"]);
     refused(&["true"], &["--"]);
 }
 
@@ -59,8 +66,11 @@ fn few_descriptors() {
 #[test]
 fn help() {
     let folder = tempfile::tempdir().unwrap();
+    // Without its line breaks.
     let help = run(folder.path(), &["sample", "--help"]).stdout;
-    for part in ["--perf-basic-prof", "Python (3.8 to 3.14)", "127", "Ctrl-C", ".envelope", "profile-PID.svg"] {
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let runtimes = ["Python (3.8 to 3.14)", "PHP (7.3 to 8.5)", "Node (18, 20, 22, 24)"];
+    for part in runtimes.into_iter().chain(["127", "Ctrl-C", ".envelope", "profile-PID.svg"]) {
         assert!(help.contains(part), "no `{part}`:\n{help}");
     }
     let help = run(folder.path(), &["profiler", "--help"]).stdout;

@@ -5,6 +5,7 @@
 //   inlined    all in a function that is inlined into another, which is inlined into a third
 //   threads    three threads, each with a function and a name of its own
 //   sleep      one thread runs, without end, and eight sleep
+//   naps       sleeps for 5 ms at a time, 200 times for each of SECONDS, and works for a moment in between
 //   held       as `shares`, until its standard input ends
 //
 // Ends after SECONDS of processor time (of each thread): how fast the machine is, and what else it does, makes no difference
@@ -173,6 +174,19 @@ static void until_asleep(volatile int *thread) {
     }
 }
 
+WORK void nap(void) {
+    struct timespec t = {0, 5000000};
+    nanosleep(&t, NULL);
+    sink++;
+}
+
+WORK void naps(double seconds) {
+    for (int i = 0; i < seconds * 200; i++) {
+        nap();
+        first_work(20000);
+    }
+}
+
 int main(int count, char **arguments) {
     if (count != 3)
         return 64;
@@ -196,6 +210,8 @@ int main(int count, char **arguments) {
             pthread_join(threads[i], NULL);
         for (int i = 0; i < 3; i++)
             printf("%s %llu\n", names[i], (unsigned long long)spent_by[i]);
+    } else if (!strcmp(what, "naps")) {
+        naps(atof(arguments[2]));
     } else if (!strcmp(what, "sleep")) {
         for (int i = 0; i < 8; i++)
             pthread_create(&threads[i], NULL, doze, (void *)&dozers[i]);

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use profbridge_wire::folded::Counted;
 
+use crate::destination::Format;
+use crate::views::flamegraph::Layout;
+
 /// What help says at its end. The page of the command line (`README.md` of this crate) has the same table.
 const AFTER_HELP: &str = "\
 Without a command, profbridge runs with ./config.yaml: `profbridge run --config config.yaml`.
@@ -107,16 +110,20 @@ pub(crate) struct ConvertArgs {
     /// content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
-    /// (OTLP), .json (the same as JSON), .pprof or .pb.gz (pprof), .envelope (Sentry envelopes: this file, and
-    /// `x-2.envelope` and so on beside it, as for several pprof profiles); a name without an ending is a folder, for one
-    /// Sentry envelope per file. `-` is standard output. A file from before is replaced once all of the new one is
-    /// there; a pipe or a device is written to.
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks),
+    /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof), .otlp (OTLP), .json or
+    /// .otlp.json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside it, as
+    /// for several pprof profiles); a name without an ending is a folder, for one Sentry envelope per file. `-` is
+    /// standard output, which needs `--to`. A file from before is replaced once all of the new one is there; a pipe or a
+    /// device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// What to write, whatever the ending says.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
+    /// How a flame graph is drawn.
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
+    pub(crate) graph: Layout,
     /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
     /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
     /// `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written
@@ -156,21 +163,4 @@ impl From<FoldedUnit> for Counted {
             FoldedUnit::Bytes => Self::Bytes,
         }
     }
-}
-
-/// The formats that `convert` writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Sentry envelopes, one profile_chunk or transaction each.
-    Sentry,
-    /// OTLP: one ProfilesData or TracesData, as protobuf; frames of them where there are both.
-    Otlp,
-    /// The same as JSON, a line for each message.
-    OtlpJson,
-    /// pprof profiles, gzipped, without spans: one for each profile that is not of the same samples as the one before.
-    Pprof,
-    /// Collapsed stacks of profiles, one line each, for flame graph tools.
-    Folded,
-    /// A flame graph.
-    Svg,
 }

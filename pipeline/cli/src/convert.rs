@@ -4,9 +4,7 @@ mod input;
 mod output;
 mod settings;
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -17,6 +15,7 @@ use profbridge_wire::sentry::chunk::CLIPPED_SECONDS;
 
 use crate::Failure;
 use crate::args::ConvertArgs;
+use crate::files;
 use crate::terminal::{self, Progress, STANDARD, shown};
 
 use output::Output;
@@ -105,11 +104,16 @@ impl Tally {
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let mut tally = Tally::default();
-    if let Some(input) = arguments.inputs.iter().find(|input| is_same_file(input, &arguments.output)) {
-        let hint = "name another output: the input would be gone";
-        return Err(Failure(format!("error: {} is both input and output\nhint: {hint}", shown(input))));
-    }
-    let mut output = Output::open(arguments)?;
+    let format = match output::format(&arguments.output, arguments.to) {
+        Ok(format) => format,
+        // The command line is wrong, as where an option is.
+        Err(Failure(why)) => {
+            terminal::say(why);
+            return Ok(ExitCode::from(2));
+        }
+    };
+    files::never_replace(arguments.inputs.iter().map(PathBuf::as_path));
+    let mut output = Output::open(arguments, format)?;
     let mut progress = Progress::new();
     let mut unreadable = Vec::new();
     let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
@@ -172,18 +176,14 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether two paths lead to one regular file.
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let of = |path: &Path| path.metadata().ok().filter(Metadata::is_file).map(|file| (file.dev(), file.ino()));
-    of(one).is_some_and(|found| of(other) == Some(found))
-}
-
 /// Why nothing was written.
 fn nothing(tally: &Tally, arguments: &ConvertArgs, unreadable: &[String]) -> String {
     let why = if unreadable.len() == arguments.inputs.len() {
         "no input could be read"
     } else if tally.read.observations == 0 && tally.read.spans == 0 {
         "there is not a single observation or span in what was read"
+    } else if tally.report.losses.total().is_none() && tally.left_out.is_none() {
+        "the weights of all that was read are zero"
     } else {
         "nothing of what was read could be converted; the lines above say why"
     };

@@ -2,43 +2,54 @@
 
 use std::path::{Path, PathBuf};
 
-#[cfg(target_os = "linux")]
-use crate::Failure;
-#[cfg(target_os = "linux")]
-use crate::{files, terminal::shown};
+use clap::ValueEnum;
 
-/// The endings and what each stands for.
-const ENDINGS: [(&str, Format); 8] = [
+use crate::terminal::shown;
+use crate::views::flamegraph::Layout;
+#[cfg(target_os = "linux")]
+use crate::{Failure, files, terminal::STANDARD};
+
+/// The endings and what each stands for: the one table of `sample` and `convert`. Of two that fit the first decides.
+const ENDINGS: [(&str, Format); 10] = [
     ("svg", Format::Svg),
     ("folded", Format::Folded),
-    ("otlp", Format::Otlp),
-    ("pb", Format::Otlp),
-    ("json", Format::OtlpJson),
+    ("speedscope.json", Format::Speedscope),
+    ("firefox.json", Format::Firefox),
     ("pprof", Format::Pprof),
     ("pb.gz", Format::Pprof),
-    ("envelope", Format::Envelope),
+    ("otlp", Format::Otlp),
+    ("otlp.json", Format::OtlpJson),
+    ("json", Format::OtlpJson),
+    ("envelope", Format::Sentry),
 ];
 
 /// The same for a person.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
-    .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP), .json (the same as JSON), \
-    .pprof or .pb.gz (pprof), .envelope (Sentry envelope)";
+    .svg (flame graph), .folded (collapsed stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), \
+    .pprof or .pb.gz (pprof), .otlp (OTLP), .otlp.json or .json (the same as JSON), .envelope (Sentry envelope)";
+
+/// What `--to` takes, for a person.
+pub(crate) const FORMATS_IN_WORDS: &str = "`--to svg|folded|speedscope|firefox|pprof|otlp|otlp-json|sentry`";
 
 /// What is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A flame graph.
+    /// A flame graph, which a browser shows.
     Svg,
-    /// Collapsed stacks.
+    /// Collapsed stacks, one line each, for flame graph tools.
     Folded,
-    /// OTLP profiles as protobuf.
-    Otlp,
-    /// OTLP profiles as JSON.
-    OtlpJson,
-    /// pprof profiles, gzipped.
+    /// JSON for speedscope (speedscope.app), a profile of each thread.
+    Speedscope,
+    /// JSON for the Firefox Profiler (profiler.firefox.com), with the times of samples.
+    Firefox,
+    /// pprof profiles, gzipped, without spans: one for each profile that is not of the same samples as the one before.
     Pprof,
-    /// Sentry envelopes.
-    Envelope,
+    /// OTLP: one ProfilesData or TracesData, as protobuf; frames of them where there are both.
+    Otlp,
+    /// The same as JSON, a line for each message.
+    OtlpJson,
+    /// Sentry envelopes, one profile_chunk or transaction each.
+    Sentry,
 }
 
 #[cfg(target_os = "linux")]
@@ -48,10 +59,36 @@ impl Format {
         match self {
             Self::Svg => "a flame graph; a browser shows it",
             Self::Folded => "collapsed stacks; flame graph tools and speedscope read them",
+            Self::Speedscope => "for speedscope; drop it on speedscope.app, or run `speedscope FILE`",
+            Self::Firefox => "for the Firefox Profiler; drop it on profiler.firefox.com",
+            Self::Pprof => "pprof; `go tool pprof` and others read it",
             Self::Otlp => "OTLP profiles; `profbridge convert` and OTLP backends read them",
             Self::OtlpJson => "OTLP profiles in JSON; `profbridge convert` and OTLP backends read them",
-            Self::Pprof => "pprof; `go tool pprof` and others read it",
-            Self::Envelope => "a Sentry envelope",
+            Self::Sentry => "a Sentry envelope",
+        }
+    }
+}
+
+/// Why an ending decides nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Undecided {
+    /// There is none.
+    #[error("it has no ending that says what to write")]
+    NoEnding,
+    /// It stands for nothing.
+    #[error("the ending does not say what to write: there is no `.{0}`")]
+    Unknown(String),
+    /// It stands for several formats, whose readers do not read the others.
+    #[error("`.pb` stands for pprof and for OTLP, and who reads the one does not read the other")]
+    Pb,
+}
+
+impl Undecided {
+    /// What to do instead.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Pb => "`.pb.gz` or `.pprof` is pprof, `.otlp` is OTLP; or add `--to pprof` or `--to otlp`".to_owned(),
+            Self::NoEnding | Self::Unknown(_) => format!("{ENDINGS_IN_WORDS}; or add {FORMATS_IN_WORDS}"),
         }
     }
 }
@@ -63,13 +100,20 @@ pub(crate) struct Destination {
     pub(crate) path: PathBuf,
     /// What.
     pub(crate) format: Format,
+    /// How a flame graph is drawn.
+    pub(crate) layout: Layout,
 }
 
 #[cfg(target_os = "linux")]
 impl Destination {
     /// Where a result goes if nobody said: a flame graph in the current folder, named for the process.
     pub(crate) fn of_process(pid: u32) -> Self {
-        Self { path: PathBuf::from(format!("profile-{pid}.svg")), format: Format::Svg }
+        Self { path: PathBuf::from(format!("profile-{pid}.svg")), format: Format::Svg, layout: Layout::default() }
+    }
+
+    /// Whether it is standard output.
+    pub(crate) fn is_standard(&self) -> bool {
+        self.path.as_os_str() == STANDARD
     }
 
     /// Finds out whether the file can be written before anything is sampled for it.
@@ -93,41 +137,41 @@ impl Destination {
         }
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let (stem, ending) = match ending_of(&name) {
-            Some((ending, _)) => name.split_at(name.len() - ending.len() - 1),
-            None => name.split_at(name.rfind('.').unwrap_or(name.len())),
+            Some((ending, _)) if name.len() > ending.len() => name.split_at(name.len() - ending.len() - 1),
+            // The name is a tool's alone, or has no ending that is known.
+            _ => name.split_at(name.rfind('.').unwrap_or(name.len())),
         };
         self.path.with_file_name(format!("{stem}-{number}{ending}"))
     }
 }
 
-/// What a path's ending says; `None` where it says nothing.
-pub(crate) fn format_of(path: &Path) -> Option<Format> {
-    ending_of(&path.file_name()?.to_string_lossy()).map(|(_, format)| format)
+/// What a path's ending says.
+///
+/// # Errors
+///
+/// It says nothing, or more than one thing.
+pub(crate) fn format_of(path: &Path) -> Result<Format, Undecided> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if let Some((_, format)) = ending_of(&name) {
+        return Ok(format);
+    }
+    Err(match path.extension() {
+        None => Undecided::NoEnding,
+        Some(pb) if pb.eq_ignore_ascii_case("pb") => Undecided::Pb,
+        Some(other) => Undecided::Unknown(shown(Path::new(other))),
+    })
 }
 
 /// The ending of a file's name that is known, without its dot.
 fn ending_of(name: &str) -> Option<(&'static str, Format)> {
     let name = name.to_ascii_lowercase();
-    let ends = |ending: &str| name.strip_suffix(ending).is_some_and(|stem| stem.len() > 1 && stem.ends_with('.'));
-    ENDINGS.into_iter().find(|(ending, _)| ends(ending))
-}
-
-/// Reads a destination from the command line.
-///
-/// # Errors
-///
-/// Names the endings that there are.
-#[cfg(target_os = "linux")]
-pub(crate) fn parse(text: &str) -> Result<Destination, String> {
-    let path = PathBuf::from(text);
-    if let Some(format) = format_of(&path) {
-        return Ok(Destination { path, format });
-    }
-    let what = match path.extension() {
-        None => "no ending".to_owned(),
-        Some(ending) => format!("an unknown ending `.{}`", ending.to_string_lossy()),
+    let ends = |ending: &str| {
+        let stem = name.strip_suffix(ending);
+        // A file may be called by the tool alone: `speedscope.json`, `.speedscope.json`.
+        let is_whole = || ending.ends_with(".json") && name.strip_prefix('.').unwrap_or(&name) == ending;
+        stem.is_some_and(|stem| stem.len() > 1 && stem.ends_with('.')) || is_whole()
     };
-    Err(format!("it has {what}, and the ending says what is written: {ENDINGS_IN_WORDS}"))
+    ENDINGS.into_iter().find(|(ending, _)| ends(ending))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -136,53 +180,75 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the ending decides, whatever its case, and only the last one counts.
-    #[test]
-    fn endings() {
-        let format = |text: &str| parse(text).map(|destination| destination.format);
-        assert_eq!(format("a.svg"), Ok(Format::Svg));
-        assert_eq!(format("out/a.b.FOLDED"), Ok(Format::Folded));
-        assert_eq!(format("a.otlp"), Ok(Format::Otlp));
-        assert_eq!(format("a.pb"), Ok(Format::Otlp));
-        assert_eq!(format("a.json"), Ok(Format::OtlpJson));
-        assert_eq!(format("a.envelope"), Ok(Format::Envelope));
-        assert_eq!((format("a.pprof"), format("a.b.PB.gz")), (Ok(Format::Pprof), Ok(Format::Pprof)));
+    fn destination(path: &str) -> Destination {
+        Destination { path: PathBuf::from(path), format: Format::Svg, layout: Layout::default() }
     }
 
-    /// Guarantees: an unknown ending, or none, is refused with all that there are.
+    /// Guarantees: the ending decides, whatever its case, and only the last one counts; each that there is, is named to
+    /// who asks for another.
+    #[test]
+    fn endings() {
+        for (name, format) in [
+            ("a.svg", Format::Svg),
+            ("out/a.b.FOLDED", Format::Folded),
+            ("a.speedscope.json", Format::Speedscope),
+            ("out/speedscope.json", Format::Speedscope),
+            ("a.Firefox.JSON", Format::Firefox),
+            ("firefox.json", Format::Firefox),
+            ("out/.firefox.json", Format::Firefox),
+            ("a.pprof", Format::Pprof),
+            ("a.b.PB.gz", Format::Pprof),
+            ("a.otlp", Format::Otlp),
+            ("a.otlp.json", Format::OtlpJson),
+            ("a.json", Format::OtlpJson),
+            ("myfirefox.json", Format::OtlpJson),
+            ("a.envelope", Format::Sentry),
+        ] {
+            assert_eq!(format_of(Path::new(name)), Ok(format), "{name}");
+        }
+        let hint = Undecided::NoEnding.hint();
+        for (ending, format) in ENDINGS {
+            assert!(hint.contains(&format!(".{ending} ")), "{ending}: {hint}");
+            let name = format.to_possible_value().unwrap();
+            let name = name.get_name();
+            assert!([format!("{name}|"), format!("{name}`")].iter().any(|one| hint.contains(one)), "{name}: {hint}");
+        }
+    }
+
+    /// Guarantees: an unknown ending, or none, or one that stands for two formats, is refused by its name.
     #[test]
     fn unknown_endings() {
         for (text, what) in [
-            ("a.txt", "`.txt`"),
+            ("a.txt", "no `.txt`"),
             ("svg", "no ending"),
             (".svg", "no ending"),
-            ("a.svg.gz", "`.gz`"),
-            ("pb.gz", "`.gz`"),
+            ("-", "no ending"),
+            ("a.svg.gz", "no `.gz`"),
+            ("pb.gz", "no `.gz`"),
+            ("a.pb", "`.pb` stands for pprof and for OTLP"),
         ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.contains(what), "{error}");
-            assert!(
-                [".svg", ".folded", ".otlp", ".pb", ".json", ".pprof", ".pb.gz", ".envelope"]
-                    .iter()
-                    .all(|ending| error.contains(ending))
-            );
+            let error = format_of(Path::new(text)).unwrap_err();
+            assert!(error.to_string().contains(what), "{text}: {error}");
         }
+        assert!(Undecided::Pb.hint().contains("`.pb.gz` or `.pprof` is pprof, `.otlp` is OTLP"));
     }
 
     /// Guarantees: further envelopes stand beside the first, under its name with a number.
     #[test]
     fn parts() {
-        let destination = parse("out/a.b.envelope").unwrap();
-        let parts = [1, 2, 3].map(|number| destination.part(number));
+        let parts = [1, 2, 3].map(|number| destination("out/a.b.envelope").part(number));
         assert_eq!(parts, ["out/a.b.envelope", "out/a.b-2.envelope", "out/a.b-3.envelope"].map(PathBuf::from));
-        assert_eq!(parse("a.pb.gz").unwrap().part(2), PathBuf::from("a-2.pb.gz"));
+        assert_eq!(destination("a.pb.gz").part(2), PathBuf::from("a-2.pb.gz"));
+        assert_eq!(destination("a.otlp.json").part(2), PathBuf::from("a-2.otlp.json"));
+        assert_eq!(destination("speedscope.json").part(2), PathBuf::from("speedscope-2.json"));
+        assert_eq!(destination("x/.speedscope.json").part(2), PathBuf::from("x/-2.speedscope.json"));
     }
 
     /// Guarantees: what cannot be written is known beforehand, and finding out leaves nothing behind.
     #[test]
     fn check() {
         let folder = tempfile::tempdir().unwrap();
-        let inside = |name: &str| Destination { path: folder.path().join(name), format: Format::Svg };
+        let inside = |name: &str| Destination { path: folder.path().join(name), ..destination("a.svg") };
         inside("new/a.svg").check().unwrap();
         assert_eq!(fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
         let Failure(why) = inside("new").check().unwrap_err();
@@ -205,7 +271,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("passwd", inside("b.svg.part")).unwrap();
         for name in ["a.svg", "b.svg"] {
-            Destination { path: inside(name), format: Format::Svg }.check().unwrap();
+            Destination { path: inside(name), ..destination("a.svg") }.check().unwrap();
         }
         for name in ["a.svg", "a.svg.part", "passwd"] {
             assert_eq!(fs::read_to_string(inside(name)).unwrap(), name);

@@ -10,8 +10,10 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -21,6 +23,20 @@ use crate::terminal::{self, STANDARD, shown};
 
 /// How many names are tried. One of 2^64 is hardly ever taken, and never twice unless somebody makes sure of it.
 const ATTEMPTS: usize = 8;
+
+/// The files that this run reads, by device and inode: no result takes the place of one.
+static INPUTS: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
+
+/// Says which files this run reads, once, before anything is written.
+pub(crate) fn never_replace<'a>(inputs: impl Iterator<Item = &'a Path>) {
+    let found = inputs.filter_map(|path| fs::metadata(path).ok()).filter(fs::Metadata::is_file);
+    INPUTS.set(found.map(|file| (file.dev(), file.ino())).collect()).ok();
+}
+
+/// Whether a file is one that this run reads.
+fn is_input(file: &fs::Metadata) -> bool {
+    INPUTS.get().is_some_and(|inputs| inputs.contains(&(file.dev(), file.ino())))
+}
 
 /// What a result is written to. Counts what passes.
 #[derive(Debug)]
@@ -49,11 +65,21 @@ impl Write for Target {
 /// What `write` or the system says.
 pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
     let outcome = output_kind(path).and_then(|kind| match kind {
-        OutputKind::File => Unfinished::beside(path).and_then(|unfinished| unfinished.finish(path, write)),
-        OutputKind::Stream => open_stream(path).and_then(|file| write_to(file, write)),
-        OutputKind::Standard => io::stdout().as_fd().try_clone_to_owned().and_then(|fd| write_to(fd.into(), write)),
+        OutputKind::File => {
+            Unfinished::written(path, write).and_then(|(unfinished, size)| unfinished.finish(path).map(|()| size))
+        }
+        OutputKind::Stream | OutputKind::Standard => write_at_once(path, kind, write),
     });
     outcome.map_err(|error| Failure::new(shown(path), &error))
+}
+
+/// Writes to what is no file and stays what it is.
+fn write_at_once(path: &Path, kind: OutputKind, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
+    let file = match kind {
+        OutputKind::Standard => io::stdout().as_fd().try_clone_to_owned()?.into(),
+        OutputKind::File | OutputKind::Stream => open_stream(path)?,
+    };
+    write_to(file, write)
 }
 
 /// How long nobody need read a pipe before that is said.
@@ -98,8 +124,6 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 /// only its owner may remove a file (rename(2), `EPERM`; the sticky bit).
 #[cfg(target_os = "linux")]
 fn may_be_replaced(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
-
     const STICKY: u32 = 0o1000;
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -146,6 +170,10 @@ fn output_kind(path: &Path) -> io::Result<OutputKind> {
     if path.as_os_str() == STANDARD {
         return Ok(OutputKind::Standard);
     }
+    // Rust's paths leave these out.
+    if [&b"/"[..], b"/."].iter().any(|end| path.as_os_str().as_bytes().ends_with(end)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names a folder; name a file in it"));
+    }
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(OutputKind::File),
         other => other?,
@@ -163,7 +191,9 @@ fn output_kind(path: &Path) -> io::Result<OutputKind> {
             shown(&target)
         ));
     }
-    if kind.is_file() {
+    if kind.is_file() && is_input(&found) {
+        refused("it is one of the inputs, which would be gone; name another output".to_owned())
+    } else if kind.is_file() {
         Ok(OutputKind::File)
     } else if stream(kind) {
         Ok(OutputKind::Stream)
@@ -180,7 +210,6 @@ fn output_kind(path: &Path) -> io::Result<OutputKind> {
 #[derive(Debug)]
 struct Unfinished {
     path: PathBuf,
-    file: File,
     /// Whether it has its name, so that there is nothing to remove under this one.
     finished: bool,
 }
@@ -192,7 +221,7 @@ impl Unfinished {
     /// # Errors
     ///
     /// When the folder cannot be created or written to.
-    fn beside(path: &Path) -> io::Result<Self> {
+    fn beside(path: &Path) -> io::Result<(Self, File)> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
@@ -200,7 +229,7 @@ impl Unfinished {
         for _ in 0..ATTEMPTS {
             let path = path.with_file_name(format!(".profbridge-{:016x}.part", fastrand::u64(..)));
             match create(&path) {
-                Ok(file) => return Ok(Self { path, file, finished: false }),
+                Ok(file) => return Ok((Self { path, finished: false }, file)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
                 Err(error) => return Err(error),
             }
@@ -208,16 +237,22 @@ impl Unfinished {
         Err(taken)
     }
 
-    /// Writes the content and gives the file its name.
-    fn finish(mut self, path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
-        let size = write_to(self.file.try_clone()?, write)?;
+    /// Writes the content of what is to become `path`, and returns its size.
+    fn written(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<(Self, u64)> {
+        let (unfinished, file) = Self::beside(path)?;
+        let size = write_to(file, write)?;
+        Ok((unfinished, size))
+    }
+
+    /// Gives the file its name.
+    fn finish(mut self, path: &Path) -> io::Result<()> {
         // Whatever has taken the name meanwhile and is no file stays where it is.
         if output_kind(path)? != OutputKind::File {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
         fs::rename(&self.path, path)?;
         self.finished = true;
-        Ok(size)
+        Ok(())
     }
 }
 
@@ -227,6 +262,66 @@ impl Drop for Unfinished {
             // What is worth saying was said by whoever failed before.
             fs::remove_file(&self.path).ok();
         }
+    }
+}
+
+/// Results that are several files: they get their names together once all are written, so that a failure leaves what
+/// was there before as it was. Pipes and devices are written to at once.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    all: Vec<(PathBuf, u64, Option<Unfinished>)>,
+}
+
+impl Results {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Writes one more.
+    ///
+    /// # Errors
+    ///
+    /// What `write` or the system says, and what is in the way at its path.
+    pub(crate) fn add(
+        &mut self,
+        path: PathBuf,
+        write: impl FnOnce(&mut Target) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        let written = output_kind(&path).and_then(|kind| match kind {
+            OutputKind::File => may_be_replaced(&path)
+                .and_then(|()| Unfinished::written(&path, write))
+                .map(|(unfinished, size)| (size, Some(unfinished))),
+            OutputKind::Stream | OutputKind::Standard => write_at_once(&path, kind, write).map(|size| (size, None)),
+        });
+        let (size, unfinished) = written.map_err(|error| Failure::new(shown(&path), &error))?;
+        self.all.push((path, size, unfinished));
+        Ok(())
+    }
+
+    /// Gives all of them their names, and returns these with their sizes in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Something is in the way at one of the paths. What is known of that is found out before the first has its name.
+    pub(crate) fn finish(self) -> Result<Vec<(PathBuf, u64)>, Failure> {
+        let in_the_way = |path: &Path| -> io::Result<()> {
+            match output_kind(path)? {
+                OutputKind::File => may_be_replaced(path),
+                OutputKind::Stream | OutputKind::Standard => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
+            }
+        };
+        for (path, _, _) in self.all.iter().filter(|(_, _, unfinished)| unfinished.is_some()) {
+            in_the_way(path).map_err(|error| Failure::new(shown(path), &error))?;
+        }
+        let mut files = Vec::with_capacity(self.all.len());
+        for (path, size, unfinished) in self.all {
+            if let Some(unfinished) = unfinished {
+                unfinished.finish(&path).map_err(|error| Failure::new(shown(&path), &error))?;
+            }
+            files.push((path, size));
+        }
+        Ok(files)
     }
 }
 

@@ -12,7 +12,6 @@ mod convert;
 mod demo;
 mod destination;
 mod files;
-mod flamegraph;
 #[cfg(target_os = "linux")]
 mod limits;
 mod logging;
@@ -27,6 +26,7 @@ mod signals;
 mod terminal;
 #[cfg(target_os = "linux")]
 mod top;
+mod views;
 
 use std::process::ExitCode;
 

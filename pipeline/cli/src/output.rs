@@ -3,6 +3,7 @@
 mod envelopes;
 mod otlp;
 mod pprof;
+mod view;
 
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
@@ -15,6 +16,7 @@ use crate::Failure;
 pub(crate) use envelopes::{EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
 pub(crate) use pprof::Pprof;
+pub(crate) use view::View;
 
 /// A processor without a pipeline around it: no time passes.
 pub(crate) struct Stage(Box<dyn Processor>);

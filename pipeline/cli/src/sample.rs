@@ -29,6 +29,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::sampling::{SampleArgs, Subject};
 use crate::destination::Destination;
+use crate::views::flamegraph::Layout;
 use crate::{Failure, logging, terminal};
 pub(crate) use collect::Halves;
 #[cfg(test)]
@@ -44,10 +45,18 @@ pub(crate) use signals::Interrupt;
 /// The command, or the first of the processes. What a command is found to wait for has other numbers.
 const TARGET: TargetId = TargetId(0);
 
+/// The status where the command line is wrong, as clap has it.
+const WRONG_COMMAND_LINE: u8 = 2;
+
 /// What a run is for.
 pub(crate) enum Purpose {
-    /// Its result is written and shown: into this file, or into the one of its first process.
-    Result(Option<Destination>),
+    /// Its result is written and shown.
+    Result {
+        /// The file; without one it is a flame graph that is named for its first process.
+        output: Option<Destination>,
+        /// How that is drawn.
+        layout: Layout,
+    },
     /// It is shown as it goes.
     View(Box<dyn View>),
 }
@@ -70,7 +79,14 @@ pub(crate) trait View {
 
 /// `profbridge sample`.
 pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
-    start(&arguments.subject, |_| Ok(Purpose::Result(arguments.output.clone())))
+    let output = match arguments.destination() {
+        Ok(output) => output,
+        Err(why) => {
+            terminal::say(format!("error: {why}"));
+            return Ok(ExitCode::from(WRONG_COMMAND_LINE));
+        }
+    };
+    start(&arguments.subject, |_| Ok(Purpose::Result { output, layout: arguments.graph }))
 }
 
 /// Samples, and writes or shows. What it is for is made once signals are taken, and before anything is started.
@@ -88,7 +104,7 @@ pub(crate) fn start(
     }
     let mut purpose = purpose(&interrupt)?;
     // A long run must not end with the news that its file cannot be written.
-    if let Purpose::Result(output) = &purpose {
+    if let Purpose::Result { output, .. } = &purpose {
         let pid = subject.pid.first().copied().unwrap_or_else(std::process::id);
         output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
     }
@@ -105,7 +121,7 @@ pub(crate) fn start(
         },
     };
     let pids = command.as_ref().map_or_else(|| distinct(&subject.pid), |command| vec![command.pid()]);
-    if let (Purpose::Result(None), Some(command)) = (&purpose, &command) {
+    if let (Purpose::Result { output: None, .. }, Some(command)) = (&purpose, &command) {
         // Nothing of the command has run: it ends with this if its file cannot be written.
         Destination::of_process(command.pid()).check()?;
     }

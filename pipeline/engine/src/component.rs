@@ -115,6 +115,10 @@ pub trait Processor: Send {
     /// are too large for it are made smaller.
     fn fit_memory(&mut self, _limit: u64) {}
 
+    /// Says that no exporter of the pipeline sends the links of samples, so that none need be made. Called at most once,
+    /// before anything else.
+    fn leave_out_links(&mut self) {}
+
     /// Takes telemetry. What it does not hold or drop goes to `out`. It need not take in all of it at once, see
     /// [`Processor::is_absorbing`].
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox);

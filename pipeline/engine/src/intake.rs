@@ -5,6 +5,8 @@
 //! pipeline have it: from there on the pipelines answer for it. Waiting is the backpressure.
 
 mod arrivals;
+mod memory;
+mod rejections;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,27 +14,20 @@ use std::time::Duration;
 
 use profbridge_model::{Quantities, Reason, Telemetry, TelemetryKind};
 use profbridge_net::Shutdown;
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 pub(crate) use arrivals::{Arrival, Arrivals, channel};
 
 use self::arrivals::{Fate, WithdrawnWhenDropped};
-use crate::budget::{Budget, Exhausted, Permit};
-use crate::component::{Rejected, Retry};
+pub(crate) use self::rejections::queue_full;
+use self::rejections::{broken, stopped, unroutable};
+use crate::budget::{Budget, Permit};
+use crate::component::Rejected;
 use crate::config::Carries;
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
 use crate::telemetry::Edge;
-
-/// When a sender that was turned away for want of memory may come back. Windows are put out at once when memory is
-/// short, so the next report of a profiler (5 s in the OpenTelemetry eBPF profiler) finds room.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
-
-/// When a sender that was turned away because a queue is full may come back: the pause after which an exporter itself
-/// tries again for the first time.
-const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after
 /// that.
@@ -174,86 +169,6 @@ impl Intake {
         }
     }
 
-    /// Takes memory for a request of `bytes`, before its body is read.
-    ///
-    /// # Errors
-    ///
-    /// The memory budget is used up: the sender may come back. Or `bytes` alone is more than the budget: it may not.
-    pub fn admit(&self, bytes: u64) -> Result<Permit, Rejected> {
-        self.shared.budget.admit(bytes).map_err(out_of_memory)
-    }
-
-    /// As [`Intake::admit`], and waits for memory where the request may wait.
-    ///
-    /// # Errors
-    ///
-    /// As [`Intake::admit`], when the deadline has passed.
-    pub async fn admitted(&self, bytes: u64) -> Result<Permit, Rejected> {
-        let mut permit = self.shared.budget.charge(0);
-        self.grown(&mut permit, bytes).await?;
-        Ok(permit)
-    }
-
-    /// As [`Intake::grown`], for a thread that may block and belongs to a runtime.
-    ///
-    /// # Errors
-    ///
-    /// As [`Intake::grown`].
-    pub fn grow_blocking(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
-        match self.grow(permit, more) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => {
-                Handle::current().block_on(self.grown(permit, more))
-            }
-            result => result,
-        }
-    }
-
-    /// As [`Intake::grow`], and waits for memory where the request may wait.
-    ///
-    /// # Errors
-    ///
-    /// As [`Intake::grow`], when the deadline has passed.
-    pub async fn grown(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
-        let refused = match self.grow(permit, more) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
-            result => return result,
-        };
-        let waiting = self.shared.budget.waiting();
-        loop {
-            // Asked for before the next attempt, so that what is given back in between is not missed.
-            let mut freed = pin!(waiting.freed());
-            freed.as_mut().enable();
-            if self.grow(permit, more).is_ok() {
-                return Ok(());
-            }
-            tokio::select! {
-                () = freed => {}
-                () = self.deadline() => return Err(refused),
-                () = self.shared.end.shutdown.clone().triggered() => return Err(refused),
-            }
-        }
-    }
-
-    /// Takes more memory for a request that turned out larger, by decompression or decoding.
-    ///
-    /// # Errors
-    ///
-    /// As [`Intake::admit`]. The permit is as it was.
-    pub fn grow(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
-        let all = permit.bytes().saturating_add(more);
-        permit.grow(more).map_err(|exhausted| {
-            // What the request has already counts too: one that never fits must not come back for ever.
-            let wanted = if all > exhausted.limit { all } else { more };
-            out_of_memory(Exhausted { wanted, ..exhausted })
-        })
-    }
-
-    /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system,
-    /// if it is much together with what went before.
-    pub fn refused_large(&self) {
-        self.shared.budget.give_back_freed();
-    }
-
     /// Counts what the receiver itself refused for good, for instance profiles that break a rule.
     pub fn refused(&self, reason: Reason, quantities: Quantities) {
         self.shared.edge.add_in(quantities);
@@ -375,199 +290,5 @@ impl Intake {
     }
 }
 
-fn out_of_memory(exhausted: Exhausted) -> Rejected {
-    let Exhausted { wanted, used, limit } = exhausted;
-    let component = "service.limits.memory".to_owned();
-    if wanted > limit {
-        let message = format!("the request needs {wanted} bytes of memory, the limit is {limit}");
-        return Rejected { component, reason: Reason::LimitExceeded, retry: Retry::Never, message };
-    }
-    let message = format!("{used} of {limit} bytes of memory are used, {wanted} more are needed");
-    Rejected { component, reason: Reason::MemoryLimit, retry: Retry::After(RETRY_AFTER), message }
-}
-
-/// The queue of an exporter is full.
-pub(crate) fn queue_full(exporter: &str) -> Rejected {
-    Rejected {
-        component: format!("exporters/{exporter}"),
-        reason: Reason::QueueFull,
-        retry: Retry::After(QUEUE_RETRY_AFTER),
-        message: format!("the queue of exporter {exporter} is full"),
-    }
-}
-
-fn stopped(pipeline: &str) -> Rejected {
-    Rejected {
-        component: format!("pipelines/{pipeline}"),
-        reason: Reason::Shutdown,
-        retry: Retry::Later,
-        message: "profbridge is shutting down".to_owned(),
-    }
-}
-
-fn broken(pipeline: &str) -> Rejected {
-    Rejected {
-        component: format!("pipelines/{pipeline}"),
-        reason: Reason::Internal,
-        retry: Retry::Later,
-        message: "the pipeline has failed, see the log of profbridge".to_owned(),
-    }
-}
-
-fn unroutable(edge: &Edge, telemetry: &Telemetry) -> Rejected {
-    Rejected {
-        component: edge.component().to_owned(),
-        reason: Reason::Unroutable,
-        retry: Retry::Never,
-        message: format!("no pipeline of this receiver carries {}", telemetry.kind().noun()),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fakes::batch;
-    use crate::testing::intake;
-
-    fn send(intake: &Intake, observations: u64) -> tokio::task::JoinHandle<Result<(), Rejected>> {
-        let intake = intake.clone();
-        let permit = intake.admit(100).unwrap();
-        tokio::spawn(async move { intake.consume(batch(observations), permit).await })
-    }
-
-    /// Guarantees: a request that was let in while there was room, and waits for a pipeline that waits for a full
-    /// queue, is refused after a moment and never taken: its sender repeats it, and it must not be there twice.
-    #[tokio::test(start_paused = true)]
-    async fn what_waits_is_withdrawn() {
-        let (intake, mut consumer) = intake(1 << 20);
-        let waiting = send(&intake, 5);
-        tokio::task::yield_now().await;
-        consumer.set_full(Some(Overflow::Refuse));
-        let rejected = waiting.await.unwrap().unwrap_err();
-        assert_eq!(rejected.reason, Reason::QueueFull);
-        consumer.set_full(None);
-        let next = send(&intake, 7);
-        assert_eq!(consumer.take().await.unwrap().observations(), 7);
-        next.await.unwrap().unwrap();
-        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::observations(7), 0));
-    }
-
-    /// Guarantees: so is one for which there was no place any more in front of that pipeline.
-    #[tokio::test(start_paused = true)]
-    async fn what_waits_for_a_place_is_refused() {
-        let (intake, mut consumer) = intake(1 << 20);
-        // Four places, and one that waits for one.
-        let waiting: Vec<_> = (1..=5).map(|observations| send(&intake, observations)).collect();
-        tokio::task::yield_now().await;
-        consumer.set_full(Some(Overflow::Refuse));
-        for request in waiting {
-            assert_eq!(request.await.unwrap().unwrap_err().reason, Reason::QueueFull);
-        }
-        consumer.set_full(None);
-        let next = send(&intake, 7);
-        assert_eq!(consumer.take().await.unwrap().observations(), 7);
-        next.await.unwrap().unwrap();
-        assert_eq!(consumer.memory_used(), 0);
-    }
-
-    /// Guarantees: where requests wait for a full queue, one that was let in waits for as long as it takes.
-    #[tokio::test(start_paused = true)]
-    async fn what_may_wait_is_not_withdrawn() {
-        let (intake, mut consumer) = intake(1 << 20);
-        let waiting = send(&intake, 5);
-        tokio::task::yield_now().await;
-        consumer.set_full(Some(Overflow::Wait));
-        tokio::time::sleep(Duration::from_secs(600)).await;
-        assert_eq!(consumer.take().await.unwrap().observations(), 5);
-        waiting.await.unwrap().unwrap();
-    }
-
-    /// Guarantees: a request whose sender goes away before a pipeline has begun to take it is not taken.
-    #[tokio::test]
-    async fn who_goes_away_takes_it_along() {
-        let (intake, mut consumer) = intake(1 << 20);
-        let waiting = send(&intake, 5);
-        tokio::task::yield_now().await;
-        waiting.abort();
-        assert!(waiting.await.unwrap_err().is_cancelled());
-        let next = send(&intake, 7);
-        assert_eq!(consumer.take().await.unwrap().observations(), 7);
-        next.await.unwrap().unwrap();
-    }
-
-    /// Guarantees: when the receiver is about to be cut off, what no pipeline has begun to take is given back to its
-    /// sender and never taken, and so is what comes then.
-    #[tokio::test]
-    async fn the_last_call_gives_back_what_waits() {
-        let (intake, mut consumer) = intake(1 << 20);
-        let waiting = send(&intake, 5);
-        tokio::task::yield_now().await;
-        consumer.last_call();
-        assert_eq!(waiting.await.unwrap().unwrap_err().reason, Reason::Shutdown);
-        assert_eq!(send(&intake, 7).await.unwrap().unwrap_err().reason, Reason::Shutdown);
-        consumer.close();
-        assert!(consumer.take().await.is_none());
-        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::NONE, 0));
-    }
-
-    /// Guarantees: a request that may wait gets its memory as soon as some was given back, and one that never fits is
-    /// refused at once.
-    #[tokio::test(start_paused = true)]
-    async fn waits_for_memory() {
-        let (intake, _consumer) = intake(100);
-        let start = Instant::now();
-        let patient = intake.waiting_until(start + Duration::from_secs(9));
-        let first = intake.admit(80).unwrap();
-        let waits = tokio::spawn({
-            let patient = patient.clone();
-            async move { patient.admitted(50).await }
-        });
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!waits.is_finished());
-        drop(first);
-        assert_eq!(waits.await.unwrap().unwrap().bytes(), 50);
-        assert_eq!(start.elapsed(), Duration::from_secs(1));
-        assert_eq!(patient.admitted(101).await.unwrap_err().retry, Retry::Never);
-        assert_eq!(start.elapsed(), Duration::from_secs(1));
-    }
-
-    /// Guarantees: where requests wait for a full queue, the deadline refuses none, and whoever waits behind it lets
-    /// others work meanwhile.
-    #[tokio::test(start_paused = true)]
-    async fn the_deadline_is_not_for_queues_that_wait() {
-        let (intake, consumer) = intake(100);
-        let patient = intake.waiting_until(Instant::now() + Duration::from_secs(1));
-        consumer.set_full(Some(Overflow::Wait));
-        let waits = tokio::spawn(async move { patient.room().await });
-        // The clock moves on only while nothing is busy.
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!waits.is_finished());
-        consumer.set_full(None);
-        waits.await.unwrap().unwrap();
-    }
-
-    /// Guarantees: at its deadline a request that waits for memory or for room in a queue is refused, for the reason
-    /// that it would have been refused for at once; and room that comes before is taken.
-    #[tokio::test(start_paused = true)]
-    async fn waits_no_longer_than_the_deadline() {
-        let (intake, consumer) = intake(100);
-        let start = Instant::now();
-        let patient = intake.waiting_until(start + Duration::from_secs(9));
-        consumer.set_full(Some(Overflow::Refuse));
-        let waits = tokio::spawn({
-            let patient = patient.clone();
-            async move { patient.room().await }
-        });
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!waits.is_finished());
-        consumer.set_full(None);
-        waits.await.unwrap().unwrap();
-
-        consumer.set_full(Some(Overflow::Refuse));
-        let _all = intake.admit(100).unwrap();
-        let (room, memory) = tokio::join!(patient.room(), patient.admitted(1));
-        assert_eq!(room.unwrap_err().reason, Reason::QueueFull);
-        assert_eq!(memory.unwrap_err().reason, Reason::MemoryLimit);
-        assert_eq!(start.elapsed(), Duration::from_secs(9));
-    }
-}
+mod tests;

@@ -174,11 +174,16 @@ impl Maker<'_> {
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
+        let mut exporters = pipeline.exporters.iter().map(|of| find(self.registry.exporters, &of.id.kind));
+        let no_links = exporters.all(|factory| factory.is_some_and(|factory| factory.description.leaves_out_links));
         let mut processors = Vec::new();
         for reference in &pipeline.processors {
             let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
             let Some(section) = config.processors.get(&reference.id) else { continue };
-            if let Some(processor) = self.keep((factory.create)(section, &self.identity)) {
+            if let Some(mut processor) = self.keep((factory.create)(section, &self.identity)) {
+                if no_links {
+                    processor.leave_out_links();
+                }
                 processors.push((reference.id.to_string(), processor));
             }
         }

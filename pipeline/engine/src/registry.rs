@@ -70,6 +70,8 @@ pub struct Description {
     /// What is worth a warning of its section, given the types of the exporters that profiles of its pipeline come to: none
     /// where none come. Asked of processors that a pipeline uses.
     pub warns: fn(&Section, &[&str]) -> Option<Warning>,
+    /// Whether samples leave it without their links, since what it writes has no place for them. Asked of exporters.
+    pub leaves_out_links: bool,
 }
 
 /// Something that works, and perhaps not as it was meant.
@@ -121,6 +123,12 @@ impl Description {
         Self { warns, ..self }
     }
 
+    /// The same of an exporter that sends samples without their links.
+    #[must_use]
+    pub const fn without_links(self) -> Self {
+        Self { leaves_out_links: true, ..self }
+    }
+
     /// The same under another name.
     #[must_use]
     pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
@@ -128,7 +136,17 @@ impl Description {
     }
 
     const fn new(kind: &'static str, summary: &'static str) -> Self {
-        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[], warns: |_, _| None }
+        Self {
+            kind,
+            summary,
+            takes: &[],
+            emits: &[],
+            behind: &[],
+            needs: |_| &[],
+            wants: |_| &[],
+            warns: |_, _| None,
+            leaves_out_links: false,
+        }
     }
 }
 

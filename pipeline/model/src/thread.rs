@@ -15,6 +15,35 @@ use crate::id::{AttributeSetId, StringId};
 /// glibc's and musl's `pthread_t`, which Python reports as a thread's ident.
 pub const POINTER: &str = "profbridge.thread.pointer";
 
+/// The attribute of a sample with what its thread did, `running` or `waiting`: what the built-in sampler knows of each
+/// sample where the values of a profile are time on the wall, of which OTLP says no more than that.
+pub const STATE: &str = "profbridge.thread.state";
+
+/// What a thread did while it was sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It was on a processor.
+    Running,
+    /// It was blocked, or waited for a processor.
+    Waiting,
+}
+
+impl State {
+    /// What the attributes of a sample say; `None` where they say nothing that is known.
+    pub fn of(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<Self> {
+        let Some(Value::String(name)) = dictionary.find(set, STATE) else { return None };
+        [Self::Running, Self::Waiting].into_iter().find(|state| state.name() == dictionary.string(*name))
+    }
+
+    /// The value of the attribute.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
 /// The longest id that is taken from text, in bytes: a UUID fits.
 pub const MAX_ID_BYTES: usize = 64;
 

@@ -16,10 +16,12 @@ mod read;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use profbridge_model::meaning::Mode;
+use profbridge_model::thread::State;
 use profbridge_model::{AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, Value};
 
-use choice::Choice;
-
+pub use choice::Choice;
+pub use name::{MAX_NAME, frame_name, shortened};
 pub use read::{Counted, Read, RefusedLine, is_folded, read};
 
 use crate::pprof::pruned;
@@ -29,6 +31,12 @@ pub const MAX_DEPTH: usize = 4096;
 
 /// The most bytes of text that are held: what one long name in a million stacks would otherwise become.
 pub const MAX_BYTES: usize = 256 << 20;
+
+/// The first frame of the stacks of threads that ran, where others waited.
+pub const RUNNING: &str = "[running]";
+
+/// The first frame of the stacks of threads that were blocked.
+pub const WAITING: &str = "[waiting]";
 
 /// Whether stacks are told apart by their thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +76,7 @@ impl Weight {
 #[derive(Debug, Clone)]
 pub struct Folded {
     threads: Threads,
+    states: bool,
     stacks: HashMap<Box<str>, Weight>,
     bytes: usize,
     max_bytes: usize,
@@ -80,12 +89,20 @@ impl Folded {
     pub fn new(threads: Threads) -> Self {
         Self {
             threads,
+            states: false,
             stacks: HashMap::new(),
             bytes: 0,
             max_bytes: MAX_BYTES,
             timeless: false,
             losses: Losses::default(),
         }
+    }
+
+    /// The same with what threads did as the root of their stacks, [`RUNNING`] or [`WAITING`], where samples of time on
+    /// the wall say it.
+    #[must_use]
+    pub fn with_states(self) -> Self {
+        Self { states: true, ..self }
     }
 
     /// Adds all stacks of a batch, without the frames that pprof's `drop_frames` says are not to be shown.
@@ -116,17 +133,24 @@ impl Folded {
         let period = choice.nanoseconds(profile);
         let apart = self.threads == Threads::Apart
             && batch.samples(profile).any(|sample| names_thread(dictionary, sample.attributes));
+        let tells_state = self.states && Mode::of(dictionary, profile) == Mode::Wall;
         self.timeless |= period.is_none();
-        let mut groups: HashMap<(Option<StackId>, Option<AttributeSetId>), (Weight, u64)> = HashMap::new();
+        let mut groups: HashMap<Group, (Weight, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
+            let state = if tells_state { State::of(dictionary, sample.attributes) } else { None };
             let attributes = sample.attributes.filter(|_| apart);
-            let group = groups.entry((sample.stack, attributes)).or_default();
+            let group = groups.entry((state, attributes, sample.stack)).or_default();
             group.0.add(weigh(&sample, choice, period.unwrap_or_default()));
             group.1 += sample.observations();
         }
         let mut text = String::new();
-        for ((stack, attributes), (weight, observations)) in groups {
+        for ((state, attributes, stack), (weight, observations)) in groups {
             text.clear();
+            match state {
+                Some(State::Running) => text.push_str(RUNNING),
+                Some(State::Waiting) => text.push_str(WAITING),
+                None => {}
+            }
             if apart {
                 push_thread(&mut text, dictionary, attributes);
             }
@@ -190,6 +214,9 @@ impl Folded {
         Ok(())
     }
 }
+
+/// What tells stacks of a profile apart: what the thread did, the thread, and the stack.
+type Group = (Option<State>, Option<AttributeSetId>, Option<StackId>);
 
 /// `period`: the nanoseconds of one unit of value.
 fn weigh(sample: &Sample<'_>, choice: &Choice, period: u64) -> Weight {

@@ -1,4 +1,4 @@
-//! What it costs to link samples with spans: a million samples against a hundred thousand spans, and how that grows, which
+//! What is remembered of the threads that profiles are of, in bytes, and what it costs to link samples with spans: a million samples against a hundred thousand spans, and how that grows, which
 //! must stay below 2.3 from one line to the next. Beside it what the same batches cost where no span is known, and the
 //! control in the same run: each observation is compared with every span of its thread.
 
@@ -222,7 +222,84 @@ fn naive(spans: &[Spans], profiles: &[Profiles]) -> (Duration, u64, u64) {
     (took, asked.len() as u64, linked)
 }
 
+/// Processes of which profiles are, and threads of each.
+const PROCESSES: i64 = 400;
+const OF_PROCESS: i64 = 64;
+
+/// How the threads of a process are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// All the same, as those of a pool.
+    Alike,
+    /// Each in its own way.
+    Apart,
+}
+
+/// A batch for each process, in which each thread was observed at so many times, 5 s from each other.
+fn observed(times: u64, named: Named, pointers: bool) -> Vec<Profiles> {
+    let batch = |pid: i64| {
+        let mut builder = Builder::new();
+        builder.resource(&[("host.name", "web".into()), ("process.pid", pid.into())]);
+        builder.on_cpu(100);
+        let times: Vec<u64> = (0..times).map(|at| T + at * 5 * SECOND).collect();
+        for thread in 0..OF_PROCESS {
+            let name = match named {
+                Named::Alike => "tokio-runtime-w".to_owned(),
+                Named::Apart => format!("pool-{pid:04}-{thread:04}"),
+            };
+            let mut attributes = vec![("thread.id", (pid * 100 + thread).into()), ("thread.name", (&*name).into())];
+            if pointers {
+                attributes.push(("profbridge.thread.pointer", (0x7f12_0000_0000 + (pid * 100 + thread) * 64).into()));
+            }
+            let attributes = builder.attributes(&attributes);
+            let frame = builder.frame("work", "main.rs", thread);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, attributes, None, &times, &[]);
+        }
+        builder.finish().unwrap()
+    };
+    (1..=PROCESSES).map(batch).collect()
+}
+
+/// The anonymous memory of this process that is resident, in bytes.
+fn resident() -> u64 {
+    profbridge_heap::give_back();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// What the system gives for what is remembered of batches, and what the processor says that it holds, in bytes.
+fn index(profiles: &[Profiles]) -> (u64, u64) {
+    let mut processor = processor();
+    let before = resident();
+    profiles.iter().for_each(|batch| process_all(&mut processor, batch.clone().into(), NOW, &mut Outbox::default()));
+    let (took, held) = (resident().saturating_sub(before), processor.held().bytes);
+    drop(black_box(processor));
+    (took, held)
+}
+
+fn print_index() {
+    println!(
+        "the index of {PROCESSES} processes with {OF_PROCESS} threads each: bytes for a thread, and counted as held"
+    );
+    let threads = (PROCESSES * OF_PROCESS) as f64;
+    for (named, pointers) in [(Named::Alike, false), (Named::Alike, true), (Named::Apart, true)] {
+        let mut one = None;
+        for times in [1, 2, 8, 32] {
+            let (took, held) = index(&observed(times, named, pointers));
+            let (took, held) = (took as f64 / threads, held as f64 / threads);
+            let more = one.map_or(String::new(), |one: f64| {
+                format!(", {:.1} for each stretch more", (took - one) / (times - 1) as f64)
+            });
+            one = one.or(Some(took));
+            println!("  names {named:?}, pointers {pointers}, {times} stretches of time: {took:.1}, {held:.1}{more}");
+        }
+    }
+}
+
 fn main() {
+    print_index();
     for (program, form) in [
         (Program::Synchronous, Form::One),
         (Program::Synchronous, Form::Ten),

@@ -14,7 +14,7 @@ pub struct Config {
     pub profile_wait: Duration,
     /// All spans that wait, and all profiles that wait, each; then those that came first, or are largest, go on.
     pub max_bytes: ByteSize,
-    /// What is remembered of profiles, and of spans, each; then what was seen first is forgotten.
+    /// What is remembered of profiles and of spans, together; then what was seen first is forgotten.
     pub max_index_bytes: ByteSize,
     /// Whether a span of a runtime with one thread that names no thread is taken to have run on the main thread.
     pub main_thread: bool,
@@ -35,8 +35,8 @@ impl Default for Config {
     }
 }
 
-/// One part in so many of the memory of all data may be spans that wait, profiles that wait, and what is remembered of
-/// each.
+/// One part in so many of the memory of all data may be spans that wait, as much profiles that wait, and twice as much
+/// what is remembered of both: half of it in all.
 const SHARE: u64 = 8;
 
 /// What it means, checked. Times in nanoseconds, sizes in bytes.
@@ -61,7 +61,7 @@ impl Settings {
     /// Makes the bounds small enough for the memory that all data of the process may take, in bytes.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_bytes = self.max_bytes.min(limit / SHARE);
-        self.max_index_bytes = self.max_index_bytes.min(limit / SHARE);
+        self.max_index_bytes = self.max_index_bytes.min(limit / SHARE * 2);
     }
 }
 

@@ -8,9 +8,11 @@
 mod background;
 mod config;
 mod covered;
+mod deciding;
 mod index;
 mod links;
 mod namespaces;
+mod notes;
 mod report;
 mod stateless;
 mod thread;
@@ -26,10 +28,11 @@ use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
 use profbridge_wire::spans::SpanView;
 
-use self::index::Index;
+use self::deciding::Deciding;
+use self::index::{Forgotten, Index};
 use self::links::Links;
 use self::report::Report;
-use self::waiting::{Deciding, Program, Waiting, batches, notes};
+use self::waiting::{Program, Waiting, batches, client};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
@@ -42,11 +45,20 @@ const TICK: u64 = 500_000_000;
 /// what began with it may be that much earlier.
 const REMEMBERED: u64 = 120_000_000_000;
 
+/// Samples that name spans may come where some came in so many times what spans wait.
+const NAMES_EVERY: u64 = 4;
+
 /// How often what is old is forgotten, in nanoseconds.
 const FORGET_EVERY: u64 = 10_000_000_000;
 
 /// Note: processes that were forgotten early, for want of memory.
 pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
+
+/// Note: spans that samples name, and that were forgotten early, for want of memory.
+pub const FORGOTTEN_NAMED: &str = "named_spans_forgotten_early";
+
+/// Note: times in which something was observed, and that are weeks from others of their process, so that they are wrong.
+pub const TIMES_LEFT_OUT: &str = "profiled_times_left_out";
 
 /// The types of exporters that send the links of samples.
 const OTLP: [&str; 2] = ["otlp", "otlp_http"];
@@ -108,7 +120,8 @@ pub struct LinkSpans {
     rules: Rules,
     index: Index,
     namespaces: Box<dyn Namespaces>,
-    links: Links,
+    /// `None` where no exporter sends links.
+    links: Option<Links>,
     /// In the order in which they came.
     waiting: VecDeque<Waiting>,
     /// Decided, and not handed on yet.
@@ -131,10 +144,10 @@ impl LinkSpans {
     /// The same, with somebody else who knows ids inside of containers.
     pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
-            links: Links::new(&settings, rules),
+            links: Some(Links::new(&settings, rules)),
+            index: Index::new(rules, settings.max_index_bytes / 2),
             settings,
             rules: rules.clone(),
-            index: Index::new(rules),
             namespaces,
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
@@ -149,7 +162,9 @@ impl LinkSpans {
     /// Decides about what waits, as far as that can be done. Whether all is decided.
     fn decide(&mut self, waiting: &mut Waiting, at_last: bool, now: Now, out: &mut Outbox) -> bool {
         let (index, main_thread) = (&self.index, self.settings.main_thread);
-        let deciding = Deciding { index, main_thread, now: now.monotonic_nano, at_last };
+        let lately = now.monotonic_nano.saturating_sub(self.settings.span_wait.saturating_mul(NAMES_EVERY));
+        let may_be_named = index.samples_named_spans_since(lately);
+        let deciding = Deciding { index, main_thread, now: now.monotonic_nano, at_last, may_be_named };
         waiting.decide(&deciding, &mut self.report, out)
     }
 
@@ -162,12 +177,15 @@ impl LinkSpans {
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
-        let links = &mut self.links;
+        let (links, index) = (&mut self.links, &self.index);
         let mut see = |view: &SpanView<'_>, program: &Program, pointer: Option<NonZeroU64>| {
-            links.add(view, program, pointer, now.monotonic_nano);
+            if let Some(links) = &mut *links {
+                links.add(view, program, pointer, index, now.monotonic_nano);
+            }
         };
-        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, &mut see, &mut self.report, out);
-        self.links.keep_bounds(out);
+        let named = self.index.samples_name_spans();
+        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, named, &mut see, &mut self.report, out);
+        self.keep_bounds(out);
         if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
             return self.send(waiting, out);
         }
@@ -180,9 +198,9 @@ impl LinkSpans {
     /// Decides about what has waited for the longest time, so that it goes on next. Whether anything waited.
     fn decide_first(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut first) = self.waiting.pop_front() else { return false };
-        self.decide(&mut first, true, now, out);
         // What is ready is held no longer than the calls last that hand it on.
         self.bytes = self.bytes.saturating_sub(first.bytes());
+        self.decide(&mut first, true, now, out);
         self.ready.push_back(first);
         true
     }
@@ -199,15 +217,20 @@ impl LinkSpans {
         first.into_iter().chain(self.look.filter(|_| !self.waiting.is_empty())).min()
     }
 
+    fn any_wait(&self) -> bool {
+        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.as_ref().is_some_and(Links::any_wait)
+    }
+
     /// Looks at all that waits.
     fn look(&mut self, now: Now, out: &mut Outbox) {
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
             let at_last = waiting.deadline <= now.monotonic_nano;
+            self.bytes = self.bytes.saturating_sub(waiting.bytes());
             if self.decide(&mut waiting, at_last, now, out) {
-                self.bytes = self.bytes.saturating_sub(waiting.bytes());
                 self.ready.push_back(waiting);
             } else {
+                self.bytes += waiting.bytes();
                 left.push_back(waiting);
             }
         }
@@ -225,48 +248,78 @@ impl LinkSpans {
     /// Hands on what is decided. Profiles in it, which came in the same envelope, are linked.
     fn send(&mut self, decided: Waiting, out: &mut Outbox) {
         let mut telemetry = decided.into_telemetry();
-        self.links.link(&mut telemetry, &self.index, out);
+        if let Some(links) = &mut self.links {
+            links.link(&mut telemetry, &self.index, out);
+        }
         out.send(telemetry);
     }
 
     fn learn(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
         self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
+        out.note(TIMES_LEFT_OUT, self.index.times_left_out());
         self.index.questions().for_each(|question| self.namespaces.ask(question));
-        out.note(FORGOTTEN, self.index.shrink(self.settings.max_index_bytes));
+        self.keep_bounds(out);
         if !self.waiting.is_empty() {
             self.look = self.look.or(Some(now.monotonic_nano.saturating_add(TICK)));
         }
     }
 
+    /// Forgets what came first where what is remembered takes too much memory: of profiles and of spans, each of which may
+    /// have what the other leaves, and half of it in any case.
+    fn keep_bounds(&mut self, out: &mut Outbox) {
+        let max = self.settings.max_index_bytes;
+        let of_spans = self.links.as_ref().map_or(0, Links::remembered_bytes);
+        if self.index.bytes() + of_spans > max {
+            self.index.shrink(max - of_spans.min(max / 2));
+            if let Some(links) = &mut self.links {
+                links.shrink(max.saturating_sub(self.index.bytes()), out);
+            }
+        }
+        let Forgotten { processes, named_spans } = self.index.forgotten();
+        out.note(FORGOTTEN, processes);
+        out.note(FORGOTTEN_NAMED, named_spans);
+    }
+
     /// Forgets once in a while what is too old for what may still come.
-    fn forget(&mut self, now: u64, out: &mut Outbox) {
+    fn forget(&mut self, now: u64) {
         if now.saturating_sub(self.forgot) < FORGET_EVERY {
             return;
         }
         self.forgot = now;
         let keep = self.settings.span_wait.saturating_add(self.settings.profile_wait).saturating_add(REMEMBERED);
         self.index.forget(now, keep);
-        self.links.forget(now.saturating_sub(keep), out);
+        if let Some(links) = &mut self.links {
+            links.forget(now.saturating_sub(keep));
+        }
     }
 }
 
 impl Processor for LinkSpans {
     fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
-        self.links.fit_memory(&self.settings);
+        self.index.fit_memory(self.settings.max_index_bytes / 2);
+        if let Some(links) = &mut self.links {
+            links.fit_memory(&self.settings);
+        }
+    }
+
+    fn leave_out_links(&mut self) {
+        self.links = None;
     }
 
     fn is_absorbing(&self) -> bool {
-        self.links.is_absorbing()
+        self.links.as_ref().is_some_and(Links::is_absorbing)
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         if self.settings.stateless {
             let mut telemetry = telemetry;
-            batches(&mut telemetry).into_iter().for_each(|spans| stateless::link(spans, &self.rules, out));
+            let client = client(&telemetry);
+            let link = |spans| stateless::link(spans, client.as_ref(), &self.rules, out);
+            batches(&mut telemetry).into_iter().for_each(link);
             return out.send(telemetry);
         }
-        self.forget(now.monotonic_nano, out);
+        self.forget(now.monotonic_nano);
         let mut any_spans = false;
         match &telemetry {
             Telemetry::Profiles(profiles) => self.learn(profiles, now, out),
@@ -277,9 +330,10 @@ impl Processor for LinkSpans {
             }
         }
         self.index.know(self.namespaces.answers());
-        match any_spans {
-            true => self.take(telemetry, now, out),
-            false => self.links.take(telemetry, &self.index, now, out),
+        match &mut self.links {
+            _ if any_spans => self.take(telemetry, now, out),
+            Some(links) => links.take(telemetry, &self.index, now, out),
+            None => out.send(telemetry),
         }
     }
 
@@ -287,7 +341,7 @@ impl Processor for LinkSpans {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        self.spans_due().into_iter().chain(self.links.due()).chain(self.report.due()).min()
+        self.spans_due().into_iter().chain(self.links.as_ref().and_then(Links::due)).chain(self.report.due()).min()
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
@@ -295,8 +349,10 @@ impl Processor for LinkSpans {
         if self.ready.is_empty() && self.spans_due().is_some_and(|due| due <= now.monotonic_nano) {
             self.look(now, out);
         }
-        if !self.send_one(out) {
-            self.links.advance(&self.index, now, out);
+        if !self.send_one(out)
+            && let Some(links) = &mut self.links
+        {
+            links.advance(&self.index, now, out);
         }
         self.say(now);
     }
@@ -307,9 +363,9 @@ impl Processor for LinkSpans {
         }
         // All spans, then half of the profiles.
         if !self.send_one(out) {
-            return self.links.on_memory_pressure(&self.index, out);
+            return self.links.as_mut().is_some_and(|links| links.on_memory_pressure(&self.index, out));
         }
-        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.any_wait()
+        self.any_wait()
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
@@ -317,17 +373,20 @@ impl Processor for LinkSpans {
         if self.ready.is_empty() {
             self.decide_first(now, out);
         }
-        if !self.send_one(out) {
-            self.links.flush(&self.index, now, out);
+        if !self.send_one(out)
+            && let Some(links) = &mut self.links
+        {
+            links.flush(&self.index, now, out);
         }
         self.say(now);
         // The report at the end says the rest.
         self.report.clear();
-        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.any_wait()
+        self.any_wait()
     }
 
     fn held(&self) -> Held {
-        let quantities = self.quantities + Quantities::observations(self.links.observations());
-        Held { quantities, bytes: self.bytes + self.index.bytes() + self.links.bytes() }
+        let (observations, bytes) = self.links.as_ref().map_or((0, 0), |links| (links.observations(), links.bytes()));
+        let quantities = self.quantities + Quantities::observations(observations);
+        Held { quantities, bytes: self.bytes + self.index.bytes() + bytes }
     }
 }

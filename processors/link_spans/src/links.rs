@@ -34,8 +34,6 @@ use crate::waiting::Program;
 pub(crate) struct Links {
     rules: Rules,
     main_thread: bool,
-    /// What is remembered of spans takes at most so many bytes.
-    max_bytes: u64,
     known: KnownSpans,
     /// Where profiles wait at all.
     held: Option<HeldProfiles>,
@@ -44,13 +42,7 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) fn new(settings: &Settings, rules: &Rules) -> Self {
         let held = (settings.profile_wait > 0).then(|| HeldProfiles::new(settings.profile_wait, settings.max_bytes));
-        Self {
-            rules: rules.clone(),
-            main_thread: settings.main_thread,
-            max_bytes: settings.max_index_bytes,
-            known: KnownSpans::default(),
-            held,
-        }
+        Self { rules: rules.clone(), main_thread: settings.main_thread, known: KnownSpans::default(), held }
     }
 
     /// The observations that are held.
@@ -64,22 +56,33 @@ impl Links {
     }
 
     /// Remembers a span that came, of a program. `pointer` is that of its thread, where the span says it.
-    pub(crate) fn add(&mut self, view: &SpanView<'_>, program: &Program, pointer: Option<NonZeroU64>, now: u64) {
+    pub(crate) fn add(
+        &mut self,
+        view: &SpanView<'_>,
+        program: &Program,
+        pointer: Option<NonZeroU64>,
+        index: &Index,
+        now: u64,
+    ) {
         let profiler = view.profiler_id();
         let side = profiler.map_or(program.side, |id| program.side.with_profiler(id));
         let hints = Hints::of(view, program.runtime, pointer, profiler.is_some());
-        self.known.add(view.span(), &side, hints, self.main_thread, now);
+        self.known.add(view.span(), &side, hints, self.main_thread, index, now);
     }
 
-    /// Forgets the spans that came before a time, and those that came first where all take too much memory.
-    pub(crate) fn forget(&mut self, before: u64, out: &mut Outbox) {
+    /// Forgets the spans that came before a time.
+    pub(crate) fn forget(&mut self, before: u64) {
         self.known.forget_before(before);
-        self.keep_bounds(out);
     }
 
-    /// Forgets the spans that came first where all take too much memory.
-    pub(crate) fn keep_bounds(&mut self, out: &mut Outbox) {
-        out.note(FORGOTTEN, self.known.shrink(self.max_bytes));
+    /// The memory of what is remembered of spans, in bytes.
+    pub(crate) fn remembered_bytes(&self) -> u64 {
+        self.known.bytes()
+    }
+
+    /// Forgets the spans that came first, until what is remembered takes so many bytes.
+    pub(crate) fn shrink(&mut self, max_bytes: u64, out: &mut Outbox) {
+        out.note(FORGOTTEN, self.known.shrink(max_bytes));
     }
 
     /// Takes profiles that came: they wait, or are linked and go on. What was cut into windows already is linked at

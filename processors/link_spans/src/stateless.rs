@@ -3,21 +3,23 @@
 //!
 //! The profiler's id is made of the process's identity, so whoever is told the same of the process computes the same id. What
 //! only the profiler knows is not part of it here: the built-in sampler's session (`profbridge.session.id`), the start of the
-//! process, ids of other PID namespaces. Whether there is a profile nobody knows.
+//! process, ids of other PID namespaces. Whether there is a profile nobody knows. Of a span whose client the receiver found,
+//! process and host are the client's.
 
 use std::sync::Arc;
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::{Identity, Rules};
+use profbridge_model::envelope::ClientProcess;
 use profbridge_model::spans::ProfilerLink;
-use profbridge_model::{IdentityStrength, Spans};
+use profbridge_model::{Builder, IdentityStrength, Spans};
 use profbridge_wire::spans::{self, SpanView};
 
+use crate::notes;
 use crate::thread::{Runtime, Way, said_id};
-use crate::waiting::notes;
 
-/// Links all spans of a batch that name no profiler.
-pub(crate) fn link(spans: &mut Spans, rules: &Rules, out: &mut Outbox) {
+/// Links all spans of a batch that name no profiler. `client` is the process that sent it, where that is known.
+pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Rules, out: &mut Outbox) {
     let mut programs: Vec<Option<(Identity, Runtime)>> = vec![None; spans.resources().len()];
     for position in 0..spans.spans().len() {
         let Some(span) = spans.spans().get(position) else { break };
@@ -27,7 +29,7 @@ pub(crate) fn link(spans: &mut Spans, rules: &Rules, out: &mut Outbox) {
             continue;
         }
         let resource = spans.scope_of(span).resource as usize;
-        let program = programs[resource].or_else(|| program(&view, rules));
+        let program = programs[resource].or_else(|| program(&view, client, rules));
         programs[resource] = program;
         let Some((identity, runtime)) = program.filter(|(identity, _)| identity.strength == IdentityStrength::Strong)
         else {
@@ -53,9 +55,19 @@ pub(crate) fn link(spans: &mut Spans, rules: &Rules, out: &mut Outbox) {
     }
 }
 
-/// Who made a span, by its resource.
-fn program(view: &SpanView<'_>, rules: &Rules) -> Option<(Identity, Runtime)> {
-    let process = spans::process(view)?;
-    let identity = rules.identify(&process.dictionary, process.attributes.iter(), None);
+/// Who made a span, by its resource, or by who sent it.
+fn program(view: &SpanView<'_>, client: Option<&ClientProcess>, rules: &Rules) -> Option<(Identity, Runtime)> {
+    let identity = match client {
+        None => {
+            let process = spans::process(view)?;
+            rules.identify(&process.dictionary, process.attributes.iter(), None)
+        }
+        Some(client) => {
+            let mut builder = Builder::new();
+            builder.resource(&[("host.name", (&*client.host).into()), ("process.pid", i64::from(client.pid).into())]);
+            let batch = builder.finish().ok()?;
+            rules.identify(batch.dictionary(), batch.resources().first()?.resource.attributes.iter(), None)
+        }
+    };
     Some((identity, Runtime::of(view.language().as_deref())))
 }

@@ -91,7 +91,7 @@ pub(crate) enum Way {
 }
 
 /// What is known of a span's thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ran<'a> {
     /// On this one, which was observed in its time.
     On(FoundThread<'a>, Way),
@@ -138,7 +138,7 @@ pub(crate) fn thread<'a>(
     }
     if let Some(name) = text(NAME) {
         let comm = name.get(..COMM).unwrap_or(&name);
-        let named = found.thread_named(|known| known == name || known == comm);
+        let named = found.thread_named(&[&*name, comm]);
         if let Some(thread) = named {
             return Ran::On(thread, Way::Name);
         }

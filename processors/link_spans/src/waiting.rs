@@ -1,63 +1,18 @@
 //! Spans that wait for the profiles of their time, each in what it came in.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
+use hashbrown::HashMap;
 use profbridge_engine::component::Outbox;
 use profbridge_identity::Side;
 use profbridge_model::envelope::{ClientProcess, Viewed};
-use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry};
 use profbridge_wire::spans::{self, SpanView};
 
-use crate::covered::Stretch;
-use crate::index::{Index, NotFound, Wanted};
+use crate::deciding::{Batch, Deciding, Undecided};
+use crate::notes;
 use crate::report::{Cause, Report};
-use crate::thread::{Ran, Runtime, Way, thread};
-
-/// Notes: spans that were linked, by how their thread was found, and those that were not, by why.
-pub(crate) mod notes {
-    /// The span names the system's id of its thread.
-    pub(crate) const BY_NATIVE_ID: &str = "spans_linked_by_native_id";
-    /// The thread pointer that a span of Python's names as its `thread.id`.
-    pub(crate) const BY_POINTER: &str = "spans_linked_by_python_ident";
-    /// The same, where nothing else says which process of the host it is.
-    pub(crate) const BY_POINTER_ON_HOST: &str = "spans_linked_by_python_ident_on_host";
-    /// The span's `thread.id`.
-    pub(crate) const BY_ID: &str = "spans_linked_by_thread_id";
-    /// The only thread of that name.
-    pub(crate) const BY_NAME: &str = "spans_linked_by_thread_name";
-    /// The main thread.
-    pub(crate) const BY_MAIN: &str = "spans_linked_to_main_thread";
-    /// Several profilers observed the process, of which the one that observes waiting threads was taken, if one does.
-    pub(crate) const SEVERAL: &str = "spans_linked_with_one_of_several_profilers";
-    /// The profiler only: nobody knows the thread.
-    pub(crate) const NO_THREAD: &str = "spans_linked_without_thread";
-    /// The span named a profiler already.
-    pub(crate) const HAD_PROFILER: &str = "spans_with_profiler";
-    /// The span does not say of which process it is.
-    pub(crate) const UNNAMED: &str = "spans_unlinked_unnamed_process";
-    /// No profile of its process came.
-    pub(crate) const NO_PROCESS: &str = "spans_unlinked_no_profiles";
-    /// No profile of its time came before it had waited long enough.
-    pub(crate) const NOT_COVERED: &str = "spans_unlinked_not_in_time";
-    /// Its thread was not observed in its time.
-    pub(crate) const UNOBSERVED: &str = "spans_unlinked_unobserved";
-    /// It could be of several processes that were observed in its time.
-    pub(crate) const AMBIGUOUS: &str = "spans_unlinked_ambiguous";
-    /// Spans that went on before they had waited long enough, for want of memory.
-    pub(crate) const EARLY: &str = "spans_not_waited_for";
-}
-
-/// What decides.
-pub(crate) struct Deciding<'a> {
-    pub(crate) index: &'a Index,
-    pub(crate) main_thread: bool,
-    /// The monotonic time.
-    pub(crate) now: u64,
-    /// Whether what is not known yet is not waited for.
-    pub(crate) at_last: bool,
-}
+use crate::thread::Runtime;
 
 /// A program that made spans: what it says of its process, and what its language is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,20 +21,11 @@ pub(crate) struct Program {
     pub(crate) runtime: Runtime,
 }
 
-/// A span that is not decided yet.
-#[derive(Debug, Clone, Copy)]
-struct Undecided {
-    position: u32,
-    /// The pointer of its thread, where it says that.
-    pointer: Option<NonZeroU64>,
-}
-
-/// What is known of a batch of spans.
-#[derive(Debug)]
-struct Batch {
-    /// By the batch's resources.
-    programs: Vec<Program>,
-    undecided: Vec<Undecided>,
+impl Program {
+    /// Whether something that it says may name a process that profiles are of. `pointer` is that of a span's thread.
+    pub(crate) fn is_named(&self, pointer: Option<NonZeroU64>) -> bool {
+        self.side.names().next().is_some() || pointer.and_then(|pointer| self.side.thread_name(pointer)).is_some()
+    }
 }
 
 /// Telemetry with spans, some of which are not decided yet.
@@ -93,21 +39,20 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Of telemetry that came. What names a profiler, or no process, is decided at once.
-    /// `see` is shown each span, with who made it and the pointer of its thread, where the span says that.
+    /// Of telemetry that came. What names a profiler is decided at once, and so is what names no process, unless samples
+    /// name any span. `see` is shown each span, with who made it and the pointer of its thread, where the span says
+    /// that.
     pub(crate) fn new(
         mut telemetry: Telemetry,
         deadline: u64,
         now: u64,
+        samples_name_spans: bool,
         see: &mut impl FnMut(&SpanView<'_>, &Program, Option<NonZeroU64>),
         report: &mut Report,
         out: &mut Outbox,
     ) -> Self {
-        let client = match &telemetry {
-            Telemetry::Envelope(envelope) => envelope.meta.client_process.clone(),
-            Telemetry::Spans(_) | Telemetry::Profiles(_) => None,
-        };
-        let look = |spans: &mut Spans| first_look(spans, client.as_ref(), now, see, report, out);
+        let client = client(&telemetry);
+        let look = |spans: &mut Spans| first_look(spans, client.as_ref(), now, samples_name_spans, see, report, out);
         let batches: Vec<_> = batches(&mut telemetry).into_iter().map(look).collect();
         let memory = |batch: &Batch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
         let memory = batches.iter().map(memory).sum::<usize>();
@@ -117,10 +62,10 @@ impl Waiting {
 
     /// Decides what can be decided. Whether all is.
     pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, report: &mut Report, out: &mut Outbox) -> bool {
-        for (spans, Batch { programs, undecided }) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
-            undecided.retain(|span| !decide(spans, *span, programs, deciding, report, out));
+        for (spans, batch) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
+            batch.decide(spans, deciding, report, out);
         }
-        self.batches.iter().all(|batch| batch.undecided.is_empty())
+        self.undecided() == 0
     }
 
     /// How many spans are not decided.
@@ -129,7 +74,9 @@ impl Waiting {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        // These come as spans are decided.
+        let processes = self.batches.iter().map(|batch| batch.processes.allocation_size() as u64);
+        self.bytes + processes.sum::<u64>()
     }
 
     pub(crate) fn quantities(&self) -> Quantities {
@@ -138,6 +85,14 @@ impl Waiting {
 
     pub(crate) fn into_telemetry(self) -> Telemetry {
         self.telemetry
+    }
+}
+
+/// The process that sent telemetry, where the receiver found it.
+pub(crate) fn client(telemetry: &Telemetry) -> Option<ClientProcess> {
+    match telemetry {
+        Telemetry::Envelope(envelope) => envelope.meta.client_process.clone(),
+        Telemetry::Spans(_) | Telemetry::Profiles(_) => None,
     }
 }
 
@@ -160,32 +115,44 @@ fn first_look(
     spans: &Spans,
     client: Option<&ClientProcess>,
     now: u64,
+    samples_name_spans: bool,
     see: &mut impl FnMut(&SpanView<'_>, &Program, Option<NonZeroU64>),
     report: &mut Report,
     out: &mut Outbox,
 ) -> Batch {
     let mut programs: Vec<Option<Program>> = vec![None; spans.resources().len()];
-    let (mut had, mut unnamed, mut undecided) = (0, 0, Vec::new());
+    let (mut had, mut undecided) = (0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
         let view = SpanView::of(spans, span);
         let resource = spans.scope_of(span).resource as usize;
         let program = *programs[resource].get_or_insert_with(|| program(&view, client));
         let pointer = program.runtime.pointer(&view);
         see(&view, &program, pointer);
-        let named = || pointer.and_then(|pointer| program.side.thread_name(pointer)).is_some();
         if view.profiler_id().is_some() {
             had += 1;
-        } else if program.side.names().next().is_none() && !named() {
-            unnamed += 1;
-            let cause = if spans.form() == SpanForm::Otlp { Cause::NoPid } else { Cause::SentryNoPid };
-            report.missed(&program.side, cause, now, || called(&view));
+        } else if samples_name_spans || program.is_named(pointer) {
+            undecided.push(Undecided { position: position as u32, pointer, is_named_by_samples: false });
         } else {
-            undecided.push(Undecided { position: position as u32, pointer });
+            unnamed(spans, &view, &program, now, report, out);
         }
     }
     out.note(notes::HAD_PROFILER, had);
-    out.note(notes::UNNAMED, unnamed);
-    Batch { programs: programs.into_iter().map(Option::unwrap_or_default).collect(), undecided }
+    let programs = programs.into_iter().map(Option::unwrap_or_default).collect();
+    Batch { programs, undecided, processes: HashMap::default() }
+}
+
+/// A span names no process.
+pub(crate) fn unnamed(
+    spans: &Spans,
+    view: &SpanView<'_>,
+    program: &Program,
+    now: u64,
+    report: &mut Report,
+    out: &mut Outbox,
+) {
+    out.note(notes::UNNAMED, 1);
+    let cause = if spans.form() == SpanForm::Otlp { Cause::NoPid } else { Cause::SentryNoPid };
+    report.missed(&program.side, cause, now, || called(view));
 }
 
 /// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all of
@@ -198,79 +165,9 @@ fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
 }
 
 /// What a span is called, and its service's name where it says that.
-fn called(view: &SpanView<'_>) -> String {
+pub(crate) fn called(view: &SpanView<'_>) -> String {
     match view.service_name() {
         Some(service) => format!("{}, {service}", view.name()),
         None => view.name(),
     }
-}
-
-/// Decides about one span; `false` where it has to wait.
-fn decide(
-    spans: &mut Spans,
-    Undecided { position, pointer }: Undecided,
-    programs: &[Program],
-    deciding: &Deciding<'_>,
-    report: &mut Report,
-    out: &mut Outbox,
-) -> bool {
-    let Deciding { index, main_thread, now, at_last } = *deciding;
-    let position = position as usize;
-    let Some(span) = spans.spans().get(position) else { return true };
-    let Program { side, runtime } = &programs[spans.scope_of(span).resource as usize];
-    let during = Stretch { start: span.start_unix_nano, end: span.end_unix_nano };
-    let wanted = Wanted { side, pointer };
-    let found = match index.find(wanted, during, at_last) {
-        Ok(found) => found,
-        Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
-        Err(why) => {
-            let alone = side.names().next().is_none();
-            let (note, cause) = match why {
-                NotFound::Unknown if alone => (notes::NO_PROCESS, Cause::NoSuchPointer),
-                NotFound::Unknown => (notes::NO_PROCESS, Cause::NoSuchProcess),
-                NotFound::NotCovered => (notes::NOT_COVERED, Cause::Late),
-                NotFound::Unobserved => (notes::UNOBSERVED, Cause::Unobserved),
-                NotFound::Ambiguous if alone => (notes::AMBIGUOUS, Cause::SharedPointer),
-                NotFound::Ambiguous => (notes::AMBIGUOUS, Cause::Ambiguous),
-            };
-            out.note(note, 1);
-            report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
-            return true;
-        }
-    };
-    let (ran_on, note) = match thread(
-        &found,
-        &SpanView::of(spans, span),
-        *runtime,
-        pointer,
-        main_thread.then_some(side.pid()).flatten(),
-    ) {
-        Ran::On(thread, way) => (
-            Some(thread),
-            match way {
-                Way::NativeId => notes::BY_NATIVE_ID,
-                Way::Pointer => notes::BY_POINTER,
-                Way::PointerOnHost => notes::BY_POINTER_ON_HOST,
-                Way::Id => notes::BY_ID,
-                Way::Name => notes::BY_NAME,
-                Way::Main => notes::BY_MAIN,
-            },
-        ),
-        Ran::Unknown => (None, notes::NO_THREAD),
-        Ran::Unobserved => {
-            out.note(notes::UNOBSERVED, 1);
-            report.missed(side, Cause::Unobserved, now, || called(&SpanView::of(spans, span)));
-            return true;
-        }
-    };
-    out.note(note, 1);
-    out.note(notes::SEVERAL, found.several.into());
-    report.linked(side, now);
-    let link = ProfilerLink {
-        profiler_id: found.profiler_id(),
-        thread_id: ran_on.map(|thread| Arc::from(thread.id)),
-        thread_name: ran_on.and_then(|thread| thread.name).map(Arc::from),
-    };
-    spans.change(position, |changes| changes.profiler = Some(link));
-    true
 }

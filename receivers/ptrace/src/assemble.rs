@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
+use profbridge_model::thread::{STATE, State};
 use profbridge_model::{AttributeSetId, Builder, LinkId, Profile, Profiles, StackId};
 use profbridge_sampler::message::{self, Batch, Context, Mode, Sample, Stack, Thread, Trust};
 use profbridge_symbolizer::{Frame, Symbols};
 
 use self::interned::Interned;
 pub use self::runs::CUTS;
-use self::runs::{join_runs, pieces};
+use self::runs::{Observation, join_runs, pieces};
 
 mod frame_type;
 mod interned;
@@ -242,12 +243,16 @@ impl Assembler {
             ..Profile::default()
         });
         let (mut times, mut values) = (Vec::new(), Vec::new());
-        for ((stack, attributes, link), mut observations) in rows.rows {
-            observations.sort_unstable();
-            join_runs(&mut observations);
+        let Rows { keys, mut observations, .. } = rows;
+        join_runs(&mut observations);
+        observations.sort_unstable_by_key(|one| (one.row, one.time, one.weight));
+        for row in observations.chunk_by(|one, next| one.row == next.row) {
+            let Some(&(stack, attributes, link)) = row.first().and_then(|first| keys.get(first.row as usize)) else {
+                continue;
+            };
             times.clear();
             values.clear();
-            for (time, weight) in observations {
+            for &Observation { time, weight, .. } in row {
                 for (position, (time, weight)) in pieces(time, weight).enumerate() {
                     if position > 0 {
                         if self.pieces == MAX_ALL_PIECES {
@@ -279,12 +284,14 @@ fn signed(value: u64) -> i64 {
 /// What distinguishes OTLP samples: stack, attributes and the span that the thread worked on.
 type RowKey = (Option<StackId>, Option<AttributeSetId>, Option<LinkId>);
 
-/// Observations as (time, weight) by stack, attributes and span, because OTLP wants one sample for each (opentelemetry-proto
+/// Observations by stack, attributes and span, because OTLP wants one sample for each (opentelemetry-proto
 /// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
-    rows: Vec<(RowKey, Vec<(u64, u64)>)>,
-    index: HashMap<RowKey, usize>,
+    /// What each row is of, by its number.
+    keys: Vec<RowKey>,
+    index: HashMap<RowKey, u32>,
+    observations: Vec<Observation>,
     first: u64,
     last: u64,
 }
@@ -292,10 +299,10 @@ struct Rows {
 impl Rows {
     /// Adds a batch. Returns how many observations are left out.
     fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, interned: &mut Interned, batch: &Batch) -> u64 {
-        if self.rows.is_empty() {
+        if self.keys.is_empty() {
             self.first = u64::MAX;
         }
-        let Batch { process: _, period_nano: _, mode: _, threads, locations, stacks, contexts, samples } = batch;
+        let Batch { process: _, period_nano: _, mode, threads, locations, stacks, contexts, samples } = batch;
         let locations: Vec<_> =
             locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
         let stacks: Vec<_> = stacks
@@ -315,7 +322,7 @@ impl Rows {
             .collect();
         let mut sets = HashMap::new();
         let mut malformed = 0;
-        for &Sample { thread, stack, context, time_unix_nano, weight_nano, observations: _, blocked: _ } in samples {
+        for &Sample { thread, stack, context, time_unix_nano, weight_nano, observations: _, blocked } in samples {
             // The end of a profile's range is not part of it.
             let end = time_unix_nano.checked_add(weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
             let (Some(of), Some(Some((stack, trust))), Some(end)) =
@@ -326,15 +333,16 @@ impl Rows {
             };
             let link = context.and_then(|at| links.get(at as usize).copied().flatten());
             let worked = context.and_then(|at| contexts.get(at as usize)).filter(|of| !of.attributes.is_empty());
+            let state = state_of(*mode, blocked);
             let set = *sets
-                .entry((thread, *trust, worked.and(context)))
-                .or_insert_with(|| attributes_of(builder, of, *trust, worked, subject.thread_attributes));
+                .entry((thread, *trust, state, worked.and(context)))
+                .or_insert_with(|| attributes_of(builder, of, *trust, state, worked, subject.thread_attributes));
             let key = (*stack, set, link);
-            let at = *self.index.entry(key).or_insert_with(|| {
-                self.rows.push((key, Vec::new()));
-                self.rows.len() - 1
+            let row = *self.index.entry(key).or_insert_with(|| {
+                self.keys.push(key);
+                self.keys.len() as u32 - 1
             });
-            self.rows[at].1.push((time_unix_nano, weight_nano));
+            self.observations.push(Observation { thread: of.id, row, time: time_unix_nano, weight: weight_nano });
             self.first = self.first.min(time_unix_nano);
             self.last = self.last.max(end);
         }
@@ -342,10 +350,21 @@ impl Rows {
     }
 }
 
+/// What a thread did during a sample. On the wall clock it is sampled whether it runs or waits; in cpu mode it ran,
+/// even if it was found blocked by then, and the profile's type says so.
+fn state_of(mode: Mode, blocked: bool) -> Option<State> {
+    match mode {
+        Mode::Cpu => None,
+        Mode::Wall if blocked => Some(State::Waiting),
+        Mode::Wall => Some(State::Running),
+    }
+}
+
 fn attributes_of(
     builder: &mut Builder,
     thread: &Thread,
     trust: Trust,
+    state: Option<State>,
     worked: Option<&Context>,
     keys: &[String],
 ) -> Option<AttributeSetId> {
@@ -358,8 +377,12 @@ fn attributes_of(
     if *pointer != 0 {
         attributes.push((POINTER_ATTRIBUTE, Any::Int(*pointer as i64)));
     }
+    if let Some(state) = state {
+        attributes.push((STATE, state.name().into()));
+    }
     match trust {
         Trust::Complete => {}
+        Trust::LaterRead => attributes.push((TRUST_ATTRIBUTE, "later_read".into())),
         Trust::Truncated => attributes.push((TRUST_ATTRIBUTE, "truncated".into())),
         Trust::Guessed => attributes.push((TRUST_ATTRIBUTE, "guessed".into())),
     }

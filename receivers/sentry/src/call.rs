@@ -1,6 +1,5 @@
 //! One request, after its head was read and before it is answered: read, unpacked, checked, handed to the pipelines.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
 use profbridge_net::compression::Coding;
+use profbridge_net::server::Peer;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
 use profbridge_wire::sentry::envelope::{Header, ItemHeader, read as read_envelope};
@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::clients::Clients;
+use crate::clients::{Clients, Ends, Owner};
 use crate::config::Settings;
 use crate::fault::{self, Fault};
 use crate::limits::{self, Limited};
@@ -98,7 +98,9 @@ pub(crate) struct Head {
     /// What it said about the client.
     pub(crate) meta: RequestMeta,
     /// The client's end of the connection.
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: Option<Peer>,
+    /// Who was found to be there.
+    pub(crate) owner: Option<Arc<Owner>>,
 }
 
 /// What became of a request that was not refused.
@@ -133,10 +135,11 @@ impl Caller {
         };
         intake.room().await?;
         let received = body::read(body, self.settings.body, &intake).await?;
-        let peer = head.peer;
+        // At the other end of a proxy's connection is the proxy.
+        let client = head.peer.filter(|_| head.meta.forwarded_for.is_none()).zip(head.owner.clone());
         let Parsed { mut envelope, permit, event_id } = self.parse(&intake, head, received).await?;
         if envelope.spans().next().is_some() {
-            envelope.meta.client_process = self.client(peer).await;
+            envelope.meta.client_process = self.client(client).await;
         }
         let limits = match (envelope.meta.project_id, &envelope.meta.public_key) {
             (Some(project), Some(key)) => limits::of(&self.peer_limits, project, &key.0, &envelope),
@@ -154,16 +157,25 @@ impl Caller {
         })
     }
 
-    /// The process of this machine that has sent a request, as far as that can be found out.
-    async fn client(&self, peer: Option<SocketAddr>) -> Option<ClientProcess> {
-        let (clients, peer) = self.clients.clone().zip(peer)?;
-        let slot = Arc::clone(&self.slots).acquire_owned().await.ok()?;
-        let task = tokio::task::spawn_blocking(move || {
-            let found = clients.process(peer);
-            drop(slot);
-            found
-        });
-        let found = task.await.ok().flatten();
+    /// The process of this machine that has sent a request, as far as that can be found out: for each connection once, as long
+    /// as it has its end of it.
+    async fn client(&self, client: Option<(Peer, Arc<Owner>)>) -> Option<ClientProcess> {
+        let clients = self.clients.clone()?;
+        let found = match client {
+            None => None,
+            Some((peer, owner)) => match clients.known(&owner) {
+                Some(known) => known,
+                None => {
+                    let slot = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+                    let task = tokio::task::spawn_blocking(move || {
+                        let found = clients.look_up(&owner, Ends { client: peer.addr, own: peer.own });
+                        drop(slot);
+                        found
+                    });
+                    task.await.ok().flatten()
+                }
+            },
+        };
         if found.is_none() {
             self.intake.note(NO_CLIENT, 1);
         }

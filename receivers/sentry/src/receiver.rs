@@ -59,10 +59,17 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         tls: settings.tls.clone(),
         limits: settings.server.clone(),
     };
+    let clients = settings.resolve_clients.then(Clients::default);
+    if clients.as_ref().is_some_and(|clients| !clients.sees_other_users()) {
+        tracing::warn!(
+            "`resolve_clients` finds clients of the user only that profbridge runs as: for those of others it needs the right to \
+             trace them (CAP_SYS_PTRACE)"
+        );
+    }
     let caller = Caller {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
-        clients: settings.resolve_clients.then(Clients::default),
+        clients,
         settings: Arc::new(settings),
         peer_limits: context.peer_limits.clone(),
         slots: Arc::new(Semaphore::new(cores)),

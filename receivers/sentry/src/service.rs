@@ -15,7 +15,7 @@ use profbridge_engine::clock::Clock;
 use profbridge_engine::http_fault::Tally;
 use profbridge_model::envelope::RequestMeta;
 use profbridge_net::compression::Coding;
-use profbridge_net::server::Peer;
+use profbridge_net::server::{Kept, Peer};
 use profbridge_wire::sentry::auth;
 use profbridge_wire::sentry::client_auth::{self, Forms};
 
@@ -88,7 +88,9 @@ impl Service {
         let auth = client_auth::read(forms).map_err(fault::unauthenticated)?;
         // Before the body is read: who may not send costs nothing.
         auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
-        let peer = request.extensions().get::<Peer>();
+        let peer = request.extensions().get::<Peer>().copied();
+        let kept = request.extensions().get::<Kept>().filter(|_| self.caller.clients.is_some());
+        let owner = kept.and_then(Kept::get);
         let meta = RequestMeta {
             client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
             forwarded_for: shared(headers, &FORWARDED_FOR),
@@ -100,7 +102,7 @@ impl Service {
         };
         // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
-        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer: peer.map(|peer| peer.addr) })
+        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner })
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fs, io::Write, path::Path};
 
 use serde::Serialize;
 
-use super::{Error, pairs::Outcome};
+use super::{Error, pairs::Outcome, statistics};
 
 /// What a figure must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,6 +38,9 @@ pub struct Figure {
     /// Where the value lies with 95 % confidence, for ratios of pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
+    /// The least and the most of several turns, of which the value is the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<(f64, f64)>,
     /// What it must reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
@@ -88,7 +91,28 @@ impl Report {
     /// Adds a figure, with what it must reach.
     pub fn figure(&mut self, name: impl Into<String>, value: f64, unit: &'static str, goal: Option<Goal>) {
         let reached = goal.map(|goal| goal.holds((value, value)));
-        self.figures.push(Figure { name: name.into(), value, unit, interval: None, goal, reached });
+        self.figures.push(Figure { name: name.into(), value, unit, interval: None, turns: None, goal, reached });
+    }
+
+    /// Adds the median of several turns, which reaches its goal or not, with the least and the most of them.
+    pub fn turns(&mut self, name: impl Into<String>, turns: &[f64], unit: &'static str, goal: Option<Goal>) {
+        self.spread(name, statistics::median(turns), turns, unit, goal);
+    }
+
+    /// Adds a figure of all turns together, with the least and the most of them.
+    pub fn spread(
+        &mut self,
+        name: impl Into<String>,
+        value: f64,
+        turns: &[f64],
+        unit: &'static str,
+        goal: Option<Goal>,
+    ) {
+        self.figure(name, value, unit, goal);
+        if let (Some(figure), false) = (self.figures.last_mut(), turns.is_empty()) {
+            let least = turns.iter().copied().fold(f64::INFINITY, f64::min);
+            figure.turns = Some((least, turns.iter().copied().fold(f64::NEG_INFINITY, f64::max)));
+        }
     }
 
     /// Adds a ratio of pairs, which reaches its goal only with its whole interval.
@@ -96,7 +120,8 @@ impl Report {
         let name = name.into();
         self.detail(&name, outcome);
         let (interval, reached) = (outcome.interval, goal.map(|goal| goal.holds(outcome.interval)));
-        self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval: Some(interval), goal, reached });
+        let interval = Some(interval);
+        self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval, turns: None, goal, reached });
     }
 
     /// Adds what stands behind a figure; it goes into the JSON only.
@@ -120,18 +145,24 @@ impl Report {
 
     fn print(&self, out: &mut impl Write) -> Result<(), Error> {
         let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0).max(6);
-        writeln!(out, "{:<width$}  {:>14}  {:>15}  {:>12}", self.command, "measured", "95 % interval", "goal")?;
+        // A command has one or the other.
+        let range =
+            if self.figures.iter().any(|figure| figure.turns.is_some()) { "least, most turn" } else { "95 % interval" };
+        writeln!(out, "{:<width$}  {:>14}  {range:>18}  {:>12}", self.command, "measured", "goal")?;
         for figure in &self.figures {
             let measured = format!("{} {}", short(figure.value), figure.unit);
-            let interval =
-                figure.interval.map_or(String::new(), |(low, high)| format!("{} .. {}", short(low), short(high)));
+            let range = match (figure.interval, figure.turns) {
+                (Some((low, high)), _) => format!("{} .. {}", short(low), short(high)),
+                (None, Some((least, most))) => format!("{}, {}", short(least), short(most)),
+                (None, None) => String::new(),
+            };
             let goal = match figure.goal {
                 Some(Goal::AtLeast(least)) => format!(">= {}", short(least)),
                 Some(Goal::AtMost(most)) => format!("<= {}", short(most)),
                 None => String::new(),
             };
             let verdict = figure.reached.map_or("", |reached| if reached { "  reached" } else { "  NOT REACHED" });
-            writeln!(out, "{:<width$}  {measured:>14}  {interval:>15}  {goal:>12}{verdict}", figure.name)?;
+            writeln!(out, "{:<width$}  {measured:>14}  {range:>18}  {goal:>12}{verdict}", figure.name)?;
         }
         Ok(())
     }
@@ -168,10 +199,12 @@ mod tests {
         report.ratio("surely", &outcome((4.1, 5.5)), Some(Goal::AtLeast(4.0)));
         report.ratio("perhaps", &outcome((3.9, 5.5)), Some(Goal::AtLeast(4.0)));
         report.figure("memory", 2.5, "x", Some(Goal::AtMost(2.0)));
+        report.turns("time", &[3.0, 1.0, 2.5], "us", Some(Goal::AtMost(2.5)));
         let mut text = Vec::new();
         report.print(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let verdicts: Vec<_> = text.lines().skip(1).map(|line| line.contains("NOT REACHED")).collect();
-        assert_eq!(verdicts, [false, true, true], "{text}");
+        assert_eq!(verdicts, [false, true, true, false], "{text}");
+        assert!(text.contains(" 1.000, 3.000 "), "{text}");
     }
 }

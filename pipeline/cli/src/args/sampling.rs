@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::destination::{self, Destination};
+use crate::destination::{Destination, Format, format_of};
+use crate::terminal::shown;
+use crate::views::flamegraph::Layout;
 
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
@@ -14,9 +16,9 @@ Neither the process nor its build needs to be changed for it. Its threads are lo
 not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts, unless \
 --subprocesses is given; of a command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
 
-Names come from symbol tables and debug information, those of Python (3.8 to 3.14) from the interpreter's memory, and for code that is \
-compiled at run time from perf maps: `node --perf-basic-prof`, `jcmd PID Compiler.perfmap` for Java 17. Other interpreted code without \
-one shows as the interpreter's functions.
+Names come from symbol tables and debug information, those of Python (3.8 to 3.14), Ruby (3.0 to 3.4), PHP (7.3 to 8.5) and Node \
+(18, 20, 22, 24) from the runtime's memory, and for other code that is compiled at run time from perf maps: `jcmd PID Compiler.perfmap` for Java 17. Other \
+interpreted code without one shows as the interpreter's functions.
 
 With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \
 started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \
@@ -37,11 +39,48 @@ that profbridge did not start gets no signal from it.";
 pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
-    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
-    /// (OTLP profiles), .pprof or .pb.gz (pprof, one for each process), .envelope (Sentry envelope; one for each minute,
-    /// so `x.envelope` may be followed by `x-2.envelope`). Default: `profile-PID.svg`, of several the first.
-    #[arg(short, long, value_name = "FILE", value_parser = destination::parse)]
-    pub(crate) output: Option<Destination>,
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks),
+    /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof, one for each process),
+    /// .otlp (OTLP profiles), .json or .otlp.json (the same as JSON), .envelope (Sentry envelope; one for each minute, so
+    /// `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs `--to`; everything else is said
+    /// on standard error then. Default: `profile-PID.svg`, of several the first.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to write, whatever the ending says.
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
+    pub(crate) to: Option<Format>,
+    /// How a flame graph is drawn.
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
+    pub(crate) graph: Layout,
+}
+
+impl SampleArgs {
+    /// Where the result goes, if somebody said so.
+    ///
+    /// # Errors
+    ///
+    /// Nothing says what is to be written, or it cannot go there, with what to do instead.
+    pub(crate) fn destination(&self) -> Result<Option<Destination>, String> {
+        let Self { subject, output, to, graph } = self;
+        let Some(path) = output else { return Ok(None) };
+        let refused = |why: String, hint: String| Err(format!("-o {}: {why}\nhint: {hint}", shown(path)));
+        let format = match to.map_or_else(|| format_of(path), Ok) {
+            Ok(format) => format,
+            Err(undecided) => return refused(undecided.to_string(), undecided.hint()),
+        };
+        let destination = Destination { path: path.clone(), format, layout: *graph };
+        let several = subject.name.is_some() || subject.subprocesses || subject.pid.len() > 1;
+        if destination.is_standard() {
+            let to_file = "name a file".to_owned();
+            if !subject.command.is_empty() {
+                return refused("standard output is the command's".to_owned(), to_file);
+            }
+            if format == Format::Sentry || format == Format::Pprof && several {
+                return refused("the result is several files, which cannot go there".to_owned(), to_file);
+            }
+        }
+        Ok(Some(destination))
+    }
 }
 
 /// What `top` says about what it shows.

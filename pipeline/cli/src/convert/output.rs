@@ -1,6 +1,5 @@
 //! Where the converted profiles and spans go.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
@@ -10,12 +9,13 @@ use profbridge_wire::folded::{Folded, Threads};
 
 use super::Tally;
 use super::settings::Settings;
-use crate::args::{ConvertArgs, Format};
-use crate::destination::{self, Destination};
+use crate::Failure;
+use crate::args::ConvertArgs;
+use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided};
 use crate::files::{self, write_file};
-use crate::output::{EnvelopeDestination, Envelopes, Otlp, Pprof};
+use crate::output::{EnvelopeDestination, Envelopes, Otlp, Pprof, View};
 use crate::terminal::{self, STANDARD, shown};
-use crate::{Failure, flamegraph};
+use crate::views::flamegraph::Layout;
 
 /// An output of one of the formats.
 pub(super) enum Output {
@@ -23,16 +23,16 @@ pub(super) enum Output {
     Otlp(Otlp),
     Pprof(Pprof),
     Stacks(Box<Stacks>),
+    View(Box<View>),
 }
 
 impl Output {
     /// Opens an output, as far as that needs no result yet: finds out whether it can be written, and leaves what is
     /// there as it is.
-    pub(super) fn open(arguments: &ConvertArgs) -> Result<Self, Failure> {
-        let path = arguments.output.clone();
-        let format = format(&path, arguments.to)?;
+    pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Self, Failure> {
+        let (path, layout) = (arguments.output.clone(), arguments.graph);
         let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
-        let as_file = format != Format::Sentry || destination::format_of(&path).is_some();
+        let as_file = format != Format::Sentry || destination::format_of(&path).is_ok();
         if as_file {
             files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
         }
@@ -43,9 +43,11 @@ impl Output {
             }
             Format::Otlp => Self::Otlp(Otlp::open(path, &processor, Encoding::Protobuf)?),
             Format::OtlpJson => Self::Otlp(Otlp::open(path, &processor, Encoding::Json)?),
-            Format::Pprof => Self::Pprof(Pprof::open(Destination { path, format: destination::Format::Pprof })),
-            Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
-            Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
+            Format::Pprof => Self::Pprof(Pprof::open(Destination { path, format, layout })),
+            Format::Folded => Self::Stacks(Stacks::open(path)),
+            Format::Svg | Format::Speedscope | Format::Firefox => {
+                Self::View(Box::new(View::open(Destination { path, format, layout })))
+            }
         })
     }
 
@@ -79,6 +81,10 @@ impl Output {
                 *left_out += beside_profiles(&telemetry);
                 telemetry.profiles().for_each(|profiles| output.folded.add(profiles));
             }
+            (Self::View(output), telemetry) => {
+                *left_out += beside_profiles(&telemetry);
+                telemetry.profiles().for_each(|profiles| output.take(profiles, None));
+            }
         }
         Ok(())
     }
@@ -95,7 +101,7 @@ impl Output {
                 "pprof holds profiles alone\nhint: spans have a place in OTLP and in Sentry envelopes, `--to \
                  otlp|otlp-json|sentry`"
             }
-            Self::Stacks(_) => {
+            Self::Stacks(_) | Self::View(_) => {
                 "stacks are made of profiles alone\nhint: spans have a place in OTLP and in Sentry envelopes, `--to \
                  otlp|otlp-json|sentry`"
             }
@@ -120,6 +126,9 @@ impl Output {
                 Ok(pprof_written(&output))
             }
             Self::Stacks(output) => output.close(&mut tally.report),
+            Self::View(mut output) => Ok(output.close(None, &mut tally.report)?.map(|(what, size)| {
+                format!("wrote {what} to {} ({})", shown(&output.destination.path), terminal::bytes(size))
+            })),
         }
     }
 }
@@ -134,23 +143,12 @@ fn beside_profiles(telemetry: &Telemetry) -> Quantities {
 /// # Errors
 ///
 /// Nothing says it, or the two contradict each other.
-fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
-    use destination::Format as File;
-    let name = shown(path);
-    let said = match destination::format_of(path) {
-        _ if path.is_dir() => Some(Format::Sentry),
-        Some(File::Svg) => Some(Format::Svg),
-        Some(File::Folded) => Some(Format::Folded),
-        Some(File::Otlp) => Some(Format::Otlp),
-        Some(File::OtlpJson) => Some(Format::OtlpJson),
-        Some(File::Pprof) => Some(Format::Pprof),
-        Some(File::Envelope) => Some(Format::Sentry),
-        None => None,
-    };
+pub(super) fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
+    let said = if path.is_dir() { Ok(Format::Sentry) } else { destination::format_of(path) };
     let standard = path.as_os_str() == STANDARD;
-    let refused = |what: &str, hint: &str| Err(Failure(format!("error: {name}: {what}\nhint: {hint}")));
+    let refused = |what: &str, hint: &str| Err(Failure(format!("error: {}: {what}\nhint: {hint}", shown(path))));
     match (asked_for, said) {
-        (Some(Format::Sentry), Some(said)) if said != Format::Sentry => refused(
+        (Some(Format::Sentry), Ok(said)) if said != Format::Sentry => refused(
             "`--to sentry` writes envelopes, and the ending says something else",
             "leave `--to` out, or name a folder, or a file that ends with .envelope",
         ),
@@ -158,28 +156,25 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
             refused("envelopes are several files, which cannot go there", "name a folder")
         }
         (Some(asked_for), _) => Ok(asked_for),
-        (None, Some(said)) => Ok(said),
-        (None, None) if standard => refused(
-            "it has no ending that says what to write",
-            "add `--to otlp`, `--to pprof`, `--to folded` or `--to svg`",
-        ),
+        (None, Ok(said)) => Ok(said),
         // A name without an ending is a folder's.
-        (None, None) if path.extension().is_none() => Ok(Format::Sentry),
-        (None, None) => {
-            let endings = destination::ENDINGS_IN_WORDS;
-            let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|otlp-json|pprof|folded|svg`");
-            refused("the ending does not say what to write", &hint)
+        (None, Err(Undecided::NoEnding)) if !standard => Ok(Format::Sentry),
+        (None, Err(undecided @ Undecided::Unknown(_))) => {
+            let hint = format!("{}; a name without an ending is a folder, for Sentry envelopes", undecided.hint());
+            refused(&undecided.to_string(), &hint)
         }
+        (None, Err(undecided)) => refused(&undecided.to_string(), &undecided.hint()),
     }
 }
 
 /// Finds out whether envelopes can be written to a path.
 fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
     match destination::format_of(&path) {
-        Some(format) if !path.is_dir() => Ok(EnvelopeDestination::Files(Destination { path, format })),
+        Ok(format) if !path.is_dir() => {
+            Ok(EnvelopeDestination::Files(Destination { path, format, layout: Layout::default() }))
+        }
         _ if path.exists() && !path.is_dir() => {
-            let hint =
-                "name a folder, or a file that ends with .envelope; other formats have `--to otlp|pprof|folded|svg`";
+            let hint = format!("name a folder, or a file that ends with .envelope; or add {FORMATS_IN_WORDS}");
             let why = "is no folder, and envelopes are written into one";
             Err(Failure(format!("error: {} {why}\nhint: {hint}", shown(&path))))
         }
@@ -235,16 +230,15 @@ fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
     Some(format!("wrote {last} to {destination}"))
 }
 
-/// Collapsed stacks, or a flame graph of them.
+/// Collapsed stacks.
 pub(super) struct Stacks {
     path: PathBuf,
-    graph: bool,
     folded: Folded,
 }
 
 impl Stacks {
-    fn open(path: PathBuf, graph: bool, threads: Threads) -> Box<Self> {
-        Box::new(Self { path, graph, folded: Folded::new(threads) })
+    fn open(path: PathBuf) -> Box<Self> {
+        Box::new(Self { path, folded: Folded::new(Threads::Apart).with_states() })
     }
 
     fn close(self, report: &mut Report) -> Result<Option<String>, Failure> {
@@ -252,15 +246,9 @@ impl Stacks {
         if self.folded.is_empty() {
             return Ok(None);
         }
-        let mut text = Vec::new();
-        self.folded.write(&mut text).map_err(|error| Failure::new("stacks", &error))?;
         let lines = self.folded.lines().count();
-        let size = write_file(&self.path, |file| {
-            if !self.graph {
-                return file.write_all(&text);
-            }
-            flamegraph::draw(&String::from_utf8_lossy(&text), "profbridge", self.folded.unit(), file)
-        })?;
-        Ok(Some(format!("wrote {lines} stacks to {} ({})", shown(&self.path), terminal::bytes(size))))
+        let size = write_file(&self.path, |file| self.folded.write(file))?;
+        let stacks = if lines == 1 { "stack" } else { "stacks" };
+        Ok(Some(format!("wrote {lines} {stacks} to {} ({})", shown(&self.path), terminal::bytes(size))))
     }
 }

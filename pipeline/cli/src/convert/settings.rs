@@ -10,7 +10,7 @@ use profbridge_wire::sentry::chunk;
 use serde::de::IgnoredAny;
 
 use crate::Failure;
-use crate::args::Format;
+use crate::destination::Format;
 use crate::output::MERGE;
 
 /// What an output is made by.
@@ -32,7 +32,7 @@ fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
             &[("exporters", "sentry"), ("processors", "chunk"), ("processors", "transactions"), ("service", "identity")]
         }
         Format::Otlp | Format::OtlpJson => &[("processors", "dedup")],
-        Format::Pprof | Format::Folded | Format::Svg => &[],
+        Format::Pprof | Format::Folded | Format::Svg | Format::Speedscope | Format::Firefox => &[],
     }
 }
 
@@ -47,8 +47,8 @@ fn in_words(format: Format) -> String {
             )
         }
         Format::Otlp | Format::OtlpJson => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
-        Format::Pprof | Format::Folded | Format::Svg => {
-            "pprof and stacks are written as they are; where Sentry envelopes or OTLP are written there is something to set"
+        Format::Pprof | Format::Folded | Format::Svg | Format::Speedscope | Format::Firefox => {
+            "pprof, stacks and views are written as they are; where Sentry envelopes or OTLP are written there is something to set"
                 .to_owned()
         }
     }
@@ -242,7 +242,7 @@ mod tests {
         let text = read(&["service.identity.window=1s"], Format::Otlp).err().unwrap();
         assert!(text.contains("`service.identity` has no meaning for this conversion"), "{text}");
         for (format, said) in
-            [(Format::Otlp, "`processors.dedup` has a meaning"), (Format::Svg, "stacks are written as")]
+            [(Format::Otlp, "`processors.dedup` has a meaning"), (Format::Svg, "stacks and views are written as")]
         {
             let text = read(&["exporters.sentry.environment=prod"], format).err().unwrap();
             assert!(text.contains("the exporter `sentry` is no part") && text.contains(said), "{text}");

@@ -142,3 +142,44 @@ fn neither_file_nor_stream() {
     }
     assert_eq!(names(folder.path()), ["folder", "socket"]);
 }
+
+/// Guarantees: several results get their names together: where one cannot be written, or has no place, what was there
+/// before is all there is; a pipe gets its own at once.
+#[test]
+fn results() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name);
+    let all = |names: &[&str], fails: bool| {
+        let mut results = Results::default();
+        for name in names {
+            results.add(inside(name), |file| file.write_all(name.as_bytes()))?;
+        }
+        if fails {
+            results.add(inside("broken"), |_| Err(io::Error::other("no more")))?;
+        }
+        results.finish()
+    };
+    fs::write(inside("a"), "before").unwrap();
+    assert!(all(&["a", "b"], true).is_err());
+    assert_eq!((fs::read_to_string(inside("a")).unwrap().as_str(), names(folder.path())), ("before", vec!["a".into()]));
+    // In the way before it is written, and once it is.
+    fs::create_dir(inside("c")).unwrap();
+    let Failure(why) = all(&["a", "c"], false).unwrap_err();
+    assert!(why.contains("c: it is a folder"), "{why}");
+    let mut results = Results::default();
+    for name in ["a", "d"] {
+        results.add(inside(name), |file| file.write_all(b"after")).unwrap();
+    }
+    fs::create_dir(inside("d")).unwrap();
+    assert!(results.finish().is_err());
+    assert_eq!(fs::read_to_string(inside("a")).unwrap(), "before");
+    assert_eq!(names(folder.path()), ["a", "c", "d"]);
+    nix::unistd::mkfifo(&inside("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let pipe = inside("pipe");
+    let reader = std::thread::spawn(move || fs::read_to_string(pipe).unwrap());
+    let files = all(&["a", "pipe", "b"], false).unwrap();
+    assert_eq!(files, [("a", 1), ("pipe", 4), ("b", 1)].map(|(name, size)| (inside(name), size)));
+    assert_eq!(reader.join().unwrap(), "pipe");
+    assert_eq!(["a", "b"].map(|name| fs::read_to_string(inside(name)).unwrap()), ["a", "b"]);
+    assert_eq!(names(folder.path()), ["a", "b", "c", "d", "pipe"]);
+}

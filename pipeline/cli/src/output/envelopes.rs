@@ -17,16 +17,18 @@ use profbridge_wire::sentry::chunk::Settings;
 use super::Stage;
 use crate::Failure;
 use crate::destination::Destination;
-use crate::files::write_file;
+use crate::files::Results;
 
-/// Writes envelopes as they become ready, each into a file of its own.
+/// Writes envelopes, each into a file of its own. They are written as they become ready, and get their names together
+/// at the end.
 pub(crate) struct Envelopes {
     destination: EnvelopeDestination,
     chunk: Stage,
     /// What puts spans together; where nobody asked for it, spans are lost.
     transactions: Option<Stage>,
     encoder: sentry::Encoder,
-    /// The files, each with its size in bytes.
+    results: Results,
+    /// The files once they have their names, each with its size in bytes.
     pub(crate) files: Vec<(PathBuf, u64)>,
     /// Files among them that hold an envelope as it came in.
     pub(crate) forwarded: u64,
@@ -64,6 +66,7 @@ impl Envelopes {
             chunk,
             transactions: None,
             encoder,
+            results: Results::default(),
             files: Vec::new(),
             forwarded: 0,
             samples: 0,
@@ -102,14 +105,15 @@ impl Envelopes {
         }
     }
 
-    /// Writes what is left.
+    /// Writes what is left, and gives all files their names.
     pub(crate) fn close(&mut self, report: &mut Report) -> Result<(), Failure> {
         let out = self.chunk.flush();
         self.write(out, report)?;
-        match self.transactions.as_mut().map(Stage::flush) {
-            Some(out) => self.write(out, report),
-            None => Ok(()),
+        if let Some(out) = self.transactions.as_mut().map(Stage::flush) {
+            self.write(out, report)?;
         }
+        self.files = std::mem::take(&mut self.results).finish()?;
+        Ok(())
     }
 
     /// Writes an envelope that came in as it is.
@@ -118,7 +122,7 @@ impl Envelopes {
         report.merge(encoded.report);
         for message in encoded.messages {
             self.forwarded += 1;
-            self.file(&format!("input-{:04}.envelope", self.files.len() + 1), &message.body)?;
+            self.file(&format!("input-{:04}.envelope", self.results.count() + 1), &message.body)?;
         }
         Ok(())
     }
@@ -168,10 +172,8 @@ impl Envelopes {
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = match &self.destination {
             EnvelopeDestination::Folder(folder) => folder.join(name),
-            EnvelopeDestination::Files(destination) => destination.part(self.files.len() as u64 + 1),
+            EnvelopeDestination::Files(destination) => destination.part(self.results.count() as u64 + 1),
         };
-        let size = write_file(&path, |file| file.write_all(bytes))?;
-        self.files.push((path, size));
-        Ok(())
+        self.results.add(path, |file| file.write_all(bytes))
     }
 }

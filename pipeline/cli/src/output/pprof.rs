@@ -1,5 +1,6 @@
 //! pprof: one file, and further ones beside it where there are several profiles.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use profbridge_model::Profiles;
 use super::{Stage, profiles};
 use crate::Failure;
 use crate::destination::Destination;
-use crate::files::write_file;
+use crate::files::Results;
 use crate::terminal::STANDARD;
 
 /// Collects profiles, and writes them at the end.
@@ -21,7 +22,8 @@ pub(crate) struct Pprof {
     /// Where they go.
     pub(crate) destination: Destination,
     dedup: Option<Stage>,
-    profiles: Vec<Bytes>,
+    /// The profiles, each with its observations.
+    profiles: Vec<(u64, Bytes)>,
     /// The observations in them.
     pub(crate) observations: u64,
     /// The files, each with its size in bytes.
@@ -61,7 +63,7 @@ impl Pprof {
         report.merge(made);
         for message in messages {
             self.observations += message.quantities.observations;
-            self.profiles.push(message.body);
+            self.profiles.push((message.quantities.observations, message.body));
         }
     }
 
@@ -70,17 +72,20 @@ impl Pprof {
         if let Some(mut dedup) = self.dedup.take() {
             let out = dedup.flush();
             self.encode_all(out, report);
+            // Of the processes of a run the one that did most stands in the file that was named; a command that starts
+            // another one does next to nothing.
+            self.profiles.sort_by_key(|&(observations, _)| Reverse(observations));
         }
         if self.profiles.len() > 1 && self.destination.path.as_os_str() == STANDARD {
             let what =
                 format!("error: {} pprof profiles are as many files, which cannot go there", self.profiles.len());
             return Err(Failure(format!("{what}\nhint: name a file; the others are written beside it")));
         }
-        for (number, profile) in (1..).zip(&self.profiles) {
-            let path = self.destination.part(number);
-            let size = write_file(&path, |file| file.write_all(profile))?;
-            self.files.push((path, size));
+        let mut results = Results::default();
+        for (number, (_, profile)) in (1..).zip(&self.profiles) {
+            results.add(self.destination.part(number), |file| file.write_all(profile))?;
         }
+        self.files = results.finish()?;
         Ok(())
     }
 }

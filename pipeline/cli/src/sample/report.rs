@@ -50,6 +50,8 @@ pub(crate) struct Report<'a> {
     pub(crate) followed: bool,
     /// What would name more functions.
     pub(crate) hints: Vec<String>,
+    /// How well the functions of Node programs are told.
+    pub(crate) told: Option<String>,
     /// The time for which there was no sampler process, where one ended by itself.
     pub(crate) missing: Option<Missing>,
     /// What the sampler counted.
@@ -220,6 +222,35 @@ impl Report<'_> {
             let more = what_shows_more(status.level, self.stops).filter(|_| !self.lacked);
             let more = more.map(|more| format!("; {more}")).unwrap_or_default();
             line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known{more}"));
+        }
+        if let Some(told) = &self.told {
+            line(out, format_args!("{told}"));
+        }
+        let [exact, first, several] = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
+        if exact + first + several > 0 {
+            let percent = |count: u64| count as f64 * 100.0 / (exact + first + several) as f64;
+            line(
+                out,
+                format_args!(
+                    "frames of V8: {:.1} % with the line where they were, {:.1} % with that of their function, {:.1} % \
+                     stand for inlined functions as well",
+                    percent(exact),
+                    percent(first),
+                    percent(several)
+                ),
+            );
+        }
+        let [later, unproven, unknown] = [status.later_read_frames, status.unproven_frames, status.unknown_functions];
+        if later + unproven + unknown > 0 {
+            line(
+                out,
+                format_args!(
+                    "interpreted frames, in {} stacks: {later} callers were read after their sample and may have changed \
+                     by then, {unproven} could not be proven and show as the interpreter's own function, {unknown} are of \
+                     unknown functions",
+                    status.interpreted
+                ),
+            );
         }
         if status.cut_calls > 0 {
             let cut = status.cut_calls;

@@ -30,6 +30,7 @@ use crate::Failure;
 use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
+use crate::views::flamegraph::Layout;
 
 /// How often a run looks at the clock while nothing happens.
 const TICK: Duration = Duration::from_millis(100);
@@ -102,6 +103,8 @@ pub(super) struct Run<'a> {
 #[derive(Default)]
 struct Output {
     destination: Option<Destination>,
+    /// How a flame graph is drawn that nobody named a file for.
+    layout: Layout,
     writer: Option<Writer>,
     written: Written,
 }
@@ -128,9 +131,9 @@ impl<'a> Run<'a> {
     /// A run whose target the sampler process does not know yet.
     pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
-        let (destination, view) = match purpose {
-            Purpose::Result(destination) => (destination, None),
-            Purpose::View(view) => (None, Some(view)),
+        let (destination, layout, view) = match purpose {
+            Purpose::Result { output, layout } => (output, layout, None),
+            Purpose::View(view) => (None, Layout::default(), Some(view)),
         };
         Self {
             subject,
@@ -146,7 +149,7 @@ impl<'a> Run<'a> {
             shares: Shares::default(),
             processes: ProcessShares::default(),
             runtimes: Runtimes::default(),
-            output: Output { destination, ..Output::default() },
+            output: Output { destination, layout, ..Output::default() },
             view,
             next_part: now,
             progress: None,
@@ -334,7 +337,9 @@ impl<'a> Run<'a> {
             self.say(&complaint);
         }
         if self.output.writer.is_none() && self.view.is_none() {
-            let destination = self.output.destination.get_or_insert_with(|| Destination::of_process(pid));
+            let layout = self.output.layout;
+            let of_process = || Destination { layout, ..Destination::of_process(pid) };
+            let destination = self.output.destination.get_or_insert_with(of_process);
             self.output.writer = Some(Writer::open(destination, self.settings.mode)?);
         }
         Ok(())

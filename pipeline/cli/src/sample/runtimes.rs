@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use profbridge_model::{Location, Profiles, StackId, Value};
 use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
+use profbridge_sampler::runtime::{UNKNOWN_FUNCTION, WITH_INLINED};
 
 use super::shares::times;
 pub(crate) use kind::Runtime;
@@ -26,6 +27,10 @@ struct Quality {
     nameless: u64,
     /// The part in which callers are guessed.
     guessed: u64,
+    /// The part in which it is not known which of the functions that are inlined into each other it was.
+    inlined: u64,
+    /// The part in which a function was not told, for lack of a name or since it was moved meanwhile.
+    untold: u64,
 }
 
 impl Quality {
@@ -33,6 +38,8 @@ impl Quality {
         self.nano = self.nano.saturating_add(other.nano);
         self.nameless = self.nameless.saturating_add(other.nameless);
         self.guessed = self.guessed.saturating_add(other.guessed);
+        self.inlined = self.inlined.saturating_add(other.inlined);
+        self.untold = self.untold.saturating_add(other.untold);
     }
 }
 
@@ -61,12 +68,34 @@ impl Runtimes {
             let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
             let guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
             let part = |is: bool| if is { nano } else { 0 };
-            quality.add(Quality { nano, nameless: part(nameless), guessed: part(guessed) });
+            let is_node = runtime == Runtime::Node;
+            let untold = is_node && (nameless || has(batch, sample.stack, |name| name == UNKNOWN_FUNCTION));
+            let inlined = is_node && !untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
+            // Ruby has a thread of its own that waits for what its timers are set to.
+            let nameless = nameless && !(waiting && runtime == Runtime::Ruby);
+            let (nameless, guessed) = (part(nameless), part(guessed));
+            quality.add(Quality { nano, nameless, guessed, inlined: part(inlined), untold: part(untold) });
         }
         let processes = self.of.entry(runtime).or_default();
         let time = processes.labels.entry(label.into()).or_default();
         *time = time.saturating_add(quality.nano);
         if waiting { processes.waiting.add(quality) } else { processes.running.add(quality) }
+    }
+
+    /// How well the functions of Node programs are told, by running time; `None` without such.
+    pub(crate) fn told(&self) -> Option<String> {
+        let Quality { nano, inlined, untold, .. } = self.of.get(&Runtime::Node)?.running;
+        let percent = |part: u64| part as f64 * 100.0 / nano as f64;
+        let exact = nano.saturating_sub(inlined).saturating_sub(untold);
+        (nano > 0).then(|| {
+            format!(
+                "running time of Node: {:.1} % with every function told, {:.1} % in functions that stand for inlined ones \
+                 as well, {:.1} % with a function that is not told",
+                percent(exact),
+                percent(inlined),
+                percent(untold)
+            )
+        })
     }
 
     /// What to say of each runtime of which more than a tenth is missing, most time first.
@@ -87,6 +116,12 @@ impl Processes {
         }
         if let Some((percent, of)) = guessed {
             parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers()));
+        }
+        if let Some((percent, of)) = self.worst(|quality| quality.inlined) {
+            parts.push(format!(
+                "{percent:.0} % of {of} time is in functions that stand for those that were inlined into them as well: \
+                 start it with --detailed-line-info"
+            ));
         }
         let mut labels: Vec<_> = self.labels.iter().collect();
         labels.sort_by_key(|(label, time)| (std::cmp::Reverse(**time), (*label).clone()));
@@ -110,6 +145,13 @@ impl Processes {
     }
 }
 
+/// Whether a function of a stack has such a name: one stands for others as well, or cannot be told
+/// (`receivers/ptrace/sampler/README.md`).
+fn has(batch: &Profiles, stack: Option<StackId>, is_it: impl Fn(&str) -> bool) -> bool {
+    let mut locations = batch.dictionary().stack(stack).flatten().map(|id| batch.dictionary().location(id));
+    locations.any(|location| name(batch, location).is_some_and(&is_it))
+}
+
 /// Whether a stack passes through a function of the program that has no name: code that was made at run time, a
 /// program's own file without symbols, or an interpreter that stands for the functions of the program.
 fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bool {
@@ -127,7 +169,7 @@ fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bo
             if name.is_none() && location.address != 0 {
                 return true;
             }
-            named |= !is("native");
+            named |= !is("native") || (runtime == Runtime::Php && name.is_some_and(is_compiled_php));
             continue;
         };
         let file = dictionary.string(dictionary.mapping(mapping).filename);
@@ -143,6 +185,12 @@ fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bo
         }
     }
     interprets && !named
+}
+
+/// Whether a name is what PHP's JIT calls a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`; php-src
+/// `ext/opcache/jit/zend_jit.c`, `zend_jit_trace.c`).
+fn is_compiled_php(name: &str) -> bool {
+    name.starts_with("JIT$") || name.starts_with("TRACE-")
 }
 
 fn is_text(batch: &Profiles, value: &Value, text: &str) -> bool {

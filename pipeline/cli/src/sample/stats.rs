@@ -88,10 +88,17 @@ fn add(total: &mut Status, status: &Status) {
     total.unproven_frames += status.unproven_frames;
     total.later_read_frames += status.later_read_frames;
     total.unknown_functions += status.unknown_functions;
+    total.positioned_frames += status.positioned_frames;
+    total.unpositioned_frames += status.unpositioned_frames;
+    total.inlining_frames += status.inlining_frames;
     total.contexts += status.contexts;
     total.torn_contexts += status.torn_contexts;
     total.unproven_contexts += status.unproven_contexts;
     for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
+        *sum += count;
+    }
+    let ours = total.read_behind.iter_mut().chain(&mut total.read_stopped);
+    for (sum, count) in ours.zip(status.read_behind.iter().chain(&status.read_stopped)) {
         *sum += count;
     }
 }

@@ -16,14 +16,17 @@ use profbridge_wire::sentry::chunk::Settings;
 use super::collect::Halves;
 use crate::Failure;
 use crate::destination::{Destination, Format};
-use crate::output::{EnvelopeDestination, Envelopes, MERGE, Otlp, Pprof};
+use crate::output::{EnvelopeDestination, Envelopes, MERGE, Otlp, Pprof, View};
 use crate::terminal::shown;
+use crate::views::reading::{Given, State};
 use stacks::Stacks;
 
 /// Takes the profiles of a run, part by part, and makes files of them.
 pub(crate) enum Writer {
-    /// Collapsed stacks, or a flame graph of them.
+    /// Collapsed stacks.
     Stacks(Box<Stacks>),
+    /// A flame graph, or what another tool's viewer shows.
+    View(Box<View>),
     /// One OTLP message.
     Otlp(Box<Otlp>),
     /// A pprof profile of each process.
@@ -48,12 +51,12 @@ impl Writer {
         let apart = mode == Mode::Wall;
         let path = destination.path.clone();
         Ok(match destination.format {
-            Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, apart))),
-            Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
+            Format::Svg | Format::Speedscope | Format::Firefox => Self::View(Box::new(View::open(destination.clone()))),
+            Format::Folded => Self::Stacks(Box::new(Stacks::open(path, apart))),
             Format::Otlp => Self::Otlp(Box::new(Otlp::open(path, &merge()?, Encoding::Protobuf)?)),
             Format::OtlpJson => Self::Otlp(Box::new(Otlp::open(path, &merge()?, Encoding::Json)?)),
             Format::Pprof => Self::Pprof(Box::new(Pprof::merging(destination.clone(), &merge()?)?)),
-            Format::Envelope => {
+            Format::Sentry => {
                 let destination = EnvelopeDestination::Files(destination.clone());
                 // Each part is cut on its own: parts are no longer than a chunk may be.
                 let identity = Rules { window: 0, ..Rules::default() };
@@ -67,6 +70,14 @@ impl Writer {
     pub(crate) fn take(&mut self, part: &Halves, written: &mut Written) -> Result<(), Failure> {
         match self {
             Self::Stacks(stacks) => stacks.take(part),
+            Self::View(view) => {
+                for each in &part.each {
+                    let halves = [(&each.running, State::Running), (&each.waiting, State::Waiting)];
+                    for (half, state) in halves.into_iter().filter_map(|(half, state)| Some((half.as_ref()?, state))) {
+                        view.take(half, Some(Given { label: &each.label, state }));
+                    }
+                }
+            }
             Self::Otlp(otlp) => otlp.take(part.whole.clone(), &mut written.report),
             Self::Pprof(pprof) => pprof.take(&part.whole, &mut written.report),
             Self::Envelopes(envelopes) => envelopes.take(part.whole.clone(), &mut written.report)?,
@@ -77,7 +88,12 @@ impl Writer {
     /// Writes what is left. `title` is what a graph is called.
     pub(crate) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
         match self {
-            Self::Stacks(stacks) => stacks.close(title, written)?,
+            Self::Stacks(stacks) => stacks.close(written)?,
+            Self::View(mut view) => {
+                let closed = view.close(Some(title), &mut written.report)?;
+                let (_, size) = closed.ok_or_else(|| nothing(&view.destination.path))?;
+                written.files.push((view.destination.path, size));
+            }
             Self::Otlp(mut otlp) => {
                 let size = otlp.close(&mut written.report)?.ok_or_else(|| nothing(&otlp.path))?;
                 written.files.push((otlp.path, size));

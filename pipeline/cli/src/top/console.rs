@@ -9,15 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-use super::keys::{Key, decode};
+use super::keys::{Key, decode, whole};
 use super::screen::{Row, Style};
 use crate::{Failure, terminal};
 
-/// The other screen, and no cursor on it.
-const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+/// The other screen, no cursor on it, and no line that goes on in the next one: how many columns a character takes,
+/// terminals do not agree on.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
 
-/// The cursor, and the screen from before.
-const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Lines that go on, the cursor, and the screen from before.
+const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
 /// What a terminal has that does not say its size.
 const USUAL: (usize, usize) = (80, 24);
@@ -46,6 +47,8 @@ impl Restorer {
 pub(super) struct Console {
     restorer: Restorer,
     keys: bool,
+    /// The beginning of a key, of which the rest is still to come.
+    begun: Vec<u8>,
 }
 
 impl Console {
@@ -60,7 +63,8 @@ impl Console {
         single.special_codes[SpecialCodeIndex::VSUSP] = 0;
         tcsetattr(stdout(), OptionalActions::Now, &single).map_err(failed)?;
         write(ENTER);
-        Ok(Self { restorer: Restorer(Arc::new(Mutex::new(Some(saved)))), keys: stdin().is_terminal() })
+        let (restorer, keys) = (Restorer(Arc::new(Mutex::new(Some(saved)))), stdin().is_terminal());
+        Ok(Self { restorer, keys, begun: Vec::new() })
     }
 
     /// What gives it back.
@@ -98,7 +102,11 @@ impl Console {
         }
         let mut bytes = [0; 256];
         match rustix::io::read(&input, &mut bytes) {
-            Ok(count @ 1..) => decode(&bytes[..count]),
+            Ok(count @ 1..) => {
+                self.begun.extend_from_slice(&bytes[..count]);
+                let pressed: Vec<u8> = self.begun.drain(..whole(&self.begun)).collect();
+                decode(&pressed)
+            }
             // The terminal is gone.
             _ => {
                 self.keys = false;

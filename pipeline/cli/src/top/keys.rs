@@ -24,6 +24,26 @@ pub(super) enum Key {
     Home,
 }
 
+/// The longest sequence that is waited for, in bytes. Those of keys have up to eight.
+const LONGEST_SEQUENCE: usize = 32;
+
+/// How many of some bytes are whole: what a terminal sends may come in pieces, and behind these stands the beginning of
+/// a character or a sequence. Escape alone is a key.
+pub(super) fn whole(bytes: &[u8]) -> usize {
+    let begun = bytes.iter().rposition(|&byte| byte == 0x1b).filter(|&at| match &bytes[at + 1..] {
+        [b'[' | b'O', rest @ ..] => {
+            rest.len() < LONGEST_SEQUENCE && !rest.iter().any(|byte| (b'@'..=b'~').contains(byte))
+        }
+        _ => false,
+    });
+    let character = || {
+        let lead = bytes.iter().rposition(|byte| byte & 0xc0 != 0x80)?;
+        let length = bytes[lead].leading_ones() as usize;
+        ((2..=4).contains(&length) && bytes.len() - lead < length).then_some(lead)
+    };
+    begun.or_else(character).unwrap_or(bytes.len())
+}
+
 /// The keys of some bytes. What is no key that is known is left out.
 pub(super) fn decode(bytes: &[u8]) -> Vec<Key> {
     let text = String::from_utf8_lossy(bytes);
@@ -90,6 +110,27 @@ mod tests {
         assert_eq!(decode(b"\x1bq"), [Key::Escape, Key::Character('q')]);
     }
 
+    /// Guarantees: wherever what a terminal sends is divided, but for between Escape and what follows, the keys are the
+    /// same; a sequence that has no end is not waited for.
+    #[test]
+    fn pieces() {
+        let sent = "sé漢🦀\u{1b}[A\u{1b}OB\u{1b}[5~q".as_bytes();
+        for at in (0..sent.len()).filter(|&at| at == 0 || sent[at - 1] != 0x1b) {
+            let mut pending = sent[..at].to_vec();
+            let first = whole(&pending);
+            let mut keys = decode(&pending[..first]);
+            pending.drain(..first);
+            pending.extend_from_slice(&sent[at..]);
+            assert_eq!(whole(&pending), pending.len(), "{at}");
+            keys.extend(decode(&pending));
+            assert_eq!(keys, decode(sent), "{at}");
+        }
+        assert_eq!((whole(b"a\x1b"), whole(b"a\x1b["), whole(b"a\xe6\xbc"), whole(b"")), (2, 1, 1, 0));
+        let endless = [b"\x1b[".as_slice(), &[b'1'; LONGEST_SEQUENCE]].concat();
+        assert_eq!(whole(&endless), endless.len());
+        assert_eq!(whole(&[0x80; 9]), 9);
+    }
+
     /// Guarantees: a terminal that sends anything else, or a part of something, is not taken for keys and does no harm.
     #[test]
     fn attack_other_bytes() {
@@ -98,6 +139,7 @@ mod tests {
         for byte in 0..=255u8 {
             decode(&[0x1b, byte]);
             decode(&[0x1b, b'[', byte, byte]);
+            assert!(whole(&[b'[', byte, 0x1b, byte]) <= 4);
         }
     }
 }

@@ -114,13 +114,13 @@ fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: u
     // What runs comes first, then what waited longest.
     threads.sort_by_key(|(key, times)| (std::cmp::Reverse((times.running, times.waiting)), (*key).clone()));
     let several = threads.iter().any(|((label, _), _)| *label != threads[0].0.0);
-    if most < 2 || threads.is_empty() {
+    // The heading takes a line, and how many more there are another one.
+    let shown = most.saturating_sub(1);
+    let shown = if threads.len() > shown { shown.saturating_sub(1) } else { shown };
+    if shown == 0 || threads.is_empty() {
         return;
     }
     rows.push(row("    run    wait  thread".to_owned(), Style::Heading));
-    let shown = most - 1;
-    // A line says how many more there are.
-    let shown = if threads.len() > shown { shown.saturating_sub(1) } else { shown };
     for ((label, id), times) in threads.iter().take(shown) {
         let name = if *id == 0 { times.name.to_string() } else { format!("{} ({id})", times.name) };
         let name = if several { format!("{label} {name}") } else { name };

@@ -14,6 +14,9 @@ const LATELY: Duration = Duration::from_secs(10);
 /// So many lines that were said are kept.
 const MOST_SAID: usize = 200;
 
+/// So many bytes of a filter are taken: somebody may paste a file.
+const LONGEST_FILTER: usize = 256;
+
 /// So many threads are told apart; a program may start any number.
 const MOST_THREADS: usize = 10_000;
 
@@ -269,7 +272,7 @@ impl State {
                 Key::Backspace => {
                     self.filter.pop();
                 }
-                Key::Character(c) => self.filter.push(c),
+                Key::Character(c) if self.filter.len() < LONGEST_FILTER => self.filter.push(c),
                 _ => {}
             }
             self.scroll = 0;

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use super::activity::{Activity, Observed};
 use super::complaints::Complaints;
 use super::socket::{Socket, Stream};
-use super::{Peer, ServerLimits, ServerStats};
+use super::{Kept, Peer, ServerLimits, ServerStats};
 use crate::tls::HttpVersions;
 use crate::{BoxError, Shutdown};
 
@@ -70,8 +70,9 @@ where
         let shared = Arc::clone(&self.shared);
         async move {
             let _open = shared.stats.opened();
+            let own = stream.local_addr().ok();
             let Some(stream) = shared.handshake(stream, addr).await else { return };
-            let peer = Peer { addr, tls: matches!(stream, Stream::Tls(_)) };
+            let peer = Peer { addr, own, tls: matches!(stream, Stream::Tls(_)) };
             activity.ready(Instant::now());
             shared.serve(stream, peer, activity).await;
         }
@@ -113,7 +114,8 @@ where
     async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
         // Requests of an HTTP/2 connection are tasks of their own; they end with it.
         let (_streams_end, streams) = Shutdown::pair();
-        let service = Observing { service: self.service.clone(), peer, activity: Arc::clone(&activity) };
+        let service =
+            Observing { service: self.service.clone(), peer, kept: Kept::default(), activity: Arc::clone(&activity) };
         let socket = Socket { stream, activity: Arc::clone(&activity) };
         let builder = builder(&self.limits, streams);
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -219,6 +221,7 @@ where
 struct Observing<S> {
     service: S,
     peer: Peer,
+    kept: Kept,
     activity: Arc<Activity>,
 }
 
@@ -235,6 +238,7 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let in_request = self.activity.begin();
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.kept.clone());
         let response = self.service.call(request);
         let activity = Arc::clone(&self.activity);
         Box::pin(async move {

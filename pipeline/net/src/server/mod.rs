@@ -22,7 +22,7 @@ use complaints::Complaints;
 use connection::Connections;
 pub use limits::ServerLimits;
 pub use listener::{BindError, Listener};
-pub use peer::Peer;
+pub use peer::{Kept, Peer};
 use slots::{Room, Slots};
 pub use stats::{ServerStats, StatsSnapshot};
 
@@ -56,7 +56,7 @@ pub struct Drained {
 /// Serves `service` on every connection of `listener` until `shutdown`, then lets requests in flight
 /// end for at most [`ServerLimits::drain_timeout`].
 ///
-/// Each connection gets a clone of the service. A request carries a [`Peer`] as an extension. A
+/// Each connection gets a clone of the service. A request carries a [`Peer`] and its connection's [`Kept`] as extensions. A
 /// request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
 /// returned future cuts every connection.
 pub async fn serve<S, B>(

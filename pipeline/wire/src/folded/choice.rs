@@ -1,10 +1,10 @@
-//! Which type of value of a scope's profiles is folded.
+//! Which type of value of a scope's profiles is shown: folded, or drawn.
 
 use profbridge_model::{Profile, Profiles, ValueType};
 
 /// One type of value.
 #[derive(Debug, Clone)]
-pub(super) struct Choice {
+pub struct Choice {
     kind: String,
     unit: String,
     period_kind: String,
@@ -20,9 +20,9 @@ impl Choice {
     }
 
     /// The most telling type among the profiles that have samples; `None` where none has.
-    pub(super) fn best(batch: &Profiles, profiles: &[Profile]) -> Option<Self> {
+    pub fn best<'a>(batch: &Profiles, profiles: impl IntoIterator<Item = &'a Profile>) -> Option<Self> {
         let mut best: Option<(u8, Self)> = None;
-        for profile in profiles.iter().filter(|profile| !profile.samples.is_empty()) {
+        for profile in profiles.into_iter().filter(|profile| !profile.samples.is_empty()) {
             if best.as_ref().is_some_and(|(_, choice)| choice.takes(batch, profile)) {
                 continue;
             }
@@ -36,7 +36,7 @@ impl Choice {
     }
 
     /// Whether a profile is of this type.
-    pub(super) fn takes(&self, batch: &Profiles, profile: &Profile) -> bool {
+    pub fn takes(&self, batch: &Profiles, profile: &Profile) -> bool {
         let is = |id, text: &str| batch.dictionary().string(id) == text;
         is(profile.sample_type.kind, &self.kind)
             && is(profile.sample_type.unit, &self.unit)
@@ -59,13 +59,18 @@ impl Choice {
         }
     }
 
+    /// The unit of the values.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
     /// Whether a value is a number of samples.
-    pub(super) fn counts(&self) -> bool {
+    pub fn counts(&self) -> bool {
         matches!(self.unit.as_str(), "count" | "samples" | "1" | "{sample}" | "{samples}")
     }
 
     /// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
-    pub(super) fn nanoseconds(&self, profile: &Profile) -> Option<u64> {
+    pub fn nanoseconds(&self, profile: &Profile) -> Option<u64> {
         if let Some(scale) = nanoseconds(&self.unit) {
             return Some(scale);
         }

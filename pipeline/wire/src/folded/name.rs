@@ -1,27 +1,48 @@
 //! What a frame is called in a line of collapsed stacks.
 
+use std::borrow::Cow;
+
 use profbridge_model::{Dictionary, Line, Location};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The longest name that is written, in bytes. C++ templates reach kilobytes; a reader sees the first hundred.
-const MAX_NAME: usize = 1024;
+pub const MAX_NAME: usize = 1024;
 
-/// Writes a frame's name: the function's, or what [`unnamed`] makes of the file it lies in.
-pub(super) fn push_frame(text: &mut String, dictionary: &Dictionary, location: &Location, line: Option<&Line>) {
+/// What stands at the end of a name that was cut, in bytes: an ellipsis and 64 bits in hexadecimal.
+const CUT_END: usize = '…'.len_utf8() + 16;
+
+/// A name of at most [`MAX_NAME`] bytes. One that is cut ends with a hash of all of it: instances of one template often
+/// differ in their last parameter only, and are not the same function.
+pub fn shortened(name: &str) -> Cow<'_, str> {
+    if name.len() <= MAX_NAME {
+        return Cow::Borrowed(name);
+    }
+    let end = (0..=MAX_NAME - CUT_END).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();
+    Cow::Owned(format!("{}…{:016x}", &name[..end], xxh3_64(name.as_bytes())))
+}
+
+/// What a frame is called: its function, or, where it has none, the file it lies in, in brackets, and the page of it.
+pub fn frame_name<'a>(dictionary: &'a Dictionary, location: &Location, line: Option<&Line>) -> Cow<'a, str> {
     let function = line.and_then(|line| line.function).map(|function| dictionary.function(function));
     let name = function.map(|function| match dictionary.string(function.name) {
         "" => dictionary.string(function.system_name),
         name => name,
     });
     match name.filter(|name| !name.is_empty()) {
-        Some(name) => push(text, name),
+        Some(name) => Cow::Borrowed(name),
         None => {
             let mapping = location.mapping.map(|mapping| dictionary.mapping(mapping));
             let file = mapping.map_or("", |mapping| dictionary.string(mapping.filename));
             // A frame of an interpreter has a line, and its address is none of a file.
             let page = mapping.filter(|_| line.is_none()).and_then(|mapping| mapping.page_of(location.address));
-            push(text, &unnamed(file, page));
+            Cow::Owned(unnamed(file, page))
         }
     }
+}
+
+/// Writes a frame's name.
+pub(super) fn push_frame(text: &mut String, dictionary: &Dictionary, location: &Location, line: Option<&Line>) {
+    push(text, &frame_name(dictionary, location, line));
 }
 
 /// What a frame without a function is called, as in a chunk for Sentry: the file it lies in, in brackets, and the page
@@ -44,13 +65,12 @@ pub(super) fn push(text: &mut String, name: &str) {
     if !text.is_empty() {
         text.push(';');
     }
-    let end = (0..=MAX_NAME.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();
-    let name = name[..end].trim();
+    let name = shortened(name.trim());
     if name.is_empty() {
         return text.push_str("[unknown]");
     }
     if !name.contains(|c: char| c == ';' || c.is_control()) {
-        return text.push_str(name);
+        return text.push_str(&name);
     }
     text.extend(name.chars().map(|c| match c {
         ';' => ':',

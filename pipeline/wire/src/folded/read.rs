@@ -94,7 +94,8 @@ pub fn is_folded(text: &[u8]) -> bool {
             return false;
         }
         seen += 1;
-        if let Some((stack, _)) = divided(line).filter(|(_, number)| parsed(number).is_some()) {
+        // A number that is too large costs its own line, and not what the file is.
+        if let Some((stack, _)) = divided(line).filter(|(_, number)| is_number(number)) {
             numbered += 1;
             deep |= stack.contains(&b';');
         }
@@ -108,10 +109,9 @@ fn divided(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((line[..at].trim_ascii(), &line[at + 1..])).filter(|(stack, _)| !stack.is_empty())
 }
 
-/// An integer without a sign.
-fn parsed(number: &[u8]) -> Option<i64> {
-    let digits = number.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(number).ok().filter(|_| digits)?.parse().ok()
+/// Whether it is an integer without a sign, however large.
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 /// Reads collapsed stacks. Equal stacks become one sample, whose value is their sum. A line that cannot be read costs
@@ -177,11 +177,11 @@ struct Reader {
 impl Reader {
     fn line(&mut self, line: &str) -> Result<(), &'static str> {
         let (stack, number) = divided(line.as_bytes()).ok_or("it has no number behind a stack")?;
-        let value = match parsed(number) {
-            Some(value) => value,
-            None if number.iter().all(u8::is_ascii_digit) => return Err("its number is too large"),
-            None => return Err("it does not end with an integer"),
-        };
+        if !is_number(number) {
+            return Err("it does not end with an integer");
+        }
+        let value = std::str::from_utf8(number).ok().and_then(|number| number.parse::<i64>().ok());
+        let value = value.ok_or("its number is too large")?;
         // What was divided at white space of one byte is as much text as the whole.
         let stack = std::str::from_utf8(stack).unwrap_or_default();
         if stack.bytes().filter(|&byte| byte == b';').count() >= Limits::default().max_stack_depth {

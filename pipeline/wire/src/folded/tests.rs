@@ -142,7 +142,9 @@ fn names() {
     let mut lines = text.lines();
     let expected = "[unknown];[libc.so.6];[vdso]+0x0;[libc.so.6]+0x0;outer;a:b c 1000000000";
     assert_eq!(lines.next(), Some(expected));
-    assert_eq!(lines.next(), Some(format!("{} 1000000000", "é".repeat(512)).as_str()));
+    // As much of a long name as leaves room for what tells it from others.
+    let long = lines.next().and_then(|line| line.strip_suffix(" 1000000000")).unwrap();
+    assert!(long.len() <= 1024 && long.starts_with(&format!("{}…", "é".repeat(502))), "{long}");
 }
 
 /// Guarantees: threads are apart only when asked for, by name, else by id.
@@ -226,4 +228,51 @@ fn frames_that_are_not_shown() {
         builder.sample(stack, None, None, &[1, 2], &[]);
     });
     assert_eq!(text(&folded), "main 100000000\n");
+}
+
+/// Guarantees: what threads did stands in front of their stacks where it is asked for and samples of time on the wall
+/// say it.
+#[test]
+fn states() {
+    let build = |kind: &'static str| {
+        batch(move |builder| {
+            profile(builder, (kind, "nanoseconds"), ("", "", 0));
+            for (name, state) in [("hot", Some("running")), ("park", Some("waiting")), ("park", None)] {
+                let frame = builder.frame(name, "", 0);
+                let stack = builder.stack(&[frame]);
+                let mut attributes = vec![("thread.name", "t".into())];
+                attributes.extend(state.map(|state| ("profbridge.thread.state", state.into())));
+                let attributes = builder.attributes(&attributes);
+                builder.sample(stack, attributes, None, &[5], &[3]);
+            }
+        })
+    };
+    let told = |folded: Folded, kind| {
+        let mut folded = folded;
+        folded.add(&build(kind));
+        text(&folded)
+    };
+    let wall = told(Folded::new(Threads::Apart).with_states(), "wall");
+    assert_eq!(wall, "[running];t;hot 3\n[waiting];t;park 3\nt;park 3\n");
+    assert_eq!(told(Folded::new(Threads::Merged).with_states(), "cpu"), "hot 3\npark 6\n");
+    assert_eq!(told(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
+}
+
+/// Guarantees: two functions whose long names begin in the same way are two, and no name is longer than the bound.
+#[test]
+fn long_names() {
+    let long = |end: &str| format!("{}{end}", "é".repeat(600));
+    let folded = fold(|builder| {
+        profile(builder, ("cpu", "nanoseconds"), ("", "", 0));
+        for end in ["a", "b"] {
+            let frame = builder.frame(&long(end), "", 0);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &[5], &[3]);
+        }
+    });
+    let text = text(&folded);
+    let names: Vec<&str> = text.lines().map(|line| line.strip_suffix(" 3").unwrap()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names.iter().all(|name| name.len() <= super::MAX_NAME && name.starts_with(&"é".repeat(500))), "{names:?}");
+    assert_ne!(names[0], names[1]);
 }

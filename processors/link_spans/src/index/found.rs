@@ -2,17 +2,19 @@
 
 use std::num::NonZeroU64;
 
-use profbridge_identity::Rules;
+use profbridge_identity::Side;
 use profbridge_model::ProfilerId;
 
-use super::{Process, ThreadSeen};
+use super::find::about;
+use super::threads::{Key, Thread};
+use super::{Index, Process};
 use crate::covered::Stretch;
 
 /// A process that was observed during a span.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'a> {
     pub(super) process: &'a Process,
-    pub(super) rules: &'a Rules,
+    pub(super) index: &'a Index,
     pub(super) during: Stretch,
     /// Whether nothing named the process but the pointer of one of its threads.
     pub(crate) by_thread: bool,
@@ -21,17 +23,17 @@ pub(crate) struct Found<'a> {
 }
 
 /// A thread that was observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundThread<'a> {
-    pub(crate) id: &'a str,
+    pub(crate) id: String,
     pub(crate) name: Option<&'a str>,
 }
 
 impl<'a> Found<'a> {
     /// The id of the profiler that observed it when the span began.
     pub(crate) fn profiler_id(&self) -> ProfilerId {
-        let identity = self.process.identity;
-        self.rules.profiler_id(identity, self.rules.cell(identity, self.during.start))
+        let (identity, rules) = (self.process.identity, &self.index.rules);
+        rules.profiler_id(identity, rules.cell(identity, self.during.start))
     }
 
     /// The hash of its identity.
@@ -39,37 +41,84 @@ impl<'a> Found<'a> {
         self.process.identity.hash
     }
 
+    /// Whether nothing better may come for a span that samples name: it was observed up to its end, or by a profiler that
+    /// comes before others.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.process.profiler.wall || self.process.last >= self.during.end
+    }
+
+    /// Whether all is known of the span's time, and as far about it as clocks may be off.
+    pub(crate) fn is_past(&self) -> bool {
+        self.process.reaches(self.during)
+    }
+
+    /// Whether any thread of it was observed in the span's time, or about then.
+    pub(crate) fn is_observed_about(&self) -> bool {
+        self.process.threads.iter().any(|thread| self.is_observed(thread, about(self.during)))
+    }
+
+    /// Whether it may be the process of which something is said.
+    pub(crate) fn agrees(&self, side: &Side) -> bool {
+        self.process.side.agrees(side)
+    }
+
+    /// Whether it is a process, or may be the same that another profiler observed.
+    pub(crate) fn may_be(&self, identity: u128) -> bool {
+        let other = self.index.by_identity.get(&identity).and_then(|number| self.index.processes.get(number));
+        self.identity() == identity || other.is_some_and(|other| self.process.is_also(other))
+    }
+
+    /// A thread of it.
+    pub(super) fn of(&self, thread: &'a Thread) -> Option<FoundThread<'a>> {
+        let name = thread.name().map(|name| self.index.texts.get(name));
+        thread.key.id(&self.index.texts).map(|id| FoundThread { id, name })
+    }
+
+    /// Whether a thread was observed in the span's time, or in one about it.
+    fn is_observed(&self, thread: &Thread, during: Stretch) -> bool {
+        self.process.scale.part_of(during).is_some_and(|during| thread.covered.overlaps(during))
+    }
+
     /// The thread with an id, if it was observed in the span's time.
     pub(crate) fn thread(&self, id: &str) -> Option<FoundThread<'a>> {
-        let (id, thread) = self.process.thread(id)?;
-        (!id.is_empty() && thread.covered.overlaps(self.during))
-            .then_some(FoundThread { id, name: thread.name.as_deref() })
+        let thread = self.process.thread(id, &self.index.texts)?;
+        self.is_observed(thread, about(self.during)).then(|| self.of(thread))?
     }
 
     /// Whether the process has a thread with this id, observed or not in the span's time.
     pub(crate) fn has_thread(&self, id: &str) -> bool {
-        self.process.thread(id).is_some()
+        self.process.thread(id, &self.index.texts).is_some()
     }
 
-    /// The thread with this pointer that was observed in the span's time, if it is the only one.
+    /// The thread with this pointer that was observed in the span's time, if it is the only one. Threads that were
+    /// observed about that time only are asked where none was in it.
     pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> Option<FoundThread<'a>> {
-        let mut all = self.process.threads.iter().filter(|(id, thread)| {
-            !id.is_empty() && thread.pointer == Some(pointer) && thread.covered.overlaps(self.during)
-        });
-        let (id, thread) = all.next().filter(|_| all.next().is_none())?;
-        Some(FoundThread { id, name: thread.name.as_deref() })
+        let has_it = |thread: &&Thread| thread.key != Key::NONE && thread.pointer == Some(pointer);
+        for during in [self.during, about(self.during)] {
+            let is_observed = |thread: &&Thread| self.is_observed(thread, during);
+            let mut all = self.process.threads.iter().filter(has_it).filter(is_observed);
+            if let Some(thread) = all.next() {
+                return if all.next().is_none() { self.of(thread) } else { None };
+            }
+        }
+        None
     }
 
     /// Whether the process has a thread with this pointer, observed or not in the span's time.
     pub(crate) fn has_thread_at(&self, pointer: NonZeroU64) -> bool {
-        self.process.threads.values().any(|thread| thread.pointer == Some(pointer))
+        self.process.threads.iter().any(|thread| thread.pointer == Some(pointer))
     }
 
-    /// The only thread for which a condition on its name holds, if it was observed in the span's time.
-    pub(crate) fn thread_named(&self, is: impl Fn(&str) -> bool) -> Option<FoundThread<'a>> {
-        let named = |thread: &&ThreadSeen| thread.name.as_deref().is_some_and(&is);
-        let mut all = self.process.threads.iter().filter(|(_, thread)| named(thread));
-        let (id, thread) = all.next().filter(|_| all.next().is_none())?;
-        thread.covered.overlaps(self.during).then_some(FoundThread { id, name: thread.name.as_deref() })
+    /// The only thread that has one of these names, if it was observed in the span's time.
+    pub(crate) fn thread_named(&self, names: &[&str]) -> Option<FoundThread<'a>> {
+        let names = names.iter().filter_map(|name| self.index.texts.find(name));
+        let names: [_; 2] = {
+            let mut names = names.fuse();
+            [names.next(), names.next()]
+        };
+        let is_named = |thread: &&Thread| thread.name().is_some_and(|name| names.contains(&Some(name)));
+        let mut all = self.process.threads.iter().filter(is_named);
+        let thread = all.next().filter(|_| all.next().is_none())?;
+        self.is_observed(thread, about(self.during)).then(|| self.of(thread))?
     }
 }

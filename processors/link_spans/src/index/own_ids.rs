@@ -1,12 +1,15 @@
 //! Ids inside of containers: which are asked for, and what becomes of the answers.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-
+use foldhash::fast::RandomState;
+use hashbrown::hash_map::{Entry, HashMap};
+use hashbrown::hash_set::HashSet;
 use profbridge_identity::Side;
 use profbridge_model::{Attribute, Dictionary, Value};
 
-use super::{Index, Process, ThreadSeen};
+use super::texts::Texts;
+use super::threads::{Key, Thread};
+use super::{Index, Process};
+use crate::covered::ALLOCATION;
 use crate::namespaces::{Answer, OwnIds, Question};
 
 /// A process that may have a PID namespace of its own.
@@ -16,6 +19,11 @@ pub(super) struct Contained {
     containers: Vec<Box<str>>,
     /// Whether it was asked about.
     asked: bool,
+    /// The threads that were asked about.
+    asked_threads: HashSet<u32, RandomState>,
+    /// The ids that threads have in the process's own namespace, and those that profiles have for them; `None` while it is
+    /// not known that there is such a namespace.
+    threads: Option<HashMap<u32, u32, RandomState>>,
 }
 
 impl Contained {
@@ -28,25 +36,32 @@ impl Contained {
             Value::String(text) => Some(dictionary.string(text).into()),
             _ => None,
         });
-        Some(Box::new(Self { pid: u32::try_from(pid).ok()?, containers: texts.collect(), asked: false }))
+        Some(Box::new(Self {
+            pid: u32::try_from(pid).ok()?,
+            containers: texts.collect(),
+            asked: false,
+            asked_threads: HashSet::default(),
+            threads: None,
+        }))
+    }
+
+    /// The memory of it, in bytes, about.
+    fn bytes(&self) -> u64 {
+        let names: usize = self.containers.iter().map(|name| name.len() + ALLOCATION + size_of::<Box<str>>()).sum();
+        let threads = self.threads.as_ref().map_or(0, HashMap::allocation_size);
+        (size_of::<Self>() + ALLOCATION + names + self.asked_threads.allocation_size() + threads) as u64
     }
 }
 
 /// What is to be asked, by process.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<u128, Question>);
+pub(super) struct Questions(HashMap<u128, Question, RandomState>);
 
 impl Questions {
     /// Asks about a process and a thread of it that was observed, unless that was done before.
-    pub(super) fn add(
-        &mut self,
-        process: u128,
-        contained: Option<&mut Box<Contained>>,
-        id: &str,
-        thread: &mut ThreadSeen,
-    ) {
+    pub(super) fn add(&mut self, process: u128, contained: Option<&mut Box<Contained>>, thread: Key) {
         let Some(contained) = contained else { return };
-        let new_thread = id.parse::<u32>().ok().filter(|_| !std::mem::replace(&mut thread.asked, true));
+        let new_thread = thread.number().filter(|id| contained.asked_threads.insert(*id));
         if std::mem::replace(&mut contained.asked, true) && new_thread.is_none() {
             return;
         }
@@ -70,39 +85,58 @@ impl Index {
     /// Remembers what was found out.
     pub(crate) fn know(&mut self, answers: Vec<Answer>) {
         for Answer { process: identity, ids } in answers {
-            let Some(process) = self.by_identity.get_mut(&identity) else { continue };
-            let pid = process.side.pid();
+            let number = self.by_identity.get(&identity).copied();
+            let Some(process) = number.and_then(|number| self.processes.get_mut(&number)) else { continue };
+            let (pid, before) = (process.side.pid(), process.contained_bytes());
+            let is_known = process.contained.as_ref().is_some_and(|contained| contained.threads.is_some());
+            if ids.is_none() && is_known {
+                // It has ended since. Spans of it may still come.
+                continue;
+            }
             let Some(OwnIds { pid: own, threads }) = ids.filter(|ids| Some(ids.pid.into()) != pid) else {
                 // Of another machine, or it has the machine's ids.
                 process.contained = None;
+                self.bytes = self.bytes.saturating_sub(before);
                 continue;
             };
-            if !process.own_ids {
-                process.own_ids = true;
+            let Some(contained) = &mut process.contained else { continue };
+            if contained.threads.is_none() {
                 process.side = process.side.with_own_pid(own.into());
                 for name in process.side.names() {
-                    let of_name = self.by_name.entry(name).or_default();
-                    if !of_name.contains(&identity) {
-                        of_name.push(identity);
-                    }
+                    self.by_name.add(name, process.number);
                 }
             }
-            for (id, own) in threads {
-                if let Some(thread) = process.threads.get_mut(id.to_string().as_str()) {
-                    thread.own_id = Some(own);
-                }
-            }
+            let known = contained.threads.get_or_insert_default();
+            known.extend(threads.into_iter().map(|(id, own)| (own, id)));
+            self.bytes = (self.bytes + process.contained_bytes()).saturating_sub(before);
         }
     }
 }
 
 impl Process {
-    /// The thread that calls itself so, and its id in profiles.
-    pub(super) fn thread(&self, id: &str) -> Option<(&str, &ThreadSeen)> {
-        if !self.own_ids {
-            return self.threads.get_key_value(id).map(|(id, thread)| (&**id, thread));
+    /// The thread that calls itself so.
+    pub(super) fn thread(&self, id: &str, texts: &Texts) -> Option<&Thread> {
+        let key = match self.contained.as_ref().and_then(|contained| contained.threads.as_ref()) {
+            None => Key::find(id, texts)?,
+            Some(threads) => Key::find(&threads.get(&id.parse::<u32>().ok()?)?.to_string(), texts)?,
+        };
+        self.threads.get(key)
+    }
+
+    /// The memory of what is asked and known of its ids inside, in bytes, about.
+    pub(super) fn contained_bytes(&self) -> u64 {
+        self.contained.as_ref().map_or(0, |contained| contained.bytes())
+    }
+
+    /// Forgets the ids of threads that are forgotten.
+    pub(super) fn forget_ids(&mut self) {
+        let Self { contained: Some(contained), threads, .. } = self else { return };
+        let known: HashSet<u32, RandomState> = threads.iter().filter_map(|thread| thread.key.number()).collect();
+        contained.asked_threads.retain(|id| known.contains(id));
+        contained.asked_threads.shrink_to(known.len() * 2);
+        if let Some(threads) = &mut contained.threads {
+            threads.retain(|_, id| known.contains(id));
+            threads.shrink_to(known.len() * 2);
         }
-        let own: u32 = id.parse().ok()?;
-        self.threads.iter().find(|(_, thread)| thread.own_id == Some(own)).map(|(id, thread)| (&**id, thread))
     }
 }

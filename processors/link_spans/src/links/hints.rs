@@ -36,7 +36,7 @@ impl Hints {
     }
 
     /// The thread of a span that says this, by its id. `main` as for [`thread`].
-    pub(super) fn thread<'a>(&self, found: &Found<'a>, main: Option<i64>) -> Option<&'a str> {
+    pub(super) fn thread(&self, found: &Found<'_>, main: Option<i64>) -> Option<String> {
         if self.names_profiler
             && let Some(id) = self.attribute(ID)
             && let Some(thread) = found.thread(&id.to_text())

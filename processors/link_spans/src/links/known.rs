@@ -1,8 +1,9 @@
 //! The spans that samples may be linked with: their ids, which is above which, and when they ran on which thread.
 //!
-//! A span names its process and thread in its own words. Which thread of which profiler that is can be said once
-//! profiles of it have come, so until then it waits among all that say the same, and is looked at when profiles of a
-//! process come that it may be of. Spans are remembered in the order in which they came and forgotten in that order.
+//! A span names its process and thread in its own words, so it is kept among all that say the same. Which thread of which
+//! profiler that is can be said once profiles of it have come: then those spans are looked at that ran in their time.
+//! Several profilers may have observed it, each in its own words as well. Of spans that samples name the thread is known.
+//! Spans are remembered in the order in which they came and forgotten in that order.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -16,43 +17,104 @@ use profbridge_model::dictionary::Link;
 use super::course::{Course, Interval};
 use super::hints::Hints;
 use crate::covered::Stretch;
-use crate::index::{Index, Wanted};
+use crate::index::{Index, Own, Wanted};
 
 /// What those that say the same of their thread take beside their spans and texts, and a thread beside its spans, in
 /// bytes, about: entries of tables, and some 150 for names.
 const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((Side, Hints), u32)>()) as u64 + 150;
 const THREAD: u64 = 100;
 
-/// The ids of a span, and of that in which it was made: zeros where it is the first of its trace.
+/// A span: its ids, that of the one in which it was made, zeros where it is the first of its trace, and its time in
+/// nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     trace_id: [u8; 16],
     span_id: [u8; 8],
     parent: [u8; 8],
+    start: u64,
+    end: u64,
 }
 
-/// Spans that say the same of their process and thread, and whose thread is not known yet.
+/// Spans that say the same of their process and thread.
 #[derive(Debug)]
 struct Group {
     side: Side,
     hints: Hints,
-    spans: Vec<Interval>,
+    spans: ByEnd,
 }
 
-/// Spans of one thread.
+/// Spans in the order of their ends, by their numbers.
 #[derive(Debug, Default)]
-struct OnThread {
-    /// By their ends, where `is_sorted`.
-    spans: Vec<Interval>,
-    is_sorted: bool,
+struct ByEnd {
+    spans: Vec<u32>,
+    /// So many of them are in order.
+    sorted: usize,
 }
+
+impl ByEnd {
+    /// Appends, and counts the memory that it takes.
+    fn push(&mut self, span: u32, bytes: &mut u64) {
+        let before = self.spans.capacity();
+        if self.spans.len() == before {
+            self.spans.reserve_exact((before / 4).max(4));
+        }
+        self.spans.push(span);
+        *bytes += ((self.spans.capacity() - before) * size_of::<u32>()) as u64;
+    }
+
+    /// Those that ran during some time.
+    fn during(&mut self, during: Stretch, nodes: &Nodes) -> impl Iterator<Item = Interval> {
+        if self.sorted < self.spans.len() {
+            // Mostly so already.
+            self.spans.sort_by_key(|span| nodes.get(*span).end);
+            self.sorted = self.spans.len();
+        }
+        let from = self.spans.partition_point(|span| nodes.get(*span).end <= during.start);
+        let all = self.spans[from..].iter().map(|span| {
+            let Node { start, end, .. } = *nodes.get(*span);
+            Interval { start, end, span: *span }
+        });
+        all.filter(move |span| span.start <= during.end)
+    }
+
+    /// Keeps those that are remembered. The memory that they take, in bytes; `None` if there are none.
+    fn keep(&mut self, is_known: impl Fn(u32) -> bool) -> Option<u64> {
+        let was_sorted = self.sorted == self.spans.len();
+        self.spans.retain(|span| is_known(*span));
+        self.sorted = if was_sorted { self.spans.len() } else { 0 };
+        self.spans.shrink_to(self.spans.len() * 2);
+        (!self.spans.is_empty()).then_some((self.spans.capacity() * size_of::<u32>()) as u64)
+    }
+}
+
+/// Spans by number, in the order in which they came.
+#[derive(Debug, Default)]
+struct Nodes {
+    all: VecDeque<Node>,
+    /// The number of the first. Numbers begin anew at 2^32.
+    first: u32,
+}
+
+impl Nodes {
+    fn get(&self, number: u32) -> &Node {
+        &self.all[number.wrapping_sub(self.first) as usize]
+    }
+
+    fn link(&self, number: u32) -> Link {
+        let Node { trace_id, span_id, .. } = *self.get(number);
+        Link { trace_id, span_id }
+    }
+}
+
+/// The spans that samples of a process name, by the ids of their threads.
+type ByThread = HashMap<Box<str>, ByEnd, RandomState>;
 
 /// The spans. A span is numbered in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct KnownSpans {
-    nodes: VecDeque<Node>,
-    /// The number of the first of `nodes`. Numbers begin anew at 2^32.
-    first: u32,
+    nodes: Nodes,
+    /// Whether samples named it, of each of `nodes`.
+    named: VecDeque<bool>,
     by_id: HashTable<u32>,
     hasher: RandomState,
     /// How many came at a time of the steady clock, and are still there.
@@ -61,8 +123,8 @@ pub(super) struct KnownSpans {
     next_group: u32,
     group_of: HashMap<(Side, Hints), u32, RandomState>,
     by_name: HashMap<u128, Vec<u32>, RandomState>,
-    /// By the hash of a process's identity and the thread's id.
-    threads: HashMap<u128, HashMap<Box<str>, OnThread, RandomState>, RandomState>,
+    /// By the hash of a process's identity.
+    own: HashMap<u128, ByThread, RandomState>,
     /// The memory of groups and threads, in bytes.
     bytes: u64,
 }
@@ -70,7 +132,8 @@ pub(super) struct KnownSpans {
 impl KnownSpans {
     /// The memory of it, in bytes, about.
     pub(super) fn bytes(&self) -> u64 {
-        let tables = self.nodes.capacity() * size_of::<Node>()
+        let tables = self.nodes.all.capacity() * size_of::<Node>()
+            + self.named.capacity()
             + self.by_id.allocation_size()
             + self.arrivals.capacity() * size_of::<(u64, u32)>();
         self.bytes + tables as u64
@@ -78,36 +141,65 @@ impl KnownSpans {
 
     /// Remembers a span, which came at a time of the steady clock. `side` is what it says of its process, `hints` what
     /// of its thread. One that is known already stays what it was.
-    pub(super) fn add(&mut self, span: &Span, side: &Side, hints: Hints, main_thread: bool, now: u64) {
+    pub(super) fn add(&mut self, span: &Span, side: &Side, hints: Hints, main_thread: bool, index: &Index, now: u64) {
         let parent = span.parent_span_id.map_or([0; 8], |id| *id.bytes());
-        let node = Node { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes(), parent };
-        if self.number(&node.trace_id, &node.span_id).is_some() {
+        let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
+        if self.number(&link).is_some() {
             return;
         }
-        let number = self.first.wrapping_add(self.nodes.len() as u32);
-        let Self { nodes, first, by_id, hasher, .. } = self;
-        let hash = hasher.hash_one((node.trace_id, node.span_id));
-        nodes.push_back(node);
-        by_id.insert_unique(hash, number, |number| {
-            let node = &nodes[number.wrapping_sub(*first) as usize];
-            hasher.hash_one((node.trace_id, node.span_id))
-        });
+        let node = Node {
+            trace_id: link.trace_id,
+            span_id: link.span_id,
+            parent,
+            start: span.start_unix_nano,
+            end: span.end_unix_nano,
+        };
+        let number = self.nodes.first.wrapping_add(self.nodes.all.len() as u32);
+        if self.nodes.all.len() == self.nodes.all.capacity() {
+            // Less room to spare than twice as much.
+            let more = (self.nodes.all.len() / 8).max(64);
+            self.nodes.all.reserve_exact(more);
+            self.named.reserve_exact(more);
+        }
+        let Self { nodes, by_id, hasher, .. } = self;
+        nodes.all.push_back(node);
+        by_id.insert_unique(hash(hasher, &node), number, |number| hash(hasher, nodes.get(*number)));
+        self.named.push_back(false);
         match self.arrivals.back_mut() {
             Some((time, count)) if *time == now => *count += 1,
             _ => self.arrivals.push_back((now, 1)),
         }
         // What takes no time has no observation in it.
-        if span.start_unix_nano >= span.end_unix_nano
-            || !hints.lead_to_a_thread(main_thread)
-            || names(side, &hints).next().is_none()
-        {
+        if node.start >= node.end {
             return;
         }
-        let interval = Interval { start: span.start_unix_nano, end: span.end_unix_nano, span: number };
+        self.place(&link, index);
+        if !hints.lead_to_a_thread(main_thread) || names(side, &hints).next().is_none() {
+            return;
+        }
         let group = self.group(side, hints);
         if let Some(group) = self.groups.get_mut(&group) {
-            push(&mut group.spans, interval, &mut self.bytes);
+            group.spans.push(number, &mut self.bytes);
         }
+    }
+
+    /// Puts a span that samples name where it ran, if both are known.
+    pub(super) fn place(&mut self, link: &Link, index: &Index) {
+        let Some(number) = self.number(link) else { return };
+        let Node { start, end, .. } = *self.nodes.get(number);
+        let Some(named) = self.named.get_mut(number.wrapping_sub(self.nodes.first) as usize) else { return };
+        if *named || start >= end {
+            return;
+        }
+        let Some(Own { found, thread: Some(thread), .. }) = index.own(link, Stretch { start, end }) else { return };
+        *named = true;
+        let bytes = &mut self.bytes;
+        let of_process = self.own.entry(found.identity()).or_default();
+        let on_thread = of_process.entry(thread.id.into_boxed_str()).or_insert_with_key(|id| {
+            *bytes += THREAD + id.len() as u64;
+            ByEnd::default()
+        });
+        on_thread.push(number, bytes);
     }
 
     /// The group of all that say the same.
@@ -122,78 +214,64 @@ impl KnownSpans {
             self.by_name.entry(name).or_default().push(number);
         }
         self.bytes += GROUP + 2 * key.1.bytes() as u64;
-        self.groups.insert(number, Group { side: *side, hints: key.1.clone(), spans: Vec::new() });
+        self.groups.insert(number, Group { side: *side, hints: key.1.clone(), spans: ByEnd::default() });
         self.group_of.insert(key, number);
         number
     }
 
-    fn number(&self, trace_id: &[u8; 16], span_id: &[u8; 8]) -> Option<u32> {
+    fn number(&self, link: &Link) -> Option<u32> {
         let is = |number: &u32| {
-            let node = self.node(*number);
-            (&node.trace_id, &node.span_id) == (trace_id, span_id)
+            let node = self.nodes.get(*number);
+            (node.trace_id, node.span_id) == (link.trace_id, link.span_id)
         };
-        self.by_id.find(self.hasher.hash_one((trace_id, span_id)), is).copied()
-    }
-
-    fn node(&self, number: u32) -> &Node {
-        &self.nodes[number.wrapping_sub(self.first) as usize]
+        self.by_id.find(self.hasher.hash_one((link.trace_id, link.span_id)), is).copied()
     }
 
     /// The link to a span, by its number.
     pub(super) fn link(&self, number: u32) -> Link {
-        let Node { trace_id, span_id, parent: _ } = *self.node(number);
-        Link { trace_id, span_id }
+        self.nodes.link(number)
     }
 
-    /// Finds out on which threads of a process those spans ran that it may have run during some time.
-    pub(super) fn find_threads(&mut self, index: &Index, process: u128, during: Stretch, main_thread: bool) {
+    /// The spans that ran on threads of a process during some time, by the ids of the threads.
+    pub(super) fn on_threads(&mut self, index: &Index, process: u128, during: Stretch, main_thread: bool) -> OnThreads {
+        let mut all = OnThreads::default();
+        let mut named = HashSet::<u32, RandomState>::default();
+        for (id, spans) in self.own.get_mut(&process).into_iter().flatten() {
+            for span in spans.during(during, &self.nodes) {
+                named.insert(span.span);
+                all.add(id, span);
+            }
+        }
         let mut seen = HashSet::<u32, RandomState>::default();
         for name in index.names(process) {
             for number in self.by_name.get(&name).into_iter().flatten() {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
-                let (threads, bytes) = (&mut self.threads, &mut self.bytes);
                 let Group { side, hints, spans } = group;
-                let wanted = Wanted { side, pointer: hints.pointer() };
+                let candidates = index.candidates_of(Wanted { side, pointer: hints.pointer() });
                 let main = main_thread.then_some(side.pid()).flatten();
-                spans.retain(|span| {
-                    let ran = Stretch { start: span.start, end: span.end };
-                    if !ran.overlaps(during) {
-                        return true;
+                let (nodes, by_samples) = (&self.nodes, &self.named);
+                // What samples place in another process is not of this one, whatever it says itself.
+                let is_elsewhere = |span: &Interval| {
+                    by_samples.get(span.span.wrapping_sub(nodes.first) as usize) == Some(&true)
+                        && !index
+                            .own(&nodes.link(span.span), Stretch { start: span.start, end: span.end })
+                            .is_some_and(|own| own.found.may_be(process))
+                };
+                let not_placed = |span: &Interval| !named.contains(&span.span) && !is_elsewhere(span);
+                for span in spans.during(during, nodes).filter(not_placed) {
+                    let found = candidates.get(process, Stretch { start: span.start, end: span.end });
+                    if let Some(thread) = found.and_then(|found| hints.thread(&found, main)) {
+                        all.add(&thread, span);
                     }
-                    let Ok(found) = index.find(wanted, ran, true) else { return true };
-                    let Some(thread) = hints.thread(&found, main) else { return true };
-                    let of_process = threads.entry(found.identity()).or_default();
-                    if !of_process.contains_key(thread) {
-                        *bytes += THREAD + thread.len() as u64;
-                        of_process.insert(thread.into(), OnThread::default());
-                    }
-                    let Some(on_thread) = of_process.get_mut(thread) else { return true };
-                    let is_last = on_thread.spans.last().is_none_or(|last| last.end <= span.end);
-                    on_thread.is_sorted = is_last && (on_thread.is_sorted || on_thread.spans.is_empty());
-                    push(&mut on_thread.spans, *span, bytes);
-                    false
-                });
-                // What is known is no longer held here.
-                if spans.capacity() / 4 > spans.len() {
-                    *bytes -= ((spans.capacity() - spans.len()) * size_of::<Interval>()) as u64;
-                    spans.shrink_to_fit();
                 }
             }
         }
+        all
     }
 
-    /// What a thread ran during some time; `None` where no span of it is known.
-    pub(super) fn course(&mut self, process: u128, thread: &str, during: Stretch) -> Option<Course> {
-        let on_thread = self.threads.get_mut(&process)?.get_mut(thread)?;
-        if !on_thread.is_sorted {
-            on_thread.spans.sort_by_key(|span| span.end);
-            on_thread.is_sorted = true;
-        }
-        let from = on_thread.spans.partition_point(|span| span.end <= during.start);
-        let then = on_thread.spans[from..].iter().filter(|span| span.start <= during.end);
-        let spans: Vec<Interval> = then.copied().collect();
-        let above = self.above(&spans);
-        (!spans.is_empty()).then(|| Course::new(&spans, &above))
+    /// What a thread ran, given the spans that ran on it.
+    pub(super) fn course(&self, spans: &[Interval]) -> Course {
+        Course::new(spans, &self.above(spans))
     }
 
     /// For each of some spans the position of the nearest one of them above it.
@@ -205,9 +283,10 @@ impl KnownSpans {
         let mut path = Vec::new();
         let nearest = |span: &Interval| {
             path.clear();
-            let mut node = self.node(span.span);
+            let mut node = self.nodes.get(span.span);
             let found = loop {
-                let Some(parent) = self.number(&node.trace_id, &node.parent) else { break None };
+                let above = Link { trace_id: node.trace_id, span_id: node.parent };
+                let Some(parent) = self.number(&above) else { break None };
                 if let Some(position) = positions.get(&parent) {
                     break Some(*position);
                 }
@@ -217,7 +296,7 @@ impl KnownSpans {
                     break known;
                 }
                 path.push(parent);
-                node = self.node(parent);
+                node = self.nodes.get(parent);
             };
             path.iter().for_each(|on_the_way| _ = passed.insert(*on_the_way, found));
             found
@@ -234,8 +313,8 @@ impl KnownSpans {
     /// Forgets the spans that came first, until so many bytes are left. How many.
     pub(super) fn shrink(&mut self, max_bytes: u64) -> u64 {
         let mut forgotten = 0;
-        while self.bytes() > max_bytes && !self.nodes.is_empty() {
-            let half = self.nodes.len().div_ceil(2) as u64;
+        while self.bytes() > max_bytes && !self.nodes.all.is_empty() {
+            let half = self.nodes.all.len().div_ceil(2) as u64;
             self.forget_first(half);
             forgotten += half;
         }
@@ -254,38 +333,35 @@ impl KnownSpans {
                 self.arrivals.pop_front();
             }
         }
-        for number in (0..count as u32).map(|at| self.first.wrapping_add(at)) {
-            let node = *self.node(number);
-            let hash = self.hasher.hash_one((node.trace_id, node.span_id));
-            if let Ok(found) = self.by_id.find_entry(hash, |known| *known == number) {
+        let Self { nodes, named, by_id, hasher, .. } = self;
+        for number in (0..count as u32).map(|at| nodes.first.wrapping_add(at)) {
+            if let Ok(found) = by_id.find_entry(hash(hasher, nodes.get(number)), |known| *known == number) {
                 found.remove();
             }
         }
-        self.nodes.drain(..count as usize);
-        self.first = self.first.wrapping_add(count as u32);
-        self.nodes.shrink_to(self.nodes.len() * 2);
+        nodes.all.drain(..count as usize);
+        named.drain(..count as usize);
+        nodes.first = nodes.first.wrapping_add(count as u32);
+        nodes.all.shrink_to(nodes.all.len() * 2);
+        named.shrink_to(named.len() * 2);
         self.arrivals.shrink_to(self.arrivals.len() * 2);
-        let Self { nodes, by_id, hasher, first, .. } = self;
-        by_id.shrink_to(nodes.len() * 2, |number| {
-            let node = &nodes[number.wrapping_sub(*first) as usize];
-            hasher.hash_one((node.trace_id, node.span_id))
-        });
-        self.drop_intervals();
+        by_id.shrink_to(nodes.all.len() * 2, |number| hash(hasher, nodes.get(*number)));
+        self.drop_forgotten();
     }
 
-    /// Drops the intervals of spans that are forgotten, and counts the memory of the others anew.
-    fn drop_intervals(&mut self) {
-        let (first, count) = (self.first, self.nodes.len() as u32);
+    /// Drops the numbers of spans that are forgotten, and counts the memory of the others anew.
+    fn drop_forgotten(&mut self) {
+        let (first, count) = (self.nodes.first, self.nodes.all.len() as u32);
+        let is_known = |span: u32| span.wrapping_sub(first) < count;
         let mut bytes = 0;
-        let mut keep = |spans: &mut Vec<Interval>, own: u64| {
-            spans.retain(|span| span.span.wrapping_sub(first) < count);
-            spans.shrink_to(spans.len() * 2);
-            bytes += if spans.is_empty() { 0 } else { own + (spans.capacity() * size_of::<Interval>()) as u64 };
-            !spans.is_empty()
+        let mut keep = |spans: &mut ByEnd, own: u64| {
+            let left = spans.keep(is_known);
+            bytes += left.map_or(0, |left| left + own);
+            left.is_some()
         };
         self.groups.retain(|_, group| keep(&mut group.spans, GROUP + 2 * group.hints.bytes() as u64));
-        self.threads.retain(|_, threads| {
-            threads.retain(|id, on_thread| keep(&mut on_thread.spans, THREAD + id.len() as u64));
+        self.own.retain(|_, threads| {
+            threads.retain(|id, spans| keep(spans, THREAD + id.len() as u64));
             !threads.is_empty()
         });
         let groups = &self.groups;
@@ -298,28 +374,58 @@ impl KnownSpans {
     }
 }
 
+/// The spans that ran on the threads of a process during some time.
+#[derive(Debug, Default)]
+pub(super) struct OnThreads {
+    positions: HashMap<Box<str>, usize, RandomState>,
+    spans: Vec<Vec<Interval>>,
+    /// The thread that was added last, and its position: many spans one after the other are of one.
+    last: Option<(Box<str>, usize)>,
+}
+
+impl OnThreads {
+    fn add(&mut self, thread: &str, span: Interval) {
+        let at = match &self.last {
+            Some((last, at)) if **last == *thread => *at,
+            _ => {
+                let next = self.spans.len();
+                let at = *self.positions.entry(thread.into()).or_insert(next);
+                if at == next {
+                    self.spans.push(Vec::new());
+                }
+                self.last = Some((thread.into(), at));
+                at
+            }
+        };
+        self.spans[at].push(span);
+    }
+
+    /// Those of a thread.
+    pub(super) fn of(&self, thread: &str) -> &[Interval] {
+        self.positions.get(thread).map_or(&[], |at| &self.spans[*at])
+    }
+}
+
+fn hash(hasher: &RandomState, node: &Node) -> u64 {
+    hasher.hash_one((node.trace_id, node.span_id))
+}
+
 /// The names under which the process of spans is found: what is said of it, or of one of its threads.
 fn names(side: &Side, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
     side.names().chain(hints.pointer().and_then(|pointer| side.thread_name(pointer)))
-}
-
-/// Appends, and counts the memory that it takes.
-fn push(spans: &mut Vec<Interval>, span: Interval, bytes: &mut u64) {
-    let before = spans.capacity();
-    spans.push(span);
-    *bytes += ((spans.capacity() - before) * size_of::<Interval>()) as u64;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Guarantees: a span on a thread takes at most 64 bytes: its ids, its time, and its place in the table of ids.
+    /// Guarantees: a span on a thread takes at most 64 bytes: its ids, its time, and its place in the table of ids and among
+    /// those of its thread.
     #[test]
     fn sizes() {
-        assert_eq!((size_of::<Node>(), size_of::<Interval>()), (32, 24));
+        assert_eq!(size_of::<Node>(), 48);
         // An entry of a table of numbers, and its control byte, at a load of seven eighths.
         let entry = (size_of::<u32>() + 1) * 8 / 7 + 1;
-        assert!(size_of::<Node>() + size_of::<Interval>() + entry <= 64);
+        assert!(size_of::<Node>() + size_of::<bool>() + size_of::<u32>() + entry <= 64);
     }
 }

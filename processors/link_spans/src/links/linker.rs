@@ -9,7 +9,7 @@ use profbridge_model::thread::Thread;
 use profbridge_model::{AttributeSetId, IdentityStrength, Profile, Profiles, Sample};
 
 use super::course::{Course, Ran};
-use super::known::KnownSpans;
+use super::known::{KnownSpans, OnThreads};
 use super::notes::Counts;
 use crate::covered::Stretch;
 use crate::index::Index;
@@ -35,8 +35,8 @@ pub(super) struct BatchLinker<'a> {
     processes: Processes,
     /// All times of the batch.
     during: Stretch,
-    /// By the position of the process.
-    prepared: Vec<bool>,
+    /// The spans of a process, by the hash of its identity.
+    on_threads: HashMap<u128, OnThreads, RandomState>,
     lanes: HashMap<(u32, Option<AttributeSetId>), Lane, RandomState>,
     /// By the process and the thread's id: many attribute sets may be of one thread.
     by_thread: HashMap<(u128, String), Lane, RandomState>,
@@ -57,6 +57,8 @@ impl<'a> BatchLinker<'a> {
         main_thread: bool,
         counts: &'a mut Counts,
     ) -> Self {
+        // Of what samples name the thread is known, for others of that thread.
+        profiles.dictionary().tables().links.iter().skip(1).for_each(|link| known.place(link, index));
         Self {
             known,
             index,
@@ -64,7 +66,7 @@ impl<'a> BatchLinker<'a> {
             counts,
             processes: Processes::new(profiles, rules, RequestId::default()),
             during: times(profiles),
-            prepared: Vec::new(),
+            on_threads: HashMap::default(),
             lanes: HashMap::default(),
             by_thread: HashMap::default(),
             courses: Vec::new(),
@@ -89,18 +91,15 @@ impl<'a> BatchLinker<'a> {
             return Lane::NoProcess;
         }
         let Some(thread) = Thread::of(profiles.dictionary(), set) else { return Lane::NoThread };
-        self.prepared.resize(self.prepared.len().max(process as usize + 1), false);
-        if !std::mem::replace(&mut self.prepared[process as usize], true) {
-            self.known.find_threads(self.index, identity.hash, self.during, self.main_thread);
-        }
-        let Self { known, by_thread, courses, during, .. } = self;
-        *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(process, thread)| {
-            match known.course(*process, thread, *during) {
-                Some(course) => {
-                    courses.push(course);
-                    Lane::Course(courses.len() as u32 - 1)
-                }
-                None => Lane::NoSpan,
+        let Self { known, index, main_thread, on_threads, by_thread, courses, during, .. } = self;
+        let on_threads = on_threads
+            .entry(identity.hash)
+            .or_insert_with(|| known.on_threads(index, identity.hash, *during, *main_thread));
+        *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(_, thread)| match on_threads.of(thread) {
+            [] => Lane::NoSpan,
+            spans => {
+                courses.push(known.course(spans));
+                Lane::Course(courses.len() as u32 - 1)
             }
         })
     }

@@ -1,6 +1,7 @@
 //! Links are those that trying every span against every observation finds.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+use profbridge_engine::component::Outbox;
 use profbridge_model::builder::Any;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,6 +11,9 @@ use crate::support::*;
 /// Observations that are not further apart cover the time between them: twice the period of 50 ms.
 const GAP: u64 = 100;
 
+/// What was observed so much before a span, or after it, was observed in its time.
+const OFF: u64 = 50;
+
 /// A thread of a process and when it was observed, in milliseconds.
 type Seen = (i64, i64, Vec<u64>);
 
@@ -17,21 +21,22 @@ type Seen = (i64, i64, Vec<u64>);
 type Asked = (i64, Option<i64>, u64, u64);
 
 /// What is found by trying everything: linked, and with which thread.
-fn expected((pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i64>> {
+fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i64>> {
+    let (from, to) = (from.saturating_sub(OFF), to + OFF);
     let covers = |times: &[u64]| {
         let mut times = times.to_vec();
         times.sort_unstable();
-        let at = times.iter().any(|time| (from..=to).contains(&time));
-        let between = times.windows(2).any(|pair| pair[1] - pair[0] <= GAP && pair[0] <= *to && *from <= pair[1]);
+        let at = times.iter().any(|time| (from..=to).contains(time));
+        let between = times.windows(2).any(|pair| pair[1] - pair[0] <= GAP && pair[0] <= to && from <= pair[1]);
         at || between
     };
     let joined = |id: i64| -> Vec<u64> {
         seen.iter()
-            .filter(|(of, thread, _)| of == pid && *thread == id)
+            .filter(|(of, thread, _)| *of == pid && *thread == id)
             .flat_map(|(_, _, times)| times.clone())
             .collect()
     };
-    let threads: Vec<i64> = seen.iter().filter(|(of, ..)| of == pid).map(|(_, thread, _)| *thread).collect();
+    let threads: Vec<i64> = seen.iter().filter(|(of, ..)| *of == pid).map(|(_, thread, _)| *thread).collect();
     if !threads.iter().any(|id| covers(&joined(*id))) {
         return None;
     }
@@ -45,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     /// Guarantees: whatever comes first, spans or profiles, cut into requests anywhere, a span is linked with its process
-    /// and thread exactly where an observation covers a part of its time.
+    /// and thread exactly where an observation covers a part of its time. The counts of what became of spans add up to them.
     #[test]
     fn as_by_trying_everything(
         seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 0..8),
@@ -54,7 +59,11 @@ proptest! {
     ) {
         let asked: Vec<Asked> = asked.into_iter().map(|(pid, thread, from, long)| (pid, thread, from, from + long)).collect();
         let mut processor = link_spans("{}");
-        let mut out = Vec::new();
+        let (mut out, mut counted) = (Vec::new(), 0);
+        let mut sent_on = |sent: &Outbox| {
+            counted += decided(sent);
+            out.extend(links(sent));
+        };
         let (mut profiled, mut traced) = (seen.iter(), asked.iter().enumerate());
         for step in 0..seen.len() + asked.len() {
             let take_profile = order >> (step % 64) & 1 == 1;
@@ -73,23 +82,25 @@ proptest! {
                 }
                 (None, None) => continue,
             };
-            out.extend(links(&sent));
+            sent_on(&sent);
         }
         for (pid, thread, times) in profiled {
             let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
             let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
-            out.extend(links(&process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S))));
+            sent_on(&process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S)));
         }
         for (number, (pid, thread, from, to)) in traced {
             let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
             let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
             let span = span(number as u8 + 1, from * MS, to * MS, names.as_slice());
-            out.extend(links(&process(&mut processor, spans(&resource, vec![span]), at(S))));
+            sent_on(&process(&mut processor, spans(&resource, vec![span]), at(S)));
         }
         // What was decided before all profiles had come was decided when its process had been observed beyond its end;
         // profiles here come in any order of time, so only what came after them is compared.
         let decided_early: Vec<u8> = out.iter().map(|(id, _)| *id).collect();
-        let last = links(&flush(&mut processor, at(60 * S)));
+        let at_last = flush(&mut processor, at(60 * S));
+        prop_assert_eq!(counted + decided(&at_last), asked.len() as u64);
+        let last = links(&at_last);
         for (id, link) in &last {
             let of = &asked[*id as usize - 1];
             let link = link.as_ref().map(|thread| thread.as_ref().map(|thread| thread.parse::<i64>().unwrap()));
@@ -118,6 +129,64 @@ proptest! {
             let out = links(&process(&mut processor, spans(&resource, vec![span]), at(S)));
             let link = out[0].1.as_ref().map(|thread| thread.as_ref().map(|thread| thread.parse::<i64>().unwrap()));
             prop_assert_eq!(link, expected(&of, &seen), "{:?} {:?}", of, &seen);
+        }
+    }
+
+    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, each is still linked whose thread was
+    /// observed in its time, with that thread; wherever profiles are cut into batches, and whichever of them have come when
+    /// the span does.
+    #[test]
+    fn clocks_off(
+        seen in vec((1i64..3, 1i64..6, vec(100u64..900, 1..6)), 6..16),
+        asked in vec((1i64..3, 1i64..6, 100u64..900, 0u64..60, -50i64..=50, 0usize..20), 20..60),
+        cuts in proptest::collection::btree_set(100u64..900, 0..40),
+    ) {
+        let mut processor = link_spans("{span_wait: 5m}");
+        let mut all = Vec::new();
+        let ends: Vec<u64> = cuts.into_iter().chain([900]).collect();
+        let (mut start, mut now) = (0, S);
+        for step in 0..=ends.len() {
+            for (number, (pid, thread, from, long, off, after)) in asked.iter().enumerate() {
+                if step == (*after).min(ends.len()) {
+                    let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
+                    let names = [("thread.native_id", IntValue(*thread))];
+                    let from = from.saturating_add_signed(*off);
+                    let span = span(number as u8 + 1, from * MS, (from + long) * MS, &names);
+                    all.extend(links(&process(&mut processor, spans(&resource, vec![span]), at(now))));
+                }
+            }
+            let Some(end) = ends.get(step) else { break };
+            for pid in 1..3 {
+                let of = seen.iter().filter(|(of, ..)| *of == pid);
+                let of_batch: Vec<(i64, Vec<u64>)> = of
+                    .map(|(_, thread, times)| {
+                        let in_batch = times.iter().filter(|time| (start..*end).contains(time));
+                        (*thread, in_batch.map(|time| time * MS).collect())
+                    })
+                    .filter(|(_, times): &(i64, Vec<u64>)| !times.is_empty())
+                    .collect();
+                let of_batch: Vec<(i64, &str, &[u64])> =
+                    of_batch.iter().map(|(thread, times)| (*thread, "", &times[..])).collect();
+                let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
+                if !of_batch.is_empty() {
+                    process(&mut processor, profiles(&resource, &of_batch), at(now));
+                }
+            }
+            start = *end;
+            now += S;
+            all.extend(links(&advance(&mut processor, at(now))));
+        }
+        all.extend(links(&flush(&mut processor, at(now))));
+        prop_assert_eq!(all.len(), asked.len());
+        for (number, link) in all {
+            let (pid, thread, from, long, off, _) = asked[number as usize - 1];
+            let in_its_time = |id: i64| {
+                let mut of = seen.iter().filter(|(of, of_thread, _)| *of == pid && *of_thread == id);
+                of.any(|(.., times)| times.iter().any(|time| (from..=from + long).contains(time)))
+            };
+            if in_its_time(thread) {
+                prop_assert_eq!(&link, &Some(Some(thread.to_string())), "off by {} ms", off);
+            }
         }
     }
 }

@@ -58,9 +58,30 @@ fn memory_is_bounded() {
         let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
         let sent = process(&mut processor, profiles(&resource, &[(1, "main", &[0, 50 * MS])]), at(S + pid as u64));
         forgotten += note(&sent, "profiled_processes_forgotten_early");
-        assert!(processor.held().bytes <= 41 << 10, "{}", processor.held().bytes);
+        assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
     }
     assert!(forgotten > 300, "{forgotten}");
+}
+
+/// Guarantees: names that no thread has any more go before a process does.
+#[test]
+fn dead_names_go_first() {
+    let mut processor = link_spans("{max_index_bytes: 40KiB}");
+    let resource = |pid: i64| [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
+    let named = |pid: i64, from: i64| {
+        let names: Vec<String> = (from..from + 100).map(|number| format!("{number:0200}")).collect();
+        let threads: Vec<(i64, &str, &[u64])> =
+            names.iter().zip(from..).map(|(name, id)| (id, &**name, &[0, 50 * MS][..])).collect();
+        profiles(&resource(pid), &threads)
+    };
+    process(&mut processor, named(1, 1), at(S));
+    for second in [11, 100] {
+        process(&mut processor, profiles(&resource(2), &[(2, "main", &[0, 50 * MS])]), at(second * S));
+    }
+    // The first process is gone, its names are not.
+    let out = process(&mut processor, named(3, 1000), at(200 * S));
+    assert_eq!(note(&out, "profiled_processes_forgotten_early"), 0);
+    assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
 }
 
 /// Guarantees: what has no spans passes at once, unchanged, profiles among it.

@@ -156,3 +156,62 @@ fn a_span_does_not_wait_for_ever() {
     let out = process(&mut processor, spans(&traced("java"), vec![span(1, 0, MS, &[])]), at(S));
     assert_eq!(links(&out), [(1, None)]);
 }
+
+/// Guarantees: where clocks are off a span's thread is found also where profiles of the time behind the span's end come in the
+/// next batch.
+#[test]
+fn the_time_behind_a_span_is_waited_for() {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+    let seen = |of: [u64; 2], other: &[u64]| {
+        let of: Vec<u64> = of.map(|milli| milli * MS).to_vec();
+        let other: Vec<u64> = other.iter().map(|milli| milli * MS).collect();
+        profiles(&PROFILED, &[(12, "worker", &of), (13, "other", &other)])
+    };
+    let mut processor = link_spans("{}");
+    process(&mut processor, seen([100, 100], &[100, 1010]), at(S));
+    let asked = vec![span(1, 900 * MS, S, &[("thread.native_id", IntValue(12))])];
+    assert!(process(&mut processor, spans(&traced("python"), asked), at(S)).telemetry.is_empty());
+    process(&mut processor, seen([1030, 1500], &[1500]), at(2 * S));
+    assert_eq!(links(&advance(&mut processor, at(3 * S))), [(1, Some(Some("12".to_owned())))]);
+}
+
+/// Guarantees: times that are weeks from when they came are left out and counted, whatever came first, and nothing is forgotten
+/// for them; where a clock was set, what came since counts.
+#[test]
+fn wrong_times() {
+    const DAY: u64 = 86_400 * S;
+    let seen = |thread: i64, times: &[u64]| {
+        let mut builder = profbridge_model::Builder::new();
+        builder.resource(&PROFILED);
+        builder.on_cpu(20);
+        let frame = builder.frame("work", "main.rs", 1);
+        let stack = builder.stack(&[frame]);
+        let attributes = builder.attributes(&[("thread.id", thread.into())]);
+        builder.sample(stack, attributes, None, times, &[]);
+        builder.finish().unwrap()
+    };
+    let linked = |processor: &mut _, at_nanos: u64| {
+        let asked = vec![span(1, at_nanos, at_nanos + 100 * MS, &[])];
+        links(&process(processor, spans(&traced("java"), asked), at(at_nanos + S)))[0].1.is_some()
+    };
+    let wrong: [&[u64]; 4] = [&[0], &[T - 26 * DAY], &[T + 60 * DAY], &[0, T - 26 * DAY, T + 60 * DAY]];
+    for wrong in wrong {
+        for first in [false, true] {
+            let mut processor = link_spans("{span_wait: 0s}");
+            if first {
+                process(&mut processor, seen(13, wrong), at(S));
+            }
+            process(&mut processor, seen(12, &[T + 50 * MS]), at(S));
+            let out = process(&mut processor, seen(13, wrong), at(S));
+            assert_eq!(note(&out, "profiled_times_left_out"), wrong.len() as u64);
+            assert!(linked(&mut processor, 0), "{wrong:?} {first}");
+            let both: Vec<u64> = wrong.iter().copied().chain([T + 5 * S]).collect();
+            process(&mut processor, seen(12, &both), at(S));
+            assert!(linked(&mut processor, 0) && linked(&mut processor, 5 * S), "{wrong:?} {first}");
+        }
+    }
+    let mut processor = link_spans("{span_wait: 0s}");
+    process(&mut processor, seen(12, &[T + 300 * DAY]), at(S));
+    process(&mut processor, seen(12, &[T + 2 * S]), at(2 * S));
+    assert!(linked(&mut processor, 2 * S), "the clock was set");
+}

@@ -6,6 +6,7 @@ mod brute_force;
 mod configuration;
 mod contract;
 mod linking;
+mod named_by_samples;
 mod namespaces;
 mod pointers;
 mod profilers;

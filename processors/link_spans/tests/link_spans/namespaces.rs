@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_engine::component::Processor as _;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::builder::Any;
@@ -124,4 +125,43 @@ fn what_is_not_asked() {
     let native = [("thread.native_id", Value::IntValue(7))];
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
     assert_eq!(links(&out), [(1, Some(Some("7".to_owned())))]);
+}
+
+/// Guarantees: what was found out of a process holds for its spans that come when it has ended, also where a last thread of it
+/// could not be asked about any more.
+#[test]
+fn ended_processes() {
+    let kernel = Kernel::default();
+    let mut processor = with(&kernel);
+    let times = [0, 500 * MS];
+    process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
+    let question = kernel.asked().remove(0);
+    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    process(&mut processor, profiles(&OUTSIDE, &[(4713, "last", &times)]), at(S));
+    assert_eq!(kernel.asked().len(), 1);
+    kernel.answer(question.process, None);
+    let native = [("thread.native_id", Value::IntValue(8))];
+    let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
+    assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
+}
+
+/// Guarantees: what is asked and known of ids inside of containers is counted as held.
+#[test]
+fn own_ids_are_counted() {
+    let kernel = Kernel::default();
+    let held = |resource: &[(&str, Any<'_>)]| {
+        let mut processor = with(&kernel);
+        let threads: Vec<(i64, &str, &[u64])> = (4711..5711).map(|id| (id, "", &[0][..])).collect();
+        process(&mut processor, profiles(resource, &threads), at(S));
+        let before = processor.held().bytes;
+        for Question { process: of, threads, .. } in kernel.asked() {
+            kernel.answer(of, Some(OwnIds { pid: 7, threads: threads.iter().map(|id| (*id, id - 4704)).collect() }));
+        }
+        process(&mut processor, profiles(&[], &[]), at(S));
+        (before, processor.held().bytes - before)
+    };
+    let (asked, known) = held(&OUTSIDE);
+    let (alone, nothing) = held(&OUTSIDE[..2]);
+    assert!(asked - alone > 4 * 1000 && known > 8 * 1000, "{asked} {alone} {known}");
+    assert_eq!(nothing, 0);
 }

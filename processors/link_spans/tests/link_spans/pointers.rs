@@ -117,6 +117,30 @@ fn the_pointer_names_the_process() {
     assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(1, None), (2, None)], 2));
 }
 
+/// Guarantees: of forked workers the one counts that was observed in a span's very time, also where that comes later and all
+/// were observed shortly before; where none was, that one was near tells nothing.
+#[test]
+fn nearness_tells_no_workers_apart() {
+    let observed = |pid: i64, millis: &[u64]| {
+        let times: Vec<u64> = millis.iter().map(|milli| milli * MS).collect();
+        profiles_of_threads(&profiled("web", pid), &[(pid, "", ONE, &times)])
+    };
+    let mut processor = link_spans("{}");
+    process(&mut processor, observed(7, &[970]), at(S));
+    process(&mut processor, observed(8, &[970]), at(S));
+    let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 1000, 1020), at(S));
+    assert!(out.telemetry.is_empty(), "{:?}", out.notes);
+    process(&mut processor, observed(7, &[1300]), at(2 * S));
+    process(&mut processor, observed(8, &[1010, 1300]), at(2 * S));
+    assert_eq!(links(&advance(&mut processor, at(3 * S))), [(1, linked("8")), (2, linked("8"))]);
+
+    let mut processor = link_spans("{}");
+    process(&mut processor, observed(7, &[960, 1400]), at(2 * S));
+    process(&mut processor, observed(8, &[500, 1400]), at(2 * S));
+    let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 1000, 1005), at(2 * S));
+    assert_eq!((links(&out), note(&out, "spans_unlinked_unobserved")), (vec![(1, None), (2, None)], 2));
+}
+
 /// Guarantees: spans in an envelope whose client is known are of that process, whatever host they name: of Python with their
 /// thread by its pointer, though forked workers share that; of Node on the main thread, where that is asked for.
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
-use profbridge_engine::component::Outbox;
+use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Profiles};
 
@@ -174,4 +174,22 @@ fn threads_are_found_as_for_spans() {
         assert_eq!(of_main.4 == 1, linked, "{language} {yaml} {attribute:?}");
         assert_eq!(note(&out, "observations_linked"), u64::from(linked));
     }
+}
+
+/// Guarantees: where no exporter sends links, samples get none and do not wait, and no span is remembered for them; spans
+/// are linked all the same.
+#[test]
+fn nobody_sends_links() {
+    let mut processor = link_spans("{profile_wait: 8s}");
+    processor.leave_out_links();
+    let before = processor.held().bytes;
+    let sent = process(&mut processor, ran(1, 0, [0, 1000]).request(), at(S));
+    assert!(sent.telemetry.is_empty(), "spans wait for profiles");
+    let out = process(&mut processor, of_web(&[(1, 1, vec![15, 500, 1000], true, false)]), at(S));
+    assert_eq!(by_time(&out), [(15, 0), (500, 0), (1000, 0)].into());
+    assert_eq!(out.notes.iter().filter(|(name, _)| name.starts_with("observations_")).count(), 0);
+    let out = advance(&mut processor, at(30 * S));
+    assert_eq!(links(&out), [(1, Some(Some("1".to_owned())))]);
+    drop(advance(&mut processor, at(60 * S)));
+    assert!(processor.held().bytes < before + 2048, "{}", processor.held().bytes);
 }

@@ -132,9 +132,7 @@ enum Came {
 }
 
 fn made() -> impl Strategy<Value = Made> {
-    let nested = (0u64..400).prop_flat_map(|from| (Just(from), from..420));
-    // Clocks are off by up to 50 ms.
-    let times = (nested, 0u64..100).prop_map(|((from, to), off)| (from + off, to + off));
+    let times = (0u64..500).prop_flat_map(|from| (Just(from), from..520));
     (1i64..4, 0i64..4, 1u8..4, any::<prop::sample::Index>(), 0u8..4, times).prop_map(
         |(pid, thread, trace, parent, has_parent, (from, to))| Made {
             id: 0,
@@ -241,5 +239,42 @@ proptest! {
         let without = count("observations_unlinked_no_span") + count("observations_unlinked_ambiguous");
         prop_assert_eq!(without, linked.len() as u64 - with - had);
         prop_assert_eq!(processor.held().quantities, profbridge_model::Quantities::NONE);
+    }
+
+    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, every observation that is further than
+    /// that from the beginnings and ends of its thread's spans has the link that it would have with equal clocks.
+    #[test]
+    fn clocks_off(story in story(), off in -50i64..=50) {
+        let mut processor = link_spans("{profile_wait: 1m}");
+        let (mut spans, mut seen, mut next) = (Vec::<Made>::new(), Vec::new(), 1);
+        for came in &story {
+            match came {
+                Came::Spans(made) => {
+                    // Far enough from the beginning of time to be moved backwards.
+                    let (from, to) = (made.from + 100, made.to + 100);
+                    let shift = |time: u64| time.saturating_add_signed(off);
+                    process(&mut processor, Made { from: shift(from), to: shift(to), ..made.clone() }.request(), at(S));
+                    spans.push(Made { from, to, ..made.clone() });
+                }
+                Came::Samples(samples) => {
+                    let mut samples = samples.clone();
+                    samples.iter_mut().flat_map(|sample| &mut sample.2).for_each(|time| *time += 100);
+                    process(&mut processor, request(&samples, &mut next, &mut seen), at(S));
+                }
+            }
+        }
+        let known: Vec<&Made> = spans.iter().collect();
+        let is_near = |of: &Seen| {
+            let edges = spans.iter().filter(|span| (span.pid, span.thread) == (of.0, of.1));
+            edges.flat_map(|span| [span.from, span.to]).any(|edge| (edge * MS).abs_diff(of.2) <= off.unsigned_abs() * MS)
+        };
+        for of in observations(&flush(&mut processor, at(55 * S))) {
+            // Several may be of one thread and time.
+            let mut before = seen.iter().filter(|known| (known.0, known.1, known.2) == (of.0, of.1, of.2));
+            let had = before.clone().any(|known| known.4 != 0);
+            if !is_near(&of) && !had && let Some(before) = before.next() {
+                prop_assert_eq!(of.4, expected(before, &known), "{:?}, off by {} ms", of, off);
+            }
+        }
     }
 }

@@ -4,10 +4,12 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
 use profbridge_engine::component::{Held, Processor as _};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::SPANS;
-use profbridge_model::Telemetry;
 use profbridge_model::builder::Any;
+use profbridge_model::envelope::ClientProcess;
+use profbridge_model::{Envelope, Telemetry, View};
 use profbridge_processor_link_spans::FACTORY;
 
+use crate::pointers::transaction;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
@@ -83,4 +85,21 @@ fn profiles_pass() {
     let out = process(&mut processor, of_web, at(S));
     assert_eq!(observations(&out), [(7, 8, MS, 1, 0)]);
     assert_eq!((processor.held(), processor.due()), (Held::default(), None));
+}
+
+/// Guarantees: spans whose client the receiver found are of that process and host, whatever host they name.
+#[test]
+fn the_client_names_the_process() {
+    let mut envelope = Envelope::default();
+    envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
+    envelope.views.push(View::spans(0, transaction("python", "shop.example", "1", 100, 200)));
+    let out = process(&mut link_spans("{stateless: true}"), envelope, at(S));
+    let [Telemetry::Envelope(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
+    let seen = profiles(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], &[(7, "main", &[S])]);
+    let all: Vec<_> = left.spans().flat_map(|spans| spans.spans()).collect();
+    assert_eq!(all.len(), 2);
+    for span in all {
+        let link = span.changes.as_ref().and_then(|changes| changes.profiler.as_ref());
+        assert_eq!(link.map(|link| link.profiler_id), Some(profiler_of(&seen, T)));
+    }
 }

@@ -140,6 +140,17 @@ pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
+/// How many spans the counts say were decided: linked in some way, not linked for some reason, or linked before.
+pub(crate) fn decided(out: &Outbox) -> u64 {
+    let ways = ["spans_linked_by_", "spans_linked_to_main_thread", "spans_linked_without_thread"];
+    let is_one = |name: &str| {
+        ways.iter().any(|way| name.starts_with(way))
+            || name.starts_with("spans_unlinked_")
+            || name == "spans_with_profiler"
+    };
+    out.notes.iter().filter(|(name, _)| is_one(name)).map(|(_, count)| count).sum()
+}
+
 /// What the chunks of a batch's first process name that have this time, in nanoseconds since the Unix epoch.
 pub(crate) fn profiler_of(batch: &Profiles, unix_nano: u64) -> ProfilerId {
     let rules = Rules::default();

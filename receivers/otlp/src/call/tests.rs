@@ -46,7 +46,7 @@ fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
 }
 
 fn peer() -> Peer {
-    Peer { addr: PEER.parse().unwrap(), tls: false }
+    Peer { addr: PEER.parse().unwrap(), own: None, tls: false }
 }
 
 /// A request whose profile carries so many bytes.

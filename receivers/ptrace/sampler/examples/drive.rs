@@ -1,5 +1,6 @@
 //! Samples one process with the sampling thread alone, without the sampler process around it, and prints what that
-//! cost: `drive PID [SECONDS] [HERTZ] [wall|cpu] [realtime]`.
+//! cost: `drive PID [SECONDS] [HERTZ] [wall|cpu] [realtime] [stacks]`; with `stacks`, also the stacks in which an
+//! interpreter's functions were named, with the time that they had.
 
 #[cfg(target_os = "linux")]
 #[allow(clippy::print_stdout, reason = "this is what it is for")]
@@ -11,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     use nix::sys::signal::{SigSet, Signal};
     use profbridge_sampler::address_space::AddressSpace;
     use profbridge_sampler::elf::ObjectCache;
-    use profbridge_sampler::message::{Mode, ProcessId, Settings, Status};
+    use profbridge_sampler::message::{Function, Location, Mode, ProcessId, Settings, Status};
     use profbridge_sampler::process_files::ProcessFiles;
     use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
 
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = arguments.collect();
     let has = |word: &str| words.iter().any(|other| other == word);
     let mode = if has("cpu") { Mode::Cpu } else { Mode::Wall };
-    let realtime = has("realtime");
+    let (realtime, stacks) = (has("realtime"), has("stacks"));
 
     let files = Arc::new(ProcessFiles::open(pid)?);
     let mut cache = ObjectCache::default();
@@ -45,6 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut weight = 0;
     let mut trusts = std::collections::BTreeMap::new();
     let mut leaves = std::collections::BTreeMap::<_, u64>::new();
+    let mut functions = Vec::new();
+    let mut named = std::collections::BTreeMap::<String, u64>::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match outputs.recv_timeout(left) {
@@ -54,6 +57,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     let stack = &batch.stacks[sample.stack as usize];
                     let counts = trusts.entry((sample.blocked, stack.trust as u8)).or_insert((stack.trust, 0));
                     counts.1 += sample.observations;
+                    let place = |location: &u32| match batch.locations[*location as usize] {
+                        Location::Interpreted { function, line } => {
+                            let Function { name, file, .. } = &functions[function as usize];
+                            format!("{name}@{}:{line}", file.rsplit('/').next().unwrap_or_default())
+                        }
+                        Location::Native { .. } => ".".to_owned(),
+                    };
+                    if stacks {
+                        let frames: Vec<String> = stack.locations.iter().map(place).collect();
+                        let state = if sample.blocked { "blocked" } else { "running" };
+                        *named.entry(format!("{state} {}", frames.join(" "))).or_default() += sample.weight_nano;
+                    }
                     let leaf = stack.locations.first().map(|&leaf| batch.locations[leaf as usize]);
                     *leaves
                         .entry((
@@ -65,6 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         .or_default() += sample.weight_nano;
                 }
             }
+            Ok(Output::Functions { functions: told, .. }) => functions.extend(told),
             Ok(Output::Status(now)) => status = now,
             Ok(Output::Reload(_)) => {
                 space = Arc::new(AddressSpace::load(&*files, Some(&space), &mut cache)?);
@@ -91,6 +107,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     leaves.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
     for (key, weight) in leaves.iter().take(8) {
         println!("{:8.3} s  {key:x?}", *weight as f64 / 1e9);
+    }
+    let mut named: Vec<_> = named.into_iter().collect();
+    named.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
+    for (stack, weight) in named {
+        println!("{:8.3} s  {stack}", weight as f64 / 1e9);
     }
     let observations: u32 = trusts.values().map(|(_, count)| count).sum();
     for ((blocked, _), (trust, count)) in trusts {

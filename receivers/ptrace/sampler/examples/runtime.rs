@@ -3,65 +3,213 @@
 //!     cargo run --example runtime -- PID TID [RECORDING]
 //!
 //! With a third argument, everything that was read is written to that file: the recordings in `tests/recordings` are
-//! made with this (`record.py` there).
+//! made with this (`record.py` and its like there). Of V8, whose frames are on the native stack, the thread is stopped for
+//! its registers, and what is recorded ends with the outermost function of a file that is not Node's own.
 
-use std::time::Instant;
+#[cfg(target_os = "linux")]
+#[path = "../tests/unwinding/snapshot.rs"]
+#[allow(dead_code, clippy::expect_used, missing_docs, reason = "shared with the tests")]
+mod snapshot;
 
-use profbridge_sampler::address_space::AddressSpace;
-use profbridge_sampler::elf::ObjectCache;
-use profbridge_sampler::message::{FunctionKind, Location};
-use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::runtime::{Captured, Found, Functions, MAX_FRAMES, Recording, Target, ThreadKey};
-
-/// Remembers what was read of a process.
-struct Recorder {
-    files: ProcessFiles,
-    recording: Recording,
-}
-
-impl Target for Recorder {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        let whole = self.files.read_memory(address, bytes) == bytes.len();
-        if whole {
-            self.recording.add(address, bytes);
-        }
-        whole
-    }
-}
-
-#[allow(clippy::print_stdout, reason = "this is what it is for")]
+#[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [pid, thread, out @ ..] = arguments.as_slice() else { return Err("usage: runtime PID TID [RECORDING]".into()) };
-    let (pid, thread): (u32, u32) = (pid.parse()?, thread.parse()?);
-    let files = ProcessFiles::open(pid)?;
-    let space = AddressSpace::load(&files, None, &mut ObjectCache::default())?;
-    for fault in space.faults() {
-        println!("{}: {}", fault.path, fault.reason);
+    linux::run()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::error::Error;
+    use std::time::Instant;
+
+    use profbridge_sampler::address_space::{AddressSpace, ModuleKind};
+    use profbridge_sampler::elf::ObjectCache;
+    use profbridge_sampler::message::{Function, FunctionKind, Location};
+    use profbridge_sampler::process_files::ProcessFiles;
+    use profbridge_sampler::runtime::{
+        Captured, CodePlace, Found, Functions, MAX_FRAMES, Named, NativeStack, RecordedStack, Recording, Target,
+        ThreadKey,
+    };
+    use profbridge_sampler::unwind::{Frame, Registers, StackMemory, Unwinder};
+
+    use crate::snapshot::Snapshot;
+
+    /// Remembers what was read of a process.
+    struct Recorder<'a> {
+        files: &'a ProcessFiles,
+        recording: Recording,
     }
-    let found = space.runtimes().first().ok_or("no interpreter was found")?;
-    let (runtime, version) = found.state();
-    let recording = Recording { runtime, version, thread, ..Recording::default() };
-    let mut target = Recorder { files, recording };
-    // Detected once more, so that what this reads is recorded.
-    let mut instance = Found::python(runtime, version, &mut target)?.instance();
-    let (mut captured, mut resolved) = (Captured::default(), Vec::new());
-    let mut functions = Functions::default();
-    let key = ThreadKey { id: thread, pointer: 0 };
-    if !instance.capture(key, MAX_FRAMES, Instant::now(), &mut target, &mut captured) {
-        return Err("the thread has no frames".into());
+
+    impl Target for Recorder<'_> {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            let whole = self.files.read_memory(address, bytes) == bytes.len();
+            if whole {
+                self.recording.add(address, bytes);
+            }
+            whole
+        }
     }
-    instance.resolve(&captured, true, &mut target, &mut functions, &mut resolved);
-    functions.unknown(FunctionKind::CPython);
-    let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
-    println!("{version:#x}, {} frames in {} calls", captured.frames.len(), captured.segments.len());
-    for frame in resolved {
-        let Some(Location::Interpreted { function, line }) = frame.location else { continue };
-        let Some(function) = told.get(function as usize) else { continue };
-        println!("{} {}:{line}", function.name, function.file);
+
+    #[allow(clippy::print_stdout, reason = "this is what it is for")]
+    pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let [pid, thread, out @ ..] = arguments.as_slice() else {
+            return Err("usage: runtime PID TID [RECORDING]".into());
+        };
+        let (pid, thread): (u32, u32) = (pid.parse()?, thread.parse()?);
+        let files = ProcessFiles::open(pid)?;
+        let space = AddressSpace::load(&files, None, &mut ObjectCache::default())?;
+        for fault in space.faults() {
+            println!("{}: {}", fault.path, fault.reason);
+        }
+        let found = space.runtimes().first().ok_or("no interpreter was found")?;
+        let mut target = Recorder { files: &files, recording: found.recording(thread) };
+        let mut functions = Functions::default();
+        let locations = match found.kind() {
+            FunctionKind::V8 => native(found, &space, &mut target, &mut functions)?,
+            _ => captured(found, &mut target, &mut functions)?,
+        };
+        functions.unknown(found.kind());
+        let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
+        println!("{:#x}", target.recording.version);
+        for location in locations {
+            let Location::Interpreted { function, line } = location else { continue };
+            let Some(function) = told.get(function as usize) else { continue };
+            println!("{} {}:{line}", function.name, function.file);
+        }
+        if let [out, ..] = out {
+            std::fs::write(out, target.recording.to_bytes())?;
+        }
+        Ok(())
     }
-    if let [out, ..] = out {
-        std::fs::write(out, target.recording.to_bytes())?;
+
+    /// The frames in the interpreter's own list.
+    fn captured(
+        found: &Found,
+        target: &mut Recorder<'_>,
+        functions: &mut Functions,
+    ) -> Result<Vec<Location>, Box<dyn Error>> {
+        let Recording { runtime, version, thread, pointer, .. } = target.recording;
+        // Detected once more, so that what this reads is recorded.
+        let mut instance = match found.kind() {
+            FunctionKind::Php => Found::php(runtime, version)?.instance(),
+            FunctionKind::Ruby => Found::ruby(runtime, pointer, version)?.instance(),
+            _ => Found::python(runtime, version, target)?.instance(),
+        };
+        let (mut captured, mut resolved) = (Captured::default(), Vec::new());
+        let key = ThreadKey { id: thread, pointer: 0 };
+        if !instance.capture(key, MAX_FRAMES, Instant::now(), target, &mut captured) {
+            return Err("the thread has no frames".into());
+        }
+        instance.resolve(&captured, true, target, functions, &mut resolved);
+        // Which of the functions may have called which is in their instructions.
+        for caller in &captured.frames {
+            instance.may_call(caller.code, caller.code, target);
+        }
+        Ok(resolved.into_iter().filter_map(|frame| frame.location).collect())
     }
-    Ok(())
+
+    /// The functions that native frames stand for.
+    fn native(
+        found: &Found,
+        space: &AddressSpace,
+        target: &mut Recorder<'_>,
+        functions: &mut Functions,
+    ) -> Result<Vec<Location>, Box<dyn Error>> {
+        let thread = i32::try_from(target.recording.thread)?;
+        let mut snapshot = Snapshot::take(target.files, thread, 256 << 10)?;
+        let (frames, _) = snapshot.unwind(target.files, space, &mut Unwinder::new());
+        let place = |address: u64| match space.find(address) {
+            Some(module) if module.kind == ModuleKind::Generated => CodePlace::Generated,
+            Some(module) if module.builtins.contains(&address.wrapping_sub(module.bias)) => CodePlace::Builtin,
+            _ => CodePlace::Other,
+        };
+        let mut names = Functions::default();
+        let whole = NativeStack { frames: &frames, place: &place };
+        let named = name(found, whole, &mut snapshot.stack, &mut Unrecorded(target.files), &mut names);
+        let told = names.take_fresh().map(|(_, told)| told).unwrap_or_default();
+        let is_own = |location: &Location| match location {
+            Location::Interpreted { function, .. } => told.get(*function as usize).is_some_and(is_own),
+            Location::Native { .. } => false,
+        };
+        let last = named.locations.iter().rfind(|(_, location)| is_own(location));
+        let (last, _) = last.ok_or("the thread executes no function of a file")?;
+        let lookup = |index: usize, frame: &Frame| if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
+        let mut own: Vec<_> = frames
+            .iter()
+            .enumerate()
+            .take(last + 1)
+            .map(|(index, frame)| (*frame, place(lookup(index, frame))))
+            .collect();
+        // The caller tells where the last one ends, and is not named itself.
+        let caller = frames
+            .get(last + 1)
+            .map(|caller| (Frame { registers: Registers::passive(caller.sp, 0), pc: 0, ..*caller }, CodePlace::Other));
+        own.extend(caller);
+        target.recording.add_native(&own);
+        let stack = target.recording.native();
+        // Tests also take callers for the innermost frame, of which more is read.
+        for inner in (1..stack.frames.len()).rev() {
+            named_of(found, &stack.without(inner), &mut snapshot.stack, target, &mut Functions::default());
+        }
+        Ok(named_of(found, &stack, &mut snapshot.stack, target, functions))
+    }
+
+    fn is_own(function: &Function) -> bool {
+        function.file.starts_with('/')
+    }
+
+    fn named_of(
+        found: &Found,
+        stack: &RecordedStack,
+        memory: &mut dyn StackMemory,
+        target: &mut Recorder<'_>,
+        functions: &mut Functions,
+    ) -> Vec<Location> {
+        let place = |address| stack.place(address);
+        let mut words = StackRecorder { memory, words: Vec::new() };
+        let native = NativeStack { frames: &stack.frames, place: &place };
+        let named = name(found, native, &mut words, target, functions);
+        for (address, word) in words.words {
+            target.recording.add(address, &word.to_le_bytes());
+        }
+        named.locations.into_iter().map(|(_, location)| location).collect()
+    }
+
+    fn name(
+        found: &Found,
+        stack: NativeStack<'_>,
+        memory: &mut dyn StackMemory,
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Named {
+        let mut named = Named::default();
+        found.instance().name_native(stack, memory, target, functions, &mut named);
+        named
+    }
+
+    /// A process of which nothing is remembered.
+    struct Unrecorded<'a>(&'a ProcessFiles);
+
+    impl Target for Unrecorded<'_> {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            self.0.read_memory(address, bytes) == bytes.len()
+        }
+    }
+
+    /// Remembers what was read of a stack.
+    struct StackRecorder<'a> {
+        memory: &'a mut dyn StackMemory,
+        words: Vec<(u64, u64)>,
+    }
+
+    impl StackMemory for StackRecorder<'_> {
+        fn read_u64(&mut self, address: u64) -> Option<u64> {
+            let word = self.memory.read_u64(address)?;
+            self.words.push((address, word));
+            Some(word)
+        }
+    }
 }

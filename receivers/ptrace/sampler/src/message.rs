@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use self::context::{AttributeValue, Context, SpanLink};
 pub use self::samples::{Batch, Function, FunctionKind, Location, Sample, Stack, Thread, Trust};
 pub use self::settings::{Mode, Select, Settings, Stops, Target};
-pub use self::status::{Level, Status};
+pub use self::status::{Level, READ_CLASSES, Status, read_class, read_class_begins};
 
 /// The number of a target, which is one entry of the configuration. The owner chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -74,7 +74,7 @@ fn long_calls_are_whole() {
             }
         }
         assert!(calls > 0);
-        report.assert_seamless();
+        report.assert_accounted();
     }
 }
 
@@ -97,7 +97,7 @@ fn processor_time_of_a_thread_that_waits() {
         return;
     }
     assert_eq!(report.status.stops, 0);
-    report.assert_seamless();
+    report.assert_accounted();
     let weight = report.weight() - report.blocked_weight() - weight_before;
     // The process's figure comes in steps of 10 ms, and batches every half second.
     assert!(weight.abs_diff(used) < used / 4, "{weight} ns in samples, {used} ns used: {:?}", report.status);
@@ -136,7 +136,7 @@ fn neither_events_nor_stops() {
     let at_most = (target.cpu() - at_most).as_nanos() as u64;
     let status = report.status;
     assert_eq!((status.level, status.stops), (Level::None, 0));
-    report.assert_seamless();
+    report.assert_accounted();
     assert!(!report.program_stacks(target.pid(), true).is_empty());
     assert_eq!(report.program_stacks(target.pid(), false), [], "nobody saw it run");
     let running = report.weight() - report.blocked_weight();
@@ -158,7 +158,7 @@ fn busy_thread_that_is_not_stopped() {
     let status = report.status;
     assert_eq!(status.stops, 0);
     assert!(status.complete * 100 >= status.observations * 99, "{status:?}");
-    report.assert_seamless();
+    report.assert_accounted();
 }
 
 /// Guarantees: where threads are stopped, one that runs is sampled by that, with complete stacks, and its samples stand
@@ -172,7 +172,7 @@ fn busy_thread() {
     let status = report.status;
     assert_eq!(status.refused_stops, 0);
     assert!(status.complete * 100 >= status.observations * 99, "{status:?}");
-    report.assert_seamless();
+    report.assert_accounted();
     for batch in &report.batches {
         for sample in batch.samples.iter().filter(|sample| sample.blocked) {
             let leaf = batch.stacks[sample.stack as usize].locations[0];
@@ -194,7 +194,7 @@ fn blocked_threads() {
     assert_eq!(status.stops, 0, "{status:?}");
     assert_eq!(status.threads, 4);
     assert_eq!(status.complete, status.observations, "{status:?}");
-    report.assert_seamless();
+    report.assert_accounted();
     let mut observations = 0;
     for batch in &report.batches {
         assert!(batch.samples.len() <= 4 && batch.stacks.len() <= 2, "{batch:?}");

@@ -32,6 +32,9 @@ pub(super) fn of(location: Location, frames: &[Frame], mappings: &[FileMapping])
 pub(super) fn of_function(kind: FunctionKind) -> &'static str {
     match kind {
         FunctionKind::CPython => Compiler::CPython.frame_type(),
+        FunctionKind::Php => "php",
+        FunctionKind::V8 => Compiler::V8.frame_type(),
+        FunctionKind::Ruby => "ruby",
     }
 }
 

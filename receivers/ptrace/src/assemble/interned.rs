@@ -66,7 +66,9 @@ impl Interned {
         *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]))
     }
 
-    /// A line of a function that an interpreter runs. It has neither a mapping nor an address.
+    /// A line of a function that an interpreter runs. It has neither a mapping nor an address. Where the interpreter
+    /// knows the function's module, the system's name of it has that in front, as `code.function.name` of the semantic
+    /// conventions has.
     fn interpreted(
         &mut self,
         builder: &mut Builder,
@@ -75,12 +77,19 @@ impl Interned {
         line: u32,
     ) -> Option<LocationId> {
         // A function that was left out, since there were too many.
-        let nothing =
-            message::Function { kind: FunctionKind::CPython, name: String::new(), file: String::new(), line: 0 };
+        let nothing = message::Function {
+            kind: FunctionKind::CPython,
+            name: String::new(),
+            module: String::new(),
+            file: String::new(),
+            line: 0,
+        };
         let said = subject.functions.get(function as usize).unwrap_or(&nothing);
         let (name, filename) = (builder.string(&said.name), builder.string(&said.file));
         let start_line = said.line.into();
-        let function = builder.function(Function { name, system_name: None, filename, start_line });
+        let whole = (!said.module.is_empty()).then(|| format!("{}.{}", said.module, said.name));
+        let system_name = whole.and_then(|whole| builder.string(&whole));
+        let function = builder.function(Function { name, system_name, filename, start_line });
         let attributes = self.frame_type(builder, frame_type::of_function(said.kind));
         builder.location(
             profbridge_model::Location { attributes, ..profbridge_model::Location::default() },

@@ -15,14 +15,36 @@ pub(super) const SEAM: Duration = Duration::from_millis(1);
 /// How many pieces a run may have: those of an hour.
 pub(super) const MAX_PIECES: u64 = 7201;
 
-/// Joins the parts of a run that came in several batches, so that the run is divided only once.
-pub(super) fn join_runs(observations: &mut Vec<(u64, u64)>) {
+/// An observation of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Observation {
+    /// The thread, by its id.
+    pub(super) thread: u32,
+    /// The number of what tells it from others: its stack, its attributes and its span.
+    pub(super) row: u32,
+    /// When it begins, in nanoseconds since the Unix epoch.
+    pub(super) time: u64,
+    /// How long it is, in nanoseconds.
+    pub(super) weight: u64,
+}
+
+/// Joins the parts of a run that came in several batches, so that the run is divided only once. Only what follows each
+/// other on its thread is one run: where a thread wakes up for less than [`SEAM`] and waits again at the same place,
+/// what it did in between would come to lie inside of the run, and in Sentry, where a sample lasts until the next one
+/// of its thread, the rest of the run would be lost. The time of all observations stays what it was.
+pub(super) fn join_runs(observations: &mut Vec<Observation>) {
     let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
-    observations.dedup_by(|(time, weight), (begins, length)| {
-        let ends = begins.saturating_add(*length);
-        let same = is_run(*weight) && is_run(*length) && time.abs_diff(ends) <= SEAM.as_nanos() as u64;
+    let end = |one: &Observation| one.time.saturating_add(one.weight);
+    observations.sort_unstable_by_key(|one| (one.thread, one.time, one.weight, one.row));
+    let mut ends = observations.first().map_or(0, end);
+    observations.dedup_by(|one, run| {
+        let same = (one.thread, one.row) == (run.thread, run.row)
+            && is_run(one.weight)
+            && is_run(run.weight)
+            && one.time.abs_diff(ends) <= SEAM.as_nanos() as u64;
+        ends = end(one);
         if same {
-            *length = time.saturating_add(*weight).saturating_sub(*begins);
+            run.weight = run.weight.saturating_add(one.weight);
         }
         same
     });

@@ -3,7 +3,7 @@ use profbridge_sampler::message::{Context, Location, ProcessId, SpanLink, Stack,
 use profbridge_symbolizer::Frame;
 use proptest::prelude::*;
 
-use super::runs::{MAX_PIECES, MIN_RUN, SEAM};
+use super::runs::{MAX_PIECES, MIN_RUN, Observation, SEAM, join_runs};
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -215,23 +215,90 @@ proptest! {
     }
 
     /// Guarantees: a run that the sampler said in parts is divided as if it had been said at once, also where its clock
-    /// was read anew in between; runs with a pause between them, and what is short, stay apart.
+    /// was read anew in between, and is as long as its parts; runs with a pause between them, and what is short, stay
+    /// apart.
     #[test]
     fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
         let mut parts = Vec::new();
         let mut time = T0;
-        for length in lengths {
-            parts.push((time, length * MS));
+        for &length in &lengths {
+            parts.push(observed(0, time, length * MS));
             time += length * MS + drift;
         }
         let mut joined = parts.clone();
         join_runs(&mut joined);
-        prop_assert_eq!(&joined, &[(T0, time - drift - T0)]);
-        let mut apart = vec![(T0, 200 * MS), (T0 + 202 * MS, 200 * MS), (T0 + 402 * MS, 10 * MS), (T0 + 412 * MS, 10 * MS)];
+        prop_assert_eq!(&joined, &[observed(0, T0, lengths.iter().sum::<u64>() * MS)]);
+        let mut apart = vec![
+            observed(0, T0, 200 * MS),
+            observed(0, T0 + 202 * MS, 200 * MS),
+            observed(0, T0 + 402 * MS, 10 * MS),
+            observed(0, T0 + 412 * MS, 10 * MS),
+        ];
         let before = apart.clone();
         join_runs(&mut apart);
         prop_assert_eq!(apart, before);
     }
+
+    /// Guarantees: whatever a thread does one after the other, and however short some of it is, no run reaches over
+    /// another observation of its thread, and each row has the time that it had.
+    #[test]
+    fn no_run_reaches_over_another_observation(
+        course in prop::collection::vec((0..2u32, 0..3u32, prop_oneof![0..1_500u64, 90_000..300_000u64]), 1..60),
+    ) {
+        let mut all = Vec::new();
+        let mut times = [T0; 2];
+        for (thread, row, micros) in course {
+            let time = &mut times[thread as usize];
+            // Another thread's stacks are rows of their own.
+            all.push(Observation { thread, row: row + 3 * thread, time: *time, weight: micros * 1_000 });
+            *time += micros * 1_000;
+        }
+        let sums = |all: &[Observation]| {
+            let mut sums = [0; 6];
+            all.iter().for_each(|one| sums[one.row as usize] += one.weight);
+            sums
+        };
+        let before = sums(&all);
+        join_runs(&mut all);
+        prop_assert_eq!(sums(&all), before);
+        for pair in all.windows(2).filter(|pair| pair[0].thread == pair[1].thread) {
+            prop_assert!(pair[0].time + pair[0].weight <= pair[1].time, "{:?}", pair);
+        }
+    }
+}
+
+fn observed(row: u32, time: u64, weight: u64) -> Observation {
+    Observation { thread: 1, row, time, weight }
+}
+
+/// Guarantees: a thread that wakes up for a moment and waits again at the same place has two runs, with what it did
+/// between them; what another thread does then divides nothing.
+#[test]
+fn a_moment_between_two_runs() {
+    let moment = MS / 2;
+    let mut woken = vec![observed(0, T0, 200 * MS), observed(1, T0 + 200 * MS, moment)];
+    woken.push(observed(0, T0 + 200 * MS + moment, 200 * MS));
+    let before = woken.clone();
+    join_runs(&mut woken);
+    assert_eq!(woken, before);
+    woken[1].thread = 2;
+    join_runs(&mut woken);
+    assert_eq!(woken[0], observed(0, T0, 400 * MS));
+}
+
+/// Guarantees: on the wall clock each sample says whether its thread ran or waited, and one stack of which both is true
+/// is two samples; of processor time nothing is to be said.
+#[test]
+fn states() {
+    let both = |mode| {
+        let mut batch = Batch { mode, ..batch() };
+        batch.samples[1].blocked = true;
+        let Assembled { profiles, .. } = assembled(&[batch], &Nameless);
+        let said = |sample: Sample<'_>| (State::of(profiles.dictionary(), sample.attributes), times(&sample).len());
+        profiles.samples(only(&profiles)).map(said).collect::<Vec<_>>()
+    };
+    assert_eq!(both(Mode::Wall), [(Some(State::Running), 2), (Some(State::Waiting), 1), (Some(State::Running), 1)]);
+    assert_eq!(both(Mode::Cpu), [(None, 3), (None, 1)]);
 }
 
 /// Guarantees: a weight that makes no sense does not fill memory, and a time that is none is counted and left out.
@@ -334,13 +401,14 @@ fn perf_maps() {
     assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
 }
 
-/// Guarantees: a function that an interpreter runs leaves with its name, file, first line and the line that is executed,
+/// Guarantees: a function that an interpreter runs leaves with its name, with its module in the system's name, file, first line and the line that is executed,
 /// without mapping and address, as that interpreter's frame; one that is not known leaves without a name.
 #[test]
 fn interpreted_functions() {
     let function = message::Function {
         kind: message::FunctionKind::CPython,
         name: "Späte.methode".to_owned(),
+        module: "shop.main".to_owned(),
         file: "/app/main.py".to_owned(),
         line: 5,
     };
@@ -370,12 +438,14 @@ fn interpreted_functions() {
         .map(|frame| {
             let line = dictionary.lines(frame).first().unwrap();
             let function = line.function.map(|function| dictionary.function(function));
-            let texts = function.map(|one| [one.name, one.filename].map(|text| dictionary.string(text).to_owned()));
+            let texts = function.map(|one| [one.name, one.system_name, one.filename]);
+            let texts = texts.map(|texts| texts.map(|text| dictionary.string(text).to_owned()));
             (texts, function.map(|function| function.start_line), line.line)
         })
         .collect();
-    assert_eq!(said[0], (Some(["Späte.methode".to_owned(), "/app/main.py".to_owned()]), Some(5), 7));
-    assert_eq!(said[1].0.clone().map(|[name, _]| name).unwrap_or_default(), "");
+    let texts = ["Späte.methode", "shop.main.Späte.methode", "/app/main.py"].map(str::to_owned);
+    assert_eq!(said[0], (Some(texts), Some(5), 7));
+    assert_eq!(said[1].0.clone().map(|[name, whole, _]| name + &whole).unwrap_or_default(), "");
 }
 
 /// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file

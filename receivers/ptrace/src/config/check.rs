@@ -206,6 +206,7 @@ impl Target {
                 max_processes: self.max_processes,
                 subprocesses: self.subprocesses,
                 stops: self.stops,
+                interpreters: true,
             },
             lifecycle: self.profile_lifecycle,
             start_on_launch: self.start_on_launch,

@@ -25,6 +25,7 @@ fn defaults() {
         max_processes: 64,
         subprocesses: false,
         stops: message::Stops::UserBound,
+        interpreters: true,
     };
     assert_eq!(target.sampling, sampling);
     assert_eq!((target.lifecycle, target.start_on_launch, target.session_sample_rate), (Lifecycle::Manual, true, 1.0));

@@ -243,7 +243,8 @@ async fn endless_functions() {
     let (each, count) = (1 << 20, 20);
     for first in 0..count {
         let kind = message::FunctionKind::CPython;
-        let function = message::Function { kind, name: "x".repeat(each), file: String::new(), line: first };
+        let function =
+            message::Function { kind, name: "x".repeat(each), module: String::new(), file: String::new(), line: first };
         rig.say(Event::Functions { process: ProcessId(1), first, functions: vec![function] }).await;
     }
     rig.ask(1, None, Request::Status(Choice::default())).await;

@@ -146,7 +146,7 @@ impl Tracked {
     pub(super) fn functions(&mut self, first: u32, functions: Vec<Function>, mut left: u64) -> u64 {
         let mut omitted = 0;
         for (number, function) in (first as usize..).zip(functions) {
-            let bytes = (size_of::<Function>() + function.name.len() + function.file.len()) as u64;
+            let bytes = (size_of::<Function>() + function.text()) as u64;
             // Functions are found by their number, so none may follow one that is missing.
             if bytes > left || number != self.functions.len() {
                 omitted += 1;

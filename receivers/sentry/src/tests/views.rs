@@ -186,7 +186,7 @@ async fn many_spans() {
 }
 
 /// Guarantees: where that is asked for, the process that sent spans is known, over the connection that it has; otherwise,
-/// and of what has no spans, it is not looked for.
+/// and of what has no spans, or came through a proxy, it is not looked for.
 #[tokio::test]
 async fn clients() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
@@ -197,6 +197,9 @@ async fn clients() {
         assert_eq!(&*client.host, host.trim());
     }
     assert_eq!(rig.taken(post(CHUNK.to_vec())).await.1.meta.client_process, None);
+    // Of another client: what has the socket is a proxy.
+    let forwarded = post(SPANS.to_vec()).header("x-forwarded-for", "203.0.113.7");
+    assert_eq!(rig.taken(forwarded).await.1.meta.client_process, None);
     let mut rig = Rig::start(LOOPBACK).await;
     assert_eq!(rig.taken(post(TRANSACTION.to_vec())).await.1.meta.client_process, None);
 }

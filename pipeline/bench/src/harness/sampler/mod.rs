@@ -13,6 +13,7 @@ use super::{Error, report::Report};
 
 mod calls;
 mod debugger;
+mod interpreters;
 mod killed;
 mod matrix;
 mod names;
@@ -49,6 +50,15 @@ pub struct Options {
     /// py-spy, for the comparison; left out where it is not there
     #[arg(long, default_value = "py-spy")]
     py_spy: PathBuf,
+    /// A Python for `interpreters`, may be given several times; without any those of pyenv and /usr/bin/python3
+    #[arg(long)]
+    python: Vec<PathBuf>,
+    /// How many functions that are thrown away are observed of each Python
+    #[arg(long, default_value_t = 30_000)]
+    thrown_observations: u64,
+    /// How long that may take, in seconds
+    #[arg(long, default_value_t = 120.0)]
+    thrown_seconds: f64,
     /// Write the figures as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -81,6 +91,8 @@ enum Which {
     Kill,
     /// Beside py-spy and perf
     Peers,
+    /// Functions of interpreted programs: how many have names, how many are wrong, and what they cost
+    Interpreters,
 }
 
 /// Measures, and reports.
@@ -105,6 +117,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             Which::Matrix => matrix::measure(options, &programs, &mut report)?,
             Which::Kill => killed::measure(&programs, &mut report)?,
             Which::Peers => peers::measure(options, &programs, &mut report)?,
+            Which::Interpreters => interpreters::measure(options, &programs, &mut report)?,
         }
     }
     report.finish(options.json.as_deref())

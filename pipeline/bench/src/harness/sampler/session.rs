@@ -7,7 +7,10 @@ use std::{
 };
 
 use profbridge_sampler::{
-    message::{Batch, Command, Event, Location, Mapping, ProcessId, Select, Settings, Status, Target, TargetId, Trust},
+    message::{
+        Batch, Command, Event, Function, Location, Mapping, ProcessId, Select, Settings, Status, Target, TargetId,
+        Trust,
+    },
     owner::{Events, Notice, SamplerProcess, StartOptions},
 };
 
@@ -34,6 +37,8 @@ pub(super) struct Session {
     pub(super) stacks: Stacks,
     /// Processor time by stack, in nanoseconds, since the start.
     pub(super) running: HashMap<Vec<Location>, u64>,
+    /// The functions of its interpreters, by their numbers.
+    pub(super) functions: Vec<Function>,
     /// What it complained of.
     pub(super) problems: Vec<String>,
 }
@@ -60,6 +65,7 @@ impl Session {
             statuses: HashMap::new(),
             stacks: Stacks::new(),
             running: HashMap::new(),
+            functions: Vec::new(),
             problems: Vec::new(),
         };
         let end = Instant::now() + PATIENCE;
@@ -136,6 +142,7 @@ impl Session {
             Event::Attached(process) => self.id = process.id,
             Event::Mapping(mapping) => self.mappings.push(mapping),
             Event::Batch(batch) => self.count(&batch),
+            Event::Functions { functions, .. } => self.functions.extend(functions),
             Event::Status(status) => {
                 self.status = status;
                 self.statuses.insert(status.process, status);

@@ -1,4 +1,4 @@
-//! Compiles and starts the sampler's targets.
+//! Compiles and starts the sampler's targets: each when it is started for the first time.
 
 use std::{
     fs,
@@ -26,6 +26,7 @@ const SOURCES: &[(&str, &str)] = &[
     source!("handlers.c"),
     source!("matrix.c"),
     source!("matrix_more.h"),
+    source!("matrix_library.c"),
     source!("shares.c"),
     source!("short_waits.c"),
     source!("stream.c"),
@@ -34,6 +35,12 @@ const SOURCES: &[(&str, &str)] = &[
     source!("threads.rs"),
     source!("hashing.py"),
     source!("counting.py"),
+    source!("functions.py"),
+    source!("functions.js"),
+    source!("functions.php"),
+    source!("functions.rb"),
+    source!("deep.py"),
+    source!("matrix.py"),
     source!("compute.js"),
 ];
 
@@ -44,19 +51,38 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Compiles them.
+    /// Writes their sources.
     pub(super) fn new() -> Result<Self, Error> {
         let folder = tempfile::tempdir()?;
         for (name, text) in SOURCES {
             fs::write(folder.path().join(name), text)?;
         }
-        let programs = Self { folder };
-        for (name, _) in SOURCES.iter().filter_map(|(file, text)| Some((file.strip_suffix(".c")?, text))) {
-            let arguments = ["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o", name];
-            programs.compile("cc", &[&arguments[..], &[&format!("{name}.c"), "-lrt"]].concat())?;
+        Ok(Self { folder })
+    }
+
+    /// The program that is made of `NAME.c` or `NAME.rs`.
+    fn compiled(&self, name: &str) -> Result<PathBuf, Error> {
+        self.made(name, |source| match source.ends_with(".rs") {
+            true => ("rustc", vec!["--edition", "2024", "-O", "-g"]),
+            false => ("cc", vec!["-O2", "-g", "-fomit-frame-pointer", "-pthread"]),
+        })
+    }
+
+    /// The shared library that is made of `NAME.c`.
+    pub(super) fn library(&self, name: &str) -> Result<PathBuf, Error> {
+        self.made(name, |_| ("cc", vec!["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-shared", "-fPIC"]))
+    }
+
+    fn made(&self, name: &str, how: fn(&str) -> (&'static str, Vec<&'static str>)) -> Result<PathBuf, Error> {
+        let path = self.path(name);
+        if !path.exists() {
+            let is_source = |file: &str| file.strip_prefix(name).is_some_and(|ending| [".c", ".rs"].contains(&ending));
+            let source = SOURCES.iter().find(|(file, _)| is_source(file)).ok_or("no such program")?.0;
+            let (compiler, arguments) = how(source);
+            let libraries: &[&str] = if compiler == "cc" { &["-lrt"] } else { &[] };
+            self.compile(compiler, &[&arguments[..], &["-o", name, source], libraries].concat())?;
         }
-        programs.compile("rustc", &["--edition", "2024", "-O", "-g", "-o", "threads", "threads.rs"])?;
-        Ok(programs)
+        Ok(path)
     }
 
     fn compile(&self, compiler: &str, arguments: &[&str]) -> Result<(), Error> {
@@ -75,7 +101,7 @@ impl Programs {
 
     /// Starts a compiled program.
     pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<Target, Error> {
-        Target::start(Command::new(self.path(name)).args(arguments))
+        Target::start(Command::new(self.compiled(name)?).args(arguments))
     }
 
     /// Starts a script, if there is an interpreter.

@@ -14,12 +14,12 @@ pub(super) struct Turns {
     pub(super) outcomes: Vec<(String, Outcome)>,
 }
 
-/// Measures each condition `turns` times.
-pub(super) fn measure<State>(
+/// Measures each condition `turns` times. Returns the costs of each.
+pub(super) fn costs<State>(
     turns: usize,
     state: &mut State,
     conditions: &[Condition<'_, State>],
-) -> Result<Turns, Error> {
+) -> Result<Vec<Vec<f64>>, Error> {
     let mut costs = vec![Vec::new(); conditions.len()];
     for turn in 0..turns {
         let mut order: Vec<usize> = (0..conditions.len()).collect();
@@ -32,6 +32,16 @@ pub(super) fn measure<State>(
             costs[place].push((conditions[place].1)(state)?);
         }
     }
+    Ok(costs)
+}
+
+/// Measures each condition `turns` times, and compares it with the first.
+pub(super) fn measure<State>(
+    turns: usize,
+    state: &mut State,
+    conditions: &[Condition<'_, State>],
+) -> Result<Turns, Error> {
+    let costs = costs(turns, state, conditions)?;
     let outcomes = (1..conditions.len()).map(|place| {
         let ratios: Vec<f64> = costs[place].iter().zip(&costs[0]).map(|(b, a)| b / a).collect();
         let outcome = Outcome {

@@ -40,6 +40,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
         processes: Vec::new(),
         followed: false,
         hints: Vec::new(),
+        told: None,
         missing: None,
         status,
         mode: Mode::Wall,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use profbridge_sampler::message::Command;
 
 use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
+use crate::destination::Destination;
 use crate::sample::report::{Missing, Report};
 use crate::sample::sampler::Heard;
 use crate::terminal::shown;
@@ -66,6 +67,7 @@ impl Run<'_> {
             shares: &self.shares,
             processes: self.processes.sorted(),
             hints: self.runtimes.hints(),
+            told: self.runtimes.told(),
             followed: self.follow.any() || self.subject.subprocesses,
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
@@ -131,11 +133,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Shows a result: on standard output, unless that belongs to the command.
+    /// Shows a result: on standard output, unless that belongs to the command, or is where the file goes.
     fn show(&self, text: &str) {
-        match self.sampling.command {
-            None => terminal::result(text),
-            Some(_) => terminal::say(text),
+        let is_taken = self.output.destination.as_ref().is_some_and(Destination::is_standard);
+        if self.sampling.command.is_some() || is_taken {
+            terminal::say(text);
+        } else {
+            terminal::result(text);
         }
     }
 

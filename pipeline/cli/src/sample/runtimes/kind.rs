@@ -95,7 +95,7 @@ impl Runtime {
     ///
     /// Sources: OpenJDK, `src/hotspot/share/runtime/globals.hpp` and `jcmd`'s help; OpenJ9's page of `-XX:+PerfTool`;
     /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter; `Doc/howto/perf_profiling.rst`
-    /// of CPython; Ruby's `doc/yjit/yjit.md`; php-src, `ext/opcache/jit/zend_jit.h` (`ZEND_JIT_DEBUG_PERF`).
+    /// of CPython; Ruby's `doc/yjit/yjit.md`.
     pub(super) fn naming(self) -> &'static str {
         match self {
             Self::HotSpot => {
@@ -104,7 +104,8 @@ impl Runtime {
             }
             Self::OpenJ9 => "start it with -XX:+PerfTool",
             Self::Node => {
-                "start it with --perf-basic-prof, and with --interpreted-frames-native-stack for code that is not compiled"
+                "functions of Node 18, 20, 22 and 24 are read from memory; start other versions with --perf-basic-prof and \
+                 --interpreted-frames-native-stack"
             }
             Self::Deno => "start it with --v8-flags=--perf-basic-prof,--interpreted-frames-native-stack",
             Self::DotNet => "start it with DOTNET_PerfMapEnabled=1 in its environment",
@@ -118,12 +119,13 @@ impl Runtime {
             }
             Self::Python(Some(_)) => "run it with Python 3.8 to 3.14, whose functions are read from memory",
             Self::Ruby => {
-                "start it with --yjit --yjit-perf (Ruby 3.3 and later), which names what is compiled; what is interpreted \
-                 has no names"
+                "functions of Ruby 3.0 to 3.4 are read from memory and could not be here: notes say why; while they run, \
+                 functions that YJIT compiled are not: start it without --yjit"
             }
             Self::Php => {
-                "start it with -d opcache.enable_cli=1 -d opcache.jit_buffer_size=64M -d opcache.jit_debug=0x10 (PHP 8), \
-                 which names what is compiled; what is interpreted has no names"
+                "its functions are read from memory (7.3 to 8.5, without thread safety) and could not be here: notes say \
+                 why; while they run, functions that its JIT compiled are told only of threads that are stopped (--stops \
+                 always): use that, or start it with -d opcache.jit=0"
             }
             Self::Perl => "nothing names its functions from outside",
             Self::Go => "build it without -ldflags=-s",
@@ -136,10 +138,11 @@ impl Runtime {
         match self {
             Self::HotSpot => "start it with -XX:+PreserveFramePointer",
             Self::Ruby => "--yjit-perf keeps frame pointers in compiled code",
+            Self::Php => "its JIT's code has no unwind tables: start it with -d opcache.jit=0",
             Self::Node | Self::Deno | Self::DotNet | Self::Beam | Self::Go => {
                 "native extensions without unwind tables may be in between: build them with -fno-omit-frame-pointer"
             }
-            Self::OpenJ9 | Self::Python(_) | Self::Php | Self::Perl | Self::Native => {
+            Self::OpenJ9 | Self::Python(_) | Self::Perl | Self::Native => {
                 "build what is called with -fasynchronous-unwind-tables (the default of compilers) or -fno-omit-frame-pointer"
             }
         }

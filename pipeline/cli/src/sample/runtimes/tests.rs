@@ -67,6 +67,33 @@ fn java() {
     assert_eq!((tenth(101), tenth(100), tenth(0)), (1, 0, 0));
 }
 
+/// Guarantees: the result says for which parts of a Node program's running time all functions are told, one stands for
+/// inlined ones as well, or one is not told, which together are all of it; waiting time is not part of that.
+#[test]
+fn told() {
+    let (outer, several) = (("", "main", "v8js"), ("", "hot [with inlined functions]", "v8js"));
+    let (unknown, nameless) = (("", "[unknown function]", "v8js"), ("", "", "v8js"));
+    let mut runtimes = Runtimes::default();
+    assert_eq!(runtimes.told(), None);
+    let stacks: [(&[Frame<'_>], &str, i64); 4] = [
+        (&[outer], "", 600),
+        (&[several, outer], "", 250),
+        (&[several, unknown, outer], "", 100),
+        (&[nameless, outer], "", 50),
+    ];
+    runtimes.add("node (pid 7)", Runtime::Node, &batch(&stacks), false);
+    runtimes.add("node (pid 7)", Runtime::Node, &batch(&[(&[unknown], "", 9000)]), true);
+    let told = runtimes.told().unwrap();
+    assert_eq!(
+        told,
+        "running time of Node: 60.0 % with every function told, 25.0 % in functions that stand for inlined ones as well, \
+         15.0 % with a function that is not told"
+    );
+    let mut others = Runtimes::default();
+    others.add("ruby (pid 7)", Runtime::Ruby, &batch(&stacks), false);
+    assert_eq!(others.told(), None);
+}
+
 /// Guarantees: idle threads of a runtime do not hide that what runs has no names, and time that is not worth a word
 /// brings none.
 #[test]
@@ -86,8 +113,8 @@ fn running_by_itself() {
 #[test]
 fn interpreters() {
     let cases: [(Runtime, &str, &str, &str, &str); 5] = [
-        (Runtime::Ruby, "/usr/lib/libruby-3.3.so.3.3", "vm_exec_core", "ruby", "--yjit-perf"),
-        (Runtime::Php, "/usr/bin/php8.4", "execute_ex", "php", "opcache.jit_debug=0x10"),
+        (Runtime::Ruby, "/usr/lib/libruby-3.3.so.3.3", "vm_exec_core", "ruby", "Ruby 3.0 to 3.4"),
+        (Runtime::Php, "/usr/bin/php8.4", "execute_ex", "php", "--stops always"),
         (Runtime::Python(Some(15)), "/usr/bin/python3.15", "_PyEval_EvalFrameDefault", "cpython", "PYTHONPERFSUPPORT"),
         (Runtime::Python(Some(7)), "/usr/bin/python3.7", "_PyEval_EvalFrameDefault", "cpython", "3.8 to 3.14"),
         (Runtime::Node, "/usr/bin/node", "Builtins_InterpreterEntryTrampoline", "v8js", "--perf-basic-prof"),
@@ -101,6 +128,21 @@ fn interpreters() {
         let outside = ("/lib/libc.so.6", "read", "native");
         assert!(hints(runtime, &[(&[outside], "", 500)]).is_empty(), "{runtime:?}: a thread of a library");
     }
+}
+
+/// Guarantees: functions that PHP's JIT has written into a perf map have names, other code of a JIT has none, and where
+/// callers are guessed, its own advice is given.
+#[test]
+fn compiled_php() {
+    let evaluation = ("/usr/bin/php8.2", "zend_execute", "native");
+    for name in ["TRACE-1$Korb::summe$2", "JIT$Korb::summe"] {
+        assert!(hints(Runtime::Php, &[(&[("", name, "native"), evaluation], "", 500)]).is_empty(), "{name}");
+    }
+    for name in ["", "zend_runtime_jit"] {
+        assert_eq!(hints(Runtime::Php, &[(&[("", name, "native"), evaluation], "", 500)]).len(), 1, "{name}");
+    }
+    let guessed = hints(Runtime::Php, &[(&[("", "f", "php"), evaluation], "guessed", 500)]);
+    assert!(guessed[0].ends_with("-d opcache.jit=0"), "{guessed:?}");
 }
 
 /// Guarantees: programs of machine code are told of symbols where their own functions have none, and not where those of

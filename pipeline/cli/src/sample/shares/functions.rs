@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles, Value};
 
 use crate::terminal::is_unprintable;
+use crate::views::kind::{is_library_source, is_standard_library, is_system_library};
 
 /// The most functions that are told apart. Code that is compiled at run time may bring any number of names; beyond this
 /// one they share one entry.
@@ -152,24 +153,4 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
 pub(crate) fn printable(text: &str) -> Box<str> {
     let end = (0..=LONGEST_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
     text[..end].chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
-}
-
-/// Libraries of the system, by the names they have on Linux.
-fn is_system_library(module: &str) -> bool {
-    let shared = module.starts_with("lib") && (module.ends_with(".so") || module.contains(".so."));
-    shared || module.starts_with("ld-") || module.contains("vdso")
-}
-
-/// Source files that are not the program's: of a language's library, of packages, of the system's headers. Their
-/// functions are in the program's own file where they were inlined or linked statically.
-fn is_library_source(path: &str) -> bool {
-    const FOLDERS: [&str; 7] =
-        ["/rustc/", "/.rustup/", "/.cargo/", "/usr/include/", "/go/src/", "/go/pkg/mod/", "/usr/lib/"];
-    FOLDERS.iter().any(|folder| path.contains(folder))
-}
-
-fn is_standard_library(name: &str) -> bool {
-    const PREFIXES: [&str; 8] = ["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust", "runtime."];
-    const START: [&str; 4] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone3"];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || START.contains(&name)
 }

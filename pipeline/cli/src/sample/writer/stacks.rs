@@ -1,30 +1,20 @@
-//! Collapsed stacks and flame graphs, running and waiting threads apart.
+//! Collapsed stacks, running and waiting threads apart.
 
 use std::io::Write;
 use std::path::PathBuf;
 
-use profbridge_wire::folded::{Folded, Threads, Unit};
+use profbridge_wire::folded::{Folded, RUNNING, Threads, WAITING};
 
 use super::{Halves, Written};
+use crate::Failure;
 use crate::files::write_file;
 use crate::terminal::shown;
-use crate::{Failure, flamegraph};
-
-/// The first frame of the stacks of threads that ran, where there may be others.
-const RUNNING: &str = "[running]";
-
-/// The first frame of the stacks of threads that were blocked.
-const WAITING: &str = "[waiting]";
 
 /// Collects stacks until the end.
 pub(crate) struct Stacks {
     path: PathBuf,
-    /// Whether a graph is drawn of them.
-    graph: bool,
     /// Whether what threads did stands in front of their stacks.
     apart: bool,
-    /// Whether threads are told apart.
-    threads: Threads,
     of: Vec<Process>,
 }
 
@@ -36,20 +26,15 @@ struct Process {
 }
 
 impl Stacks {
-    /// A flame graph. Threads are not told apart in it: what they have in common is what a graph is for.
-    pub(super) fn graph(path: PathBuf, apart: bool) -> Self {
-        Self { path, graph: true, apart, threads: Threads::Merged, of: Vec::new() }
-    }
-
     /// Lines of text, with the thread as the root of its stacks.
-    pub(super) fn text(path: PathBuf, apart: bool) -> Self {
-        Self { path, graph: false, apart, threads: Threads::Apart, of: Vec::new() }
+    pub(super) fn open(path: PathBuf, apart: bool) -> Self {
+        Self { path, apart, of: Vec::new() }
     }
 
     pub(super) fn take(&mut self, halves: &Halves) {
         for each in &halves.each {
             let at = self.of.iter().position(|process| process.label == each.label).unwrap_or_else(|| {
-                let folded = Folded::new(self.threads);
+                let folded = Folded::new(Threads::Apart);
                 let label = each.label.clone();
                 self.of.push(Process { label, running: folded.clone(), waiting: folded });
                 self.of.len() - 1
@@ -90,7 +75,7 @@ impl Stacks {
         Ok(text)
     }
 
-    pub(super) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
+    pub(super) fn close(self, written: &mut Written) -> Result<(), Failure> {
         for process in &self.of {
             written.report.losses.merge(process.running.losses());
             written.report.losses.merge(process.waiting.losses());
@@ -99,10 +84,7 @@ impl Stacks {
         if text.is_empty() {
             return Err(super::nothing(&self.path));
         }
-        let size = write_file(&self.path, |file| match self.graph {
-            false => file.write_all(&text),
-            true => flamegraph::draw(&String::from_utf8_lossy(&text), title, Unit::Nanoseconds, file),
-        })?;
+        let size = write_file(&self.path, |file| file.write_all(&text))?;
         written.files.push((self.path, size));
         Ok(())
     }

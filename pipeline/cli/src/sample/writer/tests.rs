@@ -1,14 +1,17 @@
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use profbridge_codec::decode::{Findings, Options, decode};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_relay_rules::validate_json;
 use profbridge_sampler::message::Mode;
+use profbridge_wire::folded::Counted;
 
 use super::{Writer, Written};
 use crate::destination::{self, Destination};
 use crate::sample::collect::{Halves, OfProcess};
 use crate::sample::runtimes::Runtime;
+use crate::views::flamegraph::Layout;
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
@@ -48,9 +51,15 @@ fn part_with_wrapper(start: u64) -> Halves {
     part
 }
 
+/// A file, as what its ending says.
+fn destination(path: PathBuf) -> Destination {
+    let format = destination::format_of(&path).unwrap();
+    Destination { path, format, layout: Layout::default() }
+}
+
 fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
     let path = folder.join(name);
-    let destination: Destination = destination::parse(path.to_str().unwrap()).unwrap();
+    let destination = destination(path);
     let mut written = Written::default();
     let mut writer = Writer::open(&destination, mode).unwrap();
     for part in parts {
@@ -104,7 +113,43 @@ fn svg() {
     let folder = tempfile::tempdir().unwrap();
     let written = write(folder.path(), "a.svg", Mode::Wall, &[part(T0)]);
     let svg = fs::read_to_string(&written.files[0].0).unwrap();
-    assert!(["hot", "park", "[running]", "[waiting]", "app"].iter().all(|name| svg.contains(name)), "{svg}");
+    assert!(
+        ["hot", "park", "<title>running\n", "<title>waiting\n", "app"].iter().all(|name| svg.contains(name)),
+        "{svg}"
+    );
+}
+
+/// Guarantees: of several processes the one with the most samples is in the file that was named, and none is lost.
+#[test]
+fn pprof() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut builder = Builder::new();
+    for (pid, name, samples) in [(6, "wrapper", 2), (7, "worker", 50)] {
+        builder.resource(&[("host.name", "h".into()), ("process.pid", pid.into()), ("service.name", name.into())]);
+        let sample_type = builder.value_type("wall", "nanoseconds");
+        builder.profile(Profile { sample_type, time_unix_nano: T0, duration_nano: 1_000, ..Profile::default() });
+        let frame = builder.frame(name, "app.c", 1);
+        let stack = builder.stack(&[frame]);
+        let thread = builder.attributes(&[("thread.id", pid.into())]);
+        let times: Vec<u64> = (0..samples).map(|tick| T0 + tick).collect();
+        builder.sample(stack, thread, None, &times, &vec![1; times.len()]);
+    }
+    let part = Halves { whole: builder.finish().unwrap(), each: Vec::new(), malformed: 0 };
+    let written = write(folder.path(), "a.pb.gz", Mode::Wall, &[part]);
+    let functions = written.files.iter().map(|(path, _)| {
+        let (mut functions, mut findings) = (Vec::new(), Findings::default());
+        let options = Options { limit: usize::MAX, counted: Counted::default() };
+        decode("", fs::read(path).unwrap().into(), options, &mut findings, |telemetry| {
+            for profiles in telemetry.profiles() {
+                let dictionary = profiles.dictionary();
+                let names = dictionary.tables().functions.iter().map(|function| dictionary.string(function.name));
+                functions.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+            }
+        })
+        .unwrap();
+        functions
+    });
+    assert_eq!(functions.collect::<Vec<_>>(), [["worker"], ["wrapper"]]);
 }
 
 /// Guarantees: parts become one OTLP message with every observation in it.
@@ -137,7 +182,7 @@ fn envelopes() {
 fn nothing() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.svg", "a.envelope"] {
-        let destination = destination::parse(folder.path().join(name).to_str().unwrap()).unwrap();
+        let destination = destination(folder.path().join(name));
         let crate::Failure(why) =
             Writer::open(&destination, Mode::Wall).unwrap().close("app", &mut Written::default()).unwrap_err();
         assert!(why.contains(name) && why.contains("not a single"), "{why}");

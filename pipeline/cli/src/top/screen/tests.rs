@@ -234,6 +234,11 @@ fn many_threads() {
     state.take(&halves(&batch(&stacks), None));
     let drawn = text(&draw(&mut state, 80, 24));
     assert!(drawn.contains("pool (40)") && drawn.contains("and 36 more"), "{drawn}");
+    // A heading without a thread below it says nothing.
+    for height in 0..24 {
+        let drawn = text(&draw(&mut state, 80, height));
+        assert_eq!(drawn.contains("wait  thread"), drawn.contains("pool ("), "{height}: {drawn}");
+    }
     let mut other = halves(&batch(&[(&[(APP, "work")], (41, "other"), 900)]), None);
     other.each[0].label = "job (pid 9)".to_owned();
     state.take(&other);

@@ -74,6 +74,11 @@ fn refusals() {
     );
     assert_eq!((read.refused_lines, read.replaced_lines), (6, 1));
     assert_eq!(super::tests::text(&read, Threads::Merged), "a;b 1\nc\u{fffd};d 2\n");
+    // One stack with far too much of something is still collapsed stacks.
+    assert!(is_folded(b"main;a 99999999999999999999\n"));
+    let huge = super::read(b"main;a 99999999999999999999\nmain;b 1\n", Counted::default()).unwrap();
+    assert_eq!(huge.refused, [RefusedLine { line: 1, rule: "its number is too large" }]);
+    assert_eq!(super::tests::text(&huge, Threads::Merged), "main;b 1\n");
     let many = super::read("x\n".repeat(5_000).as_bytes(), Counted::default()).unwrap();
     assert_eq!((many.refused_lines, many.refused.len()), (5_000, MOST_NAMED));
 }

@@ -6,6 +6,7 @@
 use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, varint};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use super::called::{self, Called};
 use super::images::Images;
 use super::in_app::{FrameOrigin, in_app};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
@@ -38,7 +39,12 @@ const FIRST_BITS: u32 = 24;
 struct FrameRef {
     location: LocationId,
     line: u32,
+    /// The line that is written, where that depends on the caller.
+    lineno: Option<u32>,
 }
+
+/// The number of the first frame of a location whose frames depend on their callers: they have no fixed numbers.
+const CALLED: u32 = (1 << FIRST_BITS) - 1;
 
 /// The frames and stacks of one chunk.
 #[derive(Debug, Default)]
@@ -46,6 +52,8 @@ pub(super) struct Frames {
     slots: Vec<Slot>,
     stamp: u32,
     frames: Vec<FrameRef>,
+    /// The numbers of frames that depend on their callers.
+    called: Called,
     /// The function of each frame as Sentry groups them, see [`group`]; 0 where Sentry lists none.
     groups: Vec<u64>,
     /// Room for the stacks' text, of which `written` bytes are used: text is written eight bytes at a time.
@@ -73,6 +81,7 @@ impl Frames {
             + self.text.capacity()
             + self.by_set.bytes()
             + self.texts.capacity() * size_of::<Index>()
+            + self.called.bytes()
     }
 
     /// Starts a chunk.
@@ -88,6 +97,7 @@ impl Frames {
         }
         self.frames.clear();
         self.groups.clear();
+        self.called.clear();
         self.text.clear();
         self.by_set.begin(dictionary.tables().attribute_sets.len());
         make_room(&mut self.room, 2);
@@ -141,6 +151,20 @@ impl Frames {
             let lines = dictionary.location(id).lines_len as usize;
             let frames = lines.min(left);
             make_room(&mut room, at + (frames + packed.len()) * 8);
+            if slot.first & CALLED == CALLED {
+                for line in 0..frames {
+                    let number = self.called_number(dictionary, id, line, packed, &mut slots);
+                    let text = self.texts[number as usize];
+                    text.write(&mut room, at);
+                    at += text.len();
+                }
+                left -= frames;
+                if frames < lines {
+                    notes.truncated_stacks += 1;
+                    break;
+                }
+                continue;
+            }
             let first = (slot.first & ((1 << FIRST_BITS) - 1)) as usize;
             for text in &self.texts[first..first + frames] {
                 text.write(&mut room, at);
@@ -166,19 +190,70 @@ impl Frames {
         let location = dictionary.location(id);
         let runtime = self.runtime(dictionary, location);
         let first = self.frames.len() as u32;
+        if runtime == Runtime::Node && called::depends(dictionary, location) {
+            let first = CALLED | (runtime as u32) << FIRST_BITS;
+            return Slot { stamp: self.stamp, first, text: Index::default() };
+        }
         // More lines than a stack may have frames are never written.
         let lines = location.lines_len.clamp(1, MAX_STACK_FRAMES as u32);
-        self.frames.extend((0..lines).map(|line| FrameRef { location: id, line }));
-        while self.texts.len() < self.frames.len() {
-            // A chunk with more frames than six digits number is too large to be written.
-            self.texts.push(Index::new((self.texts.len() % Index::END) as u32));
-        }
+        self.frames.extend((0..lines).map(|line| FrameRef { location: id, line, lineno: None }));
+        self.make_texts();
         let mut slot =
             Slot { stamp: self.stamp, first: first | (runtime as u32) << FIRST_BITS, text: Index::default() };
         if lines == 1 && (first as usize) < MAX_FRAMES {
             slot.text = Index::new(first);
         }
         slot
+    }
+
+    fn make_texts(&mut self) {
+        while self.texts.len() < self.frames.len() {
+            // A chunk with more frames than six digits number is too large to be written.
+            self.texts.push(Index::new((self.texts.len() % Index::END) as u32));
+        }
+    }
+
+    /// The number of a frame that depends on its caller, which is among the location's other lines or in the rest of
+    /// the stack.
+    #[cold]
+    fn called_number(
+        &mut self,
+        dictionary: &Dictionary,
+        id: LocationId,
+        line: usize,
+        mut rest: &[u8],
+        slots: &mut [Slot],
+    ) -> u32 {
+        let lines = dictionary.lines(dictionary.location(id));
+        let mut caller = lines.get(line + 1);
+        // Built-in functions are in between, of which the SDK knows nothing. Where other native code is, it was called
+        // as a function that has no lines.
+        while caller.is_none()
+            && let Some(index) = take_index(&mut rest)
+        {
+            let Some(other) = LocationId::new(index) else { continue };
+            let slot = &mut slots[other.index()];
+            if slot.stamp != self.stamp {
+                *slot = self.number(dictionary, other);
+            }
+            let runtime = slot.first >> FIRST_BITS;
+            if runtime == Runtime::Native as u32 && called::is_foreign(dictionary, dictionary.location(other)) {
+                break;
+            }
+            if runtime == Runtime::Node as u32 {
+                let line = dictionary.lines(dictionary.location(other)).first();
+                caller = line.filter(|line| called::is_executed(dictionary, line));
+            }
+        }
+        let lineno = lines.get(line).map_or(0, |line| called::lineno(dictionary, line, caller));
+        let frames = &mut self.frames;
+        let line = line as u32;
+        let number = self.called.number(id, line, lineno, || {
+            frames.push(FrameRef { location: id, line, lineno: Some(lineno) });
+            frames.len() as u32 - 1
+        });
+        self.make_texts();
+        number
     }
 
     fn runtime(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
@@ -212,7 +287,11 @@ impl Frames {
             let slot = self.slots[id.index()];
             let first = (slot.first & ((1 << FIRST_BITS) - 1)) as usize;
             let lines = if slot.text.len() > 0 { 1 } else { dictionary.location(id).lines_len as usize };
-            for group in self.groups.iter().skip(first).take(lines.min(left)) {
+            let called = first == CALLED as usize;
+            for line in 0..lines.min(left) {
+                let number = if called { self.called.any(id, line as u32) } else { Some((first + line) as u32) };
+                let group = number.and_then(|number| self.groups.get(number as usize));
+                let Some(group) = group else { continue };
                 if owner != 0 {
                     return owner;
                 }
@@ -258,7 +337,7 @@ impl Frames {
         (rules, executable): (&InApp, &str),
         notes: &mut Notes,
     ) {
-        let FrameRef { location: id, line } = self.frames[position];
+        let FrameRef { location: id, line, lineno } = self.frames[position];
         let location = dictionary.location(id);
         let slot = self.slots[id.index()];
         let runtime = Runtime::from_number((slot.first >> FIRST_BITS) as u8);
@@ -266,7 +345,9 @@ impl Frames {
         let source = Source::of(dictionary, runtime, location, &line);
         let path = source.path();
         let mut name = split(runtime, &source.name);
-        if name.module.is_empty() {
+        if !source.module.is_empty() {
+            name.module = source.module.into();
+        } else if name.module.is_empty() {
             name.module = module::of(runtime, &name, source.file, Roots { configured: &rules.source_roots });
         }
         let place = FrameOrigin {
@@ -303,7 +384,7 @@ impl Frames {
                 out.push(b'"');
             }
             out.extend_from_slice(b",\"filename\":\"");
-            text(out, &path, notes);
+            text(out, source.shown(&path), notes);
             out.push(b'"');
         }
         if !source.package.is_empty() {
@@ -311,7 +392,7 @@ impl Frames {
             text(out, source.package, notes);
             out.push(b'"');
         }
-        if let Some(lineno) = unsigned(source.line) {
+        if let Some(lineno) = unsigned(lineno.map_or(source.line, i64::from)) {
             out.extend_from_slice(b",\"lineno\":");
             json::number(out, lineno);
         }

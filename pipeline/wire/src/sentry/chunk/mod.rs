@@ -14,6 +14,7 @@
 //!
 //! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
 
+mod called;
 mod check;
 mod frames;
 mod images;

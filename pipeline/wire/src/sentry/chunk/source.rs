@@ -14,12 +14,20 @@ const NOTHING: &[u8] = b"";
 #[derive(Debug, Clone)]
 pub(super) struct Source<'a> {
     pub(super) name: Cow<'a, [u8]>,
+    /// The module of a Python function, where the system's name of it says that; empty where it does not.
+    pub(super) module: &'a [u8],
     /// The source file, a path or a URL; empty where there is none.
     pub(super) file: &'a [u8],
     /// The file of the code.
     pub(super) package: &'a [u8],
     pub(super) line: i64,
     pub(super) column: i64,
+}
+
+/// What stands before the function's own name in the system's name of it: `shop.cart` in `shop.cart.Cart.total`.
+fn module<'a>(system_name: &'a [u8], name: &[u8]) -> &'a [u8] {
+    let module = system_name.strip_suffix(name).and_then(|module| module.strip_suffix(b"."));
+    module.filter(|_| !name.is_empty()).unwrap_or(NOTHING)
 }
 
 impl<'a> Source<'a> {
@@ -39,7 +47,13 @@ impl<'a> Source<'a> {
             file => file,
         };
         let known = dictionary.string_bytes(name);
-        let mut source = Self { name: known.into(), file, package, line: line.line, column: line.column };
+        let module = match function {
+            Some(function) if runtime == Runtime::Python => {
+                module(dictionary.string_bytes(function.system_name), known)
+            }
+            _ => NOTHING,
+        };
+        let mut source = Self { name: known.into(), module, file, package, line: line.line, column: line.column };
         if matches!(runtime, Runtime::Node | Runtime::Python | Runtime::Java)
             && let Some(parsed) = perf_name::parse(dictionary.string(name))
             && Runtime::from(parsed.compiler) == runtime
@@ -64,6 +78,32 @@ impl<'a> Source<'a> {
         }
         if self.line <= 0 {
             (self.line, self.column) = (parsed.line.into(), parsed.column.into());
+        }
+    }
+
+    /// The source file, as it is shown.
+    ///
+    /// Of a Python file whose module is known it is what Sentry's SDK sends (getsentry/sentry-python
+    /// `sentry_sdk/utils.py`, `filename_for_module`): from the folder of its outermost package on, where that is known
+    /// by the module's name.
+    pub(super) fn shown<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        if self.module.is_empty() {
+            return path;
+        }
+        let path_only = path.strip_suffix(b"c").filter(|path| path.ends_with(b".py")).unwrap_or(path);
+        if !self.module.contains(&b'.') {
+            return path::basename(path_only);
+        }
+        let stem = path_only.strip_suffix(b".py").unwrap_or(path_only);
+        let stem = stem.strip_suffix(b"/__init__").unwrap_or(stem);
+        let is_it = |(byte, of): (&u8, &u8)| byte == of || (*byte == b'/' && *of == b'.');
+        match stem.len().checked_sub(self.module.len()) {
+            Some(start)
+                if stem[start..].iter().zip(self.module).all(is_it) && (start == 0 || stem[start - 1] == b'/') =>
+            {
+                &path_only[start..]
+            }
+            _ => path,
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod about;
 mod attacks;
+mod called;
 mod chunks;
 mod frames;
 mod images;

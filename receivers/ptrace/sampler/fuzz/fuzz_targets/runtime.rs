@@ -1,14 +1,15 @@
 //! The memory of an interpreter: a recording, of which some words are changed.
 //!
-//! The input is a recording, followed by changes: an index into its bytes (4 bytes) and a word (8 bytes) each, of which
-//! the number is the last byte. Promises: no panic; no more frames than the limit; bounded texts.
+//! The input is a recording of any interpreter, followed by changes: an index into its bytes (4 bytes) and a word
+//! (8 bytes) each, of which the number is the last byte. Promises: no panic; no more frames than the limit; bounded texts;
+//! bounded reads for the frames of a native stack.
 #![no_main]
 
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
 use profbridge_sampler::runtime::{
-    Captured, Found, Functions, MAX_FILE, MAX_FRAMES, MAX_NAME, Recording, ThreadKey,
+    Captured, Found, Functions, MAX_FILE, MAX_FRAMES, MAX_NAME, Named, NativeStack, Recording, Target, ThreadKey,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -29,7 +30,8 @@ fuzz_target!(|data: &[u8]| {
             recording.add(*place, word);
         }
     }
-    let Ok(found) = Found::python(recording.runtime, recording.version, &mut recording) else { return };
+    let Ok(found) = recording.found() else { return };
+    native(&found, &mut recording);
     let mut instance = found.instance();
     let key = ThreadKey { id: recording.thread, pointer: recording.pointer };
     let (mut captured, mut resolved, mut functions) = (Captured::default(), Vec::new(), Functions::default());
@@ -40,7 +42,45 @@ fuzz_target!(|data: &[u8]| {
         assert!(captured.frames.len() <= MAX_FRAMES && captured.segments.len() <= captured.frames.len());
         instance.resolve(&captured, stands, &mut recording, &mut functions, &mut resolved);
         assert_eq!(resolved.len(), captured.frames.len());
+        let words: Vec<u64> = captured.frames.iter().map(|frame| frame.address).collect();
+        for frame in captured.frames.iter().take(8) {
+            found.instance().meet(frame.instruction, &words, &mut recording, &mut Functions::default());
+            instance.executed(frame.instruction, &mut recording, &mut functions);
+            instance.may_call(frame.code, frame.code, &mut recording);
+        }
         let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
         assert!(told.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
     }
 });
+
+/// The most reads for one stack.
+const MAX_READS: u32 = 8192;
+
+struct Counted<'a>(&'a mut Recording, u32);
+
+impl Target for Counted<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.1 += 1;
+        self.0.read(address, bytes)
+    }
+}
+
+/// Names the native frames of a recording, of which each may be the innermost one.
+fn native(found: &Found, recording: &mut Recording) {
+    let (mut instance, mut functions) = (found.instance(), Functions::default());
+    if !instance.is_native() {
+        return;
+    }
+    let (whole, mut words) = (recording.native(), recording.clone());
+    for inner in (0..whole.frames.len().min(16)).chain([0]) {
+        let stack = whole.without(inner);
+        let place = |address| stack.place(address);
+        let (mut named, mut target) = (Named::default(), Counted(recording, 0));
+        let native = NativeStack { frames: &stack.frames, place: &place };
+        instance.name_native(native, &mut words, &mut target, &mut functions, &mut named);
+        assert!(target.1 <= MAX_READS);
+        assert!(named.locations.is_sorted_by_key(|(index, _)| *index));
+        let told = functions.take_fresh().map(|(_, told)| told).unwrap_or_default();
+        assert!(told.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
+    }
+}

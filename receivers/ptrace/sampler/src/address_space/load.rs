@@ -11,7 +11,7 @@ use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::context::{MAX_RELOCATIONS, Variable, Word};
-use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
+use crate::elf::{CachedFile, Malformed, Object, ObjectCache, V8_VERSION};
 use crate::runtime::{self, Target};
 
 /// The largest number of mapped files of one process that get an index. Further ones of a process that maps and unmaps
@@ -356,13 +356,23 @@ fn mark_builtins(modules: &mut [Module]) {
             by_object.entry(object.id()).or_default().push(place);
         }
     }
-    for places in by_object.into_values().filter(|places| places.len() > 1) {
-        if let Some(twice) = mapped_twice(modules, &places) {
+    for places in by_object.into_values() {
+        let twice = (places.len() > 1).then(|| mapped_twice(modules, &places)).flatten();
+        let object = places.first().and_then(|place| modules[*place].object.as_ref());
+        if let Some(range) = twice.or_else(|| builtins(object?)) {
             for place in places {
-                modules[place].builtins = twice.clone();
+                modules[place].builtins = range.clone();
             }
         }
     }
+}
+
+/// V8's built-in functions where they are not mapped twice, as in Node 18 and without compiled code (`--jitless`): more
+/// than a megabyte of code in one piece of which call frame information says nothing.
+fn builtins(object: &Object) -> Option<Range<u64>> {
+    const LEAST: u64 = 512 << 10;
+    object.symbol(V8_VERSION[0])?;
+    object.tables()?.largest_gap().filter(|gap| gap.end - gap.start >= LEAST)
 }
 
 /// The addresses of a file that are mapped twice, at different biases.

@@ -198,6 +198,13 @@ impl AddressSpace {
         (address < module.end).then_some(module)
     }
 
+    /// Where the function begins that has this address, by the unwind tables of its file.
+    pub(crate) fn function(&self, address: u64) -> Option<u64> {
+        let module = self.find(address)?;
+        let tables = module.object.as_ref()?.tables()?;
+        Some(tables.function(address.wrapping_sub(module.bias))?.wrapping_add(module.bias))
+    }
+
     /// The place of an address.
     pub fn locate(&self, address: u64) -> Location {
         match self.find(address) {

@@ -150,6 +150,10 @@ impl Control {
         if files.alive() != crate::process_files::Life::Same {
             return Attempt::Changing;
         }
+        // What it executed when it was found may be another program than the one whose files were opened.
+        if start.is_some() && self.other_target(target, pid).is_some() {
+            return Attempt::Changing;
+        }
         self.next_process += 1;
         let attached = AttachedProcess {
             target,

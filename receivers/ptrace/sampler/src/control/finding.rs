@@ -162,6 +162,18 @@ impl Control {
         target.settings.subprocesses.then_some(parent.target)
     }
 
+    /// The other target that a process belongs to by what it is, although it was found for this one: it executed another
+    /// program meanwhile. A process that a target names by its id stays with that.
+    pub(super) fn other_target(&mut self, target: TargetId, pid: u32) -> Option<TargetId> {
+        let is_named = match self.targets.get(&target)?.select {
+            Select::Pid(named) => named == pid,
+            Select::Command(_) => true,
+            _ => false,
+        };
+        let candidate = Candidate::open(pid).filter(|_| !is_named)?;
+        self.selecting_by_itself(&candidate).filter(|other| *other != target)
+    }
+
     /// The target that a process belongs to: by itself, or else with its parent.
     fn selecting(&mut self, candidate: &Candidate) -> Option<TargetId> {
         self.selecting_by_itself(candidate).or_else(|| self.parent_target(candidate))

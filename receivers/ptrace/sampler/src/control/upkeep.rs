@@ -139,7 +139,8 @@ impl Control {
             if follows && self.own.is_program(again.pid).unwrap_or(false) {
                 continue;
             }
-            match self.attach(again.target, again.pid, Some(again.start), None) {
+            let target = self.other_target(again.target, again.pid).unwrap_or(again.target);
+            match self.attach(target, again.pid, Some(again.start), None) {
                 Attempt::Attached(_) | Attempt::Refused | Attempt::Gone => {}
                 Attempt::Changing => match again.next() {
                     Some(next) => self.again.push(next),

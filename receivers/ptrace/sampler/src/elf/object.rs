@@ -6,7 +6,7 @@ use super::go_table::GoTable;
 use super::headers::{Headers, PT_LOAD, Segment};
 use super::notes::Notes;
 use super::source::Source;
-use super::symbols::{self, Symbol, Table};
+use super::symbols::{self, GREENLET_START, Symbol, Table};
 use super::tables::UnwindTables;
 use super::thread_local::{self, ThreadLocal};
 use super::{Malformed, htlhash};
@@ -30,6 +30,7 @@ pub struct Object {
     build_id: Option<Vec<u8>>,
     htlhash: Option<[u8; 16]>,
     symbols: Vec<Symbol>,
+    greenlet_start: Option<Symbol>,
     thread_local: Option<ThreadLocal>,
 }
 
@@ -61,6 +62,7 @@ impl Object {
         let go_table = if notes.go { GoTable::find(source, &headers) } else { None };
         let table = Table::read(source, &headers);
         let symbols = symbols::find(source, &headers, table.as_ref());
+        let greenlet_start = table.as_ref().and_then(|table| table.find(GREENLET_START)).map(|entry| entry.symbol);
         let thread_local = table.and_then(|table| thread_local::find(&table));
         let mut segments = headers.segments;
         segments.retain(|segment| segment.kind == PT_LOAD);
@@ -75,6 +77,7 @@ impl Object {
             build_id: notes.build_id,
             htlhash: None,
             symbols,
+            greenlet_start,
             thread_local,
         })
     }
@@ -112,6 +115,11 @@ impl Object {
     /// The symbol with this name, if it is one of an interpreter.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         self.symbols.iter().find(|symbol| symbol.name == name).copied()
+    }
+
+    /// Whether an address of the file is in the function on whose stack a greenlet of Python begins.
+    pub(crate) fn starts_greenlet(&self, address: u64) -> bool {
+        self.greenlet_start.is_some_and(|start| address.wrapping_sub(start.address) < start.size)
     }
 
     /// The thread-local variable by which a program shows its threads' trace contexts, if it defines that.

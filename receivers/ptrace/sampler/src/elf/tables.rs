@@ -199,6 +199,20 @@ impl UnwindTables {
         expression.get(&self.eh_frame()).ok().map(|expression| expression.0)
     }
 
+    /// The largest range of addresses between two functions of which the table says nothing.
+    pub(crate) fn largest_gap(&self) -> Option<std::ops::Range<u64>> {
+        let (before, after) =
+            self.index.windows(2).map(|pair| (pair[0], pair[1])).max_by_key(|(one, next)| next.0 - one.0)?;
+        if self.length_at(before.1 as usize) > MAX_ENTRY {
+            return None;
+        }
+        let partial = self.eh_frame().partial_fde_from_offset(&self.bases, EhFrameOffset(before.1 as usize)).ok()?;
+        let entry = partial.parse(common_entry).ok()?;
+        let start = entry.initial_address().checked_add(entry.len())?;
+        let end = self.base.wrapping_add(u64::from(after.0));
+        (start < end).then_some(start..end)
+    }
+
     /// Whether two addresses lie in the same gap between functions that the tables know.
     pub(crate) fn same_gap(&self, one: u64, other: u64) -> bool {
         let place = |address: u64| {

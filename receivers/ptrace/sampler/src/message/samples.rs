@@ -158,10 +158,20 @@ pub struct Function {
     /// Its name, with that of its class or outer function where the interpreter keeps that. At most
     /// [`crate::runtime::MAX_NAME`] bytes.
     pub name: String,
+    /// The module that it was defined in, under the name by which that was imported; empty where the interpreter keeps none
+    /// (only Python does). At most [`crate::runtime::MAX_NAME`] bytes.
+    pub module: String,
     /// Its file as the interpreter names it, empty if that is not known. At most [`crate::runtime::MAX_FILE`] bytes.
     pub file: String,
     /// Its first line, 0 if that is not known.
     pub line: u32,
+}
+
+impl Function {
+    /// How many bytes of text it has.
+    pub fn text(&self) -> usize {
+        self.name.len() + self.module.len() + self.file.len()
+    }
 }
 
 /// The kinds of interpreters.
@@ -169,6 +179,12 @@ pub struct Function {
 pub enum FunctionKind {
     /// CPython.
     CPython,
+    /// PHP (the Zend engine).
+    Php,
+    /// V8: Node.
+    V8,
+    /// Ruby (CRuby).
+    Ruby,
 }
 
 /// A call stack.
@@ -186,6 +202,9 @@ pub enum Trust {
     /// It reaches the thread's first function, and every step followed a rule.
     #[default]
     Complete,
+    /// It reaches the thread's first function, but functions of an interpreter in it were read after the sample was
+    /// taken, and nothing proves that they were the same then: the callers of the innermost one.
+    LaterRead,
     /// It ends early, but what is there is right.
     Truncated,
     /// At least one step was a guess (a scan of the stack for return addresses behind calls).

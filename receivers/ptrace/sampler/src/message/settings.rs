@@ -68,6 +68,9 @@ pub struct Settings {
     pub subprocesses: bool,
     /// Which running threads are stopped to be sampled.
     pub stops: Stops,
+    /// Whether functions of interpreted programs are named from memory. Without it, stacks have the interpreter's own
+    /// functions; what naming costs is the difference.
+    pub interpreters: bool,
 }
 
 /// Which running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
@@ -104,6 +107,7 @@ impl Default for Settings {
             max_processes: 64,
             subprocesses: false,
             stops: Stops::default(),
+            interpreters: true,
         }
     }
 }

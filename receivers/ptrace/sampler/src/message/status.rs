@@ -36,6 +36,26 @@ impl Level {
     }
 }
 
+/// How many classes times of reading an interpreter's frames have.
+pub const READ_CLASSES: usize = 32;
+
+/// The upper border of the first class has this exponent and two bits more.
+const READ_EXPONENT: u32 = 11;
+
+/// The class of a time in nanoseconds, in [`Status::read_behind`] and [`Status::read_stopped`]: a quarter of a power of
+/// two each, up to 2.56, 3.07, 3.58, 4.1, 5.12, ... 459 microseconds, and longer.
+pub fn read_class(nano: u64) -> usize {
+    let Some(above) = nano.max(1).ilog2().checked_sub(READ_EXPONENT) else { return 0 };
+    let quarter = (nano >> (READ_EXPONENT + above - 2)) & 3;
+    (above as usize * 4 + quarter as usize).min(READ_CLASSES - 1)
+}
+
+/// Where a class of [`read_class`] begins, in nanoseconds.
+pub fn read_class_begins(class: usize) -> u64 {
+    let class = class.min(READ_CLASSES) as u64;
+    if class == 0 { 0 } else { (4 + class % 4) << (u64::from(READ_EXPONENT) - 2 + class / 4) }
+}
+
 /// Counters of a process since it was attached. All are totals unless they say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Status {
@@ -93,6 +113,18 @@ pub struct Status {
     pub later_read_frames: u64,
     /// Frames of an interpreter whose function could not be told, since its memory changed while it was read.
     pub unknown_functions: u64,
+    /// Samples of running threads that the kernel took, by the time from the sample to the moment when the frames of an
+    /// interpreter had been read ([`read_class`]).
+    pub read_behind: [u64; READ_CLASSES],
+    /// Stops of running threads, by how much longer they were for reading the frames of an interpreter
+    /// ([`read_class`]).
+    pub read_stopped: [u64; READ_CLASSES],
+    /// Functions of V8 of which it is known where in their source they were.
+    pub positioned_frames: u64,
+    /// Functions of V8 that are named with the line where they begin, since it is not known where in them it was.
+    pub unpositioned_frames: u64,
+    /// Frames of V8 that stand for a function or one that was inlined into it, since it is not known which it was.
+    pub inlining_frames: u64,
     /// Observations that say what the thread worked on ([`Sample::context`](super::Sample::context)).
     pub contexts: u64,
     /// Times that what a thread worked on was not valid: its record was being written, or could not be read.
@@ -100,4 +132,20 @@ pub struct Status {
     /// Samples of threads in programs that show what they work on, of which nothing proves what it was at that moment:
     /// the thread ran on before that could be read.
     pub unproven_contexts: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: classes follow each other without gaps, each begins where it says, and none is beyond the last.
+    #[test]
+    fn read_classes() {
+        assert_eq!((read_class(0), read_class(2559), read_class(2560)), (0, 0, 1));
+        assert_eq!((read_class(458_752), read_class(u64::MAX)), (READ_CLASSES - 1, READ_CLASSES - 1));
+        for class in 1..READ_CLASSES {
+            let begin = read_class_begins(class);
+            assert_eq!((read_class(begin - 1), read_class(begin)), (class - 1, class), "{begin}");
+        }
+    }
 }

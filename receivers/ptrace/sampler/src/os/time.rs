@@ -1,6 +1,6 @@
 //! The clocks that each tick reads.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
@@ -13,6 +13,14 @@ pub(crate) fn thread_cpu() -> Duration {
 /// Now, in nanoseconds since the Unix epoch.
 pub(crate) fn unix_nano() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The moment of a time of CLOCK_MONOTONIC, in nanoseconds; the present one where that is not in the past.
+pub(crate) fn instant_of(nano: u64) -> Instant {
+    // `Instant` has the same clock, but cannot be made of a number.
+    let now = Instant::now();
+    let clock = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    now.checked_sub(clock.saturating_sub(Duration::from_nanos(nano))).unwrap_or(now)
 }
 
 /// The processor time of a process in nanoseconds, ended threads included; `None` where there is no such process.

@@ -174,7 +174,7 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Level) -> 
 }
 
 /// Opens events for everything that these processors execute, or for a control group on them. Processors that have gone
-/// offline are left out.
+/// offline are left out. For `seldom_woken`, see [`Wanted`].
 ///
 /// # Errors
 ///
@@ -184,8 +184,9 @@ pub fn open_processors(
     processors: &[u32],
     group: Option<BorrowedFd<'_>>,
     period_nano: u64,
+    seldom_woken: bool,
 ) -> Result<Vec<OwnedFd>, Failure> {
-    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true });
+    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken });
     let mut events = Vec::new();
     for &number in processors {
         match opener.open(&attr, Subject::Processor { number, group }) {

@@ -111,7 +111,7 @@ fn batches() {
         ("stacks that are longer", |batch| batch.stack_lengths[0] = 2),
         ("the length of a stack is 4294967295", |batch| batch.stack_lengths[0] = u32::MAX),
         ("locations that belong to no stack", |batch| batch.stack_lengths[0] = 0),
-        ("an unknown trust", |batch| batch.stack_trusts[0] = 3),
+        ("an unknown trust", |batch| batch.stack_trusts[0] = 4),
         ("a period", |batch| batch.period_nano = 0),
         ("a period", |batch| batch.period_nano = u64::MAX),
         ("more than a day", |batch| batch.sample_weights[0] = u64::MAX),
@@ -188,21 +188,30 @@ fn nonsense() {
         refused(EventBody::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind")
     );
     assert!(refused(EventBody::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(EventBody::Status(wire::Status::default())).contains("24 counters"));
+    assert!(refused(EventBody::Status(wire::Status::default())).contains("its counters"));
+    let counters = super::status::encode_status(&Status::default()).counters.len();
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 24],
+            counters: vec![0; counters],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
         assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
-    let status = wire::Status { counters: vec![0; 24], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
+    let status =
+        wire::Status { counters: vec![0; counters], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
     assert!(refused(EventBody::Status(status)).contains("a level"));
     for count in [23, 25] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
-        assert!(refused(EventBody::Status(status)).contains("24 counters"));
+        assert!(refused(EventBody::Status(status)).contains("its counters"));
+    }
+    for (read_behind, read_stopped) in [(31, 32), (33, 32), (32, 0)] {
+        let (read_behind, read_stopped) = (vec![0; read_behind], vec![0; read_stopped]);
+        let counters = vec![0; counters];
+        let status =
+            wire::Status { counters, stop_lengths: vec![0; 24], read_behind, read_stopped, ..wire::Status::default() };
+        assert!(refused(EventBody::Status(status)).contains("classes of reading"));
     }
     let process = wire::Process { pid: 1, ..wire::Process::default() };
     assert!(refused(EventBody::Attached(process)).contains("process id of 0"));
@@ -419,6 +428,7 @@ fn functions(process: u64, first: u32, functions: &[(&str, &str)]) -> Event {
     let function = |(name, file): &(&str, &str)| Function {
         kind: FunctionKind::CPython,
         name: (*name).to_owned(),
+        module: String::new(),
         file: (*file).to_owned(),
         line: 1,
     };
@@ -482,14 +492,17 @@ fn malformed_functions() {
         names: vec!["a\u{1b}[2Jb\nc\u{85}d".to_owned()],
         files: vec!["/f.py".to_owned()],
         lines: vec![3],
+        modules: vec!["m\n".to_owned()],
     };
     let decode = |functions| decode(EventBody::Functions(functions), None);
     let Ok(Event::Functions { functions, .. }) = decode(whole.clone()) else { panic!("refused") };
-    assert_eq!(functions[0].name, "a [2Jb c d");
+    assert_eq!((functions[0].name.as_str(), functions[0].module.as_str()), ("a [2Jb c d", "m "));
     for broken in [
-        wire::Functions { kinds: vec![1], ..whole.clone() },
+        wire::Functions { kinds: vec![u32::MAX], ..whole.clone() },
         wire::Functions { kinds: vec![0, 0], ..whole.clone() },
         wire::Functions { lines: Vec::new(), ..whole.clone() },
+        wire::Functions { modules: Vec::new(), ..whole.clone() },
+        wire::Functions { modules: vec!["x".repeat(MAX_NAME + 1)], ..whole.clone() },
         wire::Functions { names: vec!["x".repeat(MAX_NAME + 1)], ..whole.clone() },
         wire::Functions { files: vec!["x".repeat(MAX_FILE + 1)], ..whole },
     ] {

@@ -128,7 +128,7 @@ impl Checker {
         }
         let count = known.functions as usize + functions.len();
         at_most("the number of functions", count, MAX_FUNCTIONS)?;
-        let text = known.text + functions.iter().map(|one| one.name.len() + one.file.len()).sum::<usize>();
+        let text = known.text + functions.iter().map(Function::text).sum::<usize>();
         at_most("the length of all functions' names", text, MAX_TEXT)?;
         (known.functions, known.text) = (count as u32, text);
         Ok(())

@@ -61,6 +61,7 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
             max_processes: usize::try_from(target.max_processes).unwrap_or(usize::MAX),
             subprocesses: target.subprocesses,
             stops: Stops::from_number(target.stops).ok_or(Violation::Nonsense("an unknown choice of stops"))?,
+            interpreters: target.interpreters,
         },
         environment: target.environment,
         thread_attributes: target.thread_attributes,
@@ -178,21 +179,24 @@ fn decode_mapping(mapping: wire::Mapping, file: Option<File>) -> Result<Event, V
     }))
 }
 
-/// Names and files are checked for their length only: control characters in them are replaced, since they are shown to
+/// Names, modules and files are checked for their length only: control characters in them are replaced, since they are shown to
 /// people.
 fn decode_functions(functions: wire::Functions) -> Result<Event, Violation> {
     let count = functions.kinds.len();
-    if [functions.names.len(), functions.files.len(), functions.lines.len()] != [count; 3] {
+    let columns = [&functions.names, &functions.modules, &functions.files].map(Vec::len);
+    if columns != [count; 3] || functions.lines.len() != count {
         return Err(Violation::Nonsense("functions whose columns differ in length"));
     }
     let mut decoded = Vec::with_capacity(count);
-    let texts = functions.names.iter().zip(&functions.files);
-    for ((name, file), (&kind, &line)) in texts.zip(functions.kinds.iter().zip(&functions.lines)) {
+    let texts = functions.names.iter().zip(&functions.modules).zip(&functions.files);
+    for (((name, module), file), (&kind, &line)) in texts.zip(functions.kinds.iter().zip(&functions.lines)) {
         at_most("the length of a function's name", name.len(), MAX_NAME)?;
+        at_most("the length of a function's module", module.len(), MAX_NAME)?;
         at_most("the length of a function's file", file.len(), MAX_FILE)?;
         let kind = FunctionKind::from_number(kind).ok_or(Violation::Nonsense("an unknown kind of function"))?;
         // A control character may take two bytes, a space takes one.
-        decoded.push(Function { kind, name: plain(name, MAX_NAME), file: plain(file, MAX_FILE), line });
+        let (name, module, file) = (plain(name, MAX_NAME), plain(module, MAX_NAME), plain(file, MAX_FILE));
+        decoded.push(Function { kind, name, module, file, line });
     }
     Ok(Event::Functions { process: ProcessId(functions.process), first: functions.first, functions: decoded })
 }

@@ -51,7 +51,17 @@ pub fn encode_command(command: &Command) -> Vec<u8> {
 
 fn encode_target(target: &Target) -> wire::Target {
     let Target { id, select, settings, environment, thread_attributes, sample_at_once } = target;
-    let Settings { rate_hertz, mode, max_cpu, max_stopped, max_stack, max_processes, subprocesses, stops } = *settings;
+    let Settings {
+        rate_hertz,
+        mode,
+        max_cpu,
+        max_stopped,
+        max_stack,
+        max_processes,
+        subprocesses,
+        stops,
+        interpreters,
+    } = *settings;
     let select = match select {
         Select::Pid(pid) => wire::Select::Pid(*pid),
         Select::Command(words) => {
@@ -77,6 +87,7 @@ fn encode_target(target: &Target) -> wire::Target {
         sample_at_once: *sample_at_once,
         stops: stops.number(),
         subprocesses,
+        interpreters,
     }
 }
 
@@ -199,9 +210,10 @@ fn encode_mapping(mapping: Mapping) -> (wire::Mapping, Option<File>) {
 
 fn encode_functions(process: ProcessId, first: u32, functions: Vec<Function>) -> wire::Functions {
     let mut encoded = wire::Functions { process: process.0, first, ..wire::Functions::default() };
-    for Function { kind, name, file, line } in functions {
+    for Function { kind, name, module, file, line } in functions {
         encoded.kinds.push(kind.number());
         encoded.names.push(cut(&name, MAX_NAME));
+        encoded.modules.push(cut(&module, MAX_NAME));
         encoded.files.push(cut(&file, MAX_FILE));
         encoded.lines.push(line);
     }

@@ -26,9 +26,9 @@ macro_rules! numbered {
 
 numbered! {
     Stops { UserBound = 0, Never = 1, Always = 2 }
-    Trust { Complete = 0, Truncated = 1, Guessed = 2 }
+    Trust { Complete = 0, Truncated = 1, Guessed = 2, LaterRead = 3 }
     Level { None = 0, User = 1, Kernel = 2, Processors = 3 }
-    FunctionKind { CPython = 0 }
+    FunctionKind { CPython = 0, Php = 1, V8 = 2, Ruby = 3 }
     Detached { Exited = 0, Executed = 1, Asked = 2, Failed = 3 }
     ProblemKind {
         Missing = 0, Permission = 1, Traced = 2, Architecture = 3, Zombie = 4, Stopped = 5, Frozen = 6, Malformed = 7,

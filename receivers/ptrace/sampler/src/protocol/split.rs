@@ -53,14 +53,14 @@ pub fn split(batch: &Batch) -> Vec<Batch> {
 }
 
 /// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and tag and length of each text.
-const FUNCTION: usize = 1 + 5 + 2 * 3;
+const FUNCTION: usize = 1 + 5 + 3 * 3;
 
 /// Splits functions into lists that fit into one packet each, with the number of the first one in each.
 pub fn split_functions(first: u32, functions: Vec<Function>) -> Vec<(u32, Vec<Function>)> {
     let mut parts: Vec<(u32, Vec<Function>)> = Vec::new();
     let mut bytes = 0;
     for (number, function) in (first..).zip(functions) {
-        let size = FUNCTION + function.name.len() + function.file.len();
+        let size = FUNCTION + function.text();
         match parts.last_mut().filter(|_| bytes + size <= BUDGET) {
             Some((_, part)) => part.push(function),
             None => {
@@ -164,7 +164,7 @@ impl<'a> Part<'a> {
             }
             locations.push(self.locations[place] - 1);
         }
-        if length < stack.locations.len() && trust == Trust::Complete {
+        if length < stack.locations.len() && matches!(trust, Trust::Complete | Trust::LaterRead) {
             trust = Trust::Truncated;
         }
         self.bytes += STACK + locations.len() * PLACE;

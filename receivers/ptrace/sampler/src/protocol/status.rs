@@ -8,13 +8,15 @@ use crate::message::{Level, ProcessId, Status};
 macro_rules! counters {
     ($($counter:ident),+ $(,)?) => {
         pub(super) fn encode_status(status: &Status) -> wire::Status {
-            let Status { process, rate_hertz, stop_lengths, level, $($counter),+ } = *status;
+            let Status { process, rate_hertz, stop_lengths, level, read_behind, read_stopped, $($counter),+ } = *status;
             wire::Status {
                 process: process.0,
                 rate_hertz,
                 counters: vec![$($counter),+],
                 stop_lengths: stop_lengths.to_vec(),
                 level: level.number(),
+                read_behind: read_behind.to_vec(),
+                read_stopped: read_stopped.to_vec(),
             }
         }
 
@@ -22,11 +24,14 @@ macro_rules! counters {
             let [$($counter),+] = status
                 .counters
                 .try_into()
-                .map_err(|_| Violation::Nonsense("a status without its 24 counters"))?;
+                .map_err(|_| Violation::Nonsense("a status without its counters"))?;
             let stop_lengths = status
                 .stop_lengths
                 .try_into()
                 .map_err(|_| Violation::Nonsense("a status without its 24 stop lengths"))?;
+            let [read_behind, read_stopped] = [status.read_behind, status.read_stopped].map(|classes| {
+                classes.try_into().map_err(|_| Violation::Nonsense("a status without its 32 classes of reading"))
+            });
             if !(0.0..=100_000.0).contains(&status.rate_hertz) {
                 return Err(Violation::Nonsense("a rate that is none"));
             }
@@ -36,6 +41,8 @@ macro_rules! counters {
                 rate_hertz: status.rate_hertz,
                 stop_lengths,
                 level,
+                read_behind: read_behind?,
+                read_stopped: read_stopped?,
                 $($counter),+
             })
         }
@@ -64,6 +71,9 @@ counters!(
     unproven_frames,
     later_read_frames,
     unknown_functions,
+    positioned_frames,
+    unpositioned_frames,
+    inlining_frames,
     contexts,
     torn_contexts,
     unproven_contexts,

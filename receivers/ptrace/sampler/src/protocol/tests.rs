@@ -47,6 +47,7 @@ fn commands() {
         max_processes: 3,
         subprocesses: true,
         stops: Stops::default(),
+        interpreters: false,
     };
     let selections = [
         Select::Pid(7),
@@ -76,7 +77,7 @@ fn commands() {
         }));
     }
     for stops in [Stops::UserBound, Stops::Never, Stops::Always] {
-        let settings = Settings { stops, ..settings };
+        let settings = Settings { stops, interpreters: true, ..settings };
         let select = Select::Pid(7);
         commands.push(Command::Watch(Target {
             id: TargetId(9),
@@ -112,6 +113,7 @@ fn events() {
     (status.level, status.lost_samples, status.not_sampled_nano, status.cut_calls) = (Level::User, 17, 18, 19);
     status.stop_lengths[0] = 16;
     status.stop_lengths[23] = u64::MAX;
+    (status.read_behind[0], status.read_stopped[31]) = (20, 21);
     same(Event::Status(status));
     for kind in [
         ProblemKind::Missing,
@@ -257,7 +259,7 @@ fn batches() -> impl Strategy<Value = Batch> {
             .prop_map(|(mapping, address)| Location::Native { mapping: mapping.map(u32::from), address }),
         (0..1u32 << 31, any::<u32>()).prop_map(|(function, line)| Location::Interpreted { function, line }),
     ];
-    let stack = (0..3u8, vec(any::<prop::sample::Index>(), 0..400));
+    let stack = (0..4u8, vec(any::<prop::sample::Index>(), 0..400));
     let ids = (any::<[u8; 16]>(), any::<[u8; 8]>());
     let link = ids.prop_filter("ids", |(trace, span)| *trace != [0; 16] && *span != [0; 8]);
     let link = option::of(link.prop_map(|(trace_id, span_id)| SpanLink { trace_id, span_id }));
@@ -282,7 +284,8 @@ fn batches() -> impl Strategy<Value = Batch> {
                 stacks: stacks
                     .into_iter()
                     .map(|(trust, places)| Stack {
-                        trust: [Trust::Complete, Trust::Truncated, Trust::Guessed][usize::from(trust)],
+                        trust: [Trust::Complete, Trust::Truncated, Trust::Guessed, Trust::LaterRead]
+                            [usize::from(trust)],
                         locations: places.iter().map(|place| place.index(locations.len()) as u32).collect(),
                     })
                     .collect::<Vec<_>>(),
@@ -376,6 +379,7 @@ fn many_functions() {
     let function = |line: u32| Function {
         kind,
         name: "n".repeat(line as usize % (MAX_NAME + 1)),
+        module: "m".repeat(line as usize % (MAX_NAME + 1)),
         file: "f".repeat(line as usize % (MAX_FILE + 1)),
         line,
     };

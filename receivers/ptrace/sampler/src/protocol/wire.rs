@@ -58,6 +58,8 @@ pub(super) struct Target {
     pub(super) thread_attributes: Vec<String>,
     #[prost(bool, tag = "18")]
     pub(super) subprocesses: bool,
+    #[prost(bool, tag = "20")]
+    pub(super) interpreters: bool,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -201,6 +203,8 @@ pub(super) struct Functions {
     pub(super) files: Vec<String>,
     #[prost(uint32, repeated, tag = "6")]
     pub(super) lines: Vec<u32>,
+    #[prost(string, repeated, tag = "7")]
+    pub(super) modules: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -301,6 +305,10 @@ pub(super) struct Status {
     pub(super) stop_lengths: Vec<u64>,
     #[prost(uint32, tag = "5")]
     pub(super) level: u32,
+    #[prost(uint64, repeated, tag = "6")]
+    pub(super) read_behind: Vec<u64>,
+    #[prost(uint64, repeated, tag = "7")]
+    pub(super) read_stopped: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

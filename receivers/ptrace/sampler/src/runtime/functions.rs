@@ -18,7 +18,7 @@ pub const MAX_NAME: usize = 512;
 pub const MAX_FILE: usize = 1024;
 
 /// The name of functions that cannot be told: because memory changed while it was read, or because there are too many.
-const UNKNOWN: &str = "[unknown function]";
+pub const UNKNOWN_FUNCTION: &str = "[unknown function]";
 
 /// The functions that were met. Their numbers ascend from 0 without gaps.
 #[derive(Debug, Default)]
@@ -33,15 +33,22 @@ impl Functions {
     /// The number of a function; that of the unknown one where there are too many. Names and paths are cut, and control
     /// characters in them are replaced.
     pub fn number(&mut self, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
+        self.number_in("", kind, name, file, line)
+    }
+
+    /// The same for a function of a module.
+    pub fn number_in(&mut self, module: &str, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
         // The first one of each kind, so that there is always room for it.
         let unknown = self.unknown(kind);
-        let function = Function { kind, name: plain(name, MAX_NAME), file: plain(file, MAX_FILE), line };
+        let (name, module) = (plain(name, MAX_NAME), plain(module, MAX_NAME));
+        let function = Function { kind, name, module, file: plain(file, MAX_FILE), line };
         self.add(function).unwrap_or(unknown)
     }
 
     /// The number of the function that stands for those that cannot be told.
     pub fn unknown(&mut self, kind: FunctionKind) -> u32 {
-        let function = Function { kind, name: UNKNOWN.to_owned(), file: String::new(), line: 0 };
+        let (name, module) = (UNKNOWN_FUNCTION.to_owned(), String::new());
+        let function = Function { kind, name, module, file: String::new(), line: 0 };
         self.add(function).unwrap_or(0)
     }
 
@@ -49,7 +56,7 @@ impl Functions {
         if let Some(number) = self.numbers.get(&function) {
             return Some(*number);
         }
-        let text = function.name.len() + function.file.len();
+        let text = function.text();
         if self.numbers.len() >= MAX_FUNCTIONS || self.text + text > MAX_TEXT {
             return None;
         }

@@ -7,12 +7,15 @@
 //! Frames that were read while the thread ran on may be those of a later moment; only what is proven of them is
 //! believed, see `proof`.
 
+mod held;
 mod proof;
 
 use std::ops::Range;
 
+pub use self::held::{Held, Pieces, merge_held};
+pub(super) use self::proof::USER;
 use self::proof::{Belief, believe};
-pub use self::proof::{Lookup, Words};
+pub use self::proof::{Lookup, NextInstruction, Words};
 use super::{Captured, Resolved};
 use crate::message::Location;
 use crate::unwind::Frame;
@@ -27,16 +30,38 @@ pub struct Stack<'a> {
     pub frames: &'a [Frame],
     /// Whether it reaches the thread's first function.
     pub complete: bool,
+    /// What frames stand for in the eyes of an interpreter that has its frames there, by their index, in its order.
+    pub told: &'a [(usize, Location)],
 }
 
 impl Stack<'_> {
+    /// What a frame is shown as, where it is not replaced: itself, or what it stands for.
+    fn shown(&self, index: usize) -> impl Iterator<Item = Location> {
+        let start = self.told.partition_point(|(at, _)| *at < index);
+        let told = self.told.get(start..).unwrap_or_default().iter().take_while(move |(at, _)| *at == index);
+        let own = self.frames.get(index).filter(|_| !self.is_told(index)).map(|frame| frame.location);
+        told.map(|(_, location)| *location).chain(own)
+    }
+
+    /// Whether a frame stands for something.
+    fn is_told(&self, index: usize) -> bool {
+        self.told.binary_search_by_key(&index, |(at, _)| *at).is_ok()
+    }
+
+    /// Replaces `locations` by the frames, without any others.
+    pub fn show(&self, locations: &mut Vec<Location>) {
+        locations.clear();
+        locations.extend((0..self.frames.len()).flat_map(|index| self.shown(index)));
+    }
+
     /// The native frames of the evaluation function, the innermost first.
     fn evaluations(&self, evaluation: &Range<u64>) -> impl Iterator<Item = usize> {
-        let is_evaluation = |(index, frame): (usize, &Frame)| {
-            let lookup = if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-            evaluation.contains(&lookup).then_some(index)
-        };
-        self.frames.iter().enumerate().filter_map(is_evaluation)
+        (0..self.frames.len()).filter(|index| self.is_evaluation(*index, evaluation))
+    }
+
+    fn is_evaluation(&self, index: usize, evaluation: &Range<u64>) -> bool {
+        let lookup = |frame: &Frame| if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
+        self.frames.get(index).is_some_and(|frame| evaluation.contains(&lookup(frame)))
     }
 }
 
@@ -64,7 +89,10 @@ pub fn merge(
     locations: &mut Vec<Location>,
 ) -> Merged {
     locations.clear();
-    let places = places(stack, captured, evaluation);
+    let mut places = places(stack, captured, evaluation);
+    if let Some(evaluation) = evaluation.filter(|_| captured.nested) {
+        move_inwards(stack, evaluation, &mut places);
+    }
     let mut merged = Merged::default();
     let beliefs = believe(stack, captured, resolved, &places, evaluation, words, &mut merged);
     let mut next = 0;
@@ -100,9 +128,10 @@ pub fn merge(
         }
         // Code that the interpreter makes to be seen by other profilers calls the evaluation function and says what is
         // said here already.
-        let is_trampoline = behind_evaluation && frame.location.is_generated();
-        if !replaced && !is_trampoline {
-            locations.push(frame.location);
+        let is_trampoline = behind_evaluation && frame.location.is_generated() && !stack.is_told(index);
+        let is_outer = captured.nested && behind_evaluation;
+        if !replaced && !is_trampoline && !is_outer {
+            locations.extend(stack.shown(index));
         }
         behind_evaluation = replaced;
     }
@@ -157,6 +186,19 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
                 if place == Place::Beyond && stack.complete { Place::Nowhere } else { place }
             });
             places.collect()
+        }
+    }
+}
+
+/// Where the anchor is in the caller of the evaluation function, moves frames to the evaluation function. The caller has
+/// nothing else to say.
+fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Place]) {
+    for place in places {
+        if let Place::At(at) = *place
+            && let Some(inner) = at.checked_sub(1)
+            && stack.evaluations(evaluation).any(|index| index == inner)
+        {
+            *place = Place::At(inner);
         }
     }
 }

@@ -9,26 +9,34 @@
 //! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything that is read was written
 //! by the target and is taken for hostile: lists are bounded by counts, sizes by limits, and arithmetic wraps.
 
+mod codes;
 mod functions;
 mod merge;
+mod php;
 mod python;
 mod recording;
+mod ruby;
 mod target;
+mod v8;
 
 use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Instant;
 
 pub(crate) use self::functions::plain;
-pub use self::functions::{Functions, MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
-pub use self::merge::{Lookup, Merged, Stack, Words, merge};
+pub use self::functions::{Functions, MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
+pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
+pub use self::php::Php;
 pub use self::python::Python;
 pub use self::recording::Recording;
+pub use self::ruby::Ruby;
 pub use self::target::{Allowance, Target};
 pub(crate) use self::target::{Bounded, half_at, word, word_at};
+pub use self::v8::{RecordedStack, V8, WITH_INLINED};
 
 use crate::address_space::Module;
-use crate::message::Location;
+use crate::message::{FunctionKind, Location};
+use crate::unwind::{Frame, StackMemory};
 
 /// The most frames of one thread that are read. A deeper stack is cut.
 pub const MAX_FRAMES: usize = 1024;
@@ -44,7 +52,7 @@ pub trait Runtime {
 }
 
 /// The kinds of interpreters that are known.
-const RUNTIMES: [&dyn Runtime; 1] = [&Python];
+const RUNTIMES: [&dyn Runtime; 4] = [&Python, &Php, &V8, &Ruby];
 
 /// An interpreter that was found in a process. Plain data: [`Found::instance`] makes its reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +64,9 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FoundKind {
     Python(python::Place),
+    Php(php::Place),
+    V8(Box<v8::Layout>),
+    Ruby(ruby::Place),
 }
 
 impl Found {
@@ -68,10 +79,70 @@ impl Found {
         python::Place::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
     }
 
-    /// Where its state begins, and its version as `PY_VERSION_HEX` has it.
+    /// A PHP interpreter by where its `executor_globals` is, for memory of which nothing else is known. `version` has
+    /// major, minor and release in a byte each.
+    ///
+    /// # Errors
+    ///
+    /// Why its frames cannot be read, for a person.
+    pub fn php(globals: u64, version: u32) -> Result<Self, String> {
+        php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
+    }
+
+    /// A Ruby interpreter by where its virtual machine is, and the variable with the names of its symbols. `version` has
+    /// three numbers in the upper bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why its frames cannot be read, for a person.
+    pub fn ruby(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
+        ruby::Place::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
+    }
+
+    /// V8 by what it says of itself.
+    fn v8(constants: v8::Constants) -> Result<Self, String> {
+        v8::Layout::of(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
+    }
+
+    /// A recording of it and one of its threads, which has no memory yet.
+    pub fn recording(&self, thread: u32) -> Recording {
+        let (runtime, version) = self.state();
+        // Ruby has no thread pointer in its recordings, but where its symbols are.
+        let (kind, pointer) = (Some(self.kind()), self.symbols());
+        let mut recording = Recording { kind, runtime, version, thread, pointer, ..Recording::default() };
+        if let FoundKind::V8(layout) = &self.kind {
+            recording.add_constants(layout.constants());
+        }
+        recording
+    }
+
+    /// What runs its functions.
+    pub fn kind(&self) -> FunctionKind {
+        match &self.kind {
+            FoundKind::Python(_) => FunctionKind::CPython,
+            FoundKind::Php(_) => FunctionKind::Php,
+            FoundKind::V8(_) => FunctionKind::V8,
+            FoundKind::Ruby(_) => FunctionKind::Ruby,
+        }
+    }
+
+    /// Where its state begins, and its version: as `PY_VERSION_HEX` has it, of PHP, major, minor and release in a byte
+    /// each, and of Ruby, where the virtual machine is and three numbers in the upper bytes; zeros for V8, which has no
+    /// such place.
     pub fn state(&self) -> (u64, u32) {
         match &self.kind {
             FoundKind::Python(place) => (place.runtime, place.version),
+            FoundKind::Php(place) => (place.globals, place.version),
+            FoundKind::V8(_) => (0, 0),
+            FoundKind::Ruby(place) => (place.data().0, place.version),
+        }
+    }
+
+    /// Where the variable with the names of Ruby's symbols is, 0 if that is not known, or of other interpreters.
+    pub fn symbols(&self) -> u64 {
+        match &self.kind {
+            FoundKind::Ruby(place) => place.data().1,
+            FoundKind::Python(_) | FoundKind::Php(_) | FoundKind::V8(_) => 0,
         }
     }
 
@@ -79,6 +150,9 @@ impl Found {
     pub fn instance(&self) -> Box<dyn Instance> {
         match &self.kind {
             FoundKind::Python(place) => Box::new(python::Interpreter::new(place.clone())),
+            FoundKind::Php(place) => Box::new(php::Interpreter::new(place.clone())),
+            FoundKind::V8(layout) => Box::new(v8::Engine::new((**layout).clone())),
+            FoundKind::Ruby(place) => Box::new(ruby::Interpreter::new(place.clone())),
         }
     }
 }
@@ -122,7 +196,7 @@ pub struct ThreadKey {
 pub struct RawFrame {
     /// Where the frame is.
     pub address: u64,
-    /// Where the code that it executes is (Python's code object).
+    /// Where the code that it executes is (Python's code object, PHP's `zend_function`).
     pub code: u64,
     /// Where in the code it is: an address, or an offset, as the interpreter has it.
     pub instruction: u64,
@@ -146,6 +220,14 @@ pub struct Captured {
     pub segments: Vec<Segment>,
     /// Outer frames are missing, because they were too many or could not be read.
     pub cut: bool,
+    /// By frame: where the method is described that it belongs to, for interpreters that say it apart from the code
+    /// (Ruby).
+    pub owners: Vec<u64>,
+    /// By frame: where the variables of the module are that its function was defined in (Python).
+    pub globals: Vec<u64>,
+    /// The native call that [`Segment::anchor`] is in calls the evaluation function for nothing but these frames
+    /// (Ruby).
+    pub nested: bool,
 }
 
 impl Captured {
@@ -154,6 +236,9 @@ impl Captured {
         self.frames.clear();
         self.segments.clear();
         self.cut = false;
+        self.owners.clear();
+        self.globals.clear();
+        self.nested = false;
     }
 }
 
@@ -162,10 +247,19 @@ impl Captured {
 pub struct Resolved {
     /// Its function and line; `None` for frames that are the interpreter's own and not shown.
     pub location: Option<Location>,
-    /// Where the instructions of its function are: a native call that executes it has an address in there.
+    /// Where the instructions of its function are: a native call that executes it has an address in there. Of a function
+    /// that is native itself, the address where it begins.
     pub code: Range<u64>,
     /// Its function could not be told, because it changed in between.
     pub unknown: bool,
+}
+
+impl Resolved {
+    /// What stands for a function that cannot be told.
+    fn unknown(kind: FunctionKind, functions: &mut Functions) -> Self {
+        let location = Location::Interpreted { function: functions.unknown(kind), line: 0 };
+        Self { location: Some(location), code: 0..0, unknown: true }
+    }
 }
 
 /// A function that was found by an address in its code.
@@ -175,15 +269,59 @@ pub struct Executed {
     pub code: u64,
     /// The function, and the line of the instruction before the address.
     pub resolved: Resolved,
-    /// Other functions are known that share these instructions.
+    /// There are other functions that share these instructions, or may be.
     pub shared: bool,
+}
+
+/// What kind of code an address is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodePlace {
+    /// Compiled at run time.
+    Generated,
+    /// One of V8's built-in functions.
+    Builtin,
+    /// Anything else.
+    Other,
+}
+
+/// The native stack of a thread, for interpreters that have their frames there.
+#[derive(Clone, Copy)]
+pub struct NativeStack<'a> {
+    /// Its frames, the innermost first.
+    pub frames: &'a [Frame],
+    /// What kind of code an address is in.
+    pub place: &'a dyn Fn(u64) -> CodePlace,
+}
+
+/// What native frames stand for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Named {
+    /// Functions by the index of the native frame in whose place they are, the innermost first.
+    pub locations: Vec<(usize, Location)>,
+    /// Functions of which it is known where they were.
+    pub positioned: u64,
+    /// Other functions with a name.
+    pub named: u64,
+    /// Functions that stand for those that were inlined into them as well.
+    pub inlined: u64,
+    /// Functions that could not be told.
+    pub unknown: u64,
+}
+
+impl Named {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.locations.clear();
+        (self.positioned, self.named, self.inlined, self.unknown) = (0, 0, 0, 0);
+    }
 }
 
 /// An interpreter in a process.
 pub trait Instance: Debug + Send {
     /// Reads the frames of a thread into `captured`, which is emptied before. Returns whether it has any. Nothing is
     /// looked up that can be looked up later, since the thread may stand still for this. `limit` is how many frames are
-    /// read one by one, where the interpreter has them at different places.
+    /// read one by one, where the interpreter has them at different places; less than [`MAX_FRAMES`] says that the
+    /// thread is stopped for it.
     fn capture(
         &mut self,
         thread: ThreadKey,
@@ -205,10 +343,94 @@ pub trait Instance: Debug + Send {
         resolved: &mut Vec<Resolved>,
     );
 
+    /// What is asked next is about a sample of this moment, whose thread ran on since; `None` if it stood still. `now` is
+    /// not later than what is read from now on.
+    fn sampled(&mut self, _at: Option<Instant>, _now: Instant) {}
+
+    /// Whether this code (as in [`RawFrame::code`]) was read for the first time after the sample: then another function
+    /// may have had its place at that moment.
+    fn is_fresh(&self, _code: u64) -> bool {
+        false
+    }
+
+    /// Of the functions that share the instructions at this address ([`Executed::shared`]), the one whose code (as in
+    /// [`RawFrame::code`]) is among these words; `None` if that is not exactly one.
+    fn executed_among(
+        &mut self,
+        _address: u64,
+        _words: &[u64],
+        _target: &mut dyn Target,
+        _functions: &mut Functions,
+    ) -> Option<Executed> {
+        None
+    }
+
+    /// The function that the frame at this address executes by now, where frames say that by themselves.
+    fn of_frame(&mut self, _frame: u64, _target: &mut dyn Target, _functions: &mut Functions) -> Option<Executed> {
+        None
+    }
+
     /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also if
     /// it changed since.
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed>;
 
+    /// The function that has its instructions at this address, if [`Instance::resolve`] did not meet it: one of these
+    /// words is likely to be where its frame is, or was a moment ago.
+    fn meet(
+        &mut self,
+        _address: u64,
+        _words: &[u64],
+        _target: &mut dyn Target,
+        _functions: &mut Functions,
+    ) -> Option<Executed> {
+        None
+    }
+
+    /// How far behind its beginning a frame has the address of its instruction, where it has one.
+    fn instruction_in_frame(&self) -> Option<u64> {
+        None
+    }
+
+    /// The registers (DWARF numbers) that have the address of the next instruction and that of the frame in all of the
+    /// evaluation function, where its code is known to have them there (Ruby).
+    fn registers(&self) -> Option<(u8, u8)> {
+        None
+    }
+
     /// Where the evaluation function is, for interpreters whose frames have no [`Segment::anchor`].
     fn evaluation(&self) -> Option<Range<u64>>;
+
+    /// Whether a function may have called another one, as far as its code tells. Both are addresses of code, as in
+    /// [`RawFrame::code`], that [`Instance::resolve`] met.
+    fn may_call(&mut self, _caller: u64, _callee: u64, _target: &mut dyn Target) -> bool {
+        true
+    }
+
+    /// Whether native calls of its evaluation function tell by themselves what they execute, so that something is known
+    /// of them also where no frames could be read.
+    fn proves_alone(&self) -> bool {
+        false
+    }
+
+    /// Where it has what it executes, for interpreters whose frames [`merge_held`] puts in place.
+    fn held(&self) -> Option<Held> {
+        None
+    }
+
+    /// Tells which functions native frames stand for, where the interpreter has its frames on the native stack, of which
+    /// `memory` has the words as they were at the moment of the sample.
+    fn name_native(
+        &mut self,
+        _stack: NativeStack<'_>,
+        _memory: &mut dyn StackMemory,
+        _target: &mut dyn Target,
+        _functions: &mut Functions,
+        _named: &mut Named,
+    ) {
+    }
+
+    /// Whether [`Self::name_native`] tells anything.
+    fn is_native(&self) -> bool {
+        false
+    }
 }

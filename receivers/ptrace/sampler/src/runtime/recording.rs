@@ -2,10 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use super::Found;
 use super::target::{Target, half_at, word_at};
+use crate::message::FunctionKind;
 
-/// What a recording begins with.
-const MAGIC: &[u8; 8] = b"PBRUNTM1";
+/// What recordings begin with, by what was recorded.
+const MAGICS: [(&[u8; 8], FunctionKind); 4] = [
+    (b"PBRUNTM1", FunctionKind::CPython),
+    (b"PBRUNTP1", FunctionKind::Php),
+    (b"PBRUNTR1", FunctionKind::Ruby),
+    (b"PBRUNTV1", FunctionKind::V8),
+];
 
 /// The longest recording that is accepted, in bytes.
 const MAX_LENGTH: usize = 1 << 20;
@@ -13,13 +20,17 @@ const MAX_LENGTH: usize = 1 << 20;
 /// Parts of a process's memory, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// Where the interpreter's state begins (`_PyRuntime` of Python).
+    /// What was recorded; `None` is CPython.
+    pub kind: Option<FunctionKind>,
+    /// Where the interpreter's state begins (`_PyRuntime` of Python, `executor_globals` of PHP, the virtual machine of
+    /// Ruby). Of V8, where the recording has its constants.
     pub runtime: u64,
-    /// Its version, as `PY_VERSION_HEX` has it.
+    /// Its version, as [`Found::state`] has it.
     pub version: u32,
     /// The thread: its id in its own PID namespace.
     pub thread: u32,
-    /// The thread pointer, 0 if it was not known.
+    /// The thread pointer, 0 if it was not known. Of Ruby, which needs none, the variable with the names of its symbols,
+    /// and of V8 where the recording has the thread's native frames.
     pub pointer: u64,
     /// The recorded bytes by their address.
     pub parts: BTreeMap<u64, Vec<u8>>,
@@ -28,9 +39,11 @@ pub struct Recording {
 impl Recording {
     /// Reads what [`Recording::to_bytes`] wrote; `None` if that is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut rest = bytes.strip_prefix(MAGIC).filter(|rest| rest.len() <= MAX_LENGTH)?;
+        let begun = MAGICS.iter().find_map(|(magic, kind)| Some((bytes.strip_prefix(*magic)?, *kind)));
+        let (mut rest, kind) = begun.filter(|(rest, _)| rest.len() <= MAX_LENGTH)?;
         let (head, parts) = rest.split_at_checked(24)?;
         let mut recording = Self {
+            kind: Some(kind),
             runtime: word_at(head, 0),
             version: half_at(head, 8),
             thread: half_at(head, 12),
@@ -50,7 +63,9 @@ impl Recording {
 
     /// The recording as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
+        let is_it = |(_, kind): &&(_, FunctionKind)| Some(*kind) == self.kind;
+        let (magic, _) = MAGICS.iter().find(is_it).unwrap_or(&MAGICS[0]);
+        let mut bytes = magic.to_vec();
         bytes.extend(self.runtime.to_le_bytes());
         bytes.extend(self.version.to_le_bytes());
         bytes.extend(self.thread.to_le_bytes());
@@ -61,6 +76,20 @@ impl Recording {
             bytes.extend(part);
         }
         bytes
+    }
+
+    /// The interpreter that was recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why its frames cannot be read, for a person.
+    pub fn found(&mut self) -> Result<Found, String> {
+        match self.kind {
+            Some(FunctionKind::Php) => Found::php(self.runtime, self.version),
+            Some(FunctionKind::V8) => Found::v8(self.constants().ok_or("nothing tells where V8 has its fields")?),
+            Some(FunctionKind::Ruby) => Found::ruby(self.runtime, self.pointer, self.version),
+            _ => Found::python(self.runtime, self.version, self),
+        }
     }
 
     /// Adds what was read. Parts that overlap or touch become one; where they overlap, the new bytes hold.
@@ -98,6 +127,40 @@ impl Target for Recording {
 }
 
 #[cfg(test)]
+impl Recording {
+    /// What the target may say instead: each word zeroed, flipped, huge, pointing at itself, far away or a little off. With
+    /// how far the word is behind the beginning of its part.
+    pub(super) fn hostile(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
+        let words = self.parts.iter().flat_map(|(&start, part)| {
+            let places = (0..part.len().saturating_sub(7)).step_by(8);
+            places.map(move |at| (at, start + at as u64, word_at(part, at)))
+        });
+        words.flat_map(|(at, address, word)| {
+            [0, !word, u64::MAX, address, word ^ 1 << 62, word.wrapping_add(8)].map(|hostile| {
+                let mut recording = self.clone();
+                recording.add(address, &hostile.to_le_bytes());
+                (at, recording)
+            })
+        })
+    }
+}
+
+/// Counts what is read, to see that it is bounded.
+#[cfg(test)]
+pub(super) struct Counted<'a> {
+    pub(super) recording: &'a mut Recording,
+    pub(super) reads: u32,
+}
+
+#[cfg(test)]
+impl Target for Counted<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.reads += 1;
+        self.recording.read(address, bytes)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -105,7 +168,8 @@ mod tests {
     /// recording survives being written.
     #[test]
     fn parts() {
-        let mut recording = Recording { runtime: 1, version: 2, thread: 3, pointer: 4, ..Recording::default() };
+        let kind = Some(FunctionKind::Php);
+        let mut recording = Recording { kind, runtime: 1, version: 2, thread: 3, pointer: 4, ..Recording::default() };
         recording.add(100, &[1; 8]);
         recording.add(116, &[3; 4]);
         recording.add(108, &[2; 4]);

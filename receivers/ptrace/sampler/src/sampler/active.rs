@@ -164,13 +164,13 @@ impl Active {
         came
     }
 
-    /// Reads the frames of a thread in an interpreter, where its process has any. The thread has to stand still, or the
-    /// result is to be proven.
+    /// Reads the frames of a thread in an interpreter, where its process has any. If the thread stands still this is a
+    /// copy of its stack; else there is none, and the result is to be proven.
     pub(super) fn capture_interpreted(
         &mut self,
         index: usize,
         limit: usize,
-        pieces: &StackPieces,
+        copy: Option<&StackPieces>,
         interpreted: &mut Interpreted,
     ) {
         let Attached { interpreters, files, .. } = &mut self.attached;
@@ -179,7 +179,7 @@ impl Active {
         }
         let thread = &mut self.threads[index];
         let key = ThreadKey { id: thread.identify(files), pointer: thread.pointer };
-        interpreters.capture(key, limit, files, pieces, interpreted);
+        interpreters.capture(key, limit, files, copy, interpreted);
     }
 
     /// Looks for a thread's pointer, which its context is found by. Returns whether the process has contexts at all.

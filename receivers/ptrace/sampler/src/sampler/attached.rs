@@ -44,7 +44,9 @@ impl Attached {
         now: Instant,
     ) -> Self {
         let mut interpreters = Interpreters::default();
-        interpreters.set(space.runtimes());
+        if settings.interpreters {
+            interpreters.set(space.runtimes());
+        }
         let mut contexts = Contexts::default();
         contexts.set_variables(space.variables());
         Self {
@@ -63,7 +65,9 @@ impl Attached {
     }
 
     pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
-        self.interpreters.set(space.runtimes());
+        if self.settings.interpreters {
+            self.interpreters.set(space.runtimes());
+        }
         self.contexts.set_variables(space.variables());
         self.space = space;
         self.space_generation += 1;

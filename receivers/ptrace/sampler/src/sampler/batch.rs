@@ -149,6 +149,7 @@ impl Builder {
         self.number += 1;
         // Samples without weight are dropped: they stand for no time.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);
+        self.batch.samples.sort_by_key(|sample| sample.time_unix_nano);
         let next = self.batch.emptied();
         std::mem::replace(&mut self.batch, next)
     }

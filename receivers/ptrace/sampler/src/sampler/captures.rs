@@ -7,11 +7,12 @@ use super::active::{Active, Found};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
-use super::interpreters::{Interpreted, UNSTOPPED, WHILE_STOPPED};
+use super::interpreters::{AtSample, Interpreted, UNSTOPPED, WHILE_STOPPED};
 use super::pending_stops::PendingStop;
 use super::stack_unwinder::StackUnwinder;
 use crate::arch::{self, RawRegisters};
-use crate::message::{Location, ProcessId, Trust};
+use crate::message::{Location, ProcessId, Trust, read_class};
+use crate::os::time;
 use crate::perf::record::{CpuMode, OnCpuSample, User};
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
@@ -33,13 +34,14 @@ pub(super) struct Captured {
     registers: Registers,
     /// The kernel's call chain, the innermost function first.
     kernel: Vec<Location>,
+    /// When it was taken.
     at: Instant,
     space_generation: u64,
     /// Whether the thread was in a system call.
     in_call: bool,
     /// Whether it was blocked.
     blocked: bool,
-    /// Whether the thread was stopped to take this.
+    /// Whether the thread was stopped to take this; else it ran on since.
     stopped: bool,
     /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
@@ -70,7 +72,7 @@ pub(super) struct Unknown {
     kernel: Vec<Location>,
     pieces: StackPieces,
     interpreted: Interpreted,
-    stopped: bool,
+    ran_on_since: Option<Instant>,
 }
 
 /// Stacks that wait to be unwound, and spare buffers for more.
@@ -163,7 +165,12 @@ impl Captures {
         let registers = arch::registers(raw);
         process.threads[index].pointer = arch::thread_pointer(raw);
         let mut interpreted = Interpreted::default();
-        process.capture_interpreted(index, WHILE_STOPPED, &pieces, &mut interpreted);
+        let reading = Instant::now();
+        process.capture_interpreted(index, WHILE_STOPPED, Some(&pieces), &mut interpreted);
+        if interpreted.is_any() && !blocked {
+            let took = u64::try_from(reading.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            process.attached.status.read_stopped[read_class(took)] += 1;
+        }
         let worked = process.standing(index);
         let stack = if is_scattered {
             let files = std::sync::Arc::clone(&process.attached.files);
@@ -202,7 +209,7 @@ impl Captures {
             thread: sample.thread,
             registers,
             kernel: kernel(sample).collect(),
-            at: Instant::now(),
+            at: time::instant_of(sample.time_nano),
             space_generation,
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
@@ -225,6 +232,7 @@ impl Captures {
     ) {
         let sp = captured.registers.stack_pointer();
         let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
+        let ran_on_since = (!captured.stopped).then_some(captured.at);
         let (mut interpreted, mut worked) = (captured.interpreted, captured.worked);
         let (mut outcome, mut pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
@@ -232,7 +240,11 @@ impl Captures {
                     && let Some(index) = index
                 {
                     // First of all, since the thread runs on.
-                    process.capture_interpreted(index, UNSTOPPED, &pieces, &mut interpreted);
+                    process.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
+                    if interpreted.is_any() {
+                        let behind = u64::try_from(captured.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                        process.attached.status.read_behind[read_class(behind)] += 1;
+                    }
                     worked = process.copied(index, &pieces);
                 }
                 let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
@@ -263,9 +275,9 @@ impl Captures {
                 (outcome, None)
             }
         };
-        let mut memory = pieces.as_mut().filter(|_| !captured.stopped).map(StackPieces::copied);
-        let words = memory.as_mut().map(|memory| memory as &mut dyn StackMemory);
-        unwinder.name(process, &mut outcome, &interpreted, false, words, locations);
+        let mut memory = pieces.as_mut().map(StackPieces::copied);
+        let at_sample = memory.as_mut().map(|memory| AtSample { memory, ran_on_since });
+        unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
         if unknown && captured.space_generation == process.attached.space_generation {
@@ -284,7 +296,7 @@ impl Captures {
         }
         match (sample, pieces) {
             (Some(sample), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
-                let Captured { registers, kernel, stopped, .. } = captured;
+                let Captured { registers, kernel, .. } = captured;
                 self.unknown.push(Unknown {
                     process: process.attached.id,
                     sample,
@@ -293,7 +305,7 @@ impl Captures {
                     kernel,
                     pieces,
                     interpreted,
-                    stopped,
+                    ran_on_since,
                 });
             }
             (sample, pieces) => {
@@ -318,9 +330,8 @@ impl Captures {
             self.unknown.push(unknown);
             return;
         }
-        let mut memory = Some(unknown.pieces.copied()).filter(|_| !unknown.stopped);
-        let words = memory.as_mut().map(|memory| memory as &mut dyn StackMemory);
-        unwinder.name(process, &mut outcome, &unknown.interpreted, false, words, locations);
+        let at_sample = AtSample { memory: &mut unknown.pieces.copied(), ran_on_since: unknown.ran_on_since };
+        unwinder.name(process, &mut outcome, &unknown.interpreted, false, Some(at_sample), locations);
         locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);
         process.observed(if replaced { outcome.trust } else { unknown.trust });

@@ -2,18 +2,28 @@
 
 use std::time::Instant;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::address_space::{AddressSpace, ModuleKind};
 use crate::message::{Function, Location};
 use crate::process_files::ProcessFiles;
 use crate::runtime::{
-    Captured, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, Merged, Resolved, Stack, Target, ThreadKey,
-    Words, merge,
+    Captured, CodePlace, Executed, Found, Functions, Instance, Lookup, MAX_FRAMES, Merged, Named as NativelyNamed,
+    NativeStack, NextInstruction, Pieces, Resolved, Stack, Target, ThreadKey, Words, merge, merge_held,
 };
 use crate::stack_copy::StackPieces;
-use crate::unwind::StackMemory;
+use crate::unwind::{Frame, Kept, Next, StackMemory, Ways, fetches};
+
+/// At how many addresses of native code it is remembered how this finds its next instruction.
+const MAX_FETCHES: usize = 8192;
 
 /// How many frames are read one by one while a thread is stopped for it. Only interpreters that have their frames at
 /// different places (Python up to 3.10) need more than a few for deep stacks; each read takes two microseconds.
 pub(super) const WHILE_STOPPED: usize = 64;
+
+/// How often the frames of a running thread are read at most, until they make sense.
+const ATTEMPTS: u32 = 3;
 
 /// How many are read of a thread that is not stopped.
 pub(super) const UNSTOPPED: usize = MAX_FRAMES;
@@ -34,6 +44,25 @@ pub(super) struct Interpreters {
     generation: u64,
     functions: Functions,
     resolved: Vec<Resolved>,
+    natively: NativelyNamed,
+    /// How native code finds its next instruction, by address.
+    fetches: Fetches,
+}
+
+/// A thread's stack at the moment of its sample.
+pub(super) struct AtSample<'a> {
+    /// Its words.
+    pub(super) memory: &'a mut dyn StackMemory,
+    /// When it was, if the thread ran on since, so that what an interpreter's frames were is to be proven.
+    pub(super) ran_on_since: Option<Instant>,
+}
+
+/// How the native code of a process finds the next instruction of the program that it interprets.
+#[derive(Debug, Default)]
+struct Fetches {
+    /// By address.
+    ways: HashMap<u64, Ways, RandomState>,
+    kept: Kept,
 }
 
 impl Interpreted {
@@ -61,55 +90,107 @@ impl Interpreters {
         self.instances.is_empty()
     }
 
-    /// Reads the frames of a thread, of which this is a copy of the stack. At most `limit` frames are read one by one.
+    /// Reads the frames of a thread, at most `limit` of them one by one. What is on its stack is taken from `copy`, which
+    /// belongs to the rest if the thread stands still. If it runs there is none, and what made no sense because it was
+    /// just being changed is read again.
     pub(super) fn capture(
         &mut self,
         thread: ThreadKey,
         limit: usize,
         files: &ProcessFiles,
-        pieces: &StackPieces,
+        copy: Option<&StackPieces>,
         interpreted: &mut Interpreted,
     ) {
-        interpreted.of = None;
-        interpreted.captured.clear();
-        let (now, generation) = (Instant::now(), self.generation);
-        let mut target = Memory { pieces: Some(pieces), files };
-        let capturing = |(_, instance): &mut (Found, Box<dyn Instance>)| {
-            instance.capture(thread, limit, now, &mut target, &mut interpreted.captured)
-        };
-        interpreted.of = self.instances.iter_mut().position(capturing).map(|index| (index, generation));
-        if interpreted.of.is_none() {
+        let mut target = Memory { pieces: copy, files };
+        for _ in 0..if copy.is_some() { 1 } else { ATTEMPTS } {
+            interpreted.of = None;
             interpreted.captured.clear();
+            let (now, generation) = (Instant::now(), self.generation);
+            let capturing = |(_, instance): &mut (Found, Box<dyn Instance>)| {
+                instance.capture(thread, limit, now, &mut target, &mut interpreted.captured)
+            };
+            interpreted.of = self.instances.iter_mut().position(capturing).map(|index| (index, generation));
+            if interpreted.of.is_none() {
+                interpreted.captured.clear();
+            } else if !interpreted.captured.cut {
+                break;
+            }
         }
     }
 
-    /// Replaces `locations` by the native frames with the interpreter's in their places. `stands` if the thread still
-    /// stands where its frames were read. With `words`, its stack at the moment of its sample, it did not, and only what
-    /// that and its registers prove is believed.
+    /// Replaces `locations` by the native frames with the interpreters' in their places. `stands` if the thread still
+    /// stands where its frames were read. If it ran on, only what its stack and its registers prove is believed.
     pub(super) fn name(
         &mut self,
         interpreted: &Interpreted,
         stands: bool,
-        files: &ProcessFiles,
+        memory: (&AddressSpace, &ProcessFiles),
         stack: Stack<'_>,
-        words: Option<&mut dyn StackMemory>,
+        mut at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
     ) -> Named {
+        let (space, files) = memory;
+        // A process may have both: one that has its frames on the native stack, and one that has them elsewhere.
+        self.name_native(space, files, stack.frames, at_sample.as_mut());
+        let Self { instances, functions, natively, resolved, fetches, generation, .. } = self;
+        let stack = Stack { told: &natively.locations, ..stack };
+        let native = Named {
+            any: !natively.locations.is_empty(),
+            merged: Merged { unknown: u32::try_from(natively.unknown).unwrap_or(u32::MAX), ..Merged::default() },
+            positioned: natively.positioned,
+            named: natively.named,
+            inlined: natively.inlined,
+            ..Named::default()
+        };
         let Interpreted { of, captured } = interpreted;
-        let of = of.filter(|(_, generation)| *generation == self.generation);
-        let Some((_, instance)) = of.and_then(|(index, _)| self.instances.get_mut(index)) else {
-            locations.clear();
-            locations.extend(stack.frames.iter().map(|frame| frame.location));
-            return Named::default();
+        let mut of = of.filter(|(_, known)| known == generation).map(|(index, _)| index);
+        if of.is_none() && captured.frames.is_empty() && at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some())
+        {
+            // Frames could not be read, but the native ones may prove functions by themselves.
+            of = instances.iter().position(|(_, instance)| instance.proves_alone());
+        }
+        let Some((_, instance)) = of.and_then(|index| instances.get_mut(index)) else {
+            stack.show(locations);
+            return native;
         };
         // Names are read from memory and not from a copy of the stack, which may be older.
         let mut target = Memory { pieces: None, files };
-        instance.resolve(captured, stands, &mut target, &mut self.functions, &mut self.resolved);
-        let evaluation = instance.evaluation();
-        let mut lookup = Live { instance: &mut **instance, target, functions: &mut self.functions };
-        let words = words.map(|memory| Words { memory, lookup: &mut lookup });
-        let merged = merge(stack, captured, &self.resolved, evaluation.as_ref(), words, locations);
-        Named { any: merged.named > 0, cut: captured.cut, merged }
+        instance.sampled(at_sample.as_ref().and_then(|at| at.ran_on_since), Instant::now());
+        instance.resolve(captured, stands, &mut target, functions, resolved);
+        let (evaluation, held) = (instance.evaluation(), instance.held());
+        if fetches.ways.len() >= MAX_FETCHES {
+            fetches.ways.clear();
+        }
+        let mut lookup = Live { instance: &mut **instance, target, functions, space, fetches };
+        let words =
+            at_sample.filter(|at| at.ran_on_since.is_some()).map(|at| Words { memory: at.memory, lookup: &mut lookup });
+        let mut merged = match held {
+            Some(held) => {
+                let pieces = Pieces { stack, captured, resolved, held: &held };
+                merge_held(&pieces, &mut |address| space.function(address), words, locations)
+            }
+            None => merge(stack, captured, resolved, evaluation.as_ref(), words, locations),
+        };
+        merged.unknown = merged.unknown.saturating_add(native.merged.unknown);
+        Named { any: native.any || merged.named > 0, cut: captured.cut, merged, ..native }
+    }
+
+    /// Tells what native frames stand for in the eyes of an interpreter that has its frames there.
+    fn name_native(
+        &mut self,
+        space: &AddressSpace,
+        files: &ProcessFiles,
+        frames: &[Frame],
+        at_sample: Option<&mut AtSample<'_>>,
+    ) {
+        let Self { instances, functions, natively, .. } = self;
+        natively.clear();
+        let native = instances.iter_mut().find(|(_, instance)| instance.is_native());
+        if let (Some((_, instance)), Some(at_sample)) = (native, at_sample) {
+            let stack = NativeStack { frames, place: &|address| place(space, address) };
+            let mut target = Memory { pieces: None, files };
+            instance.name_native(stack, at_sample.memory, &mut target, functions, natively);
+        }
     }
 
     /// Takes the functions that the owner was not told of yet, and the number of the first one.
@@ -126,6 +207,19 @@ pub(super) struct Named {
     /// Outer frames of the interpreter are missing.
     pub(super) cut: bool,
     pub(super) merged: Merged,
+    /// Functions of which it is known where they were, other ones, and those that stand for inlined ones as well.
+    pub(super) positioned: u64,
+    pub(super) named: u64,
+    pub(super) inlined: u64,
+}
+
+/// What kind of code an address is in.
+fn place(space: &AddressSpace, address: u64) -> CodePlace {
+    match space.find(address) {
+        Some(module) if module.kind == ModuleKind::Generated => CodePlace::Generated,
+        Some(module) if module.builtins.contains(&address.wrapping_sub(module.bias)) => CodePlace::Builtin,
+        _ => CodePlace::Other,
+    }
 }
 
 /// What is in a process's memory now.
@@ -133,11 +227,60 @@ struct Live<'a> {
     instance: &'a mut dyn Instance,
     target: Memory<'a>,
     functions: &'a mut Functions,
+    space: &'a AddressSpace,
+    fetches: &'a mut Fetches,
 }
 
 impl Lookup for Live<'_> {
     fn executed(&mut self, address: u64) -> Option<Executed> {
         self.instance.executed(address, &mut self.target, self.functions)
+    }
+
+    fn executed_among(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
+        self.instance.executed_among(address, words, &mut self.target, self.functions)
+    }
+
+    fn is_fresh(&self, code: u64) -> bool {
+        self.instance.is_fresh(code)
+    }
+
+    fn of_frame(&mut self, frame: u64) -> Option<Executed> {
+        self.instance.of_frame(frame, &mut self.target, self.functions)
+    }
+
+    fn may_call(&mut self, caller: u64, callee: u64) -> bool {
+        self.instance.may_call(caller, callee, &mut self.target)
+    }
+
+    fn has_calls_of_one(&self) -> bool {
+        self.instance.instruction_in_frame().is_none()
+    }
+
+    fn registers(&self) -> Option<(u8, u8)> {
+        self.instance.registers()
+    }
+
+    fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
+        self.instance.meet(address, words, &mut self.target, self.functions)
+    }
+
+    fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction> {
+        let Self { instance, space, fetches: known, .. } = self;
+        let Fetches { ways, kept } = &mut **known;
+        let ways = ways.entry(frame.pc).or_insert_with(|| fetches(space, frame.pc, kept));
+        let in_frame = instance.instruction_in_frame();
+        let next = ways.fetches.iter().filter_map(|fetch| {
+            Some(match fetch.resolve(&frame.registers, &mut *read)? {
+                Next::At(address) => NextInstruction::At(address),
+                Next::In(word) => NextInstruction::Of(word.wrapping_sub(in_frame?)),
+            })
+        });
+        let mut next: Vec<_> = next.collect();
+        if ways.is_read {
+            // That of the instruction before is the one before this address.
+            next.extend(kept.resolve(&frame.registers).map(NextInstruction::At));
+        }
+        next
     }
 }
 

@@ -5,10 +5,13 @@
 //! samples only say where. So samples are noted as they come and weighed together when a batch is sent: samples of
 //! running share the time that the thread ran, samples of being blocked the time in which it neither ran nor waited for
 //! a processor. Time that no sample stands for becomes an entry of its own and is never spread over samples. Running,
-//! waiting for a processor and being blocked add up to the time that passed.
+//! waiting for a processor and being blocked add up to the time that passed. When each of it was is `ledger/placing.rs`.
+
+mod placing;
 
 use std::time::{Duration, Instant};
 
+use self::placing::{Observed, Placing};
 use crate::probe::SchedStat;
 
 /// Samples may stand for this many times their own periods, since timers come late and slices are short. What a thread
@@ -38,6 +41,10 @@ struct Entry {
     period_nano: Option<u64>,
     /// How many looks found the thread blocked with it.
     looks: u64,
+    /// When it was taken: of several looks the first and the last.
+    at: (Instant, Instant),
+    /// Whether the thread has not run since it was met blocked before.
+    unchanged: bool,
 }
 
 /// How time is shared.
@@ -91,10 +98,10 @@ pub(super) struct Stretch {
 /// The result of settling.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// Samples by their index in the batch, and the time that each stands for, in order.
+    /// Samples by their index in the batch, and the time that each stands for, in the order in which they were taken.
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// The time that no sample stands for, behind that of the samples.
-    pub(super) rests: Vec<(Rest, Stretch)>,
+    /// The time that no sample stands for, each part with the sample next to it.
+    pub(super) rests: Vec<(Rest, Stretch, Option<u32>)>,
     /// How much of the time the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
 }
@@ -137,15 +144,15 @@ impl Ledger {
     }
 
     /// A sample of the running thread was added to the batch.
-    pub(super) fn on_cpu(&mut self, sample: u32, period_nano: u64) {
+    pub(super) fn on_cpu(&mut self, sample: u32, at: Instant, period_nano: u64) {
         self.last_blocked = None;
-        self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0 });
+        self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0, at: (at, at), unchanged: false });
     }
 
     /// A sample was added of the thread while it was blocked, but it has gone on since.
-    pub(super) fn was_blocked(&mut self, sample: u32) {
+    pub(super) fn was_blocked(&mut self, sample: u32, at: Instant) {
         self.last_blocked = None;
-        self.entries.push(Entry { sample, period_nano: None, looks: 1 });
+        self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
     }
 
     /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
@@ -161,10 +168,14 @@ impl Ledger {
 
     /// The thread was found blocked, with this sample and these counters.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
-        self.last_blocked = Some((at, sched));
+        let before = self.last_blocked.replace((at, sched));
+        let unchanged = sched.kept() && before.is_some_and(|(_, before)| before == sched);
         match self.entries.last_mut() {
-            Some(entry) if entry.sample == sample => entry.looks += 1,
-            _ => self.entries.push(Entry { sample, period_nano: None, looks: 1 }),
+            Some(entry) if entry.sample == sample => {
+                entry.looks += 1;
+                entry.at.1 = at;
+            }
+            _ => self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged }),
         }
     }
 
@@ -218,35 +229,31 @@ impl Ledger {
                 waits += left;
             }
         }
-        let mut cursor = if rules.cpu {
-            let length = Duration::from_nanos(known.saturating_add(rest));
-            now.checked_sub(length).unwrap_or(self.since).max(self.since)
-        } else {
-            self.since
-        };
-        let mut next = |nano: u64| {
-            let stretch = Stretch { begins: cursor, nano };
-            cursor = cursor.checked_add(Duration::from_nanos(nano)).unwrap_or(cursor);
-            stretch
-        };
         let mut of_sampled = Shares::new(sampled, own);
         let mut of_blocked = Shares::new(blocked, entries.iter().map(|entry| entry.looks).sum());
-        for entry in entries {
-            let share = match entry.period_nano {
+        let observed = entries.into_iter().map(|entry| {
+            let nano = match entry.period_nano {
                 Some(period) => of_sampled.next(period),
                 None => of_blocked.next(entry.looks),
             };
-            settled.samples.push((entry.sample, next(share)));
-        }
-        settled.ran_nano = known.saturating_add(rest);
+            Observed { sample: entry.sample, at: entry.at, unchanged: entry.unchanged, nano }
+        });
         let rests = [
-            (Rest::InTheKernel, in_kernel),
             (Rest::WaitingForProcessor, queue),
-            (Rest::NotSampled, rest),
             (Rest::NotSeen, unseen),
+            (Rest::InTheKernel, in_kernel),
+            (Rest::NotSampled, rest),
         ];
-        settled.rests =
-            rests.into_iter().filter(|(_, nano)| *nano > 0).map(|(rest, nano)| (rest, next(nano))).collect();
+        let placing = Placing {
+            since: self.since,
+            now,
+            tolerance: Duration::from_nanos(rules.period_nano),
+            // What an event samples in a part of the time only stands for the rest of the time as well.
+            exact: duty_divisor == 1,
+            cpu: rules.cpu,
+        };
+        placing.place(observed.collect(), rests, &mut settled);
+        settled.ran_nano = known.saturating_add(rest);
         self.counted = match sched {
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // Waiting time beyond the time that passed was before the first look, and is not carried on.

@@ -38,6 +38,9 @@ pub(super) struct Processors {
     /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
     period_nano: u64,
+    /// Whether each sample wakes the sampling thread, and not the next tick only: frames of interpreters are read behind
+    /// their sample, the sooner the better.
+    wakes: bool,
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.
     varied: Instant,
@@ -47,9 +50,15 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    fn open(opener: &dyn Opener, group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
+    fn open(
+        opener: &dyn Opener,
+        group: Option<ControlGroup>,
+        online: Vec<u32>,
+        period_nano: u64,
+        wakes: bool,
+    ) -> Option<Self> {
         let folder = group.as_ref().map(ControlGroup::folder);
-        let events = open_processors(opener, &online, folder, period_nano).ok()?;
+        let events = open_processors(opener, &online, folder, period_nano, !wakes).ok()?;
         let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
         let mut rings = Vec::with_capacity(events.len());
         for event in events {
@@ -57,7 +66,7 @@ impl Processors {
             let varying = Varying::new(period_nano, time::unix_nano());
             rings.push(ProcessorEvent { event, ring, varying });
         }
-        Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
+        Some(Self { group, period_nano, wakes, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
     /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
@@ -73,9 +82,10 @@ impl Processors {
         }
     }
 
-    /// Whether these are events of this group (`None`: the machine) on exactly these processors.
-    fn covers(&self, group: Option<&ControlGroup>, online: &[u32]) -> bool {
-        self.group.as_ref() == group && self.online == online
+    /// Whether these are events of this group (`None`: the machine) on exactly these processors, which wake the sampling
+    /// thread if that is needed.
+    fn covers(&self, group: Option<&ControlGroup>, online: &[u32], wakes: bool) -> bool {
+        self.group.as_ref() == group && self.online == online && (self.wakes || !wakes)
     }
 }
 
@@ -200,19 +210,19 @@ impl Review {
 impl Events {
     /// Whether a process is sampled with events of this group (`None`: the machine) on all processors that are online
     /// now.
-    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>) -> bool {
+    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
         let mut of = self.processors.iter().filter(|set| set.processes.iter().any(|(id, _)| *id == process));
-        of.any(|set| set.covers(group, &self.machine.online))
+        of.any(|set| set.covers(group, &self.machine.online, wakes))
     }
 
     /// The index of the set of events of a group (`None`: the machine), which is opened if there is none yet. All
     /// processes that are sampled with it share it.
-    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
+    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64, wakes: bool) -> Option<usize> {
         let online = &self.machine.online;
-        if let Some(index) = self.processors.iter().position(|set| set.covers(group, online)) {
+        if let Some(index) = self.processors.iter().position(|set| set.covers(group, online, wakes)) {
             return (self.processors[index].period_nano == period_nano).then_some(index);
         }
-        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano)?;
+        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano, wakes)?;
         if set.rings.iter().any(|of| self.wait_for(of.event.as_fd()).is_err()) {
             return None;
         }
@@ -237,16 +247,17 @@ impl Engine<'_> {
         // Events of processors cost other processes something, too. If the budget has lowered the rate, there is
         // nothing to spare.
         let spare = process.is_at_full_rate();
+        let wakes = !process.attached.interpreters.is_empty();
         let review = &mut process.review;
         let group = review.membership.group().cloned();
         let mut opened = None;
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
-                if coverage == before && events.covers(id, group) {
+                if coverage == before && events.covers(id, group, wakes) {
                     return true;
                 }
-                opened = events.open_processors(group, period_nano);
+                opened = events.open_processors(group, period_nano, wakes);
                 opened.is_some()
             })
         } else {

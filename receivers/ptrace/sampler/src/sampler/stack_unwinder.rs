@@ -1,7 +1,7 @@
 //! Unwinding stacks of any process, with buffers that are reused from one stack to the next.
 
 use super::active::Active;
-use super::interpreters::Interpreted;
+use super::interpreters::{AtSample, Interpreted};
 use crate::message::{Location, Trust};
 use crate::runtime::Stack;
 use crate::stack_copy::StackPieces;
@@ -44,28 +44,35 @@ impl StackUnwinder {
 
     /// Replaces `locations` by the frames of the stack that was unwound last, the innermost first, with those of an
     /// interpreter in the places of the native ones that stand for them. `stands` if the thread still stands where
-    /// these were read. With `words`, it ran on meanwhile, and only what these prove is believed.
+    /// these were read. If it ran on meanwhile, only what its stack proves is believed.
     pub(super) fn name(
         &self,
         process: &mut Active,
         outcome: &mut Outcome,
         interpreted: &Interpreted,
         stands: bool,
-        words: Option<&mut dyn StackMemory>,
+        at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
     ) {
         let attached = &mut process.attached;
-        let is_proven = words.is_some();
-        let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete };
-        let named = attached.interpreters.name(interpreted, stands, &attached.files, stack, words, locations);
+        let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
+        let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, told: &[] };
+        let memory = (&*attached.space, &*attached.files);
+        let named = attached.interpreters.name(interpreted, stands, memory, stack, at_sample, locations);
         let status = &mut attached.status;
         status.interpreted += u64::from(named.any);
         status.unproven_frames += u64::from(named.merged.unproven);
         status.later_read_frames += u64::from(named.merged.later_read);
         status.unknown_functions += u64::from(named.merged.unknown);
+        status.positioned_frames += named.positioned;
+        status.unpositioned_frames += named.named;
+        status.inlining_frames += named.inlined;
         // Where what was read is proven or left out, what is missing still has its native frames.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;
+        }
+        if named.merged.later_read > 0 && outcome.trust == Trust::Complete {
+            outcome.trust = Trust::LaterRead;
         }
     }
 }

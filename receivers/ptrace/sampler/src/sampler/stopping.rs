@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
+use super::interpreters::WHILE_STOPPED;
 use super::pending_stops::{Asked, PendingStop};
 use super::run::Engine;
 use super::thread_state::ThreadState;
@@ -79,13 +80,15 @@ impl Engine<'_> {
         }
     }
 
-    /// Reads the stack once before the thread is asked to stop, so that the same read while it is stopped finds warm
-    /// caches.
+    /// Reads the stack and the frames of an interpreter once before the thread is asked to stop, so that the same reads
+    /// while it is stopped find warm caches.
     fn prepare(&mut self, index: usize, thread: u32) {
-        let process = &self.processes[index];
-        let state = process.find(thread).map(|thread_index| &process.threads[thread_index]);
-        if let Some(sp) = state.and_then(|state| state.stopped_sp) {
+        let process = &mut self.processes[index];
+        let Some(thread_index) = process.find(thread) else { return };
+        if let Some(sp) = process.threads[thread_index].stopped_sp {
             process.attached.files.read_memory(sp, &mut [0; 64]);
+            // Without a copy of the stack, which would be an earlier one.
+            process.capture_interpreted(thread_index, WHILE_STOPPED, None, &mut self.unwinder.interpreted);
         }
     }
 

@@ -164,6 +164,10 @@ impl Walk<'_> {
                     state.write(address, state.get(from))?;
                 }
             }
+            Effect::Fetch { to, .. }
+            | Effect::PointBeyond { to, .. }
+            | Effect::AddRegister { to, .. }
+            | Effect::AddWord { to, .. } => state.set(to, None),
             Effect::Point { to, at } => state.set(to, state.at(at)),
             Effect::Add { to, value } => {
                 state.set(to, state.get(to).map(|word| word.wrapping_add_signed(i64::from(value))));

@@ -39,12 +39,20 @@ pub(super) enum Effect {
     Copy { to: u8, from: u8 },
     /// Reads a word.
     Load { to: u8, from: MemoryOperand },
+    /// Reads a byte, or two.
+    Fetch { to: u8, from: MemoryOperand },
     /// Writes a word.
     Store { to: MemoryOperand, from: u8 },
     /// Computes an address.
     Point { to: u8, at: MemoryOperand },
+    /// Computes an address that is further from this one by a multiple of another register.
+    PointBeyond { to: u8, at: MemoryOperand },
     /// Adds a number.
     Add { to: u8, value: i32 },
+    /// Adds another register.
+    AddRegister { to: u8, from: u8 },
+    /// Adds a word of memory.
+    AddWord { to: u8, from: MemoryOperand },
     /// Clears bits: those that are not in the number.
     Mask { to: u8, value: i32 },
     /// `leave`.
@@ -92,6 +100,8 @@ struct Operands {
     register: Option<u8>,
     /// And where it is memory.
     memory: MemoryOperand,
+    /// The register that memory is relative to where that depends on another register, too.
+    indexed: Option<u8>,
     /// Bytes of ModR/M, SIB and displacement.
     length: usize,
 }
@@ -153,16 +163,18 @@ fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
     let (mode, reg, low) = (byte >> 6, byte >> 3 & 7 | prefixes.reg, byte & 7);
     let elsewhere = MemoryOperand { base: None, distance: 0 };
     if mode == 3 {
-        return Some(Operands { reg, register: Some(low | prefixes.base), memory: elsewhere, length: 1 });
+        let register = Some(low | prefixes.base);
+        return Some(Operands { reg, register, memory: elsewhere, indexed: None, length: 1 });
     }
-    let (mut base, mut length) = (Some(low | prefixes.base), 1);
+    let (mut base, mut indexed, mut length) = (Some(low | prefixes.base), None, 1);
     let mut distance_length = [0, 1, 4][usize::from(mode)];
     if low == 4 {
         let scale = *bytes.get(1)?;
         length = 2;
-        base = (scale >> 3 & 7 | prefixes.index == 4).then_some(scale & 7 | prefixes.base);
+        indexed = Some(scale & 7 | prefixes.base).filter(|_| mode != 0 || scale & 7 != 5);
+        base = indexed.filter(|_| scale >> 3 & 7 | prefixes.index == 4);
         if mode == 0 && scale & 7 == 5 {
-            (base, distance_length) = (None, 4);
+            distance_length = 4;
         }
     } else if mode == 0 && low == 5 {
         (base, distance_length) = (None, 4);
@@ -173,7 +185,9 @@ fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
         _ => 0,
     };
     let base = base.filter(|_| !prefixes.segment);
-    Some(Operands { reg, register: None, memory: MemoryOperand { base, distance }, length: length + distance_length })
+    let memory = MemoryOperand { base, distance };
+    let indexed = indexed.filter(|_| base.is_none());
+    Some(Operands { reg, register: None, memory, indexed, length: length + distance_length })
 }
 
 fn number(bytes: &[u8]) -> Option<i32> {
@@ -201,7 +215,9 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0xa0..=0xa3 => return simple(8, Effect::Changes(FIXED)),
         0xa8 | 0xe4..=0xe7 => return simple(1, Effect::Changes(FIXED)),
         0xa9 => return simple(immediate, Effect::Changes(FIXED)),
-        0x6c..=0x6f | 0x98 | 0x99 | 0x9b | 0x9e | 0x9f | 0xa4..=0xa7 | 0xaa..=0xaf | 0xd7 | 0xec..=0xef => {
+        0x98 => return simple(0, Effect::Changes(bit(0))),
+        0x99 => return simple(0, Effect::Changes(bit(2))),
+        0x6c..=0x6f | 0x9b | 0x9e | 0x9f | 0xa4..=0xa7 | 0xaa..=0xaf | 0xd7 | 0xec..=0xef => {
             return simple(0, Effect::Changes(FIXED));
         }
         0xf5 | 0xf8..=0xfd => return simple(0, Effect::Changes(0)),
@@ -222,13 +238,21 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         _ => return None,
     }
     let operands = operands(rest, prefixes)?;
-    let Operands { reg, register, memory, length } = operands;
+    let Operands { reg, register, memory, indexed, length } = operands;
     let operation = reg & 7;
     let both = bit(reg) | register.map_or(0, bit);
     let target = register.map_or(0, bit);
     let after = rest.get(length..)?;
     let whole = prefixes.wide && !prefixes.operand_size;
     let (more, effect) = match opcode {
+        0x01 if whole => match register {
+            Some(to) => (0, Effect::AddRegister { to, from: reg }),
+            None => (0, Effect::Changes(0)),
+        },
+        0x03 if whole => match register {
+            Some(from) => (0, Effect::AddRegister { to: reg, from }),
+            None => (0, Effect::AddWord { to: reg, from: memory }),
+        },
         0x00..=0x3f if opcode & 1 == 0 => (0, Effect::Changes(compared(opcode, byte(both)))),
         0x00..=0x3f => (0, Effect::Changes(compared(opcode, both))),
         0x63 => (0, Effect::Changes(bit(reg))),
@@ -265,7 +289,10 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
             Some(from) => (0, Effect::Copy { to: reg, from }),
             None => (0, Effect::Load { to: reg, from: memory }),
         },
-        0x8d if whole && register.is_none() => (0, Effect::Point { to: reg, at: memory }),
+        0x8d if whole && register.is_none() => match indexed {
+            Some(_) => (0, Effect::PointBeyond { to: reg, at: MemoryOperand { base: indexed, ..memory } }),
+            None => (0, Effect::Point { to: reg, at: memory }),
+        },
         0x8a => (0, Effect::Changes(byte(bit(reg)))),
         0x8b | 0x8d => (0, Effect::Changes(bit(reg))),
         0x8e => (0, Effect::Changes(0)),
@@ -276,6 +303,8 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0xd1 | 0xd3 => (0, Effect::Changes(target)),
         0xd8..=0xdf => (0, Effect::Changes(bit(0))),
         0xf6 | 0xf7 if operation < 2 => (if opcode == 0xf6 { 1 } else { immediate }, Effect::Changes(0)),
+        0xf6 if operation < 4 => (0, Effect::Changes(byte(target))),
+        0xf7 if operation < 4 => (0, Effect::Changes(target)),
         0xf6 => (0, Effect::Changes(byte(target) | bit(0))),
         0xf7 => (0, Effect::Changes(target | bit(0) | bit(2))),
         0xff if operation == 6 => (0, Effect::Push(register)),
@@ -318,7 +347,10 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
         }
         _ => {}
     }
-    let Operands { reg, register, length, .. } = operands(more, prefixes)?;
+    let Operands { reg, register, memory, length, .. } = operands(more, prefixes)?;
+    if matches!(opcode, 0xb6 | 0xb7) && register.is_none() {
+        return Some((1 + length, Effect::Fetch { to: reg, from: memory }));
+    }
     let target = register.map_or(0, bit);
     let changed = match opcode {
         0x40..=0x4f | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf => bit(reg),

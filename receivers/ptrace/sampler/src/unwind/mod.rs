@@ -12,6 +12,7 @@ mod code;
 mod code_cache;
 mod expression;
 mod fallback;
+mod fetch;
 mod flow;
 mod go;
 mod hotspot;
@@ -29,6 +30,7 @@ mod tests;
 mod trampoline;
 mod walk;
 
+pub(crate) use fetch::{Kept, Next, Ways, fetches};
 pub use memory::{StackCopy, StackMemory};
 pub use registers::{COUNT, FRAME_POINTER, INSTRUCTION_POINTER, Registers, STACK_POINTER};
 

@@ -116,6 +116,9 @@ impl<'a> Walk<'a> {
                 return WalkEnd::Malformed;
             };
             frames.push(frame(&self.registers, location(module, lookup)));
+            if begins_greenlet(module, lookup, frames) {
+                return WalkEnd::Root;
+            }
             let caller = match self.caller(module, lookup) {
                 Ok(caller) => caller,
                 Err(WalkEnd::Register(FRAME_POINTER)) => return self.search(module, lookup, frames, outcome),
@@ -193,6 +196,16 @@ impl<'a> Walk<'a> {
     pub(super) fn register(&mut self, register: u8) -> Result<u64, WalkEnd> {
         Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved }.register(register)
     }
+}
+
+/// Whether the last of these frames, which is at this address, is the first one of a greenlet. Greenlets use one stack
+/// in turn, and what lies above a greenlet's own part belongs to whichever ran last, so its callers are not to be had.
+/// As long as nothing but greenlet's own functions was called, the greenlet is still being started and the stack is that
+/// of whoever starts it.
+fn begins_greenlet(module: &Module, address: u64, frames: &[Frame]) -> bool {
+    let starts = |object: &Object| object.starts_greenlet(address.wrapping_sub(module.bias));
+    module.object.as_deref().is_some_and(starts)
+        && frames.iter().any(|frame| frame.location.mapping() != module.mapping)
 }
 
 /// The frame that these registers stand for.

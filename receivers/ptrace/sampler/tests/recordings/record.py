@@ -1,9 +1,14 @@
-"""Records what the sampler reads of program.py, for each Python that is named.
+"""Records what the sampler reads of program.py or program.php, for each Python or PHP that is named.
 
     cargo build -p profbridge-sampler --example runtime
-    python3 record.py ../../../../../target/debug/examples/runtime 3.8=/path/to/python3.8 3.14=/path/to/python3.14 ...
+    python3 record.py ../../../../../target/debug/examples/runtime 3.8=/path/to/python3.8 php-8.2=/usr/bin/php8.2 ...
 
-Each recording is NAME.bin in this folder. What the frames have to be is in `src/runtime/python/tests.rs`.
+Each recording is NAME.bin in this folder; those of PHP have names that begin with `php`. What the frames have to be is
+in `src/runtime/python/tests.rs` and `src/runtime/php/tests.rs`.
+
+An interpreter may have arguments. `3.14t-thread=/path/to/python3.14t thread.py` records the program in a thread that
+is not the first one: without the global lock only the first one executes the instructions of code objects themselves.
+The two of 3.14t are of the sources of 3.14.0rc1 with the release level of a release.
 """
 
 import os
@@ -14,21 +19,26 @@ import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 # The path of the program is in the recordings, so it is the same for all.
-PROGRAM = "/tmp/recorded/program.py"
-os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
-shutil.copy(os.path.join(FOLDER, "program.py"), PROGRAM)
+RECORDED = "/tmp/recorded"
+os.makedirs(RECORDED, exist_ok=True)
 
 for argument in sys.argv[2:]:
-    name, python = argument.split("=", 1)
-    program = subprocess.Popen([*shlex.split(python), PROGRAM], stdout=subprocess.PIPE, env={"HOME": "/tmp"})
+    name, interpreter = argument.split("=", 1)
+    program = os.path.join(RECORDED, "program.php" if name.startswith("php") else "program.py")
+    shutil.copy(os.path.join(FOLDER, os.path.basename(program)), program)
+    environment = {**os.environ, "HOME": "/tmp"}
+    command = [*shlex.split(interpreter), program]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=FOLDER)
     try:
-        program.stdout.readline()
-        pid = str(program.pid)
+        process.stdout.readline()
+        pid = str(process.pid)
+        # Where thread.py started the program, in its last thread.
+        tid = max(os.listdir(f"/proc/{pid}/task"), key=int)
         # Until it is blocked in its sleep.
-        while open(f"/proc/{pid}/syscall").read().startswith("running"):
+        while open(f"/proc/{pid}/task/{tid}/syscall").read().startswith("running"):
             pass
         out = os.path.join(FOLDER, f"{name}.bin")
-        print(name, subprocess.check_output([sys.argv[1], pid, pid, out], text=True))
+        print(name, subprocess.check_output([sys.argv[1], pid, tid, out], text=True))
     finally:
-        program.kill()
-        program.wait()
+        process.kill()
+        process.wait()

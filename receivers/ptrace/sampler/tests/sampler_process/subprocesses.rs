@@ -23,6 +23,7 @@ const SUBPROCESSES: Settings = Settings {
     max_stack: 256 << 10,
     max_processes: 64,
     stops: profbridge_sampler::message::Stops::UserBound,
+    interpreters: true,
 };
 
 /// A shell that waits for a line before it starts its children.

@@ -324,20 +324,8 @@ static void wake(void) {
     kill(holder, SIGKILL);
 }
 
-int main(int count, char **arguments) {
-    must(count >= 2, "usage: matrix MILLISECONDS [ROUNDS]");
-    length_nano = atoll(arguments[1]) * 1000000;
-    rounds = count > 2 ? strtoull(arguments[2], NULL, 10) : 0;
-    length = (struct timespec){length_nano / 1000000000, length_nano % 1000000000};
-    length_micro = (struct timeval){length.tv_sec, length.tv_nsec / 1000};
-    prepare();
-    pthread_barrier_init(&together, NULL, CALLS + 1);
-    for (int i = 0; i < CALLS; i++)
-        calls[i].thread = start_thread(run, &calls[i], 128 << 10);
-    say("ready");
-    char line[64];
-    await_line(line, sizeof line);
-    pthread_barrier_wait(&together);
+/* Waits until all calls have taken their time, and ends those that do not end by themselves. */
+static void await_and_wake(void) {
     while (atomic_load(&begun) < CALLS)
         usleep(1000);
     struct timespec end = later(CLOCK_MONOTONIC);
@@ -345,8 +333,10 @@ int main(int count, char **arguments) {
     }
     wake();
     wake_more(calls, CALLS);
-    for (int i = 0; i < CALLS; i++)
-        pthread_join(calls[i].thread, NULL);
+}
+
+/* When all have returned: removes what they waited for, and says what came of them. */
+static void clean_up_and_say(void) {
     waitpid(holder, NULL, 0);
     semctl(semaphores, 0, IPC_RMID);
     msgctl(queue, IPC_RMID, NULL);
@@ -367,5 +357,25 @@ int main(int count, char **arguments) {
         say(text);
     }
     say("done");
+}
+
+int main(int count, char **arguments) {
+    must(count >= 2, "usage: matrix MILLISECONDS [ROUNDS]");
+    length_nano = atoll(arguments[1]) * 1000000;
+    rounds = count > 2 ? strtoull(arguments[2], NULL, 10) : 0;
+    length = (struct timespec){length_nano / 1000000000, length_nano % 1000000000};
+    length_micro = (struct timeval){length.tv_sec, length.tv_nsec / 1000};
+    prepare();
+    pthread_barrier_init(&together, NULL, CALLS + 1);
+    for (int i = 0; i < CALLS; i++)
+        calls[i].thread = start_thread(run, &calls[i], 128 << 10);
+    say("ready");
+    char line[64];
+    await_line(line, sizeof line);
+    pthread_barrier_wait(&together);
+    await_and_wake();
+    for (int i = 0; i < CALLS; i++)
+        pthread_join(calls[i].thread, NULL);
+    clean_up_and_say();
     return 0;
 }

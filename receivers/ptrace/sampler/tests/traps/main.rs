@@ -21,6 +21,7 @@ mod compile;
 mod contexts;
 mod drive;
 mod events;
+mod interpreters;
 mod kill;
 mod life;
 mod process;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         answers::TESTS,
         contexts::TESTS,
         events::TESTS,
+        interpreters::TESTS,
         kill::TESTS,
         life::TESTS,
         rights::TESTS,

@@ -108,7 +108,7 @@ impl Life {
         for observed in samples {
             let observations = u64::from(observed.sample.observations);
             all += observations;
-            let good = observed.trust == Trust::Complete && self.rooted(observed);
+            let good = matches!(observed.trust, Trust::Complete | Trust::LaterRead) && self.rooted(observed);
             complete += if good { observations } else { 0 };
         }
         assert!(all > 0, "there are no such samples");
@@ -118,7 +118,8 @@ impl Life {
     /// Of these samples, however many observations each stands for, the share that is complete and ends where threads
     /// start: on a busy machine one that came late stands for many ticks.
     pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
-        let good = |observed: &Observed| observed.trust == Trust::Complete && self.rooted(observed);
+        let good =
+            |observed: &Observed| matches!(observed.trust, Trust::Complete | Trust::LaterRead) && self.rooted(observed);
         let good: Vec<bool> = samples.map(good).collect();
         assert!(!good.is_empty(), "there are no such samples");
         good.iter().filter(|good| **good).count() as f64 / good.len() as f64

@@ -39,6 +39,7 @@ const OFTEN: Settings = Settings {
     max_processes: 64,
     subprocesses: false,
     stops: Stops::UserBound,
+    interpreters: true,
 };
 
 /// A sampler process whose kernel refuses events.

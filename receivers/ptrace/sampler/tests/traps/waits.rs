@@ -1,8 +1,8 @@
 //! Threads that wait: they are never stopped, so none of their system calls knows of the sampler.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use profbridge_sampler::message::{ProblemKind, Settings};
+use profbridge_sampler::message::{ProblemKind, Settings, Status};
 
 use crate::{
     compile, process,
@@ -13,6 +13,7 @@ use crate::{
 
 tests![
     no_system_call_fails_or_is_shortened,
+    no_system_call_of_an_interpreter_fails_or_is_shortened,
     short_waits_are_not_interrupted,
     idle_threads_are_not_stopped,
     vfork_and_uninterruptible_sleep,
@@ -26,9 +27,12 @@ const CALLS: usize = 54;
 /// How often each of them has to be looked at while it waits.
 const LOOKS: u32 = 8;
 
+/// Starts a program that has the calls of the matrix made, each for so many milliseconds.
+type Start = fn(&str) -> Target;
+
 /// One line of the matrix, whose calls take so long: the call, its result and error, and how long it took.
-fn matrix(milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Option<Seen>) {
-    let mut target = Target::start(&compile::c("matrix"), &[&milliseconds.to_string()]);
+fn matrix(start: Start, milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Option<Seen>) {
+    let mut target = start(&milliseconds.to_string());
     let mut session =
         sampled.then(|| Session::with(target.pid(), Settings { rate_hertz: 250.0, ..Settings::default() }));
     if let Some(session) = &mut session {
@@ -50,20 +54,47 @@ fn matrix(milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Opti
 /// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a
 /// sampler, although each is looked at again and again meanwhile.
 fn no_system_call_fails_or_is_shortened() -> Outcome {
-    // Calls are repeated with longer times until the sampler had time to examine them: a call that it did not reach
-    // shows nothing.
-    let mut milliseconds = 1000.0;
-    while !no_call_of_the_matrix_fails(milliseconds) {
-        milliseconds *= 2.0;
-        assert!(milliseconds < 120_000.0, "not all threads were looked at {LOOKS} times");
-    }
+    none_fails(|milliseconds| Target::start(&compile::c("matrix"), &[milliseconds]));
     Ok(())
 }
 
-/// Asserts that calls of this length are not touched by being looked at; returns whether enough of them were.
-fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
-    let (alone, _) = matrix(milliseconds, false);
-    let (sampled, seen) = matrix(milliseconds, true);
+/// Guarantees: the same of calls that threads of a Python program make, whose functions are read meanwhile: no thread is
+/// stopped for that.
+fn no_system_call_of_an_interpreter_fails_or_is_shortened() -> Outcome {
+    compile::has("python3", "--version")?;
+    let status = none_fails(|milliseconds| {
+        let library = compile::c_with("matrix_library", "libmatrix.so", &["-shared", "-fPIC"]);
+        let mut command = Command::new("python3");
+        command.arg(compile::source("matrix.py")).arg(library).arg(milliseconds);
+        let mut target = Target::launch(&mut command);
+        target.wait_for("ready");
+        target
+    });
+    assert_eq!(status.stops, 0, "{status:?}");
+    assert!(status.interpreted > CALLS as u64, "{status:?}");
+    Ok(())
+}
+
+/// Asserts that no call of the matrix fails. Returns the last counters.
+fn none_fails(start: Start) -> Status {
+    // Calls are repeated with longer times until the sampler had time to examine them: a call that it did not reach
+    // shows nothing.
+    let mut milliseconds = 1000.0;
+    loop {
+        let (enough, status) = no_call_of_the_matrix_fails(start, milliseconds);
+        if enough {
+            return status;
+        }
+        milliseconds *= 2.0;
+        assert!(milliseconds < 120_000.0, "not all threads were looked at {LOOKS} times");
+    }
+}
+
+/// Asserts that calls of this length are not touched by being looked at; returns whether enough of them were, and the
+/// last counters.
+fn no_call_of_the_matrix_fails(start: Start, milliseconds: f64) -> (bool, Status) {
+    let (alone, _) = matrix(start, milliseconds, false);
+    let (sampled, seen) = matrix(start, milliseconds, true);
     assert_eq!(alone.len(), CALLS);
     assert_eq!(sampled.len(), CALLS);
     for ((name, result, took), (_, sampled_result, sampled_took)) in alone.iter().zip(&sampled) {
@@ -86,7 +117,7 @@ fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
     }
     // Calls that the machine does not have end at once.
     let absent = alone.iter().filter(|(_, result, _)| result.starts_with("absent")).count();
-    looks.values().filter(|count| **count >= LOOKS).count() >= CALLS - absent
+    (looks.values().filter(|count| **count >= LOOKS).count() >= CALLS - absent, life.status)
 }
 
 /// Guarantees: threads that wait for milliseconds at a time and compute in between, and so are met running as well as

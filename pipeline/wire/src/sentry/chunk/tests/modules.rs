@@ -1,8 +1,10 @@
 //! Which module a function has, one test for each language. Sentry tells functions apart by it.
 
+use profbridge_model::{Function, Line, Location};
 use proptest::prelude::*;
 
 use super::frames::{TestLocation, chunk, one};
+use super::support::START;
 use crate::sentry::chunk::{InApp, Settings};
 
 /// The module of a frame.
@@ -24,6 +26,82 @@ fn module_in(roots: &[&str], kind: &str, function: &str, file: &str) -> String {
 fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
     for &(function, file, expected) in rows {
         assert_eq!(module(kind, function, file), expected, "{function} in {file}");
+    }
+}
+
+/// A frame of a Python function whose system's name says this.
+fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value {
+    let mut batch = super::support::Batch::new().on_cpu(20);
+    let builder = &mut batch.builder;
+    let (name, system_name, filename) = (builder.string(name), builder.string(system_name), builder.string(file));
+    let function = builder.function(Function { name, system_name, filename, start_line: 0 });
+    let attributes = builder.attributes(&[("profile.frame.type", "cpython".into())]);
+    let location = Location { attributes, ..Location::default() };
+    let location = builder.location(location, &[Line { function, line: 12, column: 0 }]);
+    let stack = builder.stack(&[location]);
+    let thread = builder.attributes(&[("thread.id", 7.into())]);
+    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+    batch.convert_with(Settings::default()).chunk()["profile"]["frames"][0].clone()
+}
+
+/// Guarantees: where the system's name of a Python function says its module, that is its module, and its file is shown
+/// from its outermost package on, as Sentry's SDK does both; what does not end with the function's name says nothing;
+/// and what a known module evaluated is own code, while what is frozen is not.
+#[test]
+fn python_modules_that_are_known() {
+    let said = |name, system_name, file| {
+        let frame = python_frame(name, system_name, file);
+        let text = |key: &str| frame[key].as_str().unwrap_or_default().to_owned();
+        assert_eq!(text("function"), name);
+        (text("module"), text("filename"), frame["in_app"].as_bool().unwrap())
+    };
+    for (name, system_name, file, module, filename, own) in [
+        ("f", "__main__.f", "/srv/shop/main.py", "__main__", "main.py", true),
+        ("C.f", "shop.cart.C.f", "/srv/shop/cart.py", "shop.cart", "shop/cart.py", true),
+        ("C.f", "shop.C.f", "/srv/shop/__init__.py", "shop", "__init__.py", true),
+        ("f", "shop.deep.f", "/srv/shop/deep/__init__.py", "shop.deep", "shop/deep/__init__.py", true),
+        ("f", "shop.cart.f", "/srv/shop/cart.pyc", "shop.cart", "shop/cart.py", true),
+        // Loaded by another name than its path has.
+        ("f", "plugins.a.f", "/srv/x.py", "plugins.a", "/srv/x.py", true),
+        ("f", "a.x.f", "/srv/ba/x.py", "a.x", "/srv/ba/x.py", true),
+        ("f", "pkg.a.f", "/v/site-packages/pkg/a.py", "pkg.a", "pkg/a.py", false),
+        ("f", "threading.f", "/usr/lib/python3.11/threading.py", "threading", "threading.py", false),
+        ("<module>", "shop.cart.<module>", "<string>", "shop.cart", "<string>", true),
+        (
+            "f",
+            "importlib._bootstrap.f",
+            "<frozen importlib._bootstrap>",
+            "importlib._bootstrap",
+            "<frozen importlib._bootstrap>",
+            false,
+        ),
+        // Nothing is said.
+        ("f", "f", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
+        ("f", "shop.cart.g", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
+        ("<module>", "", "<string>", "<string>", "<string>", false),
+    ] {
+        assert_eq!(said(name, system_name, file), (module.to_owned(), filename.to_owned(), own), "{system_name}");
+    }
+    assert_eq!(python_frame("f", "__main__.f", "/srv/main.py")["abs_path"], "/srv/main.py");
+}
+
+/// Guarantees: of each frame that Sentry's SDK for Python sent in a recorded chunk, what the sampler knows (the function's
+/// name and module, its path) gives the function, module, both paths and own code that the SDK says. Where it does not say
+/// whether code is own, Sentry takes the standard library's for not own (getsentry/vroom `internal/frame/frame.go`).
+#[test]
+fn recorded_python() {
+    let envelope = include_str!("../../../../testdata/sentry/python-2.75-profile_chunk.envelope");
+    let chunk: serde_json::Value = serde_json::from_str(envelope.lines().nth(2).unwrap()).unwrap();
+    let frames = chunk["profile"]["frames"].as_array().unwrap();
+    assert!(frames.len() > 20);
+    for frame in frames {
+        let text = |key: &str| frame[key].as_str().unwrap();
+        let whole = format!("{}.{}", text("module"), text("function"));
+        let ours = python_frame(text("function"), &whole, text("abs_path"));
+        for key in ["function", "module", "filename", "abs_path"] {
+            assert_eq!(ours[key], frame[key], "{frame}");
+        }
+        assert_eq!(ours["in_app"], frame["in_app"].as_bool().unwrap_or(false), "{frame}");
     }
 }
 

@@ -1,17 +1,24 @@
 //! What is believed of frames that were read while their thread ran on.
 //!
-//! A native call of the evaluation function keeps the address of the next instruction in a register that calls leave as
-//! it was, or in its own part of the stack. Unwinding tells what these were at the moment of the sample, so they tell
-//! which function the call executed. If that is the innermost one of the frames that were read, these are believed. If
-//! it is another one that is known, that one takes their place. If there is none, or several, nothing is believed. What
-//! lies below the call on the stack is not looked at: functions that it called leave what earlier ones had there.
+//! A native call of the evaluation function has the address of the next instruction in a register or in its own part of
+//! the stack; where, its code says ([`Lookup::next_instructions`]). Unwinding tells what these were at the moment of the
+//! sample, so they tell which function the call executed. If that is the innermost one of the frames that were read,
+//! these are believed. If it is another one, that one takes their place. Other words of the call's part prove nothing:
+//! they may be what an earlier function left there. Nor do words below the call: functions that it called leave what
+//! earlier ones had.
+//!
+//! While a function returns or is called, the next instruction is in a frame, and the address of that frame is all
+//! there is. What was read of it later is named, and counted as such.
+//!
+//! A function that was freed since may have given its place to another one. So an address proves only a function that was
+//! known before the sample; one that was read for the first time afterwards is named as well, and counted as read later.
 
 use std::ops::Range;
 
 use super::{Merged, Place, Stack};
 use crate::message::Location;
 use crate::runtime::{Captured, Executed, RawFrame, Resolved};
-use crate::unwind::{Frame, StackMemory};
+use crate::unwind::{COUNT, Frame, StackMemory};
 
 /// The registers that calls leave as they were, without the stack pointer (System V ABI for x86-64): RBX, RBP, R12 to
 /// R15.
@@ -24,12 +31,57 @@ const SAVED: u64 = 64;
 const MAX_WORDS: (usize, usize) = (8192, 1024);
 
 /// Addresses of a program's memory are between these on x86-64.
-const USER: Range<u64> = 0x1_0000..0x8000_0000_0000;
+pub(in crate::runtime) const USER: Range<u64> = 0x1_0000..0x8000_0000_0000;
 
 /// What is in memory now.
 pub trait Lookup {
     /// See [`Instance::executed`](crate::runtime::Instance::executed).
     fn executed(&mut self, address: u64) -> Option<Executed>;
+
+    /// See [`Instance::executed_among`](crate::runtime::Instance::executed_among).
+    fn executed_among(&mut self, _address: u64, _words: &[u64]) -> Option<Executed> {
+        None
+    }
+
+    /// See [`Instance::is_fresh`](crate::runtime::Instance::is_fresh).
+    fn is_fresh(&self, _code: u64) -> bool {
+        false
+    }
+
+    /// See [`Instance::of_frame`](crate::runtime::Instance::of_frame).
+    fn of_frame(&mut self, _frame: u64) -> Option<Executed> {
+        None
+    }
+
+    /// See [`Instance::may_call`](crate::runtime::Instance::may_call).
+    fn may_call(&mut self, _caller: u64, _callee: u64) -> bool {
+        true
+    }
+
+    /// Whether each native call executes one function only (Python up to 3.10): what it has in registers and on the stack
+    /// is of that one, or was there before it began.
+    fn has_calls_of_one(&self) -> bool;
+
+    /// See [`Instance::registers`](crate::runtime::Instance::registers).
+    fn registers(&self) -> Option<(u8, u8)> {
+        None
+    }
+
+    /// See [`Instance::meet`](crate::runtime::Instance::meet).
+    fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed>;
+
+    /// The addresses at which the code of a native call will read the next instruction of the program that it
+    /// interprets, as far as its registers and its own part of the stack, which `read` reads, say that.
+    fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction>;
+}
+
+/// Where a native call will find the next instruction of the program that it interprets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextInstruction {
+    /// At this address.
+    At(u64),
+    /// Where the frame at this address says.
+    Of(u64),
 }
 
 /// The stack of a thread at the moment of its sample.
@@ -75,23 +127,31 @@ pub(super) fn believe(
         beliefs.segments.resize(captured.segments.len(), Belief::Whole);
         return beliefs;
     };
-    let mut search = Search { words, stack, left: MAX_WORDS.0 };
+    let alone = words.lookup.has_calls_of_one();
+    // Where frames are in one array, a call has the address of its innermost one.
+    let by_address = !captured.owners.is_empty();
+    let mut search = Search { words, stack, left: MAX_WORDS.0, alone, by_address };
     let mut start = 0;
     for (segment, place) in captured.segments.iter().zip(places) {
         let range = start..segment.end;
         start = segment.end;
         let (Some(frames), Some(told)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
-        let belief = match place {
-            Place::At(native) => search.segment(*native, frames, told, merged),
+        let Place::At(native) = place else {
             // Nothing is known of what they executed.
-            Place::Before(_) | Place::Beyond | Place::Nowhere => Belief::Nothing,
+            beliefs.segments.push(Belief::Nothing);
+            continue;
         };
-        merged.unproven += u32::from(belief == Belief::Nothing && matches!(place, Place::At(_)));
+        let call = search.call(*native);
+        // Frames that began later may be in the place of any native function.
+        let is_evaluation = evaluation.is_none_or(|evaluation| stack.is_evaluation(*native, evaluation))
+            || call.as_ref().is_some_and(|call| call.reads_instructions);
+        let belief = call.map_or(Belief::Nothing, |call| search.segment(call, frames, told, merged));
+        merged.unproven += u32::from(belief == Belief::Nothing && is_evaluation);
         beliefs.segments.push(belief);
     }
     for native in evaluation.into_iter().flat_map(|evaluation| stack.evaluations(evaluation)) {
         if !places.contains(&Place::At(native)) {
-            let hit = search.hit(native).filter(|(hit, _)| !hit.shared).and_then(|(hit, _)| hit.resolved.location);
+            let hit = search.call(native).and_then(|call| search.alone(&call, merged));
             merged.unproven += u32::from(hit.is_none());
             beliefs.besides.extend(hit.map(|hit| (native, vec![hit])));
         }
@@ -103,76 +163,194 @@ struct Search<'a, 'b> {
     words: Words<'a>,
     stack: Stack<'b>,
     left: usize,
+    /// Each call executes one function from its beginning to its end.
+    alone: bool,
+    /// Frames are in one array, and a call has the address of its innermost one (Ruby): a frame that was read is
+    /// believed only if the call has its address.
+    by_address: bool,
+}
+
+/// A native call of the evaluation function.
+struct Call {
+    /// The function that it executed.
+    executed: Option<Executed>,
+    /// Where it is between functions: the frame whose instruction comes next.
+    frames: Vec<u64>,
+    /// All words that it had.
+    words: Vec<u64>,
+    /// Its code goes on to read instructions of a program.
+    reads_instructions: bool,
 }
 
 impl Search<'_, '_> {
     /// What is believed of the frames that were read of a native call.
-    fn segment(&mut self, native: usize, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
-        let Some((hit, words)) = self.hit(native) else { return Belief::Nothing };
-        if hit.shared {
-            // Of the functions that share instructions it is the one whose frame the call has the address of.
-            let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
-                words.contains(&frame.address) && told.code == hit.resolved.code && !told.unknown
-            });
-            return leaf.map_or(Belief::Nothing, |(_, told)| Belief::Other(told.location.into_iter().collect()));
-        }
+    fn segment(&mut self, call: Call, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
         // What lies behind a frame that makes no sense makes none either.
         let sound = told.iter().position(|frame| frame.unknown).unwrap_or(told.len());
         let (frames, told) = (&frames[..sound.min(frames.len())], &told[..sound]);
-        let callers = match frames.iter().position(|frame| frame.code == hit.code) {
+        let Some(hit) = call.executed.as_ref() else {
+            let Some(from) = frames.iter().position(|frame| call.frames.contains(&frame.address)) else {
+                return self.alone(&call, merged).map_or(Belief::Nothing, |one| Belief::Other(vec![one]));
+            };
+            let told = told.get(from..).unwrap_or_default();
+            merged.later_read += told.len() as u32;
+            return Belief::Other(told.iter().filter_map(|frame| frame.location).collect());
+        };
+        if hit.shared {
+            // Of the functions that share instructions it is the one whose frame and code the call has the addresses of.
+            let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
+                let has = |word: &u64| call.words.contains(word);
+                has(&frame.address) && has(&frame.code) && told.code == hit.resolved.code && !told.unknown
+            });
+            return leaf.map_or(Belief::Nothing, |(_, told)| Belief::Other(told.location.into_iter().collect()));
+        }
+        let has = |frame: &RawFrame| call.words.contains(&frame.address);
+        let callers = match frames.iter().position(|frame| frame.code == hit.code && (!self.by_address || has(frame))) {
             // What it called, if anything, began later.
             Some(index) => index + 1,
             // Another function has its frame's place by now, called from the same one.
-            None if frames.first().is_some_and(|frame| words.contains(&frame.address)) => 1,
+            None if !self.by_address && frames.first().is_some_and(has) => 1,
             None => told.len(),
         };
         let callers = told.get(callers..).unwrap_or_default();
-        merged.later_read += callers.len() as u32;
+        merged.later_read += callers.len() as u32 + u32::from(self.words.lookup.is_fresh(hit.code));
         let callers = callers.iter().filter_map(|caller| caller.location);
         Belief::Other(hit.resolved.location.into_iter().chain(callers).collect())
     }
 
-    /// The function that a native call executed, and all words that it had.
-    fn hit(&mut self, native: usize) -> Option<(Executed, Vec<u64>)> {
-        let frame = *self.stack.frames.get(native)?;
-        let caller = self.stack.frames.get(native + 1)?;
-        let mut words: Vec<u64> = KEPT.into_iter().filter_map(|register| frame.registers.get(register)).collect();
-        let registers = words.len();
-        self.slots(&frame, caller, &mut words);
-        let parts = [&words[..registers], &words[registers..]];
-        let found = parts.into_iter().find_map(|part| self.only(part)).flatten();
-        found.map(|hit| (hit, words))
+    /// The function that a native call executed, by what it says itself.
+    fn alone(&mut self, call: &Call, merged: &mut Merged) -> Option<Location> {
+        let lookup = &mut *self.words.lookup;
+        let (hit, is_later) = match &call.executed {
+            Some(hit) if hit.shared => return None,
+            Some(hit) => (hit.clone(), lookup.is_fresh(hit.code)),
+            None => {
+                // By some ways the code leads to other frames, of which only one is of a function.
+                let mut hits = call.frames.iter().filter_map(|frame| lookup.of_frame(*frame));
+                let first = hits.next()?;
+                let is_only = hits.all(|other| other.code == first.code);
+                (is_only.then_some(first)?, true)
+            }
+        };
+        merged.later_read += u32::from(is_later);
+        hit.resolved.location
     }
 
-    /// The words of a call's own part of the stack, but for the registers of its caller, which it saved at its end.
-    fn slots(&mut self, frame: &Frame, caller: &Frame, words: &mut Vec<u64>) {
-        let saved: Vec<u64> = KEPT.into_iter().filter_map(|register| caller.registers.get(register)).collect();
-        let end = caller.sp;
-        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return };
-        for _ in 0..MAX_WORDS.1.min(self.left) {
-            if address >= end {
-                return;
-            }
+    /// What a native call says of itself.
+    fn call(&mut self, native: usize) -> Option<Call> {
+        let frame = *self.stack.frames.get(native)?;
+        let caller = self.stack.frames.get(native + 1)?;
+        if self.by_address {
+            return Some(self.of_words(&frame, caller));
+        }
+        let (part, Words { memory, lookup }) = (frame.sp..caller.sp, &mut self.words);
+        let mut read = |address: u64| part.contains(&address).then(|| memory.peek_u64(address)).flatten();
+        let next = lookup.next_instructions(&frame, &mut read);
+        let words = self.all_words(&frame, caller);
+        let addresses = next.iter().filter_map(|next| match next {
+            NextInstruction::At(address) => Some(*address).filter(|address| USER.contains(address)),
+            NextInstruction::Of(_) => None,
+        });
+        let mut executed = self.only(addresses, &words);
+        if executed.as_ref().is_some_and(|hit| hit.shared) {
+            let lookup = &mut *self.words.lookup;
+            let mut at = next.iter().filter_map(|next| match next {
+                NextInstruction::At(address) => lookup.executed_among(*address, &words),
+                NextInstruction::Of(_) => None,
+            });
+            executed = at.next().or(executed);
+        }
+        if executed.is_none() && self.alone {
+            executed = self.only_function(&frame, caller);
+        }
+        let frames = next.iter().filter_map(|next| match next {
+            NextInstruction::Of(frame) => Some(*frame),
+            NextInstruction::At(_) => None,
+        });
+        Some(Call { executed, frames: frames.collect(), words, reads_instructions: !next.is_empty() })
+    }
+
+    /// What a call says of which it is known that two registers have its next instruction and its frame. Other registers
+    /// have copies of earlier ones. Where it is not known, all registers are asked, and then its part of the stack.
+    fn of_words(&mut self, frame: &Frame, caller: &Frame) -> Call {
+        if let Some((instruction, own)) = self.words.lookup.registers() {
+            let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
+            let instruction = frame.registers.get(instruction).filter(|address| USER.contains(address));
+            let executed = self.only(instruction.into_iter(), &words);
+            return Call { executed, frames: Vec::new(), words, reads_instructions: true };
+        }
+        let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
+        let (mut words, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
+        let registers = words.len();
+        let mut address = frame.sp.checked_next_multiple_of(8).unwrap_or(caller.sp);
+        while address < caller.sp && words.len() < MAX_WORDS.1 && self.left > 0 {
             self.left -= 1;
-            let Some(value) = self.words.memory.peek_u64(address) else { return };
-            if end - address > SAVED || !saved.contains(&value) {
+            let Some(value) = self.words.memory.peek_u64(address) else { break };
+            if caller.sp - address > SAVED || !saved.contains(&value) {
                 words.push(value);
             }
             address = address.saturating_add(8);
         }
+        let mut executed = None;
+        for part in [&words[..registers], &words[registers..]] {
+            let lookup = &mut *self.words.lookup;
+            let known: Vec<u64> =
+                part.iter().copied().filter(|word| USER.contains(word) && lookup.executed(*word).is_some()).collect();
+            if !known.is_empty() {
+                // Several functions there are a contradiction, which words further away do not settle.
+                executed = self.only(known.into_iter(), &[]);
+                break;
+            }
+        }
+        Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
     }
 
-    /// The function of which an address is among these words: `Some(None)` if there are several.
-    fn only(&mut self, words: &[u64]) -> Option<Option<Executed>> {
-        let mut only: Option<Executed> = None;
-        for &word in words.iter().filter(|word| USER.contains(word)) {
-            let Some(hit) = self.words.lookup.executed(word) else { continue };
-            if only.as_ref().is_some_and(|known| known.code != hit.code) {
-                return Some(None);
+    /// The function that a call executes which executes one only, by the registers that it leaves as they were or else by
+    /// its part of the stack, but for the registers of its caller, which it saved at the end of that.
+    fn only_function(&mut self, frame: &Frame, caller: &Frame) -> Option<Executed> {
+        let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
+        let (own, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
+        let known = |word: &u64| USER.contains(word);
+        let by_register = self.only(own.into_iter().filter(known), &[]);
+        let mut words = Vec::new();
+        let mut address = frame.sp.checked_next_multiple_of(8)?;
+        while by_register.is_none() && address < caller.sp && words.len() < MAX_WORDS.1 {
+            let value = self.words.memory.peek_u64(address)?;
+            if caller.sp - address > SAVED || !saved.contains(&value) {
+                words.push(value);
             }
-            // Of several addresses the first one, which is a register where there is any.
+            address = address.saturating_add(8);
+        }
+        by_register.or_else(|| self.only(words.into_iter().filter(known), &[]))
+    }
+
+    /// The words of a call: its registers, and its own part of the stack.
+    fn all_words(&mut self, frame: &Frame, caller: &Frame) -> Vec<u64> {
+        let mut words: Vec<u64> = (0..COUNT as u8).filter_map(|register| frame.registers.get(register)).collect();
+        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return words };
+        for _ in 0..MAX_WORDS.1.min(self.left) {
+            if address >= caller.sp {
+                break;
+            }
+            self.left -= 1;
+            let Some(value) = self.words.memory.peek_u64(address) else { break };
+            words.push(value);
+            address = address.saturating_add(8);
+        }
+        words
+    }
+
+    /// The function that has its instructions at these addresses; none if there are several.
+    fn only(&mut self, addresses: impl Iterator<Item = u64>, words: &[u64]) -> Option<Executed> {
+        let mut only: Option<Executed> = None;
+        for address in addresses {
+            let hit = self.words.lookup.executed(address);
+            let Some(hit) = hit.or_else(|| self.words.lookup.meet(address, words)) else { continue };
+            if only.as_ref().is_some_and(|known| known.code != hit.code) {
+                return None;
+            }
             only.get_or_insert(hit);
         }
-        only.map(Some)
+        only
     }
 }

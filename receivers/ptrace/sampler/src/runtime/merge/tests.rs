@@ -46,6 +46,11 @@ fn frame_at(index: u64) -> u64 {
     0x5_8000 - index * 0x100
 }
 
+/// See [`Known`].
+const SHARING: u64 = 0x3_0000;
+const FRESH: Range<u64> = 12..16;
+const OTHER_FRAMES: [u64; 2] = [0x4_0000, 0x4_0100];
+
 /// Functions that are known, by their numbers, which are their code objects as well.
 struct Known(Range<u64>, bool);
 
@@ -55,6 +60,44 @@ impl Lookup for Known {
         let location = Some(found(number));
         let resolved = Resolved { location, code: code(number as u32), unknown: false };
         Some(Executed { code: number, resolved, shared: self.1 })
+    }
+
+    /// Where functions share their instructions, words with this offset name one of them.
+    fn executed_among(&mut self, _: u64, words: &[u64]) -> Option<Executed> {
+        let number = self.0.clone().find(|number| words.contains(&(SHARING + number)))?;
+        let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
+        Some(Executed { code: number, resolved, shared: false })
+    }
+
+    /// Some were read after the sample.
+    fn is_fresh(&self, code: u64) -> bool {
+        FRESH.contains(&code)
+    }
+
+    fn of_frame(&mut self, frame: u64) -> Option<Executed> {
+        let number = 77 + u64::try_from(OTHER_FRAMES.iter().position(|other| *other == frame)?).ok()?;
+        let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
+        Some(Executed { code: number, resolved, shared: false })
+    }
+
+    fn has_calls_of_one(&self) -> bool {
+        self.0.end == 21
+    }
+
+    /// Functions that were not met yet have the same numbers with 100 added, by which the words name them.
+    fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
+        let number = self.0.clone().map(|number| number + 100).find(|number| words.contains(number))?;
+        code(number as u32).contains(&address).then_some(())?;
+        let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
+        Some(Executed { code: number, resolved, shared: false })
+    }
+
+    /// The evaluation function has its next instruction in RBX, in the second word of its part, or in both; between
+    /// functions the fourth is the frame that has it, or the sixth.
+    fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction> {
+        let mut word = |at| read(frame.sp + at).filter(|word| *word != 0);
+        let places = [frame.registers.get(3), word(8)].into_iter().flatten().map(NextInstruction::At);
+        places.chain([24, 40].into_iter().filter_map(word).map(NextInstruction::Of)).collect()
     }
 }
 
@@ -78,7 +121,7 @@ fn merged(
     let frames = native(count);
     let (captured, resolved) = captured(segments);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete };
+    let stack = Stack { frames: &frames, complete, told: &[] };
     let merged = merge(stack, &captured, &resolved, evaluation.as_ref(), None, &mut locations);
     (locations, merged)
 }
@@ -90,6 +133,23 @@ fn by_containment() {
     let (n, p) = (native_location, interpreted);
     assert_eq!(locations, [n(0), p(0), n(2), p(1), p(2), n(4), n(5)]);
     assert_eq!(counts, Merged { named: 2, ..Merged::default() });
+}
+
+/// Guarantees: what native frames stand for in another interpreter is in their places, one frame for several functions,
+/// beside the frames that replace native ones, which come first where both claim a frame.
+#[test]
+fn two_interpreters() {
+    let frames = native(6);
+    let (captured, resolved) = captured(&[(1, Some(0x1140)), (2, Some(0x13f8))]);
+    let (n, p) = (native_location, interpreted);
+    let told = [(0, p(50)), (2, p(51)), (2, p(52)), (3, p(53)), (5, p(54))];
+    let stack = Stack { frames: &frames, complete: true, told: &told };
+    let mut locations = Vec::new();
+    let counts = merge(stack, &captured, &resolved, None, None, &mut locations);
+    assert_eq!(locations, [p(50), p(0), p(51), p(52), p(1), p(2), n(4), p(54)]);
+    assert_eq!(counts, Merged { named: 2, ..Merged::default() });
+    stack.show(&mut locations);
+    assert_eq!(locations, [p(50), n(1), p(51), p(52), p(53), n(4), p(54)]);
 }
 
 /// Guarantees: frames of a call that began after the stack was taken are left out, and those of callers are not shifted
@@ -134,7 +194,7 @@ fn trampolines() {
     frames[2].location = generated(0x200);
     let (captured, resolved) = captured(&[(1, Some(0x1140))]);
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true };
+    let stack = Stack { frames: &frames, complete: true, told: &[] };
     merge(stack, &captured, &resolved, None, None, &mut locations);
     assert_eq!(locations, [generated(0x100), interpreted(0), native_location(3), native_location(4)]);
 }
@@ -167,7 +227,7 @@ fn proven_of(
         memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
     }
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true };
+    let stack = Stack { frames: &frames, complete: true, told: &[] };
     let words = Some(Words { memory: &mut memory, lookup: &mut Known(0..20, shared) });
     let counts = merge(stack, &captured, &resolved, evaluation.as_ref(), words, &mut locations);
     (locations, counts)
@@ -186,26 +246,73 @@ fn proof() {
     let inner = proven(&[(0x1108, code(0).start + 4)], &[], &segments, None);
     assert_eq!(inner.0, [n(0), found(0), p(1), n(2), n(3), n(4), n(5)]);
     assert_eq!(inner.1, Merged { named: 1, unproven: 1, later_read: 1, unknown: 0 });
-    let both = proven(&[(0x1310, code(2).end - 1)], &[(1, code(0).start)], &segments, None);
+    let both = proven(&[(0x1308, code(2).end - 1)], &[(1, code(0).start)], &segments, None);
     assert_eq!(both.0, [n(0), found(0), p(1), n(2), found(2), n(4), n(5)]);
-    // What is outside of the call's own part, and in the registers of other calls, proves nothing.
-    let outside = [(0x1010, code(0).start), (0x1208, code(0).start), (0x1310, code(0).end)];
+    // What is outside of the call's own part, elsewhere in it, and in the registers of other calls, proves nothing.
+    let outside = [(0x1010, code(0).start), (0x1208, code(0).start), (0x1120, code(0).start), (0x1308, code(0).end)];
     assert_eq!(proven(&outside, &[(0, code(0).start)], &segments, None).1.unproven, 2);
 }
 
-/// Guarantees: a register counts before the call's part of the stack; the registers of its caller, which the call saved
-/// at the end of its part, do not count; of two functions at the same place neither is believed.
+/// Guarantees: where the code may have its next instruction in several places, these have to be of one function.
 #[test]
 fn several_addresses() {
     let (n, segments) = (native_location, [(1, Some(0x1140))]);
     let inner = |words: &[(u64, u64)], registers: &[(usize, u64)]| proven(words, registers, &segments, None).0[1];
-    let (slot, end) = (0x1108, 0x11f0);
-    assert_eq!(inner(&[(slot, code(8).start)], &[(1, code(0).start)]), found(0));
-    let of_caller = [(2, code(8).start)];
-    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], &of_caller), found(0));
-    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], &[]), n(1));
-    assert_eq!(inner(&[(end, code(0).start)], &of_caller), found(0));
-    assert_eq!(inner(&[(slot, code(0).start), (slot + 8, code(8).start)], &[]), n(1));
+    let slot = 0x1108;
+    assert_eq!(inner(&[(slot, code(0).start + 8)], &[(1, code(0).start)]), found(0));
+    assert_eq!(inner(&[(slot, code(8).start)], &[(1, code(0).start)]), n(1));
+    assert_eq!(inner(&[(slot, 0x5000)], &[(1, code(0).start)]), found(0));
+    // What an earlier function left elsewhere.
+    assert_eq!(inner(&[(slot, code(0).start), (slot + 24, code(8).start)], &[]), found(0));
+}
+
+/// Guarantees: where each call executes one function, its registers name it, or else its part of the stack, but not the
+/// registers of its caller that it saved; where code ahead says nothing.
+#[test]
+fn calls_of_one_function() {
+    let inner = |words: &[(u64, u64)], register: Option<u64>, of_caller: Option<u64>| {
+        let mut frames = native(4);
+        register.into_iter().for_each(|value| frames[1].registers.set(12, value));
+        of_caller.into_iter().for_each(|value| frames[2].registers.set(12, value));
+        let (captured, resolved) = captured(&[(1, Some(0x1140))]);
+        let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x400], ..StackCopy::default() };
+        for (address, value) in words {
+            memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        let words = Some(Words { memory: &mut memory, lookup: &mut Known(0..21, false) });
+        let mut locations = Vec::new();
+        merge(Stack { frames: &frames, complete: true, told: &[] }, &captured, &resolved, None, words, &mut locations);
+        locations[1]
+    };
+    let (slot, end) = (0x1120, 0x11f0);
+    assert_eq!(inner(&[(slot, code(8).start)], Some(code(0).start), None), found(0));
+    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], None, Some(code(8).start)), found(0));
+    assert_eq!(inner(&[(slot, code(0).start), (end, code(8).start)], None, None), native_location(1));
+    assert_eq!(inner(&[(end, code(0).start)], None, Some(code(0).start)), native_location(1));
+}
+
+/// Guarantees: between two functions, the frame whose instruction comes next is named, with its callers, as far as it
+/// was read, and all of that is counted as read later.
+#[test]
+fn between_functions() {
+    let (n, p) = (native_location, interpreted);
+    let segments = [(3, Some(0x1140))];
+    let returned = proven(&[(0x1118, frame_at(1))], &[], &segments, None);
+    assert_eq!(returned.0, [n(0), p(1), p(2), n(2), n(3), n(4), n(5)]);
+    assert_eq!(returned.1, Merged { named: 1, later_read: 2, ..Merged::default() });
+    assert_eq!(proven(&[(0x1118, frame_at(7))], &[], &segments, None).1.unproven, 1);
+    // An instruction that is known says more.
+    assert_eq!(proven(&[(0x1118, frame_at(1)), (0x1108, code(0).start)], &[], &segments, None).0[1], found(0));
+}
+
+/// Guarantees: a function of which nothing was read before is found by its frame.
+#[test]
+fn functions_that_were_not_met() {
+    let segments = [(1, Some(0x1140))];
+    let unknown = (0x1108, code(105).start + 4);
+    assert_eq!(proven(&[unknown], &[], &segments, None).0[1], native_location(1));
+    assert_eq!(proven(&[unknown, (0x1110, 105)], &[], &segments, None).0[1], found(105));
+    assert_eq!(proven(&[unknown, (0x1110, 106)], &[], &segments, None).0[1], native_location(1));
 }
 
 /// Guarantees: where another function was executed than the one that was read, that one is named; its callers are those
@@ -238,6 +345,43 @@ fn shared_instructions() {
     assert_eq!(with(&[word, (0x1110, frame_at(0))]), interpreted(0));
     assert_eq!(with(&[word]), native_location(1));
     assert_eq!(with(&[(0x1108, code(1).start), (0x1110, frame_at(0))]), native_location(1));
+    // Its code object says more than the frame, which may be another's by now.
+    assert_eq!(with(&[word, (0x1110, frame_at(0)), (0x1120, SHARING + 3)]), found(3));
+}
+
+/// Guarantees: a function that was read for the first time after the sample is named, and counted as read later.
+#[test]
+fn functions_that_were_read_after_the_sample() {
+    let segments = [(1, Some(0x1140))];
+    let named = |number| proven(&[(0x1108, code(number).start)], &[], &segments, None);
+    assert_eq!((named(12).0[1], named(12).1.later_read), (found(12), 1));
+    assert_eq!((named(11).0[1], named(11).1.later_read), (found(11), 0));
+    let beside = proven(&[(0x1108, code(12).start)], &[], &[], Some(0x40_0fff..0x40_1fff));
+    assert_eq!((beside.0[1], beside.1.later_read), (found(12), 1));
+}
+
+/// Guarantees: between two functions, a frame that was not read with the others is read by itself, and counted as read
+/// later; if the code may mean two frames, neither is.
+#[test]
+fn frames_that_were_not_read() {
+    let segments = [(1, Some(0x1140))];
+    let other = proven(&[(0x1118, OTHER_FRAMES[0])], &[], &segments, None);
+    assert_eq!((other.0[1], other.1), (found(77), Merged { named: 1, later_read: 1, ..Merged::default() }));
+    let beside = proven(&[(0x1118, OTHER_FRAMES[0])], &[], &[], Some(0x40_0fff..0x40_1fff));
+    assert_eq!((beside.0[1], beside.1), (found(77), Merged { named: 1, later_read: 1, ..Merged::default() }));
+    let of_two = |other| proven(&[(0x1118, OTHER_FRAMES[0]), (0x1128, other)], &[], &segments, None).0[1];
+    assert_eq!((of_two(0x9_0000), of_two(OTHER_FRAMES[1])), (found(77), native_location(1)));
+}
+
+/// Guarantees: frames that began later and are in the place of a native function that interprets nothing are left out,
+/// and are no calls of which something could not be proven.
+#[test]
+fn frames_in_the_place_of_other_functions() {
+    let evaluation = Some(0x40_2fff..0x40_3fff);
+    let counts = |words: &[(u64, u64)]| proven(words, &[], &[(1, Some(0x1140))], evaluation.clone()).1;
+    assert_eq!(counts(&[]).unproven, 1);
+    assert_eq!(counts(&[(0x1108, 0x5000)]).unproven, 2);
+    assert_eq!(counts(&[(0x1308, code(1).start)]).unproven, 0);
 }
 
 /// Guarantees: of frames that were read later, those behind one that makes no sense are left out, and frames that lead
@@ -251,7 +395,7 @@ fn senseless_frames() {
     resolved[2].unknown = true;
     let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x400], ..StackCopy::default() };
     let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true };
+    let stack = Stack { frames: &frames, complete: true, told: &[] };
     let words = Words { memory: &mut memory, lookup: &mut Known(0..20, false) };
     let counts = merge(stack, &captured, &resolved, None, Some(words), &mut locations);
     assert_eq!(locations, [n(0), found(0), p(1), n(2), n(3)]);

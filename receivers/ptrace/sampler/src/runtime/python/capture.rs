@@ -215,15 +215,14 @@ fn walk(
                 sound = false;
                 break;
             }
-            Calls::Owned { .. } => captured.frames.push(frame),
-            Calls::Each => {
+            calls => {
                 captured.frames.push(frame);
-                end(captured, None);
-            }
-            Calls::Marked { at } => {
-                captured.frames.push(frame);
-                if byte(at) != 0 {
-                    end(captured, None);
+                captured.globals.push(word_at(bytes, layout.globals as usize));
+                match calls {
+                    Calls::Owned { .. } => {}
+                    Calls::Each => end(captured, None),
+                    Calls::Marked { at } if byte(at) == 0 => {}
+                    Calls::Marked { .. } => end(captured, None),
                 }
             }
         }

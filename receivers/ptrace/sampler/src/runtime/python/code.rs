@@ -1,75 +1,42 @@
-//! Tells which function a code object is, and the line of an instruction of it.
-//!
-//! A code object is looked up by its address, and what was read of it before holds if it still says the same of itself:
-//! one that was freed may have given its place to another.
+//! Tells which functions frames and instructions are of, by the code objects that were read.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Instant;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-
-use super::layout::{Instructions, Layout};
-use super::lines;
-use super::text;
+use super::code_object::{CodeObject, Context, read_new, read_print};
+use super::copies;
+use super::dict;
+use super::layout::{Instruction, Instructions, Layout};
 use crate::message::{FunctionKind, Location};
-use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
-use crate::runtime::{Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved};
+use crate::runtime::codes::{Checked, Code, Codes};
+use crate::runtime::merge::USER;
+use crate::runtime::target::{Allowance, Bounded, Target, word};
+use crate::runtime::{Captured, Executed, Functions, RawFrame, Resolved};
 
-/// The most code objects that are remembered; all are forgotten when there are more.
-const MAX_CODES: usize = 16_384;
-/// The most lines that are remembered of one code object.
-const MAX_LINES: usize = 64;
 /// The most code objects of one stack that are read for the first time; of further ones the function is unknown.
 const MAX_NEW: u32 = 64;
 /// What may be read for the names of one stack.
 const ALLOWANCE: Allowance = Allowance { reads: 1024, bytes: 4 << 20 };
-/// The largest table of lines that is read, in bytes.
-const MAX_TABLE: usize = 1 << 20;
+/// How many words may be tried as the address of a frame whose function is looked for, how many code objects that were
+/// never seen may be read for it, and how far behind its beginning a code object may have its instructions.
+const MAX_TRIED: usize = 32;
+const MAX_MET: u32 = 4;
+const MAX_INSIDE: u64 = 1 << 20;
+/// How many code objects that have an address are looked at: those that were freed are forgotten one by one.
+const MAX_FREED: usize = 16;
 /// The size of an instruction, in bytes.
 const UNIT: u64 = 2;
-/// Where a type has the pointer to its name, without the global lock two words further behind.
-const TYPE_NAME: u64 = 24;
-/// The size of the head of objects without the global lock, above the usual one.
-const WIDER_HEAD: u64 = 16;
-/// The file of code that is the interpreter's own (CPython `Python/bytecodes.c`, `Objects/codeobject.c`).
-const SHIM: &str = "<shim>";
-
-/// What a code object says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Print {
-    kind: u64,
-    file: u64,
-    name: u64,
-    table: u64,
-    instructions: u64,
-    first_line: u32,
-    /// A number that only it has, or else the hash of its name.
-    mark: u64,
-}
-
-/// A code object that was read.
-#[derive(Debug)]
-struct Known {
-    print: Print,
-    /// `None` for code that is the interpreter's own.
-    function: Option<u32>,
-    code: Range<u64>,
-    lines: HashMap<u64, u32, RandomState>,
-    /// The number of the stack for which it was compared with what is in memory.
-    checked: u64,
-}
 
 /// The code objects of a process.
 #[derive(Debug, Default)]
-pub(super) struct Codes {
-    known: HashMap<u64, Known, RandomState>,
-    /// Where the instructions of each begin, and the addresses of the code objects. Up to 3.10 functions of a module that
-    /// have equal instructions share them.
-    places: BTreeMap<u64, Vec<u64>>,
+pub(super) struct CodeObjects {
+    known: Codes<CodeObject>,
     /// The type of code objects.
     kind: Option<u64>,
-    turn: u64,
+    /// The code objects that were read since [`Self::sampled`].
+    fresh: Vec<u64>,
+    /// When the sample was taken that is worked on; `None` if its thread stood still.
+    sampled: Option<Instant>,
 }
 
 /// What a frame's code turned out to be.
@@ -80,31 +47,42 @@ enum Look {
     Unknown,
 }
 
-impl Codes {
+impl CodeObjects {
+    /// What follows is about a sample of this moment. What was read before was read before `now`.
+    pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        for address in self.fresh.drain(..) {
+            if let Some(known) = self.known.get_mut(address) {
+                known.since.get_or_insert(now);
+            }
+        }
+        self.sampled = at;
+    }
+
+    /// Whether a code object was read only after the sample, when it may have had the place of another one.
+    pub(super) fn is_fresh(&self, code: u64) -> bool {
+        let since = self.known.get(code).and_then(|known| known.since);
+        self.sampled.is_some_and(|sampled| since.is_none_or(|since| since > sampled))
+    }
+
     /// Tells what these frames are. `stands` if the thread still stands where they were read.
     pub(super) fn resolve(
         &mut self,
         layout: &Layout,
-        frames: &[RawFrame],
+        captured: &Captured,
         stands: bool,
         target: &mut dyn Target,
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
     ) {
         resolved.clear();
-        self.turn += 1;
-        if self.known.len() >= MAX_CODES {
-            self.known.clear();
-            self.places.clear();
-        }
+        self.known.next_stack();
         let mut new = MAX_NEW;
         let mut target = Bounded::new(target, ALLOWANCE);
-        for frame in frames {
-            let unknown = |functions: &mut Functions| {
-                let function = functions.unknown(FunctionKind::CPython);
-                Resolved { location: Some(Location::Interpreted { function, line: 0 }), code: 0..0, unknown: true }
-            };
-            let told = match self.look(layout, frame.code, stands, &mut new, &mut target, functions) {
+        for (index, frame) in captured.frames.iter().enumerate() {
+            let globals = captured.globals.get(index).copied().unwrap_or(0);
+            let context = Some(Context { frame: frame.address, globals });
+            let unknown = |functions: &mut Functions| Resolved::unknown(FunctionKind::CPython, functions);
+            let told = match self.look(layout, (frame.code, context), stands, &mut new, &mut target, functions) {
                 Look::Known => self.place(layout, frame, &mut target).unwrap_or_else(|| unknown(functions)),
                 Look::Other => Resolved { location: None, code: 0..0, unknown: false },
                 Look::Unknown => unknown(functions),
@@ -117,54 +95,66 @@ impl Codes {
     fn look(
         &mut self,
         layout: &Layout,
-        address: u64,
+        (address, context): (u64, Option<Context>),
         stands: bool,
         new: &mut u32,
         target: &mut Bounded<'_>,
         functions: &mut Functions,
     ) -> Look {
-        let turn = self.turn;
-        if self.known.get(&address).is_some_and(|known| known.checked == turn) {
+        if self.known.is_checked(address) {
             return Look::Known;
         }
-        let Some(print) = read_print(layout, address, target) else {
-            self.forget(address);
-            return Look::Unknown;
+        let (print, before) = match self.known.check(address, read_print(layout, address, target), stands) {
+            Checked::Known => match self.known.get_mut(address) {
+                Some(known) if known.again > 0 && context.is_some() && *new > 0 => {
+                    known.again -= 1;
+                    (known.print, Some((known.again, known.since)))
+                }
+                _ => return Look::Known,
+            },
+            Checked::Lost => return Look::Unknown,
+            Checked::New(print) => (print, None),
         };
-        if let Some(known) = self.known.get_mut(&address) {
-            if known.print == print {
-                known.checked = turn;
-                return Look::Known;
-            }
-            self.forget(address);
-            if !stands {
-                return Look::Unknown;
-            }
-        }
         if self.kind != Some(print.kind) {
-            if !is_code_type(layout, print.kind, target) {
+            if !dict::is_a(layout, print.kind, b"code", target) {
                 return Look::Other;
             }
             self.kind = Some(print.kind);
         }
         let Some(left) = new.checked_sub(1) else { return Look::Unknown };
         *new = left;
-        let Some(known) = read_new(layout, address, print, turn, target, functions) else { return Look::Unknown };
-        self.places.entry(known.code.start).or_default().push(address);
-        self.known.insert(address, known);
+        let Some(mut code) = read_new(layout, (address, context), print, target, functions) else {
+            return if before.is_some() { Look::Known } else { Look::Unknown };
+        };
+        if let Some((again, since)) = before {
+            code.again = code.again.min(again);
+            code.since = since;
+            self.known.forget(address);
+        }
+        self.known.insert(address, code);
+        self.fresh.push(address);
         Look::Known
     }
 
-    fn forget(&mut self, address: u64) {
-        if let Some(known) = self.known.remove(&address) {
-            let start = known.code.start;
-            if let Some(codes) = self.places.get_mut(&start) {
-                codes.retain(|code| *code != address);
-                if codes.is_empty() {
-                    self.places.remove(&start);
-                }
+    /// The instructions of a code object, or a thread's copy of them, that this address is in.
+    fn part(&mut self, layout: &Layout, code: u64, address: u64, target: &mut Bounded<'_>) -> Option<Range<u64>> {
+        let stack = self.known.stack();
+        let known = self.known.get_mut(code)?;
+        if let Instructions::Inside { copies: Some(at), .. } = layout.code.instructions
+            && !known.code.contains(&address)
+            && known.copies.0 != Some(stack)
+        {
+            let mut now = copies::read(at, code, target);
+            now.retain(|start| *start != known.code.start);
+            let (_, before) = std::mem::replace(&mut known.copies, (Some(stack), now));
+            if known.copies.1.iter().any(|start| !before.contains(start)) {
+                // At the moment of the sample the memory of a new copy may have been another function's.
+                known.since = None;
+                self.fresh.push(code);
             }
+            self.known.copied(code, &before);
         }
+        self.known.get(code)?.part(address)
     }
 
     /// The function that has its instructions at this address, if it is known and has not changed, and the line of the
@@ -176,122 +166,148 @@ impl Codes {
         target: &mut dyn Target,
         functions: &mut Functions,
     ) -> Option<Executed> {
-        let (start, codes) = self.places.range(..=address).next_back()?;
-        let (&code, shared) = (codes.first()?, codes.len() > 1);
-        if !self.known.get(&code)?.code.contains(&address) {
-            return None;
-        }
-        let before = address.wrapping_sub(UNIT);
-        let instruction = match layout.code.instructions {
-            Instructions::Object { .. } => before.wrapping_sub(*start),
-            Instructions::Inside { .. } => before,
-        };
         let mut target = Bounded::new(target, ALLOWANCE);
-        let Look::Known = self.look(layout, code, false, &mut 0, &mut target, functions) else { return None };
-        let frame = RawFrame { address: 0, code, instruction };
+        for _ in 0..MAX_FREED {
+            let around = self.known.around(address);
+            let (&code, others) = around.split_first()?;
+            if let Look::Known = self.look(layout, (code, None), false, &mut 0, &mut target, functions) {
+                let shared = !others.is_empty() || self.has_other_owners(layout, code, &mut target);
+                let resolved = self.resolved_at(layout, code, address, &mut target)?;
+                return Some(Executed { code, resolved, shared });
+            }
+        }
+        None
+    }
+
+    /// The one of the functions with their instructions at this address whose code object is among these words.
+    pub(super) fn executed_among(
+        &mut self,
+        layout: &Layout,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Option<Executed> {
+        let mut among = self.known.around(address).into_iter().filter(|code| words.contains(code));
+        let (code, None) = (among.next()?, among.next()) else { return None };
+        let mut target = Bounded::new(target, ALLOWANCE);
+        let Look::Known = self.look(layout, (code, None), false, &mut 0, &mut target, functions) else { return None };
+        let resolved = self.resolved_at(layout, code, address, &mut target)?;
+        Some(Executed { code, resolved, shared: false })
+    }
+
+    /// The function and the line of the frame at this address, as it is now.
+    pub(super) fn of_frame(
+        &mut self,
+        layout: &Layout,
+        address: u64,
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Option<Executed> {
+        let Instruction::Address { at } = layout.frame.instruction else { return None };
+        let mut target = Bounded::new(target, ALLOWANCE);
+        let mut field = |at: u32| word(&mut target, address.wrapping_add(u64::from(at)));
+        let (code, instruction) = (field(layout.frame.code)? & !3, field(at)?);
+        let context = Some(Context { frame: address, globals: field(layout.frame.globals).unwrap_or(0) });
+        let Look::Known = self.look(layout, (code, context), false, &mut 1, &mut target, functions) else {
+            return None;
+        };
+        let frame = RawFrame { address, code, instruction };
         let resolved = self.place(layout, &frame, &mut target).filter(|resolved| resolved.location.is_some())?;
-        Some(Executed { code, resolved, shared })
+        Some(Executed { code, resolved, shared: false })
+    }
+
+    /// A function that is known, and the line of the instruction before an address in its code.
+    fn resolved_at(&mut self, layout: &Layout, code: u64, address: u64, target: &mut Bounded<'_>) -> Option<Resolved> {
+        let start = self.part(layout, code, address, target)?.start;
+        let before = address.wrapping_sub(start).wrapping_sub(UNIT);
+        let instruction = match layout.code.instructions {
+            Instructions::Object { .. } => before,
+            Instructions::Inside { .. } => self.known.get(code)?.code.start.wrapping_add(before),
+        };
+        let frame = RawFrame { address: 0, code, instruction };
+        self.place(layout, &frame, target).filter(|resolved| resolved.location.is_some())
+    }
+
+    /// Whether other code objects than the ones that are known may have these instructions: up to 3.10, functions of a
+    /// module that have equal ones share an object.
+    fn has_other_owners(&self, layout: &Layout, code: u64, target: &mut Bounded<'_>) -> bool {
+        let (Instructions::Object { .. }, Some(known)) = (layout.code.instructions, self.known.get(code)) else {
+            return false;
+        };
+        word(target, known.code.start.wrapping_sub(u64::from(layout.object.bytes_data))) != Some(1)
+    }
+
+    /// The function that has its instructions at this address and was not met before: that of the frame which one of
+    /// these words is the address of, or was a moment ago.
+    pub(super) fn meet(
+        &mut self,
+        layout: &Layout,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Option<Executed> {
+        let mut bounded = Bounded::new(target, ALLOWANCE);
+        let mut new = MAX_MET;
+        let mut seen = Vec::new();
+        for frame in words.iter().filter(|word| USER.contains(word) && *word & 7 == 0) {
+            if seen.len() == MAX_TRIED {
+                break;
+            }
+            if seen.contains(frame) {
+                continue;
+            }
+            seen.push(*frame);
+            let code = word(&mut bounded, frame.wrapping_add(u64::from(layout.frame.code))).unwrap_or(0) & !3;
+            let may_be = match layout.code.instructions {
+                Instructions::Inside { copies: None, .. } => address.wrapping_sub(code) < MAX_INSIDE,
+                Instructions::Inside { .. } | Instructions::Object { .. } => USER.contains(&code) && code & 7 == 0,
+            };
+            let globals = |target: &mut Bounded<'_>| word(target, frame.wrapping_add(layout.frame.globals.into()));
+            if may_be
+                && let context = Some(Context { frame: *frame, globals: globals(&mut bounded).unwrap_or(0) })
+                && let Look::Known = self.look(layout, (code, context), false, &mut new, &mut bounded, functions)
+                && self.part(layout, code, address, &mut bounded).is_some()
+            {
+                return self.executed(layout, address, target, functions);
+            }
+        }
+        None
     }
 
     /// The function and line of a frame whose code is known; `None` if the frame's instruction is not one of it.
     fn place(&mut self, layout: &Layout, frame: &RawFrame, target: &mut Bounded<'_>) -> Option<Resolved> {
-        let known = self.known.get_mut(&frame.code)?;
+        let known = self.known.get_mut(frame.code)?;
         let Some(function) = known.function else {
             return Some(Resolved { location: None, code: 0..0, unknown: false });
         };
-        let length = known.code.end.saturating_sub(known.code.start);
+        let (code, length) = (known.code.clone(), known.code.end.saturating_sub(known.code.start));
         // Up to 3.10 an offset, later an address. Both are before the first instruction when a function begins.
         let offset = match layout.code.instructions {
             Instructions::Object { .. } => frame.instruction.cast_signed(),
-            Instructions::Inside { .. } => frame.instruction.wrapping_sub(known.code.start).cast_signed(),
+            Instructions::Inside { .. } => frame.instruction.wrapping_sub(code.start).cast_signed(),
         };
         let is_within = offset >= -2 && offset < length.cast_signed();
-        let line = if is_within {
-            known.line(layout, offset, target)
-        } else if layout.free_threaded {
-            // Each thread may have a copy of the instructions.
-            0
+        let (code, offset) = if is_within {
+            (code, offset)
+        } else if let Instructions::Inside { copies: Some(_), .. } = layout.code.instructions
+            && let Some(copy) = self.part(layout, frame.code, frame.instruction, target)
+        {
+            let offset = frame.instruction.wrapping_sub(copy.start).cast_signed();
+            (copy, offset)
         } else {
-            self.forget(frame.code);
+            self.known.forget(frame.code);
             return None;
         };
+        let known = self.known.get_mut(frame.code)?;
+        let (line, was_read) = known.line(layout, offset, target);
+        // What the table said is believed if it was this code's until then.
+        if was_read && read_print(layout, frame.code, target) != Some(known.print) {
+            self.known.forget(frame.code);
+            return None;
+        }
         let location = Some(Location::Interpreted { function, line });
-        Some(Resolved { location, code: known.code.clone(), unknown: false })
+        Some(Resolved { location, code, unknown: false })
     }
-}
-
-impl Known {
-    /// The line of an instruction, 0 if there is none.
-    fn line(&mut self, layout: &Layout, offset: i64, target: &mut Bounded<'_>) -> u32 {
-        let Ok(offset) = u64::try_from(offset) else { return self.print.first_line };
-        if let Some(line) = self.lines.get(&offset) {
-            return *line;
-        }
-        let Some(table) = text::bytes(&layout.object, target, self.print.table, MAX_TABLE) else { return 0 };
-        let line = lines::line(layout.code.lines, &table, self.print.first_line, offset).unwrap_or(0);
-        if self.lines.len() >= MAX_LINES {
-            self.lines.clear();
-        }
-        self.lines.insert(offset, line);
-        line
-    }
-}
-
-fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option<Print> {
-    let code = &layout.code;
-    let mut bytes = [0; 1032];
-    let bytes = &mut bytes[..code.size().min(1032)];
-    if address == 0 || !target.read(address, bytes) {
-        return None;
-    }
-    let field = |at: u32| word_at(bytes, at as usize);
-    let name = field(code.name);
-    let mark = match code.version.map(|at| half_at(bytes, at as usize)) {
-        Some(version) if version != 0 => u64::from(version),
-        _ => text::hash(target, name).unwrap_or(0),
-    };
-    Some(Print {
-        kind: field(layout.object.kind),
-        file: field(code.file),
-        name,
-        table: field(code.table),
-        instructions: match code.instructions {
-            Instructions::Object { at } => field(at),
-            // The number of units.
-            Instructions::Inside { .. } => field(layout.object.items),
-        },
-        first_line: half_at(bytes, code.first_line as usize),
-        mark,
-    })
-}
-
-/// Whether this is the type of code objects, by its name.
-fn is_code_type(layout: &Layout, kind: u64, target: &mut Bounded<'_>) -> bool {
-    let at = if layout.free_threaded { TYPE_NAME + WIDER_HEAD } else { TYPE_NAME };
-    let mut name = [0; 5];
-    word(target, kind.wrapping_add(at)).is_some_and(|at| target.read(at, &mut name)) && &name == b"code\0"
-}
-
-fn read_new(
-    layout: &Layout,
-    address: u64,
-    print: Print,
-    turn: u64,
-    target: &mut Bounded<'_>,
-    functions: &mut Functions,
-) -> Option<Known> {
-    let file = text::string(&layout.object, target, print.file, MAX_FILE)?;
-    let name = text::string(&layout.object, target, print.name, MAX_NAME)?;
-    let (start, length) = match layout.code.instructions {
-        Instructions::Object { .. } => {
-            let start = print.instructions.wrapping_add(u64::from(layout.object.bytes_data));
-            (start, text::length(&layout.object, target, print.instructions)?)
-        }
-        Instructions::Inside { at } => (address.wrapping_add(u64::from(at)), print.instructions.checked_mul(2)?),
-    };
-    let is_shown = !file.is_empty() && file != SHIM;
-    let function = is_shown.then(|| functions.number(FunctionKind::CPython, &name, &file, print.first_line));
-    // A code object of more than a gigabyte is none.
-    let end = (length < 1 << 30).then(|| start.checked_add(length))??;
-    Some(Known { print, function, code: start..end, lines: HashMap::default(), checked: turn })
 }

@@ -2,7 +2,8 @@
 //! `_PyRuntime` (CPython `Include/internal/pycore_debug_offsets.h`, `pycore_runtime.h` in 3.13).
 
 use super::layout::{
-    Calls, CodeLayout, Current, FrameLayout, Instruction, Instructions, Layout, Lines, ObjectLayout, ThreadLayout,
+    Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, Layout, Lines, ObjectLayout,
+    ThreadLayout,
 };
 use crate::runtime::target::word_at;
 
@@ -17,8 +18,9 @@ struct Groups {
     thread: usize,
     frame: usize,
     code: usize,
-    /// From the beginning of `code` to the instructions.
+    /// From the beginning of `code` to the instructions, and to the pointer to threads' copies of them.
     instructions: usize,
+    copies: Option<usize>,
     object: usize,
     bytes: usize,
     text: usize,
@@ -27,8 +29,19 @@ struct Groups {
 impl Groups {
     fn of_minor(minor: u8) -> Option<Self> {
         Some(match minor {
-            13 => Self { thread: 19, frame: 28, code: 34, instructions: 9, object: 44, bytes: 64, text: 67 },
-            14 => Self { thread: 22, frame: 31, code: 39, instructions: 9, object: 50, bytes: 74, text: 77 },
+            13 => {
+                Self { thread: 19, frame: 28, code: 34, instructions: 9, copies: None, object: 44, bytes: 64, text: 67 }
+            }
+            14 => Self {
+                thread: 22,
+                frame: 31,
+                code: 39,
+                instructions: 9,
+                copies: Some(10),
+                object: 50,
+                bytes: 74,
+                text: 77,
+            },
             _ => return None,
         })
     }
@@ -56,6 +69,14 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
     let free_threaded = word(2) != 0;
     let text_data = small(groups.text + 3)?;
     let (first_line, file) = (code(5)?, code(1)?);
+    // Objects begin with a head that is larger without the global lock. Types have their name right behind theirs.
+    let kind = small(groups.object + 1)?;
+    let wider = kind.checked_sub(8)?;
+    // Without the global lock each thread has a copy of the instructions, from 3.14 on.
+    let copies = match groups.copies.filter(|_| free_threaded) {
+        Some(index) => Some(code(index)?),
+        None => None,
+    };
     Some(Layout {
         interpreters: whole(5)?,
         interpreter_next: whole(8)?,
@@ -69,6 +90,8 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
         },
         frame: FrameLayout {
             code: frame(2)?,
+            // The table does not have it. It is where it was in 3.12.
+            globals: 24,
             previous: frame(1)?,
             instruction: Instruction::Address { at: frame(3)? },
             calls: Calls::Owned { at: owner },
@@ -78,26 +101,31 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
             first_line,
             file,
             name: code(3)?,
+            hashed_name: code(2)?,
             table: code(4)?,
             lines: Lines::Locations,
             // The table does not have it. It is where it was in 3.12 if its neighbours are.
-            version: ((first_line, file) == (68, 112)).then_some(92),
+            version: ((first_line, file) == (68 + wider, 112 + wider)).then_some(92 + wider),
             instructions: Instructions::Inside {
                 at: u32::try_from(word(groups.code + groups.instructions)).ok().filter(|at| *at <= 1024)?,
+                copies,
             },
         },
         object: ObjectLayout {
-            kind: small(groups.object + 1)?,
+            kind,
+            // `Include/object.h`.
+            references: (free_threaded && kind == 24).then_some((12, 16)),
             items: small(groups.bytes + 1)?,
             bytes_data: small(groups.bytes + 2)?,
             text_length: small(groups.text + 2)?,
             text_state: small(groups.text + 1)?,
-            // Without the global lock the flag has a byte of its own (`Include/cpython/unicodeobject.h`).
-            text_interned_bits: if free_threaded { 8 } else { 2 },
+            // From 3.14 on the flag has a byte of its own without the global lock (`Include/cpython/unicodeobject.h`).
+            text_interned_bits: if free_threaded && minor >= 14 { 8 } else { 2 },
             text_data,
             text_other_data: text_data + 16,
         },
-        free_threaded,
+        dicts: Dicts::Logarithmic,
+        method: None,
     })
 }
 
@@ -143,6 +171,53 @@ mod tests {
             assert_eq!((layout.object.text_data, layout.object.text_other_data), (40, 56));
         }
         assert!([8, 12, 15].into_iter().all(|minor| layout(minor, &table(13)).is_none()));
+    }
+
+    /// The table of 3.13.18 without the global lock, as its headers define it, as far as it is read and behind the
+    /// version.
+    const FREE_3_13: &str = "
+        1 328384 608 632 215616 7272 7264 7344 7400 7664 7648 7656 16 7760 0 7784 7776 312 0 8 16 72 152 160 232
+        32 80 8 0 56 72 70 224 128 136 144 152 84 68 112 120 216 32 24 432 40 104 184 48 40 32 56 40 32 64 48 56
+        40 32 48 32 40 56 32 48 80 48 32 56 248 200";
+
+    /// That of 3.14.10.
+    const FREE_3_14: &str = "
+        1 365624 784 808 249976 7280 7272 7344 7360 7408 7712 7696 7704 16 7808 0 7832 7824 8024 17300 832 0 8
+        16 72 152 160 232 32 88 8 0 56 80 78 64 72 240 128 136 144 152 84 68 112 120 232 224 32 24 432 40 104
+        184 56 48 32 56 40 32 216 40 56 48 64 48 56 40 32 48 32 40 56 32 48 80 48 32 56 288 192 176 40 88 83 0 8
+        24 304 8108";
+
+    /// Guarantees: without the global lock heads are larger, 3.13 has its flags of strings as ever and one set of
+    /// instructions for all threads, and 3.14 has a byte for its flag and a copy for each.
+    #[test]
+    fn without_the_global_lock() {
+        let read = |minor, table: &str| {
+            let words = table.split_ascii_whitespace().map(|word| word.parse().unwrap());
+            let mut bytes: Vec<u8> = [COOKIE, 0].into_iter().chain(words).flat_map(u64::to_le_bytes).collect();
+            bytes.resize(SIZE, 0);
+            layout(minor, &bytes).unwrap()
+        };
+        let (old, new) = (read(13, FREE_3_13), read(14, FREE_3_14));
+        let object = ObjectLayout {
+            kind: 24,
+            references: Some((12, 16)),
+            items: 32,
+            bytes_data: 48,
+            text_length: 32,
+            text_state: 48,
+            text_interned_bits: 2,
+            text_data: 56,
+            text_other_data: 72,
+        };
+        assert_eq!(old.object, object);
+        assert_eq!(new.object, ObjectLayout { text_interned_bits: 8, ..object });
+        assert_eq!(old.code.instructions, Instructions::Inside { at: 216, copies: None });
+        assert_eq!(new.code.instructions, Instructions::Inside { at: 232, copies: Some(224) });
+        for layout in [old, new] {
+            let CodeLayout { first_line, file, name, table, version, .. } = layout.code;
+            assert_eq!((first_line, file, name, table, version), (84, 128, 144, 152, Some(108)));
+        }
+        assert_eq!((old.frame.calls, new.frame.calls), (Calls::Owned { at: 70 }, Calls::Owned { at: 78 }));
     }
 
     /// Guarantees: whichever word of the table is huge, there is no layout or one whose sizes are small.

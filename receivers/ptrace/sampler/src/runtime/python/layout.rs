@@ -70,6 +70,8 @@ pub(super) enum Calls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameLayout {
     pub(super) code: u32,
+    /// The variables of the module that the function was defined in.
+    pub(super) globals: u32,
     pub(super) previous: u32,
     pub(super) instruction: Instruction,
     pub(super) calls: Calls,
@@ -81,8 +83,9 @@ pub(super) struct FrameLayout {
 pub(super) enum Instructions {
     /// In a bytes object, to which there is a pointer here.
     Object { at: u32 },
-    /// In itself from here on, as many units of two bytes as its size says.
-    Inside { at: u32 },
+    /// In itself from here on, as many units of two bytes as its size says; and where each thread has a copy of them,
+    /// the pointer to the list of these is at `copies`.
+    Inside { at: u32, copies: Option<u32> },
 }
 
 /// The format of the table of lines.
@@ -103,6 +106,8 @@ pub(super) struct CodeLayout {
     pub(super) file: u32,
     /// The qualified name where there is one.
     pub(super) name: u32,
+    /// The name that always has its hash, since names of variables are compared with it.
+    pub(super) hashed_name: u32,
     pub(super) table: u32,
     pub(super) lines: Lines,
     /// A number that no other code object has.
@@ -117,7 +122,8 @@ impl CodeLayout {
             Instructions::Object { at } => at,
             Instructions::Inside { .. } => 0,
         };
-        let last = [self.first_line, self.file, self.name, self.table, self.version.unwrap_or(0), instructions];
+        let names = self.name.max(self.hashed_name);
+        let last = [self.first_line, self.file, names, self.table, self.version.unwrap_or(0), instructions];
         last.into_iter().max().unwrap_or(0) as usize + 8
     }
 }
@@ -126,6 +132,9 @@ impl CodeLayout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectLayout {
     pub(super) kind: u32,
+    /// How many references there are, without the global lock: 32 bits of its thread's, and a word of others', of which
+    /// the two lowest bits are marks. In an object that was freed both are 0 until its memory is used again.
+    pub(super) references: Option<(u32, u32)>,
     /// The number of items of objects that have any.
     pub(super) items: u32,
     pub(super) bytes_data: u32,
@@ -136,6 +145,26 @@ pub(super) struct ObjectLayout {
     /// Where characters are in ASCII strings; in others they are two words further behind.
     pub(super) text_data: u32,
     pub(super) text_other_data: u32,
+}
+
+/// The format of the tables of dictionaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dicts {
+    /// Up to 3.10: with their sizes.
+    Sized,
+    /// Since then: with the logarithms of their sizes.
+    Logarithmic,
+}
+
+/// What tells of which class a function is a method, where its name does not say it: up to 3.10.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MethodLayout {
+    /// Of a code object: the names of its variables.
+    pub(super) variables: u32,
+    /// Of a frame: the value of the first variable.
+    pub(super) first_variable: u32,
+    /// Of a function: its code object.
+    pub(super) function_code: u32,
 }
 
 /// All of it.
@@ -150,13 +179,14 @@ pub(super) struct Layout {
     pub(super) frame: FrameLayout,
     pub(super) code: CodeLayout,
     pub(super) object: ObjectLayout,
-    /// Without the global lock: instructions may be in a copy of their own for each thread.
-    pub(super) free_threaded: bool,
+    pub(super) dicts: Dicts,
+    pub(super) method: Option<MethodLayout>,
 }
 
 /// The objects of all versions up to 3.11.
 const OBJECTS: ObjectLayout = ObjectLayout {
     kind: 8,
+    references: None,
     items: 16,
     bytes_data: 32,
     text_length: 16,
@@ -170,8 +200,11 @@ impl Layout {
     /// The layout of a version before 3.13.
     pub(super) fn of_minor(minor: u8) -> Option<Self> {
         Some(match minor {
-            8 | 9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps),
-            10 => Self::of_objects(Current::WithChain { frame: 24, chain: 48, previous: 8 }, 96, 2, Lines::Ranges),
+            8 | 9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps, (360, 16)),
+            10 => {
+                let current = Current::WithChain { frame: 24, chain: 48, previous: 8 };
+                Self::of_objects(current, 96, 2, Lines::Ranges, (352, 48))
+            }
             11 => Self {
                 interpreters: 40,
                 interpreter_next: 0,
@@ -185,6 +218,7 @@ impl Layout {
                 },
                 frame: FrameLayout {
                     code: 32,
+                    globals: 8,
                     previous: 48,
                     instruction: Instruction::Address { at: 56 },
                     calls: Calls::Marked { at: 68 },
@@ -194,13 +228,15 @@ impl Layout {
                     first_line: 72,
                     file: 112,
                     name: 128,
+                    hashed_name: 120,
                     table: 136,
                     lines: Lines::Locations,
                     version: None,
-                    instructions: Instructions::Inside { at: 184 },
+                    instructions: Instructions::Inside { at: 184, copies: None },
                 },
                 object: OBJECTS,
-                free_threaded: false,
+                dicts: Dicts::Logarithmic,
+                method: None,
             },
             12 => Self {
                 interpreters: 40,
@@ -215,6 +251,7 @@ impl Layout {
                 },
                 frame: FrameLayout {
                     code: 0,
+                    globals: 24,
                     previous: 8,
                     instruction: Instruction::Address { at: 56 },
                     calls: Calls::Owned { at: 70 },
@@ -224,20 +261,29 @@ impl Layout {
                     first_line: 68,
                     file: 112,
                     name: 128,
+                    hashed_name: 120,
                     table: 136,
                     lines: Lines::Locations,
                     version: Some(92),
-                    instructions: Instructions::Inside { at: 192 },
+                    instructions: Instructions::Inside { at: 192, copies: None },
                 },
                 object: ObjectLayout { text_data: 40, text_other_data: 56, ..OBJECTS },
-                free_threaded: false,
+                dicts: Dicts::Logarithmic,
+                method: None,
             },
             _ => return None,
         })
     }
 
-    /// Of versions whose frames are objects.
-    fn of_objects(current: Current, instruction: u32, unit: u32, lines: Lines) -> Self {
+    /// Of versions whose frames are objects. Those have variables of different sizes before their first one, and
+    /// functions have their code at different places.
+    fn of_objects(
+        current: Current,
+        instruction: u32,
+        unit: u32,
+        lines: Lines,
+        (first_variable, function_code): (u32, u32),
+    ) -> Self {
         Self {
             interpreters: 32,
             interpreter_next: 0,
@@ -245,6 +291,7 @@ impl Layout {
             thread: ThreadLayout { next: 8, current, thread_id: 176, native_id: None, chunk: None },
             frame: FrameLayout {
                 code: 32,
+                globals: 48,
                 previous: 24,
                 instruction: Instruction::Offset { at: instruction, unit },
                 calls: Calls::Each,
@@ -254,13 +301,15 @@ impl Layout {
                 first_line: 40,
                 file: 104,
                 name: 112,
+                hashed_name: 112,
                 table: 120,
                 lines,
                 version: None,
                 instructions: Instructions::Object { at: 48 },
             },
             object: OBJECTS,
-            free_threaded: false,
+            dicts: Dicts::Sized,
+            method: Some(MethodLayout { variables: 72, first_variable, function_code }),
         }
     }
 }

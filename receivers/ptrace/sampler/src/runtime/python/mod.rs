@@ -1,12 +1,16 @@
-//! CPython, 3.8 to 3.14.
+//! CPython, 3.8 to 3.14, with and without the global lock.
 //!
 //! Its state begins at the symbol `_PyRuntime`: interpreters, their threads, and of each thread the innermost frame.
 //! Where the fields are is in a table up to 3.12 and is said by the interpreter itself from 3.13 on (`layout`,
 //! `debug_offsets`). Fields are stable within a minor release (python/cpython issue 106597), so other ones are refused.
 
+mod belongs;
 mod capture;
 mod code;
+mod code_object;
+mod copies;
 mod debug_offsets;
+mod dict;
 mod layout;
 mod lines;
 mod place;
@@ -18,11 +22,12 @@ mod threads;
 use std::ops::Range;
 use std::time::Instant;
 
-use self::code::Codes;
+use self::code::CodeObjects;
+use self::layout::Instruction;
 pub(super) use self::place::Place;
 use self::threads::States;
 use super::target::Target;
-use super::{Captured, Executed, Found, FoundKind, Functions, Instance, Resolved, Runtime, ThreadKey};
+use super::{Captured, Executed, Found, FoundKind, Functions, Instance, MAX_FRAMES, Resolved, Runtime, ThreadKey};
 use crate::address_space::Module;
 
 /// CPython.
@@ -41,13 +46,13 @@ impl Runtime for Python {
 pub(super) struct Interpreter {
     place: Place,
     states: States,
-    codes: Codes,
+    codes: CodeObjects,
     scratch: capture::Scratch,
 }
 
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, states: States::default(), codes: Codes::default(), scratch: capture::Scratch::default() }
+        Self { place, states: States::default(), codes: CodeObjects::default(), scratch: capture::Scratch::default() }
     }
 }
 
@@ -64,7 +69,9 @@ impl Instance for Interpreter {
         let Self { place, states, scratch, .. } = self;
         // A thread may have several states: those of sub-interpreters, or of C code that enters an interpreter.
         for again in [false, true] {
-            if again && !states.walk(place, now, target) {
+            // A thread that is stopped for this does not wait for a search that is likely to find nothing.
+            let may_walk = limit == MAX_FRAMES || !states.knows(thread);
+            if again && !(may_walk && states.walk_for(thread, place, now, target)) {
                 return false;
             }
             let mut outdated = false;
@@ -77,8 +84,6 @@ impl Instance for Interpreter {
             }
             if outdated {
                 states.forget(thread);
-            } else if states.knows(thread) {
-                return false;
             }
         }
         false
@@ -92,14 +97,57 @@ impl Instance for Interpreter {
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
     ) {
-        self.codes.resolve(&self.place.layout, &captured.frames, stands, target, functions, resolved);
+        self.codes.resolve(&self.place.layout, captured, stands, target, functions, resolved);
+    }
+
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        self.codes.sampled(at, now);
+    }
+
+    fn is_fresh(&self, code: u64) -> bool {
+        self.codes.is_fresh(code)
+    }
+
+    fn executed_among(
+        &mut self,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Option<Executed> {
+        self.codes.executed_among(&self.place.layout, address, words, target, functions)
+    }
+
+    fn of_frame(&mut self, frame: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+        self.codes.of_frame(&self.place.layout, frame, target, functions)
     }
 
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
         self.codes.executed(&self.place.layout, address, target, functions)
     }
 
+    fn meet(
+        &mut self,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Option<Executed> {
+        self.codes.meet(&self.place.layout, address, words, target, functions)
+    }
+
+    fn instruction_in_frame(&self) -> Option<u64> {
+        match self.place.layout.frame.instruction {
+            Instruction::Address { at } => Some(u64::from(at)),
+            Instruction::Offset { .. } => None,
+        }
+    }
+
     fn evaluation(&self) -> Option<Range<u64>> {
         self.place.evaluation.clone()
+    }
+
+    fn proves_alone(&self) -> bool {
+        true
     }
 }

@@ -1,7 +1,13 @@
+mod belongs;
+mod changed_code;
+mod copies;
+
 use std::time::{Duration, Instant};
 
+use super::layout::Instructions;
 use super::*;
 use crate::message::{Function, FunctionKind, Location};
+use crate::runtime::recording::Counted;
 use crate::runtime::{Found, MAX_FRAMES, Recording};
 
 macro_rules! recordings {
@@ -11,7 +17,8 @@ macro_rules! recordings {
 }
 
 /// What each version keeps of the same stack, `tests/recordings/program.py`.
-const RECORDINGS: [(&str, &[u8]); 8] = recordings!("3.8", "3.9", "3.10", "3.11", "3.11-static", "3.12", "3.13", "3.14");
+const RECORDINGS: [(&str, &[u8]); 11] =
+    recordings!("3.8", "3.9", "3.10", "3.11", "3.11-static", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.14t-thread");
 
 /// Functions and lines of that stack, the innermost first, as the program's text has them.
 const STACK: [(&str, &str, u32); 10] = [
@@ -78,7 +85,7 @@ fn recording(name: &str) -> Recording {
     Recording::parse(bytes).unwrap()
 }
 
-/// Guarantees: all versions' layouts are read: functions, files and current lines, through methods, generators, `eval`
+/// Guarantees: all versions' layouts are read: functions, their modules, files and current lines, through methods, generators, `eval`
 /// and calls from C; and reading them again gives the same functions.
 #[test]
 fn known_stack() {
@@ -91,6 +98,8 @@ fn known_stack() {
             .map(|&(function, file, line)| {
                 // Qualified names are kept from 3.11 on.
                 let short = function.rsplit('.').next().unwrap();
+                // Before, methods have the name of their class, by their first argument.
+                let short = if short == "methode" { function } else { short };
                 (if minor >= 11 { function } else { short }.to_owned(), file.to_owned(), line)
             })
             .collect();
@@ -98,10 +107,49 @@ fn known_stack() {
             assert_eq!(reader.read(&mut recording, stands), expected, "{name}");
         }
         assert!(reader.resolved.iter().all(|frame| !frame.unknown));
+        let modules: Vec<&str> = reader.told.iter().map(|function| function.module.as_str()).collect();
+        assert!(modules.iter().filter(|module| **module == "__main__").count() >= 7, "{name}: {modules:?}");
+        assert!(modules.iter().all(|module| ["__main__", ""].contains(module)), "{name}: {modules:?}");
         // The instructions of a frame are within those of its function.
         let first = &reader.captured.frames[0];
         if minor >= 11 {
             assert!(reader.resolved[0].code.contains(&first.instruction), "{name}");
+        }
+    }
+}
+
+/// Guarantees: a function that was never met is found by an address in its instructions and its frame's, among other
+/// words; without its frame, or with an address of another function, none is.
+#[test]
+fn functions_by_their_frames() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let expected = reader.read(&mut recording, true);
+        let frames = reader.captured.frames.clone();
+        let codes: Vec<_> = reader.resolved.iter().map(|frame| frame.code.clone()).collect();
+        let mut seen = Vec::new();
+        for ((frame, code), (function, file, _)) in frames.iter().zip(&codes).zip(&expected) {
+            // Up to 3.10 the class was looked for, and recorded, by the first frame of a method only.
+            let is_first = !seen.contains(&frame.code);
+            let function = if is_first { function } else { function.rsplit('.').next().unwrap() };
+            let function = if recording.version >> 16 & 0xff > 10 { &expected[seen.len()].0 } else { function };
+            seen.push(frame.code);
+            // In the middle of the instruction that is executed.
+            let inside =
+                if code.contains(&frame.instruction) { frame.instruction } else { code.start + frame.instruction };
+            let mut new = Reader::new(&mut recording).unwrap();
+            let (mut functions, mut told) = (Functions::default(), Vec::new());
+            let mut meet = |address, words: &[u64]| {
+                let met = new.instance.meet(address, words, &mut recording, &mut functions)?;
+                let Location::Interpreted { function, .. } = met.resolved.location? else { return None };
+                told.extend(functions.take_fresh().into_iter().flat_map(|(_, told)| told));
+                Some((told[function as usize].name.clone(), told[function as usize].file.clone()))
+            };
+            let words = [0x1000, frame.address, frame.address ^ 4, u64::MAX];
+            assert_eq!(meet(inside, &words[..1]), None, "{name}");
+            assert_eq!(meet(code.end, &words), None, "{name}");
+            assert_eq!(meet(inside, &words), Some((function.to_owned(), file.clone())), "{name}");
         }
     }
 }
@@ -146,7 +194,7 @@ fn other_threads() {
         let (runtime, version) = (recording.runtime, recording.version);
         let place = Place::at(runtime, version, &mut recording).unwrap();
         let mut states = States::default();
-        states.walk(&place, Instant::now(), &mut recording);
+        states.walk(&place, &mut recording);
         let state = states.of(&place, ThreadKey { id: thread, pointer: 0 }).next().unwrap();
         let thread = &place.layout.thread;
         for at in [thread.thread_id, thread.native_id.unwrap_or(thread.thread_id)] {
@@ -156,44 +204,66 @@ fn other_threads() {
     }
 }
 
-/// Guarantees: where a code object gave its place to another one, a thread that ran on has an unknown function there
-/// and never another's name, the next sample has the new name, and one that stands still has it at once.
+/// Guarantees: up to 3.10, of functions that share their instructions the one is told whose code object is among the
+/// words, and none without; and instructions that others may share are not taken for those of the function that is known.
 #[test]
-fn replaced_code() {
-    for (name, bytes) in RECORDINGS {
-        for stands in [false, true] {
-            let mut recording = Recording::parse(bytes).unwrap();
-            let mut reader = Reader::new(&mut recording).unwrap();
-            let before = reader.read(&mut recording, true);
-            let place = Place::at(recording.runtime, recording.version, &mut recording.clone()).unwrap();
-            // The innermost function takes the name of its caller's caller.
-            let at = |frame: usize| reader.captured.frames[frame].code + u64::from(place.layout.code.name);
-            let (inner, outer) = (at(0), at(2));
-            let mut pointer = [0; 8];
-            assert!(recording.read(outer, &mut pointer));
-            recording.add(inner, &pointer);
-            let now = reader.read(&mut recording, stands);
-            if stands {
-                assert_eq!(now[0].0, before[2].0, "{name}");
-            } else {
-                assert_eq!((now[0].0.as_str(), now[0].2), ("[unknown function]", 0), "{name}");
-                assert!(reader.resolved[0].unknown);
-            }
-            assert_eq!(now[1..], before[1..]);
-            assert_eq!(reader.read(&mut recording, false)[0].0, before[2].0, "{name}");
-        }
+fn shared_instructions() {
+    for name in ["3.8", "3.9", "3.10"] {
+        let mut recording = recording(name);
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let before = reader.read(&mut recording, true);
+        let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
+        let Instructions::Object { at } = place.layout.code.instructions else { panic!("{name}") };
+        let (one, other) = (reader.captured.frames[0].code, reader.captured.frames[2].code);
+        let instructions = reader.resolved[0].code.clone();
+        let address = instructions.start + 2;
+        let mut reader = Reader::new(&mut recording).unwrap();
+        assert_eq!(reader.read(&mut recording, true), before);
+        let owners = instructions.start - u64::from(place.layout.object.bytes_data);
+        let mut told = |recording: &mut Recording, words: Option<&[u64]>| {
+            let Reader { instance, functions, .. } = &mut reader;
+            let hit = match words {
+                None => instance.executed(address, recording, functions),
+                Some(words) => instance.executed_among(address, words, recording, functions),
+            };
+            hit.map(|hit| (hit.code, hit.shared))
+        };
+        recording.add(owners, &1u64.to_le_bytes());
+        assert_eq!(told(&mut recording, None), Some((one, false)), "{name}");
+        recording.add(owners, &2u64.to_le_bytes());
+        assert_eq!(told(&mut recording, None), Some((one, true)), "{name}");
+        // The other one has the same instructions.
+        recording.add(other + u64::from(at), &owners.to_le_bytes());
+        let mut reader = Reader::new(&mut recording).unwrap();
+        reader.read(&mut recording, true);
+        let mut among = |words: &[u64]| {
+            let Reader { instance, functions, .. } = &mut reader;
+            instance.executed_among(address, words, &mut recording, functions).map(|hit| (hit.code, hit.shared))
+        };
+        assert_eq!(among(&[5, one]), Some((one, false)), "{name}");
+        assert_eq!(among(&[other, 7]), Some((other, false)), "{name}");
+        assert_eq!((among(&[one, other]), among(&[5, 7])), (None, None), "{name}");
     }
 }
 
-/// Guarantees: an instruction outside of the function's code is a frame of an unknown function.
+/// Guarantees: a frame says by itself which function it executes, where it has the address of its instruction.
 #[test]
-fn foreign_instruction() {
-    let mut recording = recording("3.12");
-    let mut reader = Reader::new(&mut recording).unwrap();
-    reader.read(&mut recording, true);
-    let frame = reader.captured.frames[0].address;
-    recording.add(frame + 56, &0x1234u64.to_le_bytes());
-    assert_eq!(reader.read(&mut recording, true)[0].0, "[unknown function]");
+fn functions_of_frames() {
+    for (name, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let before = reader.read(&mut recording, true);
+        let frame = reader.captured.frames[2].address;
+        let Reader { instance, functions, resolved, .. } = &mut reader;
+        let hit = instance.of_frame(frame, &mut recording, functions);
+        if recording.version >> 16 & 0xff < 11 {
+            assert_eq!(hit, None, "{name}");
+            continue;
+        }
+        assert_eq!(hit.unwrap().resolved.location, resolved[2].location, "{name}: {before:?}");
+        assert_eq!(instance.of_frame(0x1000, &mut recording, functions), None, "{name}");
+        assert_eq!(instance.of_frame(frame + 8, &mut recording, functions), None, "{name}");
+    }
 }
 
 /// Guarantees: of a stack with more frames than may be read one by one the innermost are there, and it says so.
@@ -217,38 +287,17 @@ fn deep_stacks_are_cut() {
     }
 }
 
-/// Counts what is read, to see that it is bounded.
-struct Counted<'a> {
-    recording: &'a mut Recording,
-    reads: u32,
-}
-
-impl Target for Counted<'_> {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        self.reads += 1;
-        self.recording.read(address, bytes)
-    }
-}
-
 /// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
 /// of reads and frames is bounded, and texts are as long as allowed.
 #[test]
 fn attack_words() {
     for (name, bytes) in RECORDINGS {
         let whole = Recording::parse(bytes).unwrap();
-        for (&start, part) in &whole.parts {
-            for at in (0..part.len().saturating_sub(7)).step_by(8) {
-                let address = start + at as u64;
-                let word = u64::from_le_bytes(*part[at..].first_chunk().unwrap());
-                for hostile in [0, !word, u64::MAX, address, word ^ 1 << 62, word.wrapping_add(8)] {
-                    let mut recording = whole.clone();
-                    recording.add(address, &hostile.to_le_bytes());
-                    let Some(mut reader) = Reader::new(&mut recording) else { continue };
-                    let frames = reader.read(&mut recording, at % 16 == 0);
-                    assert!(frames.len() <= MAX_FRAMES, "{name}");
-                    assert!(frames.iter().all(|(function, file, _)| function.len() <= 512 && file.len() <= 1024));
-                }
-            }
+        for (at, mut recording) in whole.hostile() {
+            let Some(mut reader) = Reader::new(&mut recording) else { continue };
+            let frames = reader.read(&mut recording, at % 16 == 0);
+            assert!(frames.len() <= MAX_FRAMES, "{name}");
+            assert!(frames.iter().all(|(function, file, _)| function.len() <= 512 && file.len() <= 1024));
         }
     }
 }
@@ -260,13 +309,13 @@ fn attack_circles() {
         let mut recording = Recording::parse(bytes).unwrap();
         let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
         let mut states = States::default();
-        states.walk(&place, Instant::now(), &mut recording);
+        states.walk(&place, &mut recording);
         let key = ThreadKey { id: recording.thread, pointer: 0 };
         let state = states.of(&place, key).next().unwrap();
         recording.add(state.address + u64::from(place.layout.thread.next), &state.address.to_le_bytes());
         let mut counted = Counted { recording: &mut recording, reads: 0 };
         let mut states = States::default();
-        states.walk(&place, Instant::now(), &mut counted);
+        states.walk(&place, &mut counted);
         assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
         assert!(states.knows(key));
     }

@@ -7,12 +7,10 @@ use crate::runtime::target::{Target, half_at, word_at};
 const FIRST: usize = 256;
 /// The shortest read, for strings at the end of a mapping.
 const LEAST: usize = 64;
-/// Where a string has its hash, in all versions.
-const HASH: u32 = 24;
-
 /// The hash of the string at an address, which Python keeps in it; part of what tells strings apart.
-pub(super) fn hash(target: &mut dyn Target, address: u64) -> Option<u64> {
-    crate::runtime::target::word(target, address.wrapping_add(u64::from(HASH)))
+pub(super) fn hash(layout: &ObjectLayout, target: &mut dyn Target, address: u64) -> Option<u64> {
+    // Behind its length, in all versions.
+    crate::runtime::target::word(target, address.wrapping_add(u64::from(layout.text_length) + 8))
 }
 
 /// The string at an address, at most `limit` characters of it.

@@ -17,6 +17,9 @@ const MAX_STATES: usize = 8192;
 /// The shortest pause between two walks through the lists, and how much it grows with each state that was found:
 /// reading a state takes less than a microsecond.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(100));
+/// How many of these pauses are made where all that is known of a thread is that it executes nothing: it may have entered
+/// another interpreter, in which it has another state.
+const IDLE_PAUSES: u32 = 10;
 
 /// Where the C library keeps a thread's id, from its thread pointer on: glibc's `struct pthread` (`nptl/descr.h`) and
 /// musl's (`src/internal/pthread_impl.h`).
@@ -54,7 +57,7 @@ impl State {
 #[derive(Debug, Default)]
 pub(super) struct States {
     known: Vec<State>,
-    not_before: Option<Instant>,
+    walked: Option<Instant>,
 }
 
 impl States {
@@ -75,11 +78,20 @@ impl States {
         self.known.retain(|state| !state.is_of(thread));
     }
 
-    /// Walks through the lists, unless that was done a moment ago. Returns whether it was done.
-    pub(super) fn walk(&mut self, place: &Place, now: Instant, target: &mut dyn Target) -> bool {
-        if self.not_before.is_some_and(|due| now < due) {
+    /// Walks through the lists for a thread, unless that was done a moment ago. Returns whether it was done.
+    pub(super) fn walk_for(&mut self, thread: ThreadKey, place: &Place, now: Instant, target: &mut dyn Target) -> bool {
+        let pauses = if self.knows(thread) { IDLE_PAUSES } else { 1 };
+        let pause = PAUSE.0.max(PAUSE.1 * self.known.len() as u32) * pauses;
+        if self.walked.is_some_and(|at| now < at + pause) {
             return false;
         }
+        self.walked = Some(now);
+        self.walk(place, target);
+        true
+    }
+
+    /// Walks through the lists.
+    pub(super) fn walk(&mut self, place: &Place, target: &mut dyn Target) {
         self.known.clear();
         let layout = &place.layout;
         let mut interpreter = word(target, place.runtime.wrapping_add(u64::from(layout.interpreters)));
@@ -100,7 +112,5 @@ impl States {
             }
             interpreter = word(target, address.wrapping_add(u64::from(layout.interpreter_next)));
         }
-        self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * self.known.len() as u32));
-        true
     }
 }

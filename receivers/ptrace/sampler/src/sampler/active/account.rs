@@ -37,7 +37,7 @@ impl Active {
         let sample = Sample { context, ..self.sample(index, stack, found.at, 0, true) };
         let sample = self.batch.add_sample(sample);
         let thread = &mut self.threads[index];
-        thread.ledger.was_blocked(sample);
+        thread.ledger.was_blocked(sample, found.at);
         thread.run = None;
         Some(self.batch.entry(sample))
     }
@@ -56,7 +56,7 @@ impl Active {
         let sample = Sample { context, ..self.sample(index, stack, found.at, 0, false) };
         let sample = self.batch.add_sample(sample);
         let thread = &mut self.threads[index];
-        thread.ledger.on_cpu(sample, period_nano);
+        thread.ledger.on_cpu(sample, found.at, period_nano);
         thread.run = None;
         thread.ran = true;
         self.batch.entry(sample)
@@ -229,12 +229,11 @@ impl Active {
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
         }
-        let before = settled.samples.last().map(|(sample, _)| *sample);
-        for (rest, stretch) in settled.rests {
+        for (rest, stretch, beside) in settled.rests {
             let (location, below, blocked) = match rest {
                 Rest::NotSampled => (Location::NOT_SAMPLED, None, false),
                 Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, None, false),
-                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, before, true),
+                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, beside, true),
                 Rest::NotSeen => (Location::WAITING_NOT_SEEN, None, true),
             };
             if !blocked {
@@ -294,7 +293,7 @@ impl Active {
     pub(in crate::sampler) fn observed(&mut self, trust: Trust) {
         self.attached.status.observations += 1;
         match trust {
-            Trust::Complete => self.attached.status.complete += 1,
+            Trust::Complete | Trust::LaterRead => self.attached.status.complete += 1,
             Trust::Truncated => self.attached.status.truncated += 1,
             Trust::Guessed => self.attached.status.guessed += 1,
         }

@@ -6,7 +6,7 @@ use super::Active;
 use crate::arch;
 use crate::message::Trust;
 use crate::probe::{Activity, SchedStat};
-use crate::sampler::interpreters::UNSTOPPED;
+use crate::sampler::interpreters::{AtSample, UNSTOPPED};
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::{Concern, LastSeen};
 use crate::sampler::thread_state::Unwound;
@@ -197,7 +197,7 @@ impl Active {
         let mut interpreted = std::mem::take(&mut unwinder.interpreted);
         if words_unchanged {
             // Interpreters call functions of the program without native calls, so their frames may still be others.
-            self.capture_interpreted(index, UNSTOPPED, pieces, &mut interpreted);
+            self.capture_interpreted(index, UNSTOPPED, Some(pieces), &mut interpreted);
             if interpreted == known.interpreted {
                 unwinder.interpreted = interpreted;
                 if !self.attached.interpreters.is_empty() {
@@ -214,14 +214,15 @@ impl Active {
             self.concern.may_be_gone();
         }
         if !words_unchanged {
-            self.capture_interpreted(index, UNSTOPPED, pieces, &mut interpreted);
+            self.capture_interpreted(index, UNSTOPPED, Some(pieces), &mut interpreted);
         }
         std::mem::swap(&mut interpreted, &mut known.interpreted);
         unwinder.interpreted = interpreted;
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
         known.arguments = None;
-        let mut memory = pieces.live(&self.attached.files, Some(&mut known.words));
+        let files = std::sync::Arc::clone(&self.attached.files);
+        let mut memory = pieces.live(&files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
             // Registers of the system call are only used where unwinding needs them (glibc's `vfork` keeps its return
@@ -238,7 +239,8 @@ impl Active {
             }
         }
         // Before it is known whether the thread ran meanwhile: if it did not, these are the names at that moment.
-        unwinder.name(self, &mut outcome, &known.interpreted, true, None, &mut known.locations);
+        let at_sample = AtSample { memory: &mut memory, ran_on_since: None };
+        unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
         if !self.attached.interpreters.is_empty() {
             known.looked_for_frames(known.interpreted.is_any());
         }

@@ -25,8 +25,26 @@ fn weights(settled: &Settled) -> Vec<u64> {
     settled.samples.iter().map(|(_, stretch)| stretch.nano / MS).collect()
 }
 
+/// How much of each kind there is.
 fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
-    settled.rests.iter().map(|(rest, stretch)| (*rest, stretch.nano / MS)).collect()
+    let mut sums: Vec<(Rest, u64)> = Vec::new();
+    for (rest, stretch, _) in &settled.rests {
+        match sums.iter_mut().find(|(of, _)| of == rest) {
+            Some((_, sum)) => *sum += stretch.nano,
+            None => sums.push((*rest, stretch.nano)),
+        }
+    }
+    sums.into_iter().map(|(rest, sum)| (rest, sum / MS)).collect()
+}
+
+/// When each sample, and each time without one, begins and ends, in milliseconds.
+fn places(settled: &Settled, start: Instant) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
+    let place = |stretch: &Stretch| {
+        let begins = nano(stretch.begins - start);
+        [begins / MS, (begins + stretch.nano) / MS]
+    };
+    let samples = settled.samples.iter().map(|(_, stretch)| place(stretch)).collect();
+    (samples, settled.rests.iter().map(|(_, stretch, _)| place(stretch)).collect())
 }
 
 /// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, whatever the number of
@@ -36,8 +54,9 @@ fn duty_cycle() {
     let start = Instant::now();
     let mut ledger = ledger(start);
     for sample in 0..8 {
-        ledger.on_cpu(sample * 2, 10 * MS);
-        ledger.blocked(sample * 2 + 1, after(start, 50), sched(0, 0));
+        let at = u64::from(sample) * 62;
+        ledger.on_cpu(sample * 2, after(start, at + 10), 10 * MS);
+        ledger.blocked(sample * 2 + 1, after(start, at + 20), sched(0, 0));
     }
     let settled = ledger.settle(after(start, 500), Some(sched(200, 50)), RULES);
     // 12.5 and 50 ms.
@@ -53,7 +72,7 @@ fn unsampled() {
     let mut ledger = ledger(start);
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), RULES);
     assert_eq!(rests(&settled), [(Rest::NotSampled, 100)]);
-    ledger.on_cpu(0, 10 * MS);
+    ledger.on_cpu(0, after(start, 110), 10 * MS);
     let settled = ledger.settle(after(start, 200), Some(sched(300, 50)), RULES);
     assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::NotSampled, 80)]));
     for later in [210, 259] {
@@ -76,7 +95,7 @@ fn in_the_kernel() {
     assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::InTheKernel, 100)]));
     // A quarter, of a thread whose counters say somewhat more than the samples.
     for sample in 0..6 {
-        ledger.on_cpu(sample, 10 * MS);
+        ledger.on_cpu(sample, after(start, 110 + 11 * u64::from(sample)), 10 * MS);
     }
     let settled = ledger.settle(after(start, 200), Some(sched(288, 50)), hidden(2));
     assert_eq!((weights(&settled), rests(&settled)), (vec![11; 6], vec![(Rest::InTheKernel, 22)]));
@@ -95,7 +114,7 @@ fn other_samples() {
     let mut ledger = ledger(start);
     let settled = ledger.settle(after(start, 30), Some(sched(130, 50)), Rules { next: Next::Other, ..RULES });
     assert_eq!(rests(&settled), [(Rest::NotSampled, 30)]);
-    ledger.on_cpu(0, 10 * MS);
+    ledger.on_cpu(0, after(start, 40), 10 * MS);
     let settled = ledger.settle(after(start, 40), Some(sched(140, 50)), RULES);
     assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
 }
@@ -105,10 +124,11 @@ fn other_samples() {
 fn duty_divisor() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    ledger.on_cpu(0, 10 * MS);
-    ledger.on_cpu(1, 10 * MS);
+    ledger.on_cpu(0, after(start, 10), 10 * MS);
+    ledger.on_cpu(1, after(start, 20), 10 * MS);
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), Rules { duty_divisor: 5, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![50, 50], vec![]));
+    assert_eq!(places(&settled, start).0, [[0, 50], [50, 100]], "they stand for the time without it as well");
 }
 
 /// Guarantees: waiting for a processor is a part of its own.
@@ -116,7 +136,7 @@ fn duty_divisor() {
 fn queue() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    ledger.on_cpu(0, 10 * MS);
+    ledger.on_cpu(0, after(start, 10), 10 * MS);
     ledger.blocked(1, after(start, 90), sched(120, 100));
     let settled = ledger.settle(after(start, 100), Some(sched(120, 100)), RULES);
     assert_eq!((weights(&settled), rests(&settled)), (vec![20, 30], vec![(Rest::WaitingForProcessor, 50)]));
@@ -134,7 +154,7 @@ fn waits_that_have_not_ended() {
     let settled = waiting.settle(after(start, 100), Some(sched(100, 50)), ready);
     assert_eq!(rests(&settled), [(Rest::WaitingForProcessor, 100)]);
     // The wait ends after 130 ms, and 20 ms of running follow.
-    waiting.on_cpu(0, 10 * MS);
+    waiting.on_cpu(0, after(start, 140), 10 * MS);
     let settled = waiting.settle(after(start, 150), Some(sched(120, 180)), ready);
     assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::WaitingForProcessor, 30)]));
     let settled = ledger(start).settle(after(start, 100), Some(sched(100, 50)), RULES);
@@ -146,9 +166,13 @@ fn waits_that_have_not_ended() {
 fn cpu() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    ledger.on_cpu(0, 10 * MS);
+    ledger.on_cpu(0, after(start, 40), 10 * MS);
     let settled = ledger.settle(after(start, 100), Some(sched(190, 90)), Rules { cpu: true, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::NotSampled, 70)]));
+    ledger.on_cpu(0, after(start, 140), 10 * MS);
+    ledger.on_cpu(1, after(start, 190), 10 * MS);
+    let settled = ledger.settle(after(start, 200), Some(sched(210, 90)), Rules { cpu: true, ..RULES });
+    assert_eq!((places(&settled, start), rests(&settled)), ((vec![[130, 140], [180, 190]], vec![]), vec![]));
 }
 
 /// Guarantees: a thread that is gone leaves what its samples were taken for, and its waits the rest.
@@ -156,56 +180,122 @@ fn cpu() {
 fn gone() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    ledger.on_cpu(0, 10 * MS);
+    ledger.on_cpu(0, after(start, 10), 10 * MS);
     ledger.blocked(1, after(start, 50), sched(110, 50));
     let settled = ledger.settle(after(start, 100), None, Rules { next: Next::Nothing, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![10, 90], vec![]));
 }
 
+/// Guarantees: what a thread did is placed where it was seen to do that, whatever came before it in its batch: a thread
+/// that waited for a processor between two samples did so between them.
+#[test]
+fn time_is_where_it_was_seen() {
+    let start = Instant::now();
+    // It runs from 10 to 30 ms, waits for a processor until 400, and then runs again.
+    let mut crowded = ledger(start);
+    for (sample, at) in [10, 20, 30, 410, 420, 430, 440, 450, 460, 470, 480, 490, 500].into_iter().enumerate() {
+        crowded.on_cpu(sample as u32, after(start, at), 10 * MS);
+    }
+    let settled = crowded.settle(after(start, 500), Some(sched(230, 420)), RULES);
+    let (samples, rests) = places(&settled, start);
+    assert_eq!(rests, [[30, 400]]);
+    let ends = [10, 20, 30, 410, 420, 430, 440, 450, 460, 470, 480, 490, 500];
+    assert_eq!(samples, ends.map(|end| [end - 10, end]));
+    // The stack beside it is the one that waited.
+    assert_eq!(settled.rests[0].2, Some(2));
+    // A thread that is blocked at first, and at last, and whose samples are read behind a later look.
+    let mut blocked = ledger(start);
+    for at in (10..=200).step_by(10) {
+        blocked.blocked(0, after(start, at), sched(100, 50));
+    }
+    for at in (410..=500).step_by(10) {
+        blocked.blocked(1, after(start, at), sched(280, 70));
+    }
+    for sample in 0..18 {
+        blocked.on_cpu(2 + sample, after(start, 230 + 10 * u64::from(sample)), 10 * MS);
+    }
+    let settled = blocked.settle(after(start, 500), Some(sched(280, 70)), RULES);
+    let (samples, rests) = places(&settled, start);
+    assert_eq!((samples[0], samples[1], samples[18], samples[19]), ([0, 200], [220, 230], [390, 400], [400, 500]));
+    assert_eq!((rests, settled.samples[19].0), (vec![[200, 220]], 1));
+}
+
+/// A thread in a batch: how long it lasts, the share of it that the thread ran, and of the rest that it waited for a
+/// processor, the moments of its samples and whether it ran then, time in the kernel, whether the event was there for a part
+/// of the time only, whether it was ready, and what comes next.
+type Drawn = (u64, u64, u64, Vec<(u64, bool)>, u64, u64, bool, bool);
+
 proptest! {
     /// Guarantees: run, queue and blocked are the time that passed, to the nanosecond, however samples and looks fall
-    /// and however late the counters are; samples follow each other without gaps.
+    /// and however late the counters are. A sample begins within a period before it was taken; a thread that is met
+    /// blocked and has not run may have been since it was met before. Samples of an event that was there for a part of the time follow each
+    /// other without gaps.
     #[test]
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((
-            1u64..600, 0u64..100, 0u64..100, prop::collection::vec(any::<bool>(), 0..12), 0u64..12, 1u64..4, any::<bool>(),
-            any::<bool>(),
+            1u64..600, 0u64..100, 0u64..100, prop::collection::vec((0u64..100, any::<bool>()), 0..12), 0u64..12, 1u64..4,
+            any::<bool>(), any::<bool>(),
         ), 1..12),
+        cpu: bool,
     ) {
         let start = Instant::now();
         let mut ledger = ledger(start);
-        let (mut now, mut run, mut wait, mut sample, mut sum) = (start, 100, 50, 0, 0);
-        let mut end = start;
+        let (mut now, mut run, mut wait, mut sum) = (start, 100, 50, 0);
         let last = batches.len() - 1;
-        for (number, (wall, ran, queued, entries, periods, duty_divisor, ready, other)) in batches.into_iter().enumerate() {
+        for (number, batch) in batches.into_iter().enumerate() {
+            let (wall, ran, queued, entries, periods, duty_divisor, ready, other): Drawn = batch;
+            let since = ledger.since;
+            let begins = now;
             now += Duration::from_millis(wall);
             run += wall * ran / 100;
             wait += (wall - wall * ran / 100) * queued / 100;
-            for on_cpu in entries {
-                if on_cpu {
-                    ledger.on_cpu(sample, 10 * MS);
-                } else {
-                    ledger.blocked(sample, now, sched(run, wait));
+            let mut taken: Vec<(Instant, bool)> = entries
+                .into_iter()
+                .filter(|(_, on_cpu)| *on_cpu || !cpu)
+                .map(|(part, on_cpu)| (begins + Duration::from_micros(wall * part * 10), on_cpu))
+                .collect();
+            for (sample, (at, on_cpu)) in taken.iter().enumerate() {
+                match on_cpu {
+                    true => ledger.on_cpu(sample as u32, *at, 10 * MS),
+                    false => ledger.blocked(sample as u32, *at, sched(run, wait)),
                 }
-                sample += 1;
             }
+            taken.sort_by_key(|(at, _)| *at);
             let next = match (number == last, other) {
                 (true, _) => Next::Nothing,
                 (_, true) => Next::Other,
                 _ => Next::Same,
             };
-            let rules = Rules { kernel_nano: periods * 10 * MS, duty_divisor, ready, next, ..RULES };
+            let rules = Rules { kernel_nano: periods * 10 * MS, duty_divisor, ready, next, cpu, ..RULES };
             let settled = ledger.settle(now, Some(sched(run, wait)), rules);
             prop_assert!(ledger.is_empty());
-            let rests = settled.rests.iter().map(|(_, stretch)| *stretch);
-            for stretch in settled.samples.iter().map(|(_, stretch)| *stretch).chain(rests) {
-                prop_assert_eq!(stretch.begins, end);
-                end += Duration::from_nanos(stretch.nano);
-                sum += stretch.nano;
+            prop_assert_eq!(settled.samples.len(), taken.len());
+            let mut met = since;
+            for ((at, on_cpu), (_, stretch)) in taken.iter().zip(&settled.samples) {
+                prop_assert!(since <= stretch.begins && stretch.begins <= now);
+                if duty_divisor == 1 {
+                    let period = Duration::from_millis(10);
+                    prop_assert!(stretch.begins <= *at, "{:?}", stretch.begins - *at);
+                    let is_within = *at - stretch.begins <= period;
+                    prop_assert!(is_within || !on_cpu && met <= stretch.begins);
+                }
+                met = *at;
             }
-            prop_assert!(end <= now);
+            let mut all: Vec<Stretch> = settled.samples.iter().map(|(_, stretch)| *stretch).collect();
+            all.extend(settled.rests.iter().map(|(_, stretch, _)| *stretch));
+            sum += all.iter().map(|stretch| stretch.nano).sum::<u64>();
+            if duty_divisor > 1 && !cpu {
+                all.sort_by_key(|stretch| stretch.begins);
+                let mut end = since;
+                for stretch in all {
+                    prop_assert_eq!(stretch.begins, end);
+                    end += Duration::from_nanos(stretch.nano);
+                }
+                prop_assert_eq!(end, ledger.since);
+            }
         }
-        prop_assert_eq!(end, now);
-        prop_assert_eq!(u128::from(sum), (now - start).as_nanos());
+        if !cpu {
+            prop_assert_eq!(u128::from(sum), (now - start).as_nanos());
+        }
     }
 }

@@ -90,6 +90,7 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     Processors {
         group: group.map(|path| ControlGroup::at(Path::new(path))),
         period_nano: 1,
+        wakes: false,
         rings: Vec::new(),
         varied: Instant::now(),
         online: online.to_vec(),
@@ -108,14 +109,26 @@ fn processors_that_are_switched() {
     {
         events.machine.online = online.to_vec();
         let root = ControlGroup::at(Path::new("/"));
-        let covers = [(1, None), (2, None), (3, Some(&root))].map(|(id, group)| events.covers(ProcessId(id), group));
+        let covers =
+            [(1, None), (2, None), (3, Some(&root))].map(|(id, group)| events.covers(ProcessId(id), group, false));
         assert_eq!(covers, covered, "{online:?}");
     }
     events.machine.online = vec![0, 1];
     for (id, group) in [(1, Some("/")), (3, None), (3, Some("/proc"))] {
         let group = group.map(|path| ControlGroup::at(Path::new(path)));
-        assert!(!events.covers(ProcessId(id), group.as_ref()), "{id} {group:?}");
+        assert!(!events.covers(ProcessId(id), group.as_ref(), false), "{id} {group:?}");
     }
+}
+
+/// Guarantees: events that wake the sampling thread only by the tick are not enough for a process whose interpreters'
+/// frames are read behind samples, and those that do are enough for all.
+#[test]
+fn events_that_wake() {
+    let mut events = Events::new().unwrap();
+    events.processors = vec![set(None, &[0, 1], 1), Processors { wakes: true, ..set(None, &[0, 1], 2) }];
+    events.machine.online = vec![0, 1];
+    let covers = |id, wakes| events.covers(ProcessId(id), None, wakes);
+    assert_eq!([covers(1, false), covers(1, true), covers(2, false), covers(2, true)], [true, false, true, true]);
 }
 
 /// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that

@@ -128,7 +128,14 @@ impl FlowState {
             Effect::Add { to: RSP, value } => self.stack = self.stack.map(|stack| stack.plus(i64::from(value))),
             Effect::Store { to, from } => self.save(from, self.spot(to)),
             Effect::Load { to, from } => self.restore(to, self.spot(from)),
-            Effect::Copy { to, .. } | Effect::Point { to, .. } | Effect::Add { to, .. } | Effect::Mask { to, .. } => {
+            Effect::Copy { to, .. }
+            | Effect::Fetch { to, .. }
+            | Effect::Point { to, .. }
+            | Effect::PointBeyond { to, .. }
+            | Effect::Add { to, .. }
+            | Effect::AddRegister { to, .. }
+            | Effect::AddWord { to, .. }
+            | Effect::Mask { to, .. } => {
                 self.change(1 << to);
             }
             _ => {}

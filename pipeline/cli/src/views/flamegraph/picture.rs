@@ -1,0 +1,277 @@
+//! The picture itself: SVG that any browser and any viewer of pictures shows, and a script in it for those that run one.
+//!
+//! Without the script it is as wide as a page and shows the first view. The script makes it as wide as the window, and
+//! adds what needs somebody who clicks: the other view, zooming in, searching.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use super::Layout;
+use super::cells::{Cell, MOST_CELLS};
+use crate::terminal::{self, is_unprintable};
+use crate::views::kind::Kind;
+use crate::views::reading::Unit;
+
+/// The width without a script, in pixels.
+const WIDTH: f64 = 1200.0;
+
+/// What is left free on both sides.
+const MARGIN: f64 = 10.0;
+
+/// The height of a row, and of what stands in it.
+const ROW: usize = 17;
+const CELL: usize = 16;
+
+/// The height of the title, the legend and the line about a function.
+const HEAD: usize = 74;
+
+/// The width of a character of a monospaced font of 12 pixels: fonts have 0.6 of their size, hardly more.
+const CHARACTER: f64 = 7.25;
+
+/// What a name is away from the edges of its cell.
+const PADDING: f64 = 3.0;
+
+const SCRIPT: &str = include_str!("script.js");
+const STYLE: &str = include_str!("style.css");
+
+/// One state of threads.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    /// What it is called.
+    pub(super) name: &'static str,
+    /// Its cells; the first is the whole.
+    pub(super) cells: Vec<Cell<'a>>,
+    /// How much of the whole is in functions that are too narrow to be among them.
+    pub(super) narrow: u64,
+}
+
+impl View<'_> {
+    fn total(&self) -> u64 {
+        self.cells.first().map_or(0, |root| root.width)
+    }
+
+    /// How much it is, and how much of that cannot be seen.
+    fn amount(&self, unit: Unit) -> String {
+        let whole = amount(self.total(), unit);
+        if self.narrow == 0 {
+            return whole;
+        }
+        let part = percent(self.narrow, self.total());
+        let why = if self.cells.len() < MOST_CELLS { "too narrow" } else { "too narrow or too many" };
+        format!("{whole}, of which {} ({part}) are in functions {why} to be drawn", amount(self.narrow, unit))
+    }
+
+    fn rows(&self) -> usize {
+        self.cells.iter().map(|cell| cell.depth + 1).max().unwrap_or_default()
+    }
+}
+
+/// All that is drawn.
+#[derive(Debug)]
+pub(super) struct Picture<'a> {
+    pub(super) title: &'a str,
+    pub(super) layout: Layout,
+    pub(super) unit: Unit,
+    /// What is shown, the first without being asked for.
+    pub(super) views: &'a [View<'a>],
+}
+
+impl Picture<'_> {
+    /// Writes it.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let rows = self.views.iter().map(View::rows).max().unwrap_or_default();
+        let graph = rows * ROW;
+        let height = HEAD + graph + 10;
+        // What the page shows without scrolling is never empty: the head stands beside the outermost functions.
+        let (head, first, class) = match self.layout {
+            Layout::Icicle => (0, HEAD, "icicle"),
+            Layout::Flame => (graph + 10, graph + 5 - ROW, "flame"),
+        };
+        writeln!(
+            out,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" \
+             width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" class=\"{class}\">"
+        )?;
+        writeln!(out, "<style>{STYLE}</style>")?;
+        writeln!(out, "<rect class=\"page\" width=\"100%\" height=\"100%\"/>")?;
+        writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{}</text>", head + 22, xml(self.title))?;
+        self.legend(head + 33, out)?;
+        let what = self.views.first().map(|view| format!("{}: {}", view.name, view.amount(self.unit)));
+        let what = what.unwrap_or_default();
+        writeln!(out, "<text class=\"about\" x=\"{MARGIN}\" y=\"{}\">{}</text>", head + 64, xml(&what))?;
+        for (number, view) in self.views.iter().enumerate() {
+            let hidden = if number == 0 { "" } else { " style=\"display:none\"" };
+            writeln!(
+                out,
+                "<g class=\"view\" data-name=\"{}\" data-amount=\"{}\" data-whole=\"{}\"{hidden}>",
+                xml(view.name),
+                xml(&amount(view.total(), self.unit)),
+                xml(&view.amount(self.unit))
+            )?;
+            for cell in &view.cells {
+                let y = match self.layout {
+                    Layout::Icicle => first + cell.depth * ROW,
+                    Layout::Flame => first - cell.depth * ROW,
+                };
+                self.cell(cell, view.total(), y, out)?;
+            }
+            writeln!(out, "</g>")?;
+        }
+        writeln!(out, "<script><![CDATA[{SCRIPT}]]></script>\n</svg>")
+    }
+
+    /// The kinds of code that there are, with their colours.
+    fn legend(&self, y: usize, out: &mut impl Write) -> io::Result<()> {
+        let mut x = MARGIN;
+        let cells = || self.views.iter().flat_map(|view| &view.cells);
+        for kind in Kind::ALL.into_iter().filter(|&kind| cells().any(|cell| cell.kind == Some(kind))) {
+            writeln!(
+                out,
+                "<rect class=\"{}1\" x=\"{x:.1}\" y=\"{y}\" width=\"12\" height=\"12\"/>\
+                 <text class=\"legend\" x=\"{:.1}\" y=\"{}\">{}</text>",
+                class(Some(kind)),
+                x + 17.0,
+                y + 10,
+                kind.name()
+            )?;
+            x += 17.0 + CHARACTER * kind.name().len() as f64 + 22.0;
+        }
+        Ok(())
+    }
+
+    fn cell(&self, cell: &Cell<'_>, total: u64, y: usize, out: &mut impl Write) -> io::Result<()> {
+        let part = |of: u64| of as f64 / total as f64 * (WIDTH - 2.0 * MARGIN);
+        let (x, width) = (MARGIN + part(cell.left), part(cell.width));
+        let place = if cell.place.is_empty() { String::new() } else { format!("{}, ", cell.place) };
+        writeln!(
+            out,
+            "<g><title>{}\n{}{}, {}</title><rect class=\"{}{}\" x=\"{x:.2}\" y=\"{y}\" \
+             width=\"{width:.2}\" height=\"{CELL}\"/>{}</g>",
+            xml(cell.name),
+            xml(&place),
+            amount(cell.width, self.unit),
+            percent(cell.width, total),
+            class(cell.kind),
+            shade(cell.name),
+            label(cell.name, width).map_or_else(String::new, |label| format!(
+                "<text x=\"{:.2}\" y=\"{}\">{}</text>",
+                x + PADDING,
+                y + 12,
+                xml(&label)
+            )),
+        )
+    }
+}
+
+/// The class of the colour of a kind of code.
+fn class(kind: Option<Kind>) -> &'static str {
+    match kind {
+        Some(Kind::Own) => "own",
+        Some(Kind::Library) => "library",
+        Some(Kind::Interpreter) => "interpreter",
+        Some(Kind::Kernel) => "kernel",
+        None => "whole",
+    }
+}
+
+/// Which of three shades a function has, so that neighbours are told apart.
+fn shade(name: &str) -> u32 {
+    name.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 3
+}
+
+/// A part of a whole, which is not called nothing where it is something.
+fn percent(part: u64, whole: u64) -> String {
+    match part as f64 / whole as f64 * 100.0 {
+        percent if part > 0 && percent < 0.005 => "less than 0.01 %".to_owned(),
+        percent => format!("{percent:.2} %"),
+    }
+}
+
+/// A weight for a person.
+fn amount(weight: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Nanoseconds if weight < 1_000 => format!("{:.6} ms", weight as f64 / 1e6),
+        Unit::Nanoseconds if weight < 100_000 => format!("{:.4} ms", weight as f64 / 1e6),
+        Unit::Nanoseconds => format!("{:.1} ms", weight as f64 / 1e6),
+        Unit::Count if weight == 1 => "1 sample".to_owned(),
+        Unit::Count => format!("{weight} samples"),
+        Unit::Bytes => terminal::bytes(weight),
+    }
+}
+
+/// As much of the start of a name as has room; `None` where that would say nothing.
+fn label(name: &str, width: f64) -> Option<Cow<'_, str>> {
+    let room = ((width - 2.0 * PADDING) / CHARACTER).max(0.0) as usize;
+    // Most characters beyond these are as wide as two of the others.
+    let columns = |c: char| if c < '\u{1100}' { 1 } else { 2 };
+    if name.chars().map(columns).sum::<usize>() <= room {
+        return Some(Cow::Borrowed(name));
+    }
+    let mut used = 1;
+    let start: String = name
+        .chars()
+        .take_while(|&c| {
+            used += columns(c);
+            used <= room
+        })
+        .collect();
+    (start.chars().count() >= 2).then(|| Cow::Owned(start + "…"))
+}
+
+/// Text as it stands in XML: what is markup is escaped, and what XML has no character for (XML 1.0, 2.2) or would turn
+/// the text around it about is replaced.
+fn xml(text: &str) -> Cow<'_, str> {
+    let special = |c: char| matches!(c, '<' | '>' | '&' | '"' | '\'' | '\u{fffe}' | '\u{ffff}') || is_unprintable(c);
+    if !text.contains(special) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c if special(c) => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: names are cut on the right, to what has room, and left out where nothing would be left of them.
+    #[test]
+    fn labels() {
+        let width = |characters: f64| 2.0 * PADDING + characters * CHARACTER + 0.5;
+        assert_eq!(label("function", width(8.0)).as_deref(), Some("function"));
+        assert_eq!(label("function", width(7.0)).as_deref(), Some("functi…"));
+        assert_eq!(label("function", width(3.0)).as_deref(), Some("fu…"));
+        assert_eq!(label("function", width(2.0)), None);
+        assert_eq!(label("f", width(0.0)), None);
+        assert_eq!(label("漢字漢字", width(5.0)).as_deref(), Some("漢字…"));
+    }
+
+    /// Guarantees: nothing in a name is markup, and no character is none of XML.
+    #[test]
+    fn escapes() {
+        assert_eq!(xml("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
+        assert_eq!(xml("a\u{0}\u{1b}\u{ffff}b"), "a\u{fffd}\u{fffd}\u{fffd}b");
+        assert!(matches!(xml("é 漢"), Cow::Borrowed(_)));
+    }
+
+    /// Guarantees: times are milliseconds, however short they are.
+    #[test]
+    fn amounts() {
+        assert_eq!(amount(9_870_040_000, Unit::Nanoseconds), "9870.0 ms");
+        assert_eq!(amount(1_500, Unit::Nanoseconds), "0.0015 ms");
+        assert_eq!([1, 999].map(|nano| amount(nano, Unit::Nanoseconds)), ["0.000001 ms", "0.000999 ms"]);
+        assert_eq!([0, 1, 5].map(|part| percent(part, 100_000)), ["0.00 %", "less than 0.01 %", "0.01 %"]);
+        assert_eq!((amount(1, Unit::Count), amount(2, Unit::Count)), ("1 sample".to_owned(), "2 samples".to_owned()));
+        assert_eq!(amount(2048, Unit::Bytes), "2.0 KiB");
+    }
+}

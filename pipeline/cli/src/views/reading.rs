@@ -1,0 +1,296 @@
+//! What batches say of where time went: whose it is, in which state its thread was, and in which stack.
+
+use std::collections::HashMap;
+
+use profbridge_model::meaning::Mode;
+use profbridge_model::thread::{self, Thread as Identity};
+use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample, Value};
+use profbridge_wire::folded::Choice;
+use profbridge_wire::pprof::pruned;
+
+use super::stacks::{Node, OfBatch, Stacks, clean};
+
+/// What a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum State {
+    /// It ran, or nothing is known but that it was sampled.
+    Running,
+    /// It was sampled whether it ran or not, and nothing says which.
+    Wall,
+    /// It was blocked.
+    Waiting,
+}
+
+impl From<thread::State> for State {
+    fn from(state: thread::State) -> Self {
+        match state {
+            thread::State::Running => Self::Running,
+            thread::State::Waiting => Self::Waiting,
+        }
+    }
+}
+
+/// What a weight is a number of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Unit {
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Samples, or whatever else is counted.
+    Count,
+    /// Bytes.
+    Bytes,
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    /// Its name and its id, as far as they are known.
+    pub(crate) label: Box<str>,
+    /// Its id.
+    pub(crate) pid: Option<u32>,
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Thread {
+    /// The number of its process.
+    pub(crate) process: u32,
+    /// Its name; empty where it has none.
+    pub(crate) name: Box<str>,
+    /// Its id; empty where nothing tells threads apart.
+    pub(crate) id: Box<str>,
+}
+
+/// What is known of a batch beside what it says: whose it is, and that all in it ran, or that all in it waited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given<'a> {
+    /// What its process is called.
+    pub(crate) label: &'a str,
+    /// What its threads did.
+    pub(crate) state: State,
+}
+
+/// A sample with its place.
+#[derive(Debug)]
+pub(crate) struct Observed<'a> {
+    /// The number of its thread.
+    pub(crate) thread: u32,
+    /// What the thread did.
+    pub(crate) state: State,
+    /// What its values are a number of, once they are multiplied by `scale`.
+    pub(crate) unit: Unit,
+    scale: u64,
+    /// Its stack.
+    pub(crate) node: Node,
+    /// When its profile begins, for samples without a time.
+    start: u64,
+    sample: Sample<'a>,
+}
+
+impl Observed<'_> {
+    /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight.
+    pub(crate) fn each(&self, mut take: impl FnMut(u64, u64)) {
+        let mut values = self.sample.values();
+        if self.sample.timestamps_bytes().is_empty() {
+            return take(self.start, self.weigh(values.map(|value| value.max(0).unsigned_abs())));
+        }
+        let counts_itself = self.sample.values_bytes().is_empty();
+        for time in self.sample.timestamps() {
+            let value = if counts_itself { 1 } else { values.next().unwrap_or_default() };
+            take(time, self.weigh(std::iter::once(value.max(0).unsigned_abs())));
+        }
+    }
+
+    fn weigh(&self, values: impl Iterator<Item = u64>) -> u64 {
+        values.fold(0u64, |sum, value| sum.saturating_add(value.saturating_mul(self.scale)))
+    }
+}
+
+/// The most that all weights of a view are together: 292 years, or 8 EiB. What exceeds it is lost, so that no sum of
+/// them overflows, neither here nor in what reads a file.
+pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
+
+/// Reads batches, and keeps what their samples refer to.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// The stacks.
+    pub(crate) stacks: Stacks,
+    processes: Vec<Process>,
+    process_numbers: HashMap<Process, u32>,
+    threads: Vec<Thread>,
+    thread_numbers: HashMap<Thread, u32>,
+    /// What was not taken, and why.
+    pub(crate) losses: Losses,
+}
+
+/// The most processes, and the most threads, that are told apart. Further ones are lost.
+const MOST_THREADS: usize = 1 << 20;
+
+impl Reading {
+    /// The processes, by their numbers.
+    pub(crate) fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// What all of it is called: a process and how many there are beside it; `None` where none has a name.
+    pub(crate) fn title(&self) -> Option<String> {
+        let mut labels: Vec<&str> = self.processes.iter().map(|process| &*process.label).collect();
+        labels.retain(|label| !label.is_empty());
+        let first = labels.first()?;
+        Some(match labels.len() - 1 {
+            0 => (*first).to_owned(),
+            1 => format!("{first} and one more process"),
+            more => format!("{first} and {more} more processes"),
+        })
+    }
+
+    /// The threads, by their numbers.
+    pub(crate) fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of what says the same in
+    /// several types of values the most telling type is taken; blocked time is told beside it.
+    pub(crate) fn read(&mut self, batch: &Profiles, given: Option<Given<'_>>, mut take: impl FnMut(&Observed<'_>)) {
+        match pruned(batch) {
+            Some(pruned) => self.read_all(&pruned.batch, given, &mut take),
+            None => self.read_all(batch, given, &mut take),
+        }
+    }
+
+    fn read_all(&mut self, batch: &Profiles, given: Option<Given<'_>>, take: &mut impl FnMut(&Observed<'_>)) {
+        let dictionary = batch.dictionary();
+        let mut of = OfBatch::new(batch);
+        for resource in batch.resources() {
+            let mut threads = HashMap::new();
+            for scope in &resource.scopes {
+                let waits = |profile: &&Profile| given.is_none() && Mode::of(dictionary, profile) == Mode::OffCpu;
+                let told = Choice::best(batch, scope.profiles.iter().filter(|profile| !waits(profile)));
+                let blocked = Choice::best(batch, scope.profiles.iter().filter(waits));
+                for profile in &scope.profiles {
+                    let choice = if waits(&profile) { &blocked } else { &told };
+                    match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
+                        Some(choice) => {
+                            let place = Place { resource: &resource.resource, given, profile, choice };
+                            self.read_profile(batch, place, &mut of, &mut threads, take);
+                        }
+                        None => {
+                            self.losses.add_observations(Reason::RedundantType, batch.observations_of(profile));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_profile(
+        &mut self,
+        batch: &Profiles,
+        place: Place<'_>,
+        of: &mut OfBatch,
+        threads: &mut HashMap<Option<AttributeSetId>, Whose>,
+        take: &mut impl FnMut(&Observed<'_>),
+    ) {
+        let Place { given, profile, choice, .. } = place;
+        let (unit, scale) = match choice.nanoseconds(profile) {
+            Some(scale) => (Unit::Nanoseconds, scale),
+            None if matches!(choice.unit(), "bytes" | "byte" | "By") => (Unit::Bytes, 1),
+            None => (Unit::Count, 1),
+        };
+        let of_profile = given.map_or_else(
+            || match Mode::of(batch.dictionary(), profile) {
+                Mode::OffCpu => State::Waiting,
+                Mode::Wall => State::Wall,
+                Mode::Cpu | Mode::Other => State::Running,
+            },
+            |given| given.state,
+        );
+        for sample in batch.samples(profile) {
+            let Whose { thread, told } = *threads.entry(sample.attributes).or_insert_with(|| Whose {
+                thread: self.thread(batch, &place, sample.attributes),
+                told: thread::State::of(batch.dictionary(), sample.attributes),
+            });
+            let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
+            let found = thread.ok_or(Reason::LimitExceeded);
+            let found = found.and_then(|thread| Ok((thread, self.stacks.node(of, batch, sample.stack)?)));
+            match found {
+                Ok((thread, node)) => {
+                    take(&Observed { thread, state, unit, scale, node, start: profile.time_unix_nano, sample });
+                }
+                Err(reason) => self.losses.add_observations(reason, sample.observations()),
+            }
+        }
+    }
+
+    /// The number of the thread of a sample's attributes; `None` where there are too many.
+    fn thread(&mut self, batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Option<u32> {
+        let dictionary = batch.dictionary();
+        let process = self.process(process_of(batch, place, attributes))?;
+        let identity =
+            Identity::of(dictionary, attributes).or_else(|| Identity::of(dictionary, place.profile.attributes));
+        let (id, name) = identity.map_or_else(Default::default, |Identity { id, name }| (id, name));
+        let thread = Thread { process, name: clean(dictionary.string(name)), id: clean(&id) };
+        number(&mut self.threads, &mut self.thread_numbers, thread)
+    }
+
+    fn process(&mut self, process: Process) -> Option<u32> {
+        number(&mut self.processes, &mut self.process_numbers, process)
+    }
+}
+
+fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashMap<T, u32>, one: T) -> Option<u32> {
+    if let Some(&known) = numbers.get(&one) {
+        return Some(known);
+    }
+    if all.len() >= MOST_THREADS {
+        return None;
+    }
+    let new = all.len() as u32;
+    all.push(one.clone());
+    numbers.insert(one, new);
+    Some(new)
+}
+
+/// What the attributes of a sample say.
+#[derive(Clone, Copy)]
+struct Whose {
+    /// The number of its thread; `None` where there are too many.
+    thread: Option<u32>,
+    /// What the thread did, where that is said.
+    told: Option<thread::State>,
+}
+
+/// A profile of a batch.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    resource: &'a Resource,
+    given: Option<Given<'a>>,
+    profile: &'a Profile,
+    choice: &'a Choice,
+}
+
+/// The process that a sample is of: by its own attributes, which the eBPF profiler writes, else by the resource's.
+fn process_of(batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Process {
+    let dictionary = batch.dictionary();
+    let find = |key: &str| dictionary.find(attributes, key).or_else(|| batch.find(&place.resource.attributes, key));
+    let text = |key: &str| match find(key) {
+        Some(Value::String(text)) => Some(dictionary.string(*text)).filter(|text| !text.is_empty()),
+        _ => None,
+    };
+    let pid = match find("process.pid") {
+        Some(Value::Int(pid)) => u32::try_from(*pid).ok(),
+        _ => None,
+    };
+    if let Some(given) = place.given {
+        return Process { label: given.label.into(), pid };
+    }
+    let path = || text("process.executable.path").and_then(|path| path.rsplit('/').next());
+    let name = text("service.name").or_else(|| text("process.executable.name")).or_else(path);
+    let label = match (name, pid) {
+        (Some(name), Some(pid)) => format!("{name} (pid {pid})"),
+        (Some(name), None) => name.to_owned(),
+        (None, Some(pid)) => format!("pid {pid}"),
+        (None, None) => String::new(),
+    };
+    Process { label: clean(&label), pid }
+}

@@ -1,0 +1,553 @@
+//! What is the same of every view: the weights of all stacks, whatever the format.
+
+use std::collections::BTreeMap;
+
+use profbridge_model::{Builder, Function, Line, Location, LocationId, Mapping, Profile, Profiles};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::flamegraph::{FlameGraph, Layout};
+use super::reading::{Given, Reading, State};
+use super::stacks::{Stacks, clean};
+use super::timeline::Timeline;
+use super::{firefox, speedscope};
+
+const T0: u64 = 1_790_000_000_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// An observation of a thread, in a stack of functions by their numbers, the root's first.
+#[derive(Debug, Clone)]
+struct One {
+    thread: u8,
+    waits: bool,
+    stack: Vec<u8>,
+    time: u64,
+    weight: u32,
+}
+
+fn ones() -> impl Strategy<Value = Vec<One>> {
+    let stack = prop::collection::vec(0..6u8, 1..7);
+    let one = (0..3u8, any::<bool>(), stack, 0..5_000u64, 1..20_000_000u32);
+    let one =
+        one.prop_map(|(thread, waits, stack, time, weight)| One { thread, waits, stack, time: time * MS, weight });
+    prop::collection::vec(one, 1..60)
+}
+
+fn begin(builder: &mut Builder, kind: &str, unit: &str) {
+    builder.resource(&[("service.name", "app".into()), ("process.pid", 7.into())]);
+    let sample_type = builder.value_type(kind, unit);
+    builder.profile(Profile { sample_type, time_unix_nano: T0, ..Profile::default() });
+}
+
+/// The profiles of what waits, or of what does not.
+fn profiles(ones: &[One], waits: bool) -> Profiles {
+    let mut builder = Builder::new();
+    begin(&mut builder, if waits { "off_cpu" } else { "cpu" }, "nanoseconds");
+    for one in ones.iter().filter(|one| one.waits == waits) {
+        let frames: Vec<_> = one.stack.iter().rev().map(|of| builder.frame(&format!("f{of}"), "app.c", 1)).collect();
+        let stack = builder.stack(&frames);
+        let (id, name) = (i64::from(one.thread) + 7, format!("t{}", one.thread));
+        let thread = builder.attributes(&[("thread.id", id.into()), ("thread.name", name.as_str().into())]);
+        builder.sample(stack, thread, None, &[T0 + one.time], &[i64::from(one.weight)]);
+    }
+    builder.finish().unwrap()
+}
+
+/// The weight of each stack of each track, in nanoseconds.
+type Sums = BTreeMap<(String, String), u64>;
+
+fn expected(ones: &[One]) -> Sums {
+    let mut sums = Sums::new();
+    for one in ones {
+        let track = format!("t{} (thread {}){}", one.thread, one.thread + 7, if one.waits { " [waiting]" } else { "" });
+        let stack = one.stack.iter().map(|of| format!("f{of}")).collect::<Vec<_>>().join(";");
+        *sums.entry((track, stack)).or_default() += u64::from(one.weight);
+    }
+    sums
+}
+
+fn timeline(ones: &[One]) -> Timeline {
+    let mut timeline = Timeline::default();
+    timeline.add(&profiles(ones, false), None);
+    timeline.add(&profiles(ones, true), None);
+    timeline
+}
+
+fn json(timeline: &mut Timeline, write: fn(&mut Timeline, &str, &mut Vec<u8>) -> std::io::Result<()>) -> Value {
+    let mut text = Vec::new();
+    write(timeline, "title", &mut text).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+fn firefox(timeline: &mut Timeline, title: &str, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let file = firefox::File::new(timeline, title);
+    assert_eq!(file.lost, 0);
+    file.write(out)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap()
+}
+
+fn number(value: &Value) -> usize {
+    value.as_u64().unwrap() as usize
+}
+
+fn read_speedscope(file: &Value) -> Sums {
+    let frames = list(&file["shared"]["frames"]);
+    let mut sums = Sums::new();
+    for profile in list(&file["profiles"]) {
+        assert_eq!((&profile["type"], &profile["unit"]), (&"sampled".into(), &"nanoseconds".into()));
+        let weights: Vec<u64> = list(&profile["weights"]).iter().map(|weight| weight.as_u64().unwrap()).collect();
+        assert_eq!(weights.iter().sum::<u64>(), profile["endValue"].as_u64().unwrap());
+        assert_eq!(list(&profile["samples"]).len(), weights.len());
+        let track = profile["name"].as_str().unwrap().strip_prefix("app (pid 7), ").unwrap();
+        for (stack, weight) in list(&profile["samples"]).iter().zip(weights) {
+            let names = list(stack).iter().map(|frame| frames[number(frame)]["name"].as_str().unwrap());
+            *sums.entry((track.to_owned(), names.collect::<Vec<_>>().join(";"))).or_default() += weight;
+        }
+    }
+    sums
+}
+
+/// The sums of tracks alone, in milliseconds.
+fn read_firefox(file: &Value) -> Sums {
+    let mut sums = Sums::new();
+    for thread in list(&file["threads"]) {
+        let strings = list(&thread["stringArray"]);
+        let name_of = |stack: &Value| {
+            let frame = number(&thread["stackTable"]["frame"][number(stack)]);
+            let function = number(&thread["frameTable"]["func"][frame]);
+            let name = strings[number(&thread["funcTable"]["name"][function])].as_str().unwrap();
+            name.strip_suffix(" (app.c)").unwrap().to_owned()
+        };
+        let samples = &thread["samples"];
+        assert_eq!(samples["weightType"], "tracing-ms");
+        for (stack, weight) in list(&samples["stack"]).iter().zip(list(&samples["weight"])) {
+            let (mut at, mut names) = (stack.clone(), Vec::new());
+            while !at.is_null() {
+                names.push(name_of(&at));
+                at = thread["stackTable"]["prefix"][number(&at)].clone();
+            }
+            names.reverse();
+            let track = thread["name"].as_str().unwrap().to_owned();
+            *sums.entry((track, names.join(";"))).or_default() += weight.as_u64().unwrap();
+        }
+    }
+    sums
+}
+
+proptest! {
+    /// Guarantees: speedscope has each stack of each thread with its exact time, and running time first.
+    #[test]
+    fn speedscope_has_everything(ones in ones()) {
+        let file = json(&mut timeline(&ones), |timeline, title, out| speedscope::write(timeline, title, out));
+        prop_assert_eq!(read_speedscope(&file), expected(&ones));
+        let waits: Vec<bool> = list(&file["profiles"])
+            .iter()
+            .map(|profile| profile["name"].as_str().unwrap().ends_with("[waiting]"))
+            .collect();
+        prop_assert!(waits.is_sorted());
+        prop_assert_eq!(&file["activeProfileIndex"], &Value::from(0));
+    }
+
+    /// Guarantees: the Firefox Profiler has each stack of each thread, a thread's time to a millisecond, and that of a
+    /// stack to a millisecond for each of its samples; times of samples are their own.
+    #[test]
+    fn firefox_has_everything(ones in ones()) {
+        let file = json(&mut timeline(&ones), firefox);
+        let (read, expected) = (read_firefox(&file), expected(&ones));
+        prop_assert!(read.keys().eq(expected.keys()));
+        for (key, weight) in &expected {
+            let samples = ones.iter().filter(|one| u64::from(one.thread) + 7 == key_thread(key)).count() as u64;
+            prop_assert!(read[key].abs_diff(weight / MS) <= samples, "{:?}", key);
+        }
+        let by_track = |sums: &Sums| sums.iter().fold(BTreeMap::<String, u64>::new(), |mut by, ((track, _), sum)| {
+            *by.entry(track.clone()).or_default() += sum;
+            by
+        });
+        let exact = by_track(&expected).into_iter().map(|(track, sum)| (track, sum / MS)).collect();
+        prop_assert_eq!(by_track(&read), exact);
+        let first = ones.iter().map(|one| one.time).min().unwrap();
+        prop_assert!((file["meta"]["startTime"].as_f64().unwrap() - (T0 + first) as f64 / MS as f64).abs() < 1e-3);
+        for thread in list(&file["threads"]) {
+            let deltas = list(&thread["samples"]["timeDeltas"]);
+            let mut at = 0.0;
+            let times: Vec<f64> = deltas.iter().map(|delta| { at += delta.as_f64().unwrap(); at }).collect();
+            let name = thread["name"].as_str().unwrap();
+            let of = ones.iter().filter(|one| name.starts_with(&format!("t{} ", one.thread)));
+            let mut own: Vec<u64> =
+                of.filter(|one| one.waits == name.ends_with("[waiting]")).map(|one| one.time - first).collect();
+            own.sort_unstable();
+            prop_assert_eq!(times.len(), own.len());
+            prop_assert!(times.iter().zip(&own).all(|(time, own)| (time - *own as f64 / MS as f64).abs() < 1e-3));
+        }
+    }
+
+    /// Guarantees: a flame graph says how long threads ran and waited, and each function's time is that of all stacks
+    /// through it.
+    #[test]
+    fn flame_graph_has_everything(ones in ones()) {
+        let mut graph = FlameGraph::default();
+        for waits in [false, true] {
+            graph.add(&profiles(&ones, waits), None);
+        }
+        let svg = draw(&graph, Layout::Icicle);
+        for (name, waits) in [("running", false), ("waiting", true)] {
+            let sum: u64 = ones.iter().filter(|one| one.waits == waits).map(|one| u64::from(one.weight)).sum();
+            let said = if sum < 100_000 { format!("{:.4}", sum as f64 / 1e6) } else { format!("{:.1}", sum as f64 / 1e6) };
+            let whole = format!("<title>{name}\n{said} ms, 100.00 %</title>");
+            prop_assert_eq!(svg.contains(&whole), sum > 0, "{}", whole);
+        }
+        // Of the outermost functions, each stands once in each view.
+        for (waits, root) in ones.iter().map(|one| (one.waits, one.stack[0])) {
+            let of = ones.iter().filter(|one| one.waits == waits);
+            let all: u64 = of.clone().map(|one| u64::from(one.weight)).sum();
+            let sum: u64 = of.filter(|one| one.stack[0] == root).map(|one| u64::from(one.weight)).sum();
+            let percent = format!("{:.2} %</title>", sum as f64 * 100.0 / all as f64);
+            let start = format!("<title>f{root}\n");
+            prop_assert!(svg.split(&*start).skip(1).any(|rest| rest.lines().next().unwrap().contains(&percent))
+                || sum < all / 10_000 + 1);
+        }
+    }
+}
+
+fn key_thread((track, _): &(String, String)) -> u64 {
+    track.split("(thread ").nth(1).unwrap().split(')').next().unwrap().parse().unwrap()
+}
+
+fn draw(graph: &FlameGraph, layout: Layout) -> String {
+    let mut svg = Vec::new();
+    graph.draw("title", layout, &mut svg).unwrap();
+    String::from_utf8(svg).unwrap()
+}
+
+/// A location of a file with a function.
+fn frame(builder: &mut Builder, module: &str, name: &str, source: &str, kind: &str) -> Option<LocationId> {
+    let filename = builder.string(module);
+    let mapping = builder.mapping(Mapping { filename, memory_limit: 1 << 20, ..Mapping::default() });
+    let (name, filename) = (builder.string(name), builder.string(source));
+    let function = builder.function(Function { name, filename, start_line: 4, ..Function::default() });
+    let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+    builder.location(Location { mapping, attributes, ..Location::default() }, &[Line { function, line: 9, column: 0 }])
+}
+
+/// Guarantees: code is coloured by whose it is, with a legend of the kinds that there are, and of these alone.
+#[test]
+fn colours() {
+    let mut builder = Builder::new();
+    begin(&mut builder, "cpu", "nanoseconds");
+    let main = frame(&mut builder, "/srv/shop", "main", "/srv/shop.c", "native");
+    let copy = frame(&mut builder, "/lib/libc.so.6", "memcpy", "", "native");
+    let kernel = frame(&mut builder, "[kernel]", "page_fault", "", "kernel");
+    let stack = builder.stack(&[kernel, copy, main]);
+    builder.sample(stack, None, None, &[T0], &[5 * MS as i64]);
+    let mut graph = FlameGraph::default();
+    graph.add(&builder.finish().unwrap(), None);
+    let svg = draw(&graph, Layout::Icicle);
+    let class = |name: &str| {
+        let rest = svg.split(&format!("<title>{name}")).nth(1).unwrap();
+        let class = rest.split("<rect class=\"").nth(1).unwrap().split('"').next().unwrap();
+        class.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
+    };
+    assert_eq!((class("main\nshop, "), class("memcpy\nlibc.so.6, ")), ("own".to_owned(), "library".to_owned()));
+    assert_eq!((class("page_fault"), class("running")), ("kernel".to_owned(), "whole".to_owned()));
+    for (kind, there) in [("own code", true), ("library", true), ("kernel", true), ("interpreter", false)] {
+        assert_eq!(svg.contains(&format!(">{kind}</text>")), there, "{kind}");
+    }
+}
+
+/// Guarantees: an icicle has the outermost function at the top below the title, a flame graph at the bottom above it,
+/// and neither leaves more than a row of the page empty.
+#[test]
+fn layouts() {
+    let ones = [One { thread: 0, waits: false, stack: vec![0, 1, 2], time: 0, weight: 5_000_000 }];
+    let mut graph = FlameGraph::default();
+    graph.add(&profiles(&ones, false), None);
+    for (layout, root_first) in [(Layout::Icicle, true), (Layout::Flame, false)] {
+        let svg = draw(&graph, layout);
+        let y = |from: &str| {
+            let rest = svg.split(from).nth(1).unwrap();
+            rest.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse::<u32>().unwrap()
+        };
+        let rows: Vec<u32> = ["running\n", "f0\n", "f1\n", "f2\n"].map(|name| y(&format!("<title>{name}"))).to_vec();
+        let steps: Vec<i64> = rows.windows(2).map(|pair| i64::from(pair[1]) - i64::from(pair[0])).collect();
+        assert_eq!(steps, [if root_first { 17 } else { -17 }; 3]);
+        let highest = rows.iter().min().copied().unwrap().min(y("<text class=\"title\""));
+        assert!(highest < 30, "{layout:?}: {rows:?}");
+        let title = y("<text class=\"title\"");
+        assert_eq!(title < rows[0], root_first);
+    }
+}
+
+/// Guarantees: nothing that a program calls itself is markup, or a part of the script.
+#[test]
+fn hostile_names() {
+    let hostile = "</title><script>alert(1)</script>]]>&amp;\"'\u{202e}\u{0}\u{ffff}";
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", hostile.into())]);
+    let sample_type = builder.value_type("cpu", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    let of = builder.frame(hostile, hostile, 1);
+    let stack = builder.stack(&[of]);
+    let thread = builder.attributes(&[("thread.name", hostile.into())]);
+    builder.sample(stack, thread, None, &[T0], &[5]);
+    let batch = builder.finish().unwrap();
+    let mut graph = FlameGraph::default();
+    for label in [hostile, "other"] {
+        graph.add(&batch, Some(Given { label, state: State::Running }));
+    }
+    let mut svg = Vec::new();
+    graph.draw(hostile, Layout::Icicle, &mut svg).unwrap();
+    let svg = String::from_utf8(svg).unwrap();
+    assert_eq!((svg.matches("<script>").count(), svg.matches("]]>").count()), (1, 1));
+    assert!(svg.contains("&lt;script&gt;alert(1)") && !svg.contains(['\u{202e}', '\u{0}', '\u{ffff}']), "{svg}");
+    let mut timeline = Timeline::default();
+    timeline.add(&batch, None);
+    let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+    assert!(file["shared"]["frames"][0]["name"].as_str().unwrap().contains("<script>alert(1)</script>"));
+}
+
+/// Guarantees: a frame has its source file and the line that its function starts at, or the first that was seen; one
+/// without source has the file of its code.
+#[test]
+fn places() {
+    let mut builder = Builder::new();
+    begin(&mut builder, "cpu", "nanoseconds");
+    let [seen, earlier] = [31, 29].map(|line| builder.frame("seen", "a.py", line));
+    let started = frame(&mut builder, "/srv/shop", "started", "/srv/shop.c", "native");
+    let bare = frame(&mut builder, "/lib/libz.so.1", "bare", "", "native");
+    let stack = builder.stack(&[seen, earlier, started, bare]);
+    builder.sample(stack, None, None, &[T0], &[5]);
+    let mut timeline = Timeline::default();
+    timeline.add(&builder.finish().unwrap(), None);
+    let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+    let mut frames: Vec<String> = list(&file["shared"]["frames"]).iter().map(Value::to_string).collect();
+    frames.sort();
+    assert_eq!(
+        frames,
+        [
+            r#"{"file":"/srv/shop.c","line":4,"name":"started"}"#,
+            r#"{"file":"a.py","line":29,"name":"seen"}"#,
+            r#"{"file":"libz.so.1","name":"bare"}"#,
+        ]
+    );
+    assert_eq!(file["profiles"][0]["name"], "app (pid 7)");
+}
+
+/// Guarantees: what is no time is not called one: bytes are bytes, and where units differ samples are counted.
+#[test]
+fn units() {
+    let of = |kind: &str, unit: &str| {
+        let mut builder = Builder::new();
+        begin(&mut builder, kind, unit);
+        let frame = builder.frame("f", "a.c", 1);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &[], &[4096]);
+        builder.finish().unwrap()
+    };
+    let (bytes, time) = (of("alloc_space", "bytes"), of("cpu", "nanoseconds"));
+    let mut timeline = Timeline::default();
+    timeline.add(&bytes, None);
+    let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+    assert_eq!((&file["profiles"][0]["unit"], &file["profiles"][0]["endValue"]), (&"bytes".into(), &4096.into()));
+    let file = json(&mut timeline, firefox);
+    assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![4096]));
+    let mut graph = FlameGraph::default();
+    graph.add(&bytes, None);
+    assert!(draw(&graph, Layout::Icicle).contains("running\n4.0 KiB, 100.00 %"));
+    graph.add(&time, None);
+    assert!(draw(&graph, Layout::Icicle).contains("running\n2 samples, 100.00 %"));
+}
+
+/// Guarantees: where there is no room for more names or stacks, what is not taken is counted, and what is known is
+/// still taken.
+#[test]
+fn bounds() {
+    let ones: Vec<One> = (0..6u8)
+        .map(|of| One { thread: 0, waits: false, stack: vec![of, of], time: u64::from(of), weight: 1 })
+        .collect();
+    let batch = profiles(&ones, false);
+    for stacks in [Stacks::bounded(500, usize::MAX), Stacks::bounded(usize::MAX, 5)] {
+        let mut reading = Reading::default();
+        reading.stacks = stacks;
+        let mut taken = 0;
+        for _ in 0..2 {
+            reading.read(&batch, None, |observed| observed.each(|_, _| taken += 1));
+        }
+        assert!(taken > 0 && taken < 12, "{taken}");
+        assert_eq!(taken + reading.losses.total().observations, 12);
+    }
+}
+
+/// Guarantees: text is cut between characters, and has no end that shows nothing; two texts that begin in the same way
+/// are two, however long the beginning is.
+#[test]
+fn clean_text() {
+    assert_eq!(&*clean(" a\u{1b}b\u{202e}c\n"), "a b c");
+    let long = clean(&"é".repeat(2000));
+    assert!(long.len() <= 1024 && long.starts_with(&"é".repeat(500)), "{long}");
+    assert_ne!(long, clean(&format!("{}x", "é".repeat(2000))));
+    assert_eq!(clean(&"é".repeat(512)), "é".repeat(512).into());
+    assert_eq!(&*clean("\0"), "");
+}
+
+/// Guarantees: time on the wall of which samples say that their thread ran, or waited, is shown as that, running first;
+/// where nothing says it, it is either; and a profile of another type is what its type says, whatever an attribute
+/// claims.
+#[test]
+fn told_states() {
+    let told = |kind: &str| {
+        let mut builder = Builder::new();
+        begin(&mut builder, kind, "nanoseconds");
+        for (name, state) in [("park", Some("waiting")), ("hot", Some("running")), ("else", Some("x")), ("none", None)]
+        {
+            let frame = builder.frame(name, "app.c", 1);
+            let stack = builder.stack(&[frame]);
+            let mut attributes = vec![("thread.id", 7.into())];
+            attributes.extend(state.map(|state| ("profbridge.thread.state", state.into())));
+            let attributes = builder.attributes(&attributes);
+            builder.sample(stack, attributes, None, &[T0], &[5 * MS as i64]);
+        }
+        builder.finish().unwrap()
+    };
+    let shown = |kind: &str| {
+        let mut timeline = Timeline::default();
+        timeline.add(&told(kind), None);
+        let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+        let of =
+            |profile: &Value| (profile["name"].as_str().unwrap().to_owned(), profile["endValue"].as_u64().unwrap());
+        list(&file["profiles"]).iter().map(of).collect::<Vec<_>>()
+    };
+    let track = |state: &str, millis: u64| (format!("app (pid 7), thread 7{state}"), millis * MS);
+    assert_eq!(shown("wall"), [track("", 5), track(" [running or waiting]", 10), track(" [waiting]", 5)]);
+    assert_eq!(shown("cpu"), [track("", 20)]);
+    let mut graph = FlameGraph::default();
+    graph.add(&told("wall"), None);
+    let svg = draw(&graph, Layout::Icicle);
+    let names: Vec<&str> = svg.split("data-name=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(names, ["running", "running or waiting", "waiting"]);
+}
+
+/// A function for each weight, below one that calls them all.
+fn weighted(unit: &str, weights: &[(String, i64)]) -> Profiles {
+    let mut builder = Builder::new();
+    begin(&mut builder, if unit == "bytes" { "space" } else { "cpu" }, unit);
+    let root = builder.frame("root", "app.c", 1);
+    for (at, (name, weight)) in (0..).zip(weights) {
+        let frame = builder.frame(name, "app.c", 1);
+        let stack = builder.stack(&[frame, root]);
+        builder.sample(stack, None, None, &[T0 + at], &[*weight]);
+    }
+    builder.finish().unwrap()
+}
+
+/// Guarantees: a flame graph says how much time is in functions that are too narrow to be drawn, and nothing where all
+/// are; however short a time is, it is not called none.
+#[test]
+fn what_is_too_narrow_is_said() {
+    let mut weights: Vec<_> = (0..50).map(|n| (format!("f{n}"), 3)).collect();
+    let drawn = |weights: &[(String, i64)]| {
+        let mut graph = FlameGraph::default();
+        graph.add(&weighted("nanoseconds", weights), None);
+        draw(&graph, Layout::Icicle)
+    };
+    assert!(!drawn(&weights).contains("too narrow"));
+    weights.push(("hot".to_owned(), 1_000_000_000));
+    let svg = drawn(&weights);
+    let said = "1000.0 ms, of which 0.000150 ms (less than 0.01 %) are in functions too narrow to be drawn";
+    assert!(
+        svg.contains(&format!(">running: {said}</text>")) && svg.contains(&format!("data-whole=\"{said}\"")),
+        "{svg}"
+    );
+    assert!(svg.contains("data-amount=\"1000.0 ms\"") && !svg.contains("0.0000 ms"), "{svg}");
+}
+
+/// Guarantees: however many functions there are of nearly the same width, a picture has a size that a browser opens,
+/// and says what is not in it.
+#[test]
+fn too_many_cells() {
+    let mut builder = Builder::new();
+    begin(&mut builder, "cpu", "nanoseconds");
+    for stack in 0..2_000 {
+        let frames: Vec<_> = (0..100).map(|depth| builder.frame(&format!("f{stack}.{depth}"), "a.c", 1)).collect();
+        let stack = builder.stack(&frames);
+        builder.sample(stack, None, None, &[], &[MS as i64]);
+    }
+    let mut graph = FlameGraph::default();
+    graph.add(&builder.finish().unwrap(), None);
+    let svg = draw(&graph, Layout::Icicle);
+    assert!(svg.len() < 40 << 20, "{} bytes", svg.len());
+    assert!(
+        svg.contains("2000.0 ms, of which 2000.0 ms (100.00 %) are in functions too narrow or too many to be drawn")
+    );
+    // The outermost of each are there.
+    assert!(svg.contains("<title>f0.99\n") && svg.contains("<title>f1999.60\n") && !svg.contains("<title>f0.0\n"));
+}
+
+/// Guarantees: functions whose long names begin in the same way are drawn and listed each by itself.
+#[test]
+fn long_names_that_begin_in_the_same_way() {
+    let long = |end: &str| format!("{}{end}", "vector<".repeat(300));
+    let batch = weighted("nanoseconds", &[(long("int>"), 5), (long("char>"), 7)]);
+    let mut graph = FlameGraph::default();
+    graph.add(&batch, None);
+    let svg = draw(&graph, Layout::Icicle);
+    assert_eq!(svg.matches("<title>vector&lt;").count(), 2, "{svg}");
+    let mut timeline = Timeline::default();
+    timeline.add(&batch, None);
+    let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+    assert_eq!(list(&file["shared"]["frames"]).len(), 3);
+}
+
+/// Guarantees: a weight that one sample of the Firefox Profiler cannot hold is several samples of the same stack, up to
+/// a bound; what is beyond it is counted, and the rest is there.
+#[test]
+fn heavy_weights_for_firefox() {
+    let most = i64::from(i32::MAX);
+    let weights = [("heavy", 3 * most + 1), ("more", most << 17), ("light", 5), ("edge", most)];
+    let mut timeline = Timeline::default();
+    timeline.add(&weighted("bytes", &weights.map(|(name, weight)| (name.to_owned(), weight))), None);
+    let mut text = Vec::new();
+    let made = firefox::File::new(&mut timeline, "title");
+    made.write(&mut text).unwrap();
+    let file: Value = serde_json::from_slice(&text).unwrap();
+    let samples = &file["threads"][0]["samples"];
+    let written: Vec<i64> = list(&samples["weight"]).iter().map(|weight| weight.as_i64().unwrap()).collect();
+    assert_eq!((made.taken, made.lost, written), (3, 1, vec![most, most, most, 1, 5, most]));
+    let stacks: Vec<usize> = list(&samples["stack"]).iter().map(number).collect();
+    assert!(stacks[..4].iter().all(|stack| *stack == stacks[0]) && stacks[4] != stacks[0]);
+}
+
+/// Guarantees: weights whose sum is more than any number holds are left out and counted, whatever is made of them.
+#[test]
+fn sums_that_overflow() {
+    let weights = [("a", i64::MAX - 9), ("b", 5), ("c", i64::MAX), ("d", 4), ("e", 1)];
+    let weights = weights.map(|(name, weight)| (name.to_owned(), weight));
+    // Of seconds no number holds as many nanoseconds.
+    for (unit, left, lost) in
+        [("nanoseconds", i64::MAX as u64, 2), ("bytes", i64::MAX as u64, 2), ("s", 10_000_000_000, 2)]
+    {
+        let batch = weighted(unit, &weights);
+        let mut timeline = Timeline::default();
+        timeline.add(&batch, None);
+        let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+        let profile = &file["profiles"][0];
+        let sum: u64 = list(&profile["weights"]).iter().map(|weight| weight.as_u64().unwrap()).sum();
+        assert_eq!((sum, profile["endValue"].as_u64()), (left, Some(left)), "{unit}");
+        assert_eq!(timeline.losses().total().observations, lost);
+        let mut graph = FlameGraph::default();
+        graph.add(&batch, None);
+        assert_eq!(graph.losses().total().observations, lost);
+        draw(&graph, Layout::Flame);
+    }
+}
+
+/// Guarantees: nothing to draw is an error that says so.
+#[test]
+fn nothing() {
+    let error = FlameGraph::default().draw("title", Layout::Icicle, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("not a single stack"));
+    assert_eq!(FlameGraph::default().stacks(), None);
+    assert!(Timeline::default().is_empty());
+}

@@ -1,0 +1,150 @@
+//! Samples in the order of their times, thread by thread, and running time apart from waiting time: what viewers with
+//! a time axis are given.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use profbridge_model::{Losses, Profiles, Reason};
+
+use super::reading::{Given, MOST_WEIGHT, Process, Reading, State, Thread, Unit};
+use super::stacks::{Node, Stacks};
+
+/// The most observations that are held, of 24 bytes each.
+const MOST_OBSERVATIONS: usize = 8 << 20;
+
+/// An observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Observation {
+    /// When it was made, in nanoseconds since the Unix epoch; 0 where that is not known.
+    pub(crate) time_unix_nano: u64,
+    /// The stack.
+    pub(crate) node: Node,
+    /// For how long the stack stood, or how much it counts.
+    pub(crate) weight: u64,
+}
+
+/// What a thread did in one state.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// The number of the thread.
+    thread: u32,
+    /// What it did.
+    pub(crate) state: State,
+    /// What weights are a number of.
+    pub(crate) unit: Unit,
+    /// The observations.
+    pub(crate) observations: Vec<Observation>,
+}
+
+impl Track {
+    /// The sum of all weights.
+    pub(crate) fn weight(&self) -> u64 {
+        self.observations.iter().fold(0, |sum, one| sum.saturating_add(one.weight))
+    }
+}
+
+/// The samples of any number of batches.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    reading: Reading,
+    tracks: Vec<Track>,
+    numbers: HashMap<(u32, State, Unit), usize>,
+    held: usize,
+    /// The sum of all weights.
+    weight: u64,
+}
+
+impl Timeline {
+    /// Takes a batch. `given` is what is known of it beside what it says.
+    pub(crate) fn add(&mut self, batch: &Profiles, given: Option<Given<'_>>) {
+        let Self { reading, tracks, numbers, held, weight: sum } = self;
+        let mut refused = 0;
+        reading.read(batch, given, |observed| {
+            let key = (observed.thread, observed.state, observed.unit);
+            let at = *numbers.entry(key).or_insert_with(|| {
+                let (thread, state, unit) = key;
+                tracks.push(Track { thread, state, unit, observations: Vec::new() });
+                tracks.len() - 1
+            });
+            let node = observed.node;
+            observed.each(|time_unix_nano, weight| {
+                let with_it = sum.checked_add(weight).filter(|&sum| sum <= MOST_WEIGHT);
+                let Some(with_it) = with_it.filter(|_| *held < MOST_OBSERVATIONS) else {
+                    refused += 1;
+                    return;
+                };
+                *sum = with_it;
+                *held += 1;
+                tracks[at].observations.push(Observation { time_unix_nano, node, weight });
+            });
+        });
+        reading.losses.add_observations(Reason::LimitExceeded, refused);
+    }
+
+    /// What all of it is called, as far as it says so itself.
+    pub(crate) fn title(&self) -> Option<String> {
+        self.reading.title()
+    }
+
+    /// What was not taken, and why.
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.reading.losses
+    }
+
+    /// Whether nothing in it has any weight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.weight == 0
+    }
+
+    /// The stacks.
+    pub(crate) fn stacks(&self) -> &Stacks {
+        &self.reading.stacks
+    }
+
+    /// The thread of a track, and its process.
+    pub(crate) fn thread(&self, track: &Track) -> (&Thread, &Process) {
+        let thread = &self.reading.threads()[track.thread as usize];
+        (thread, &self.reading.processes()[thread.process as usize])
+    }
+
+    /// What a track is called: its process where that is known, its thread, and its state where it is not the first
+    /// that a person looks for.
+    pub(crate) fn name(&self, track: &Track) -> String {
+        let (thread, process) = self.thread(track);
+        let parts = [process.label.to_string(), thread_name(thread)];
+        let mut name = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        if name.is_empty() {
+            name.push_str("all threads");
+        }
+        match track.state {
+            State::Running => {}
+            State::Wall => name.push_str(" [running or waiting]"),
+            State::Waiting => name.push_str(" [waiting]"),
+        }
+        name
+    }
+
+    /// Puts the observations of each track into the order of their times.
+    pub(crate) fn sort(&mut self) {
+        for track in &mut self.tracks {
+            track.observations.sort_by_key(|one| (one.time_unix_nano, one.node));
+        }
+    }
+
+    /// The tracks: running time first, and of each state the heaviest first.
+    pub(crate) fn tracks(&self) -> Vec<&Track> {
+        let mut tracks: Vec<&Track> = self.tracks.iter().filter(|track| !track.observations.is_empty()).collect();
+        tracks.sort_by_cached_key(|track| (track.state, track.unit, Reverse(track.weight()), self.name(track)));
+        tracks
+    }
+}
+
+/// What a thread is called; empty where nothing is known of it.
+pub(crate) fn thread_name(thread: &Thread) -> String {
+    match (&*thread.name, &*thread.id) {
+        ("", "") => String::new(),
+        ("", id) => format!("thread {id}"),
+        (name, "") => name.to_owned(),
+        (name, id) => format!("{name} (thread {id})"),
+    }
+}

@@ -1,0 +1,148 @@
+//! Waiting, refusing and giving back.
+
+use super::*;
+use crate::component::Retry;
+use crate::fakes::batch;
+use crate::testing::intake;
+
+fn send(intake: &Intake, observations: u64) -> tokio::task::JoinHandle<Result<(), Rejected>> {
+    let intake = intake.clone();
+    let permit = intake.admit(100).unwrap();
+    tokio::spawn(async move { intake.consume(batch(observations), permit).await })
+}
+
+/// Guarantees: a request that was let in while there was room, and waits for a pipeline that waits for a full
+/// queue, is refused after a moment and never taken: its sender repeats it, and it must not be there twice.
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_withdrawn() {
+    let (intake, mut consumer) = intake(1 << 20);
+    let waiting = send(&intake, 5);
+    tokio::task::yield_now().await;
+    consumer.set_full(Some(Overflow::Refuse));
+    let rejected = waiting.await.unwrap().unwrap_err();
+    assert_eq!(rejected.reason, Reason::QueueFull);
+    consumer.set_full(None);
+    let next = send(&intake, 7);
+    assert_eq!(consumer.take().await.unwrap().observations(), 7);
+    next.await.unwrap().unwrap();
+    assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::observations(7), 0));
+}
+
+/// Guarantees: so is one for which there was no place any more in front of that pipeline.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_place_is_refused() {
+    let (intake, mut consumer) = intake(1 << 20);
+    // Four places, and one that waits for one.
+    let waiting: Vec<_> = (1..=5).map(|observations| send(&intake, observations)).collect();
+    tokio::task::yield_now().await;
+    consumer.set_full(Some(Overflow::Refuse));
+    for request in waiting {
+        assert_eq!(request.await.unwrap().unwrap_err().reason, Reason::QueueFull);
+    }
+    consumer.set_full(None);
+    let next = send(&intake, 7);
+    assert_eq!(consumer.take().await.unwrap().observations(), 7);
+    next.await.unwrap().unwrap();
+    assert_eq!(consumer.memory_used(), 0);
+}
+
+/// Guarantees: where requests wait for a full queue, one that was let in waits for as long as it takes.
+#[tokio::test(start_paused = true)]
+async fn what_may_wait_is_not_withdrawn() {
+    let (intake, mut consumer) = intake(1 << 20);
+    let waiting = send(&intake, 5);
+    tokio::task::yield_now().await;
+    consumer.set_full(Some(Overflow::Wait));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(consumer.take().await.unwrap().observations(), 5);
+    waiting.await.unwrap().unwrap();
+}
+
+/// Guarantees: a request whose sender goes away before a pipeline has begun to take it is not taken.
+#[tokio::test]
+async fn who_goes_away_takes_it_along() {
+    let (intake, mut consumer) = intake(1 << 20);
+    let waiting = send(&intake, 5);
+    tokio::task::yield_now().await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let next = send(&intake, 7);
+    assert_eq!(consumer.take().await.unwrap().observations(), 7);
+    next.await.unwrap().unwrap();
+}
+
+/// Guarantees: when the receiver is about to be cut off, what no pipeline has begun to take is given back to its
+/// sender and never taken, and so is what comes then.
+#[tokio::test]
+async fn the_last_call_gives_back_what_waits() {
+    let (intake, mut consumer) = intake(1 << 20);
+    let waiting = send(&intake, 5);
+    tokio::task::yield_now().await;
+    consumer.last_call();
+    assert_eq!(waiting.await.unwrap().unwrap_err().reason, Reason::Shutdown);
+    assert_eq!(send(&intake, 7).await.unwrap().unwrap_err().reason, Reason::Shutdown);
+    consumer.close();
+    assert!(consumer.take().await.is_none());
+    assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::NONE, 0));
+}
+
+/// Guarantees: a request that may wait gets its memory as soon as some was given back, and one that never fits is
+/// refused at once.
+#[tokio::test(start_paused = true)]
+async fn waits_for_memory() {
+    let (intake, _consumer) = intake(100);
+    let start = Instant::now();
+    let patient = intake.waiting_until(start + Duration::from_secs(9));
+    let first = intake.admit(80).unwrap();
+    let waits = tokio::spawn({
+        let patient = patient.clone();
+        async move { patient.admitted(50).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waits.is_finished());
+    drop(first);
+    assert_eq!(waits.await.unwrap().unwrap().bytes(), 50);
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
+    assert_eq!(patient.admitted(101).await.unwrap_err().retry, Retry::Never);
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
+}
+
+/// Guarantees: where requests wait for a full queue, the deadline refuses none, and whoever waits behind it lets
+/// others work meanwhile.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_not_for_queues_that_wait() {
+    let (intake, consumer) = intake(100);
+    let patient = intake.waiting_until(Instant::now() + Duration::from_secs(1));
+    consumer.set_full(Some(Overflow::Wait));
+    let waits = tokio::spawn(async move { patient.room().await });
+    // The clock moves on only while nothing is busy.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!waits.is_finished());
+    consumer.set_full(None);
+    waits.await.unwrap().unwrap();
+}
+
+/// Guarantees: at its deadline a request that waits for memory or for room in a queue is refused, for the reason
+/// that it would have been refused for at once; and room that comes before is taken.
+#[tokio::test(start_paused = true)]
+async fn waits_no_longer_than_the_deadline() {
+    let (intake, consumer) = intake(100);
+    let start = Instant::now();
+    let patient = intake.waiting_until(start + Duration::from_secs(9));
+    consumer.set_full(Some(Overflow::Refuse));
+    let waits = tokio::spawn({
+        let patient = patient.clone();
+        async move { patient.room().await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waits.is_finished());
+    consumer.set_full(None);
+    waits.await.unwrap().unwrap();
+
+    consumer.set_full(Some(Overflow::Refuse));
+    let _all = intake.admit(100).unwrap();
+    let (room, memory) = tokio::join!(patient.room(), patient.admitted(1));
+    assert_eq!(room.unwrap_err().reason, Reason::QueueFull);
+    assert_eq!(memory.unwrap_err().reason, Reason::MemoryLimit);
+    assert_eq!(start.elapsed(), Duration::from_secs(9));
+}

@@ -1,0 +1,128 @@
+//! The message that is written while JSON is read.
+
+use profbridge_model::varint;
+
+use crate::otlp::error::DecodeError;
+use crate::otlp::json::Grant;
+use crate::otlp::reader::LEN;
+
+/// What has been written, and where the reader is when it fails.
+pub(super) struct State<'g> {
+    pub(super) out: Vec<u8>,
+    most: usize,
+    grant: Grant<'g>,
+    /// The place of a failure, the innermost step first.
+    pub(super) path: Vec<Step>,
+    /// The limit that ended the reading, if it was one.
+    stop: Option<DecodeError>,
+}
+
+/// A step to a place.
+pub(super) enum Step {
+    Field(&'static str),
+    Element(usize),
+}
+
+impl<'g> State<'g> {
+    /// Nothing yet, and at most `most` bytes.
+    pub(super) fn new(most: usize, grant: Grant<'g>) -> Self {
+        Self { out: Vec::new(), most, grant, path: Vec::new(), stop: None }
+    }
+
+    /// Makes room for more bytes.
+    #[inline]
+    pub(super) fn reserve<E: serde::de::Error>(&mut self, more: usize) -> Result<(), E> {
+        if self.out.capacity() - self.out.len() >= more {
+            return Ok(());
+        }
+        self.grow(more)
+    }
+
+    #[cold]
+    fn grow<E: serde::de::Error>(&mut self, more: usize) -> Result<(), E> {
+        let needed = self.out.len() + more;
+        let stop = |what, limit| DecodeError::LimitExceeded { what, limit };
+        if needed > self.most {
+            self.stop = Some(stop("bytes of the request, read from JSON", self.most as u64));
+            return Err(E::custom("too large"));
+        }
+        let capacity = (self.out.capacity() * 2).max(needed).max(256).min(self.most);
+        if !(self.grant)(capacity) {
+            self.stop = Some(stop("bytes of memory for the request read from JSON", self.out.capacity() as u64));
+            return Err(E::custom("no memory"));
+        }
+        self.out.reserve_exact(capacity - self.out.len());
+        Ok(())
+    }
+
+    /// The key of a field. There is room for it.
+    #[inline]
+    pub(super) fn key(&mut self, number: u32, wire_type: u32) {
+        varint::put(&mut self.out, u64::from(number << 3 | wire_type));
+    }
+
+    /// Begins what has its length in front.
+    #[inline]
+    pub(super) fn open<E: serde::de::Error>(&mut self, number: u32) -> Result<usize, E> {
+        self.reserve(varint::MAX_LEN + 1)?;
+        self.key(number, LEN);
+        self.out.push(0);
+        Ok(self.out.len())
+    }
+
+    /// Ends what began at a place.
+    #[inline]
+    pub(super) fn close<E: serde::de::Error>(&mut self, start: usize) -> Result<(), E> {
+        let length = self.out.len() - start;
+        if length < 0x80 {
+            self.out[start - 1] = length as u8;
+            return Ok(());
+        }
+        self.close_long(start, length)
+    }
+
+    fn close_long<E: serde::de::Error>(&mut self, start: usize, length: usize) -> Result<(), E> {
+        let more = varint::len(length as u64) - 1;
+        self.reserve(more)?;
+        let end = self.out.len();
+        self.out.resize(end + more, 0);
+        self.out.copy_within(start..end, start + more);
+        let mut rest = length;
+        for byte in &mut self.out[start - 1..start + more] {
+            *byte = rest as u8 & 0x7f | 0x80;
+            rest >>= 7;
+        }
+        self.out[start - 1 + more] &= 0x7f;
+        Ok(())
+    }
+
+    /// What to say of a failure.
+    #[cold]
+    pub(super) fn fault(mut self, text: &str, error: &serde_json::Error) -> DecodeError {
+        if let Some(stop) = self.stop.take() {
+            return stop;
+        }
+        let (line, column) = (error.line(), error.column());
+        let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        let said = error.to_string();
+        let rule = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said).to_owned();
+        let offset = (line > 0).then(|| (start + column.saturating_sub(1)).min(text.len()));
+        DecodeError::Malformed { place: self.place(), offset, rule }
+    }
+
+    /// The place of the failure, in the words of the protocol's definition.
+    fn place(&self) -> String {
+        let mut place = String::new();
+        for step in self.path.iter().rev() {
+            match step {
+                Step::Field(name) if place.is_empty() => place.push_str(name),
+                Step::Field(name) => {
+                    place.push('.');
+                    place.push_str(name);
+                }
+                Step::Element(index) => place.push_str(&format!("[{index}]")),
+            }
+        }
+        if place.is_empty() { "request".to_owned() } else { place }
+    }
+}

@@ -1,0 +1,55 @@
+//! Lines of Node's frames where a producer says both the line that is executed and the one where the function begins.
+
+use profbridge_model::{Function, Line, Location};
+use serde_json::Value;
+
+use super::support::{Batch, START};
+
+/// Functions with the line where they begin, the one that is executed, and their frame type, leaf first.
+fn lines(rows: &[(&str, i64, i64, &str)]) -> Vec<(String, u64)> {
+    let mut batch = Batch::new().on_cpu(20);
+    let builder = &mut batch.builder;
+    let mut stack = Vec::new();
+    for &(name, start_line, line, kind) in rows {
+        let filename = if kind == "v8js" { builder.string("/srv/app.js") } else { None };
+        let name = builder.string(name);
+        let function = builder.function(Function { name, filename, start_line, ..Function::default() });
+        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+        let location = Location { attributes, ..Location::default() };
+        stack.push(builder.location(location, &[Line { function, line, column: 0 }]));
+    }
+    let stack = builder.stack(&stack);
+    let thread = builder.attributes(&[("thread.id", 7.into())]);
+    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+    let chunk: Value = batch.convert().chunk().clone();
+    let frames = chunk["profile"]["frames"].as_array().unwrap();
+    let stacks = chunk["profile"]["stacks"].as_array().unwrap();
+    let stack = stacks.iter().find(|stack| stack.as_array().unwrap().len() == rows.len()).unwrap();
+    let frame = |index: &Value| {
+        let frame = &frames[index.as_u64().unwrap() as usize];
+        (frame["function"].as_str().unwrap().to_owned(), frame["lineno"].as_u64().unwrap_or(0))
+    };
+    stack.as_array().unwrap().iter().map(frame).collect()
+}
+
+/// Guarantees: a frame has the line where it was called, also through built-in functions; the outermost one, and one
+/// that other native code called, has the line on which it begins; a function that calls itself has several frames.
+#[test]
+fn called_at() {
+    let found = lines(&[
+        ("leaf", 30, 33, "v8js"),
+        ("Builtins_ArrayMap", 0, 0, "native"),
+        ("map", 0, 0, "v8js"),
+        ("again", 20, 22, "v8js"),
+        ("again", 20, 24, "v8js"),
+        ("<anonymous>", 10, 12, "v8js"),
+        ("v8::internal::Execution::Call", 0, 0, "native"),
+        ("main", 1, 5, "v8js"),
+    ]);
+    let wanted =
+        [("leaf", 22), ("Builtins_ArrayMap", 0), ("map", 0), ("again", 24), ("again", 12), ("<anonymous>", 10)];
+    for ((name, line), (function, lineno)) in wanted.into_iter().zip(&found) {
+        assert_eq!((name, line), (function.as_str(), *lineno), "{found:?}");
+    }
+    assert_eq!(found.last().unwrap(), &("main".to_owned(), 1));
+}

@@ -1,0 +1,230 @@
+//! Decides about spans: of which process and thread each is, as far as that is known by now, and why not.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profbridge_engine::component::Outbox;
+use profbridge_model::dictionary::Link;
+use profbridge_model::spans::ProfilerLink;
+use profbridge_model::{Span, Spans};
+use profbridge_wire::spans::SpanView;
+
+use crate::covered::Stretch;
+use crate::index::{Found, FoundThread, Index, NotFound, Own, Wanted};
+use crate::notes;
+use crate::report::{Cause, Report};
+use crate::thread::{Ran, Way, thread};
+use crate::waiting::{Program, called, unnamed};
+
+/// What decides.
+pub(crate) struct Deciding<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) main_thread: bool,
+    /// The monotonic time.
+    pub(crate) now: u64,
+    /// Whether what is not known yet is not waited for.
+    pub(crate) at_last: bool,
+    /// Whether samples may come that name spans, so that those are waited for as well that name no process.
+    pub(crate) may_be_named: bool,
+}
+
+/// A span that is not decided yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Undecided {
+    pub(crate) position: u32,
+    /// The pointer of its thread, where it says that.
+    pub(crate) pointer: Option<NonZeroU64>,
+    /// Whether samples name it, so that nothing else says its process, and a better profiler's may come.
+    pub(crate) is_named_by_samples: bool,
+}
+
+/// What samples say of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BySamples {
+    /// It is decided.
+    Decided,
+    /// Its process, and a better profiler's samples may come.
+    Waits,
+    /// Nothing.
+    Nothing,
+}
+
+/// A trace, and the position of the resource that has some of its spans.
+type OfTrace = (u32, [u8; 16]);
+
+/// What is known of a batch of spans.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// By the batch's resources.
+    pub(crate) programs: Vec<Program>,
+    pub(crate) undecided: Vec<Undecided>,
+    /// The identity of the process that samples name for spans of a trace and resource: a process made them all. `None` where
+    /// they name several.
+    pub(crate) processes: HashMap<OfTrace, Option<u128>, RandomState>,
+}
+
+impl Batch {
+    /// Decides what can be decided.
+    pub(crate) fn decide(&mut self, spans: &mut Spans, deciding: &Deciding<'_>, report: &mut Report, out: &mut Outbox) {
+        let Self { programs, undecided, processes } = self;
+        // First those that samples name, which may say of which process the others are.
+        undecided.retain_mut(|span| {
+            let by_samples = decide_by_samples(spans, *span, programs, processes, deciding, report, out);
+            span.is_named_by_samples = by_samples == BySamples::Waits;
+            by_samples != BySamples::Decided
+        });
+        undecided.retain(|span| {
+            span.is_named_by_samples || !decide(spans, *span, programs, processes, deciding, report, out)
+        });
+    }
+}
+
+/// Decides about one span by what samples say of it.
+fn decide_by_samples(
+    spans: &mut Spans,
+    Undecided { position, pointer, .. }: Undecided,
+    programs: &[Program],
+    processes: &mut HashMap<OfTrace, Option<u128>, RandomState>,
+    deciding: &Deciding<'_>,
+    report: &mut Report,
+    out: &mut Outbox,
+) -> BySamples {
+    let Some(span) = spans.spans().get(position as usize) else { return BySamples::Decided };
+    let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
+    let Some(Own { found, thread, is_live }) = deciding.index.own(&link, time(span)) else {
+        return BySamples::Nothing;
+    };
+    let resource = spans.scope_of(span).resource;
+    let of_trace = processes.entry((resource, link.trace_id)).or_insert_with(|| Some(found.identity()));
+    *of_trace = of_trace.filter(|known| *known == found.identity());
+    if !deciding.at_last && !found.is_settled() {
+        return BySamples::Waits;
+    }
+    let program = &programs[resource as usize];
+    let (thread, note) = match thread {
+        Some(thread) => (Some(thread), if is_live { notes::BY_LIVE_CONTEXT } else { notes::BY_SAMPLE }),
+        None => match find_thread(&found, &SpanView::of(spans, span), program, pointer, deciding.main_thread) {
+            Ok(found) => found,
+            Err(Unobserved) => (None, notes::NO_THREAD),
+        },
+    };
+    out.note(note, 1);
+    report.linked(&program.side, deciding.now);
+    link_with(spans, position, &found, thread);
+    BySamples::Decided
+}
+
+/// Decides about one span; `false` where it has to wait.
+fn decide(
+    spans: &mut Spans,
+    Undecided { position, pointer, .. }: Undecided,
+    programs: &[Program],
+    processes: &HashMap<OfTrace, Option<u128>, RandomState>,
+    deciding: &Deciding<'_>,
+    report: &mut Report,
+    out: &mut Outbox,
+) -> bool {
+    let Deciding { index, main_thread, now, at_last, may_be_named } = *deciding;
+    let Some(span) = spans.spans().get(position as usize) else { return true };
+    let resource = spans.scope_of(span).resource;
+    let (program, during) = (&programs[resource as usize], time(span));
+    let Program { side, .. } = program;
+    let found = match index.find(Wanted { side, pointer }, during, at_last) {
+        Ok(found) => found,
+        Err(why) => {
+            let of_trace = processes.get(&(resource, *span.trace_id.bytes())).copied().flatten();
+            let of_trace = of_trace.and_then(|identity| index.process(identity, during));
+            // Not against what the span says itself.
+            let may_be = |found: &Found<'_>| {
+                (!program.is_named(pointer) || found.agrees(side))
+                    && found.is_observed_about()
+                    && (at_last || found.is_past())
+            };
+            let inherited = of_trace.filter(may_be);
+            if let Some(found) = inherited.filter(|_| at_last || why != NotFound::NotCovered) {
+                out.note(notes::BY_TRACE, 1);
+                found
+            } else if !at_last
+                && matches!(why, NotFound::Unknown | NotFound::NotCovered)
+                && (may_be_named || of_trace.is_some() || program.is_named(pointer))
+            {
+                return false;
+            } else if !program.is_named(pointer) {
+                unnamed(spans, &SpanView::of(spans, span), program, now, report, out);
+                return true;
+            } else {
+                let alone = side.names().next().is_none();
+                let (note, cause) = match why {
+                    NotFound::Unknown if alone => (notes::NO_PROCESS, Cause::NoSuchPointer),
+                    NotFound::Unknown => (notes::NO_PROCESS, Cause::NoSuchProcess),
+                    NotFound::NotCovered => (notes::NOT_COVERED, Cause::Late),
+                    NotFound::Unobserved => (notes::UNOBSERVED, Cause::Unobserved),
+                    NotFound::Ambiguous if alone => (notes::AMBIGUOUS, Cause::SharedPointer),
+                    NotFound::Ambiguous => (notes::AMBIGUOUS, Cause::Ambiguous),
+                };
+                out.note(note, 1);
+                report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
+                return true;
+            }
+        }
+    };
+    match find_thread(&found, &SpanView::of(spans, span), program, pointer, main_thread) {
+        Ok((thread, note)) => {
+            out.note(note, 1);
+            out.note(notes::SEVERAL, found.several.into());
+            report.linked(side, now);
+            link_with(spans, position, &found, thread);
+        }
+        Err(Unobserved) => {
+            out.note(notes::UNOBSERVED, 1);
+            report.missed(side, Cause::Unobserved, now, || called(&SpanView::of(spans, span)));
+        }
+    }
+    true
+}
+
+fn time(span: &Span) -> Stretch {
+    Stretch { start: span.start_unix_nano, end: span.end_unix_nano }
+}
+
+/// The span names a thread that was not observed in its time.
+struct Unobserved;
+
+/// The thread of a span of a process, as far as it is known, and what that is counted as.
+fn find_thread<'a>(
+    found: &Found<'a>,
+    view: &SpanView<'_>,
+    program: &Program,
+    pointer: Option<NonZeroU64>,
+    main_thread: bool,
+) -> Result<(Option<FoundThread<'a>>, &'static str), Unobserved> {
+    let main = main_thread.then_some(program.side.pid()).flatten();
+    match thread(found, view, program.runtime, pointer, main) {
+        Ran::On(thread, way) => Ok((
+            Some(thread),
+            match way {
+                Way::NativeId => notes::BY_NATIVE_ID,
+                Way::Pointer => notes::BY_POINTER,
+                Way::PointerOnHost => notes::BY_POINTER_ON_HOST,
+                Way::Id => notes::BY_ID,
+                Way::Name => notes::BY_NAME,
+                Way::Main => notes::BY_MAIN,
+            },
+        )),
+        Ran::Unknown => Ok((None, notes::NO_THREAD)),
+        Ran::Unobserved => Err(Unobserved),
+    }
+}
+
+/// Lets a span name the profiler of its process, and its thread.
+fn link_with(spans: &mut Spans, position: u32, found: &Found<'_>, thread: Option<FoundThread<'_>>) {
+    let (thread_id, name) = thread.map_or((None, None), |thread| (Some(thread.id), thread.name));
+    let link = ProfilerLink {
+        profiler_id: found.profiler_id(),
+        thread_id: thread_id.map(Arc::from),
+        thread_name: name.map(Arc::from),
+    };
+    spans.change(position as usize, |changes| changes.profiler = Some(link));
+}

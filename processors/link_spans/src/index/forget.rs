@@ -1,0 +1,107 @@
+//! Forgets what is old, and what there is no memory for.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::{Index, OF_LINKS};
+use crate::covered::Stretch;
+
+impl Index {
+    /// Forgets what ended `keep` nanoseconds before the last observation of its process, processes of which nothing came
+    /// for so long, and spans that no sample named for so long.
+    pub(crate) fn forget(&mut self, now: u64, keep: u64) {
+        self.own_links.forget(now, keep);
+        // By how much the scales of processes move.
+        let mut moved = HashMap::<u32, u32, RandomState>::default();
+        self.processes.retain(|number, process| {
+            if now.saturating_sub(process.seen) > keep {
+                return false;
+            }
+            let before = process.last.saturating_sub(keep);
+            let before = process.scale.part_of(Stretch { start: before, end: process.last }).map_or(0, |of| of.start);
+            process.threads.retain(|thread| thread.covered.forget_before(before));
+            if let Some(by) = process.scale.move_on(process.last) {
+                process.threads.retain(|thread| thread.covered.move_by(by));
+                moved.insert(*number, by);
+            }
+            process.forget_ids();
+            !process.threads.is_empty()
+        });
+        if !moved.is_empty() {
+            self.own_links.retain(|place| {
+                let by = moved.get(&place.process).copied().unwrap_or(0);
+                place.first = place.first.saturating_sub(by);
+                true
+            });
+        }
+        self.drop_what_is_unused();
+    }
+
+    /// Forgets until so many bytes are left: of the spans that samples name the older half, and the other one, as long as they
+    /// take more than their part; texts that nobody says; then the processes that were not seen for the longest time.
+    pub(crate) fn shrink(&mut self, max_bytes: u64) {
+        if self.bytes() <= max_bytes {
+            return;
+        }
+        // After the second time none is left.
+        for _ in 0..2 {
+            if self.own_links.bytes() > max_bytes / OF_LINKS {
+                self.forgotten.named_spans += self.own_links.forget_old();
+            }
+        }
+        if self.bytes() > max_bytes && self.texts.any_new() {
+            self.drop_texts();
+        }
+        if self.bytes() <= max_bytes {
+            return;
+        }
+        let mut by_age: Vec<(u64, u32)> = self.processes.iter().map(|(number, of)| (of.seen, *number)).collect();
+        by_age.sort_unstable();
+        let mut by_age = by_age.into_iter();
+        while self.bytes() > max_bytes && self.processes.len() + self.own_links.len() > 0 {
+            // Half of what there is, since tables are as large as they are full.
+            let half = self.processes.len().div_ceil(2);
+            for (_, number) in by_age.by_ref().take(half) {
+                self.forgotten.processes += u64::from(self.processes.remove(&number).is_some());
+            }
+            if half <= 1 {
+                self.forgotten.named_spans += self.own_links.forget_old();
+            }
+            self.drop_what_is_unused();
+        }
+    }
+
+    /// Forgets the names of processes and threads that are forgotten, and gives back the memory.
+    fn drop_what_is_unused(&mut self) {
+        let Self { processes, by_identity, by_name, by_thread, .. } = self;
+        by_identity.retain(|_, number| processes.contains_key(number));
+        by_identity.shrink_to(processes.len() * 2);
+        by_name.retain(|number| processes.contains_key(&number));
+        by_thread.clear();
+        // The pointer of a thread that ended is used again.
+        for process in processes.values() {
+            process.thread_names().for_each(|name| by_thread.add(name, process.number));
+        }
+        by_thread.shrink();
+        processes.shrink_to(processes.len() * 2);
+        self.own_links.retain(|place| self.processes.contains_key(&place.process));
+        if self.texts.is_worth_a_look() {
+            self.drop_texts();
+        }
+        self.bytes = self.processes.values().map(|process| process.bytes()).sum();
+    }
+
+    /// Forgets texts that nobody says any more.
+    fn drop_texts(&mut self) {
+        let threads = self.processes.values().flat_map(|process| process.threads.iter());
+        let said = threads.flat_map(|thread| thread.name().into_iter().chain(thread.key.text()));
+        let said: hashbrown::HashSet<_, RandomState> = said.chain(self.own_links.texts()).collect();
+        let moved = self.texts.keep(|text| said.contains(&text));
+        self.processes.values_mut().for_each(|process| process.threads.move_texts(&moved));
+        self.own_links.retain(|place| {
+            let key = place.thread.moved(&moved);
+            place.thread = key.unwrap_or(place.thread);
+            key.is_some()
+        });
+    }
+}

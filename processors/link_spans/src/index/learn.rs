@@ -1,0 +1,246 @@
+//! Learns from the profiles that pass: who was observed when, and which spans samples name.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profbridge_identity::{Process as OfRequest, Processes, RequestId, Side};
+use profbridge_model::thread::{self, Thread as Named};
+use profbridge_model::{AttributeSetId, IdentityStrength, LinkId, Meaning, Profiles};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::own_ids::Contained;
+use super::own_links::Place;
+use super::threads::{Key, Thread, Threads};
+use super::{Index, OF_LINKS, Process, Profiler};
+use crate::covered::{Covered, MILLI, Scale, Stretch};
+
+/// Observations of a thread that are not further apart cover the time between them, where the profiler looks at threads
+/// that wait as well: the sampler says what it saw of a waiting thread twice a second.
+const WALL_GAP: u64 = 1_000_000_000;
+
+/// The same of profilers that look at running threads only, at least, in nanoseconds; else twice the period.
+const LEAST_GAP: u64 = 100_000_000;
+
+/// The scope of the built-in sampler, whose links are live contexts: it has no other source of them.
+const SAMPLER: &str = "profbridge-receiver-ptrace";
+
+/// What a batch says of a thread of a process, by the attributes that its samples have.
+#[derive(Debug, Default)]
+struct Observed {
+    /// What is nearer to each other than the least gap is one.
+    stretches: Vec<Stretch>,
+    /// The spans that samples name, with the first time of each.
+    links: Vec<(LinkId, u64)>,
+}
+
+impl Observed {
+    /// It was observed. Mostly in order.
+    fn add(&mut self, new: Stretch) {
+        match self.stretches.last_mut() {
+            Some(last) if new.start >= last.start && new.start <= last.end.saturating_add(LEAST_GAP) => {
+                last.end = last.end.max(new.end);
+            }
+            _ => self.stretches.push(new),
+        }
+    }
+
+    /// A sample names a span.
+    fn link(&mut self, link: LinkId, first: u64) {
+        match self.links.last_mut() {
+            Some((last, time)) if *last == link => *time = (*time).min(first),
+            _ => self.links.push((link, first)),
+        }
+    }
+}
+
+impl Index {
+    /// Remembers what a batch observed. `arrival` is in nanoseconds since the Unix epoch, `now` in the monotonic time.
+    pub(crate) fn learn(&mut self, profiles: &Profiles, arrival: u64, now: u64) {
+        self.requests += 1;
+        let request = RequestId { arrival, number: self.requests };
+        let mut processes = Processes::new(profiles, &self.rules, request);
+        let mut observed: HashMap<(u32, Option<AttributeSetId>), Observed, RandomState> = HashMap::default();
+        let mut profilers: HashMap<u32, Profiler, RandomState> = HashMap::default();
+        let mut gap = LEAST_GAP;
+        for (at, resource) in profiles.resources().iter().enumerate() {
+            let scopes = resource.scopes.iter();
+            for (scope, profile) in
+                scopes.flat_map(|scope| scope.profiles.iter().map(|profile| (&scope.scope, profile)))
+            {
+                let meaning = Meaning::of(profiles.dictionary(), profile);
+                let name = profiles.dictionary().string_bytes(scope.name);
+                let profiler = Profiler {
+                    name: xxh3_64(name),
+                    wall: meaning.is_some_and(|meaning| meaning.wall),
+                    reads_contexts: name == SAMPLER.as_bytes(),
+                };
+                gap = gap.max(match meaning {
+                    Some(meaning) if meaning.wall => WALL_GAP,
+                    Some(meaning) if !meaning.timed_values => meaning.unit_nanos.saturating_mul(2).min(WALL_GAP),
+                    _ => LEAST_GAP,
+                });
+                let end = profile.time_unix_nano.saturating_add(profile.duration_nano);
+                for sample in profiles.samples(profile) {
+                    let Some(process) = processes.of(at as u32, sample.attributes) else { continue };
+                    profilers.entry(process).or_insert(profiler).wall |= profiler.wall;
+                    let set = sample.attributes.or(profile.attributes);
+                    let observed = observed.entry((process, set)).or_default();
+                    let mut first = None;
+                    for time in sample.timestamps() {
+                        observed.add(Stretch { start: time, end: time });
+                        first = Some(first.unwrap_or(time).min(time));
+                    }
+                    if first.is_none() && profile.time_unix_nano > 0 {
+                        observed.add(Stretch { start: profile.time_unix_nano, end });
+                        first = Some(profile.time_unix_nano);
+                    }
+                    if let Some((link, first)) = sample.link.zip(first) {
+                        observed.link(link, first);
+                    }
+                }
+            }
+        }
+        let batch = Learned { profiles, processes: &processes, gap, arrival, now };
+        for ((number, set), observed) in observed {
+            let process = processes.get(number);
+            // What nobody can be told from is nobody's, unless spans are named.
+            let is_weak = process.identity.strength == IdentityStrength::Weak && observed.links.is_empty();
+            if !process.identity.alone && !is_weak {
+                let profiler = profilers.get(&number).copied().unwrap_or_default();
+                self.learn_thread(&batch, process, profiler, set, observed);
+            }
+        }
+    }
+
+    /// Remembers what a batch observed of a thread of a process.
+    fn learn_thread(
+        &mut self,
+        &Learned { profiles, processes, gap, arrival, now }: &Learned<'_>,
+        of: OfRequest,
+        profiler: Profiler,
+        set: Option<AttributeSetId>,
+        Observed { mut stretches, links }: Observed,
+    ) {
+        let dictionary = profiles.dictionary();
+        let number = match self.by_identity.get(&of.identity.hash) {
+            Some(known) => *known,
+            None => self.add(processes, of, profiles, profiler),
+        };
+        let Some(known) = self.processes.get_mut(&number) else { return };
+        known.seen = now;
+        known.profiler.wall |= profiler.wall;
+        stretches.sort_unstable();
+        // Of times that are too far from each other for one scale those count that are nearer to when they came: a clock may
+        // have been set, but one time may as well be wrong.
+        let off = |time: u64| time.abs_diff(arrival);
+        let Some(nearest) = stretches.iter().map(|stretch| stretch.end).min_by_key(|end| off(*end)) else { return };
+        let is_on = |scale: Scale, stretch: &Stretch| scale.of(*stretch).is_some();
+        let none_on = !stretches.iter().any(|stretch| is_on(known.scale, stretch));
+        if known.last == 0 || none_on && off(nearest) < off(known.last) {
+            known.scale = Scale::around(nearest);
+            self.bytes = self.bytes.saturating_sub(known.bytes());
+            known.threads = Threads::default();
+            self.bytes += known.bytes();
+            known.last = 0;
+        }
+        let count = stretches.len();
+        stretches.retain(|stretch| is_on(known.scale, stretch));
+        self.times_left_out += (count - stretches.len()) as u64;
+        let Some(last) = stretches.last() else { return };
+        known.last = known.last.max(last.end);
+        let thread = Named::of(dictionary, set);
+        // Observed, but nobody knows which thread.
+        let key = thread.as_ref().map_or(Some(Key::NONE), |thread| Key::new(&thread.id, &mut self.texts));
+        let Some(key) = key else { return };
+        let scale = known.scale;
+        let mut millis = stretches.iter().filter_map(|stretch| scale.of(*stretch)).peekable();
+        let Some(first) = millis.peek().copied() else { return };
+        let before = known.threads.bytes();
+        let (thread_before, seen) = match known.threads.position(key) {
+            Ok(at) => {
+                let seen = known.threads.at(at);
+                (seen.covered.bytes(), seen)
+            }
+            Err(at) => (0, known.threads.insert(at, Thread::new(key, Covered::new(first)))),
+        };
+        let gap = (gap / MILLI) as u32;
+        millis.for_each(|stretch| seen.covered.add(stretch, gap));
+        self.bytes = (self.bytes + seen.covered.bytes()).saturating_sub(thread_before);
+        if seen.name().is_none()
+            && let Some(name) = thread.as_ref().and_then(|thread| thread.name)
+        {
+            seen.set_name(self.texts.add(dictionary.string(Some(name))));
+        }
+        let pointer = thread::pointer(dictionary, set);
+        if let Some(pointer) = pointer.filter(|_| pointer != seen.pointer) {
+            seen.pointer = Some(pointer);
+            if let Some(name) = known.side.thread_name(pointer) {
+                self.by_thread.add(name, number);
+            }
+        }
+        self.bytes = (self.bytes + known.threads.bytes()).saturating_sub(before);
+        let before = known.contained_bytes();
+        self.questions.add(of.identity.hash, known.contained.as_mut(), key);
+        self.bytes = (self.bytes + known.contained_bytes()).saturating_sub(before);
+        for (link, first) in links {
+            let Some(first) = scale.of(Stretch { start: first, end: first }) else { continue };
+            let place = Place { process: number, thread: key, first: first.start };
+            self.last_link = Some(now);
+            self.make_room_for_a_link();
+            let known = &self.processes;
+            let worth = |place: Place| {
+                let process = known.get(&place.process)?;
+                let first = process.scale.unix_milli(place.first);
+                let is_named = place.thread != Key::NONE;
+                Some((process.profiler.wall, is_named, std::cmp::Reverse((first, process.identity.hash, place.thread))))
+            };
+            self.own_links.add(dictionary.link(link), place, |one, other| worth(one) > worth(other));
+        }
+    }
+
+    /// Forgets the older half of the spans that samples name, where one more would need more memory than there is for them.
+    fn make_room_for_a_link(&mut self) {
+        let growth = self.own_links.growth();
+        if growth > 0 && self.own_links.bytes() + growth > self.share / OF_LINKS && self.bytes() + growth > self.share {
+            self.forgotten.named_spans += self.own_links.forget_old();
+        }
+    }
+
+    /// Adds a process of which nothing is known. Its number.
+    fn add(&mut self, processes: &Processes, of: OfRequest, profiles: &Profiles, profiler: Profiler) -> u32 {
+        let (dictionary, attributes) = (profiles.dictionary(), processes.merged(of));
+        // What cannot be told from others by what it says of itself is not found by that.
+        let is_strong = of.identity.strength == IdentityStrength::Strong;
+        let side = Side::of(dictionary, attributes.iter().copied().filter(|_| is_strong));
+        let mut number = self.next;
+        while self.processes.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        self.next = number.wrapping_add(1);
+        side.names().for_each(|name| self.by_name.add(name, number));
+        self.by_identity.insert(of.identity.hash, number);
+        let process = Process {
+            number,
+            identity: of.identity,
+            contained: Contained::of(&side, dictionary, &attributes),
+            side,
+            profiler,
+            threads: Threads::default(),
+            scale: Scale::around(0),
+            last: 0,
+            seen: 0,
+        };
+        self.bytes += process.bytes();
+        self.processes.insert(number, Box::new(process));
+        number
+    }
+}
+
+/// A batch that is learned.
+struct Learned<'a> {
+    profiles: &'a Profiles,
+    processes: &'a Processes,
+    gap: u64,
+    /// When it came, in nanoseconds since the Unix epoch, and in the monotonic time.
+    arrival: u64,
+    now: u64,
+}

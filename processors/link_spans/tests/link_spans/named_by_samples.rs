@@ -1,0 +1,404 @@
+//! Spans that samples name by themselves.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use profbridge_engine::component::{Outbox, Processor as _};
+use profbridge_model::builder::Any;
+use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Telemetry};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::samples_brute_force::observations;
+use crate::support::*;
+
+/// The scope of the built-in sampler, and one of others.
+const OWN: &str = "profbridge-receiver-ptrace";
+const OTHER: &str = "other";
+
+/// A thread (0 says none), its times in milliseconds, and the span that its samples name: 0 is none.
+type Sampled<'a> = (i64, &'a [u64], u8);
+
+/// What a profiler with this scope saw of a process.
+fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[Sampled<'_>]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(resource);
+    builder.scope(scope, "1.0");
+    let sample_type = builder.value_type(kind, "nanoseconds");
+    builder.profile(Profile { sample_type, period_type: sample_type, period: (50 * MS) as i64, ..Profile::default() });
+    for (at, (thread, times, span)) in samples.iter().enumerate() {
+        let frame = builder.frame("work", "main.rs", at as i64);
+        let stack = builder.stack(&[frame]);
+        let named = [("thread.id", Any::Int(*thread)), ("thread.name", Any::Str("worker"))];
+        let attributes = builder.attributes(if *thread == 0 { &[] } else { &named });
+        let link = (*span > 0).then(|| builder.link([1; 16], [*span; 8])).flatten();
+        let times: Vec<u64> = times.iter().map(|time| T + time * MS).collect();
+        builder.sample(stack, attributes, link, &times, &vec![(50 * MS) as i64; times.len()]);
+    }
+    builder.finish().unwrap()
+}
+
+fn web(pid: i64) -> [(&'static str, Any<'static>); 2] {
+    [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]
+}
+
+/// The profiler that a span names, and the thread.
+type Named = (ProfilerId, Option<String>);
+
+/// What each span names that left, by its id.
+fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
+    let spans = out.telemetry.iter().filter_map(|telemetry| match telemetry {
+        Telemetry::Spans(spans) => Some(spans),
+        Telemetry::Profiles(_) | Telemetry::Envelope(_) => None,
+    });
+    let link = |span: &profbridge_model::Span| {
+        let link = span.changes.as_ref()?.profiler.as_ref()?;
+        Some((link.profiler_id, link.thread_id.as_deref().map(str::to_owned)))
+    };
+    spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()
+}
+
+/// Guarantees: a span that samples name is of their process and thread, whatever it says itself, also where that is nothing
+/// or another process; which of both a profiler reads is counted. It is so whether the samples or the span came first.
+#[test]
+fn samples_say_it() {
+    let says: [&[(&str, Value)]; 3] =
+        [&[], &[("host.name", text("db")), ("process.pid", IntValue(9))], &[("service.name", text("shop"))]];
+    for (scope, counted) in [(OWN, "spans_linked_by_live_context"), (OTHER, "spans_linked_by_sample_link")] {
+        for resource in says {
+            for spans_first in [false, true] {
+                let mut processor = link_spans("{}");
+                let batch = seen(&web(7), scope, "wall", &[(12, &[100, 150], 1), (13, &[100, 300], 2)]);
+                // What shows that samples name spans here, so that spans are waited for which say nothing.
+                process(&mut processor, seen(&web(8), scope, "wall", &[(1, &[0], 99)]), at(S));
+                let native = [("thread.native_id", IntValue(13))];
+                let asked = || spans(resource, vec![span(1, 90 * MS, 160 * MS, &native)]);
+                let mut out = Outbox::default();
+                if spans_first {
+                    out = process(&mut processor, asked(), at(S));
+                    assert!(out.telemetry.is_empty(), "{resource:?}");
+                }
+                process(&mut processor, batch.clone(), at(S));
+                if spans_first {
+                    let later = advance(&mut processor, at(2 * S));
+                    out.telemetry.extend(later.telemetry);
+                    later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
+                } else {
+                    out = process(&mut processor, asked(), at(S));
+                }
+                let expected = (profiler_of(&batch, T), Some("12".to_owned()));
+                assert_eq!(left(&out), [(1, Some(expected))], "{resource:?}");
+                assert_eq!(note(&out, counted), 1, "{:?}", out.notes);
+            }
+        }
+    }
+}
+
+/// Guarantees: a profiler that observes waiting threads comes before others, what names a thread before what names none,
+/// and then the thread on which the span was seen first; samples without a thread name the profiler, and the span's own
+/// words the thread.
+#[test]
+fn which_of_several() {
+    let wall = || {
+        seen(
+            &[("host.name", Any::Str("web")), ("host.id", Any::Str("h")), ("process.pid", Any::Int(7))],
+            OWN,
+            "wall",
+            &[(12, &[150], 1)],
+        )
+    };
+    let cpu = || {
+        seen(&web(7), OTHER, "cpu", &[(13, &[100], 1), (14, &[90], 1), (0, &[80], 1), (0, &[80], 2), (15, &[80], 0)])
+    };
+    for wall_first in [false, true] {
+        let mut processor = link_spans("{span_wait: 0s}");
+        let mut both = vec![cpu(), wall()];
+        if wall_first {
+            both.reverse();
+        }
+        both.into_iter().for_each(|batch| drop(process(&mut processor, batch, at(S))));
+        let out = process(&mut processor, spans(&[], vec![span(1, 0, S, &[])]), at(S));
+        assert_eq!(left(&out), [(1, Some((profiler_of(&wall(), T), Some("12".to_owned()))))]);
+    }
+    let mut processor = link_spans("{span_wait: 0s}");
+    process(&mut processor, cpu(), at(S));
+    let native = [("thread.native_id", IntValue(15))];
+    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &[]), span(2, 0, S, &native)];
+    let profiler = profiler_of(&cpu(), T);
+    let expected = [Some("14"), None, Some("15")].map(|thread| Some((profiler, thread.map(str::to_owned))));
+    let out = process(&mut processor, spans(&[], asked), at(S));
+    assert_eq!(left(&out).into_iter().map(|of| of.1).collect::<Vec<_>>(), expected);
+}
+
+/// Guarantees: a span that samples name waits for the rest of its time with them, and is not decided by what it says itself
+/// meanwhile, though that was observed up to its end: neither another profiler of its process nor the process that it says.
+#[test]
+fn named_and_not_settled() {
+    for other in [7, 1] {
+        let mut processor = link_spans("{}");
+        let named = seen(&web(7), OTHER, "cpu", &[(12, &[100, 150], 1)]);
+        process(&mut processor, named.clone(), at(S));
+        let resource = [("host.name", Any::Str("web")), ("host.id", Any::Str("h")), ("process.pid", Any::Int(other))];
+        process(&mut processor, seen(&resource, OWN, "wall", &[(30, &[0, 900, 1800, 2700], 0)]), at(3 * S));
+        let asked = spans(
+            &[("host.name", text("web")), ("process.pid", IntValue(other))],
+            vec![span(1, 90 * MS, S, &[]), span(2, 90 * MS, S, &[])],
+        );
+        assert!(process(&mut processor, asked, at(3 * S)).telemetry.is_empty(), "{other}");
+        process(&mut processor, seen(&web(7), OTHER, "cpu", &[(12, &[1100], 0)]), at(4 * S));
+        let out = advance(&mut processor, at(6 * S));
+        assert_eq!(left(&out)[0], (1, Some((profiler_of(&named, T), Some("12".to_owned())))), "{other}");
+        assert_eq!(note(&out, "spans_linked_by_sample_link"), 1);
+    }
+}
+
+/// Guarantees: of spans that came together, of one resource and trace, all are of the process that samples name for one, if
+/// they say no process themselves, on the thread that they name; not where samples name several, nor of another trace or
+/// resource.
+#[test]
+fn the_rest_of_the_trace() {
+    let mut processor = link_spans("{}");
+    let batch = seen(&web(7), OWN, "wall", &[(12, &[100, 3000], 3), (13, &[100, 3000], 0)]);
+    process(&mut processor, batch.clone(), at(S));
+    let native = [("thread.native_id", IntValue(13))];
+    let of_other_trace = Span { trace_id: vec![2; 16], ..span(4, 0, S, &[]) };
+    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &native), span(3, 0, S, &[]), of_other_trace];
+    let mut out = process(&mut processor, spans(&[("service.name", text("shop"))], asked), at(S));
+    out.telemetry.extend(process(&mut processor, spans(&[], vec![span(5, 0, S, &[])]), at(S)).telemetry);
+    let last = advance(&mut processor, at(30 * S));
+    assert_eq!(note(&last, "spans_linked_with_the_process_of_their_trace"), 0, "what is known is not waited for");
+    let noted = |name: &str| note(&last, name) + note(&out, name);
+    assert_eq!(noted("spans_unlinked_unnamed_process"), 2);
+    out.telemetry.extend(last.telemetry.iter().cloned());
+    let profiler = profiler_of(&batch, T);
+    let of = |thread: Option<&str>| Some((profiler, thread.map(str::to_owned)));
+    let mut all = left(&out);
+    all.sort_by_key(|of| of.0);
+    assert_eq!(all, [(1, of(None)), (2, of(Some("13"))), (3, of(Some("12"))), (4, None), (5, None)]);
+
+    let mut processor = link_spans("{span_wait: 0s}");
+    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100], 1)]), at(S));
+    process(&mut processor, seen(&web(8), OWN, "wall", &[(12, &[100], 2)]), at(S));
+    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &[]), span(3, 0, S, &[])];
+    let out = process(&mut processor, spans(&[], asked), at(S));
+    assert_eq!(left(&out).iter().map(|(_, link)| link.is_some()).collect::<Vec<_>>(), [true, true, false]);
+}
+
+/// Guarantees: the process that samples name for a trace is not that of a span from before it was observed, nor of one that
+/// says another process.
+#[test]
+fn not_the_rest_of_the_trace() {
+    let other: &[(&str, Value)] = &[("host.name", text("web")), ("process.pid", IntValue(9))];
+    let shop: &[(&str, Value)] = &[("service.name", text("shop"))];
+    for (resource, from, expected) in [(shop, 0, false), (shop, 5 * S, true), (other, 5 * S, false)] {
+        let mut processor = link_spans("{}");
+        process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[5000, 5900, 6800, 7700], 1)]), at(8 * S));
+        let asked = vec![span(1, 5 * S, 6 * S, &[]), span(2, from, from + S, &[])];
+        let mut out = process(&mut processor, spans(resource, asked), at(8 * S));
+        out.telemetry.extend(advance(&mut processor, at(60 * S)).telemetry);
+        let linked: Vec<_> = left(&out).iter().map(|(_, link)| link.is_some()).collect();
+        assert_eq!(linked, [true, expected], "{resource:?} {from}");
+    }
+}
+
+/// Guarantees: samples of a process are not linked with a span that samples place in another one, though it says that it is of
+/// this one, as what was forked may; those of another profiler of that process are.
+#[test]
+fn samples_of_another_process() {
+    let says = [("host.name", text("web")), ("process.pid", IntValue(100))];
+    let native = [("thread.native_id", IntValue(13))];
+    let with_id = [("host.name", Any::Str("web")), ("host.id", Any::Str("h")), ("process.pid", Any::Int(100))];
+    for (own, expected) in [
+        (web(101).to_vec(), [(12, 100, 1), (12, 120, 1), (13, 110, 0)]),
+        (with_id.to_vec(), [(12, 100, 1), (12, 120, 1), (13, 110, 1)]),
+    ] {
+        let mut processor = link_spans("{profile_wait: 8s}");
+        process(&mut processor, seen(&own, OWN, "wall", &[(12, &[100], 1), (12, &[120], 0)]), at(S));
+        process(&mut processor, seen(&web(100), OTHER, "cpu", &[(13, &[110], 0)]), at(S));
+        process(&mut processor, spans(&says, vec![span(1, 90 * MS, 200 * MS, &native)]), at(S));
+        let mut all: Vec<_> = observations(&advance(&mut processor, at(20 * S)))
+            .into_iter()
+            .map(|(_, thread, time, _, span)| (thread, time / MS, span))
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, expected);
+    }
+}
+
+/// Guarantees: what names no process is not waited for any more a while after samples named spans, and linked at once if they
+/// named it.
+#[test]
+fn samples_name_spans_no_more() {
+    let mut processor = link_spans("{}");
+    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100, 1000], 1)]), at(S));
+    let asked = |id: u8| spans(&[], vec![Span { trace_id: vec![id; 16], ..span(id, 0, S, &[]) }]);
+    assert!(process(&mut processor, asked(2), at(61 * S)).telemetry.is_empty());
+    assert_eq!(left(&advance(&mut processor, at(80 * S))), [(2, None)]);
+    let out = process(&mut processor, asked(2), at(80 * S));
+    assert_eq!((left(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(2, None)], 1));
+    assert!(left(&process(&mut processor, asked(1), at(80 * S)))[0].1.is_some());
+}
+
+/// Guarantees: what spans that wait learn of their traces is counted as held.
+#[test]
+fn traces_are_counted() {
+    let held = |named: bool| {
+        let mut builder = Builder::new();
+        builder.resource(&web(7));
+        builder.on_cpu(20);
+        let attributes = builder.attributes(&[("thread.id", 12.into())]);
+        for trace in 1..=200u8 {
+            let link = builder.link([trace; 16], if named { [1; 8] } else { [2; 8] });
+            let frame = builder.frame("work", "main.rs", trace.into());
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, attributes, link, &[T + MS], &[]);
+        }
+        let mut processor = link_spans("{}");
+        process(&mut processor, builder.finish().unwrap(), at(S));
+        let asked = (1..=200).map(|trace| Span { trace_id: vec![trace; 16], ..span(1, 0, S, &[]) }).collect();
+        assert!(process(&mut processor, spans(&[], asked), at(S)).telemetry.is_empty());
+        processor.held().bytes
+    };
+    assert!(held(true) - held(false) > 200 * 36, "{} {}", held(true), held(false));
+}
+
+/// Guarantees: while no sample names a span, what names no process is not waited for; a process that nothing tells from
+/// others is found by its samples alone.
+#[test]
+fn what_names_nothing() {
+    let mut processor = link_spans("{}");
+    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100], 0)]), at(S));
+    let asked = || spans(&[], vec![span(1, 0, S, &[])]);
+    let out = process(&mut processor, asked(), at(S));
+    assert_eq!((left(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(1, None)], 1));
+    let weak = seen(&[("service.name", Any::Str("shop"))], OTHER, "wall", &[(12, &[100], 1)]);
+    process(&mut processor, weak.clone(), at(S));
+    let out = process(&mut processor, asked(), at(S));
+    assert_eq!(left(&out), [(1, Some((profiler_of(&weak, T), Some("12".to_owned()))))]);
+}
+
+/// Guarantees: of a span that samples name the other samples of the thread in its time are linked as well, though the span
+/// says nothing of its thread or something else, whichever came first.
+#[test]
+fn samples_beside_those() {
+    for spans_first in [false, true] {
+        let mut processor = link_spans("{profile_wait: 8s}");
+        let batch = || seen(&web(7), OWN, "wall", &[(12, &[100], 1), (12, &[50, 120, 210], 0), (13, &[120], 0)]);
+        let native = [("thread.native_id", IntValue(13))];
+        let asked = || {
+            spans(
+                &[("host.name", text("web")), ("process.pid", IntValue(7))],
+                vec![span(1, 90 * MS, 200 * MS, &native)],
+            )
+        };
+        if spans_first {
+            process(&mut processor, asked(), at(S));
+            process(&mut processor, batch(), at(S));
+        } else {
+            process(&mut processor, batch(), at(S));
+            process(&mut processor, asked(), at(S));
+        }
+        let mut all: Vec<_> = observations(&advance(&mut processor, at(20 * S)))
+            .into_iter()
+            .map(|(_, thread, time, _, span)| (thread, time / MS, span))
+            .collect();
+        all.sort_unstable();
+        let expected = [(12, 50, 0), (12, 100, 1), (12, 120, 1), (12, 210, 0), (13, 120, 0)];
+        assert_eq!(all, expected);
+    }
+}
+
+/// Guarantees: spans that samples name are forgotten in time, and for want of memory.
+#[test]
+fn named_spans_are_forgotten() {
+    let mut processor = link_spans("{span_wait: 0s}");
+    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100], 1)]), at(S));
+    let linked = |processor: &mut _, now| {
+        left(&process(processor, spans(&[], vec![span(1, 0, S, &[])]), at(now)))[0].1.is_some()
+    };
+    assert!(linked(&mut processor, 100 * S));
+    assert!(!linked(&mut processor, 500 * S));
+    assert!(!linked(&mut processor, 900 * S));
+}
+
+/// What the sampler saw of a process whose samples name so many spans, from a number on.
+fn naming(pid: i64, first: u64, count: u64) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&web(pid));
+    builder.on_cpu(20);
+    let attributes = builder.attributes(&[("thread.id", 12.into())]);
+    for number in 0..count {
+        let link = builder.link([1; 16], (first + number + 1).to_be_bytes());
+        let frame = builder.frame("work", "main.rs", number as i64);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, attributes, link, &[T + MS], &[]);
+    }
+    builder.finish().unwrap()
+}
+
+/// Guarantees: where memory is short the spans that samples named first are forgotten, and counted, and no process for them:
+/// neither the one that names so many nor one that is quiet. What was named last stays known.
+#[test]
+fn named_spans_are_forgotten_early() {
+    for max in [16u64, 64, 200] {
+        let mut processor = link_spans(&format!("{{span_wait: 0s, max_index_bytes: {max}KiB}}"));
+        process(&mut processor, seen(&web(8), OWN, "wall", &[(12, &[100], 0)]), at(S));
+        let (batches, count) = (max * 4, 100);
+        let mut out = Outbox::default();
+        for many in 0..batches {
+            let sent = process(&mut processor, naming(7, many * count, count), at(2 * S));
+            sent.notes.into_iter().for_each(|(name, count)| out.note(name, count));
+            assert!(processor.held().bytes <= max << 10, "{}", processor.held().bytes);
+        }
+        assert_eq!(note(&out, "profiled_processes_forgotten_early"), 0);
+        let forgotten = note(&out, "named_spans_forgotten_early");
+        assert!((1..batches * count).contains(&forgotten), "{forgotten}");
+        let last = Span { span_id: (batches * count).to_be_bytes().to_vec(), ..span(1, 0, S, &[]) };
+        let sent = process(&mut processor, spans(&[], vec![last]), at(2 * S));
+        assert!(left(&sent)[0].1.is_some(), "the last one is known");
+        let quiet = [("host.name", text("web")), ("process.pid", IntValue(8))];
+        let sent = process(&mut processor, spans(&quiet, vec![span(1, 0, S, &[])]), at(2 * S));
+        assert!(left(&sent)[0].1.is_some(), "the quiet process is known");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Guarantees: in whatever order and batches samples come, a span that some name is of the process and thread on which
+    /// it was seen first, as trying all of them finds.
+    #[test]
+    fn as_by_trying_everything(samples in vec((1i64..4, 1i64..4, 0u64..3000, 0u8..6), 1..30), cuts in any::<u64>()) {
+        let mut processor = link_spans("{span_wait: 0s}");
+        let mut batches: Vec<Vec<(i64, i64, u64, u8)>> = vec![Vec::new()];
+        for (at, sample) in samples.iter().enumerate() {
+            if cuts >> (at % 64) & 1 == 1 {
+                batches.push(Vec::new());
+            }
+            batches.last_mut().unwrap().push(*sample);
+        }
+        for batch in &batches {
+            for pid in 1..4 {
+                let of: Vec<_> = batch.iter().filter(|of| of.0 == pid).map(|of| (of.1, [of.2], of.3)).collect();
+                let of: Vec<Sampled<'_>> = of.iter().map(|(thread, times, span)| (*thread, &times[..], *span)).collect();
+                if !of.is_empty() {
+                    process(&mut processor, seen(&web(pid), OWN, "wall", &of), at(S));
+                }
+            }
+        }
+        for id in 1..6u8 {
+            let first = samples.iter().filter(|of| of.3 == id).map(|of| of.2).min();
+            let at_first: Vec<_> = samples.iter().filter(|of| of.3 == id && Some(of.2) == first).collect();
+            let asked = Span { trace_id: vec![1; 16], ..span(id, 0, S, &[]) };
+            let out = process(&mut processor, spans(&[], vec![asked]), at(S));
+            let link = left(&out).remove(0).1;
+            let expected: Vec<_> = at_first
+                .iter()
+                .map(|of| (profiler_of(&seen(&web(of.0), OWN, "wall", &[]), T), Some(of.1.to_string())))
+                .collect();
+            match link {
+                Some(link) => prop_assert!(expected.contains(&link), "{:?} {:?}", link, expected),
+                None => prop_assert!(expected.is_empty()),
+            }
+        }
+    }
+}

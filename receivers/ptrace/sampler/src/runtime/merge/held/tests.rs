@@ -1,0 +1,368 @@
+use super::*;
+use crate::runtime::{Executed, Lookup, NextInstruction, RawFrame, Segment};
+use crate::unwind::StackCopy;
+
+/// The registers of these tests: RBX has the frame, R12 the instruction.
+const FRAME: u8 = 3;
+const INSTRUCTION: u8 = 12;
+
+/// Where the evaluation function is.
+const EVALUATION: Range<u64> = 0x40_0000..0x41_0000;
+
+/// A native stack of the evaluation function (`true`) and others, from address 0x1000 on.
+struct Native(Vec<Frame>);
+
+impl Native {
+    fn new(kinds: &[bool]) -> Self {
+        let frame = |(index, is_evaluation): (usize, &bool)| Frame {
+            pc: if *is_evaluation { 0x40_0100 } else { 0x50_0000 } + index as u64 * 0x100,
+            sp: 0x1000 + index as u64 * 0x100,
+            location: n(index as u64),
+            registers: crate::unwind::Registers::default(),
+        };
+        Self(kinds.iter().enumerate().map(frame).collect())
+    }
+
+    /// This native frame has these registers: the frame, and an instruction of the function with this number.
+    fn with(mut self, native: usize, frame: u64, function: u32) -> Self {
+        self.0[native].registers.set(FRAME, frame);
+        self.0[native].registers.set(INSTRUCTION, code(function).start + 32);
+        self
+    }
+}
+
+fn n(index: u64) -> Location {
+    Location::Native { mapping: Some(0), address: index }
+}
+
+fn p(function: u32) -> Location {
+    Location::Interpreted { function, line: 1 }
+}
+
+/// The same with the line of a native call's instruction.
+fn found(function: u32) -> Location {
+    Location::Interpreted { function, line: 9 }
+}
+
+fn without_line(function: u32) -> Location {
+    Location::Interpreted { function, line: 0 }
+}
+
+fn code(function: u32) -> Range<u64> {
+    let start = 0x7_0000 + u64::from(function) * 0x1000;
+    start..start + 0x80
+}
+
+/// Where the function that is native begins.
+fn begins(function: u32) -> u64 {
+    0x50_0000 + u64::from(function) * 0x1_0000
+}
+
+/// Where the frames are: callers below what they call.
+fn at(index: usize) -> u64 {
+    0x5_8000 - index as u64 * 0x100
+}
+
+/// What is there to be merged.
+#[derive(Clone)]
+struct Read {
+    captured: Captured,
+    resolved: Vec<Resolved>,
+}
+
+/// Frames in segments; those with numbers from 100 on are of native functions.
+fn read(segments: &[&[u32]]) -> Read {
+    let (mut captured, mut resolved) = (Captured::default(), Vec::new());
+    for segment in segments {
+        for &function in *segment {
+            let code = if function < 100 { code(function) } else { begins(function)..begins(function) + 1 };
+            let address = at(captured.frames.len());
+            captured.frames.push(RawFrame { address, code: u64::from(function), instruction: 0 });
+            resolved.push(Resolved { location: Some(p(function)), code, unknown: false });
+        }
+        captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+    }
+    Read { captured, resolved }
+}
+
+/// Functions that are known: up to 20, native ones from 100 to 109. A function calls those with higher numbers.
+struct Known {
+    shared: bool,
+}
+
+impl Lookup for Known {
+    fn executed(&mut self, address: u64) -> Option<Executed> {
+        let user = (0..20).find(|number| code(*number).contains(&address));
+        let native = (100..110).find(|number| begins(*number) == address);
+        let function = user.or(native)?;
+        let code = if user.is_some() { code(function) } else { address..address + 1 };
+        let resolved = Resolved { location: Some(found(function)), code, unknown: false };
+        Some(Executed { code: u64::from(function), resolved, shared: self.shared })
+    }
+
+    fn may_call(&mut self, caller: u64, callee: u64) -> bool {
+        caller < callee
+    }
+
+    fn has_calls_of_one(&self) -> bool {
+        false
+    }
+
+    fn meet(&mut self, _address: u64, _words: &[u64]) -> Option<Executed> {
+        None
+    }
+
+    fn next_instructions(&mut self, _frame: &Frame, _read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction> {
+        Vec::new()
+    }
+}
+
+fn merged(native: &Native, complete: bool, read: &Read, lookup: Option<&mut dyn Lookup>) -> (Vec<Location>, Merged) {
+    merged_with(native, complete, read, lookup, &[])
+}
+
+/// The same with these words on the native stack.
+fn merged_with(
+    native: &Native,
+    complete: bool,
+    read: &Read,
+    lookup: Option<&mut dyn Lookup>,
+    words: &[(u64, u64)],
+) -> (Vec<Location>, Merged) {
+    let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x800], ..StackCopy::default() };
+    for (address, value) in words {
+        memory.bytes[(address - 0x1000) as usize..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    let words = lookup.map(|lookup| Words { memory: &mut memory, lookup });
+    let held = Held { evaluation: EVALUATION, registers: Some((FRAME, INSTRUCTION)) };
+    let stack = Stack { frames: &native.0, complete, told: &[] };
+    let pieces = Pieces { stack, captured: &read.captured, resolved: &read.resolved, held: &held };
+    let mut locations = Vec::new();
+    // Native functions have 0x10000 bytes each.
+    let mut start = |pc: u64| (pc >= 0x50_0000).then_some(pc & !0xffff);
+    let counts = merge_held(&pieces, &mut start, words, &mut locations);
+    (locations, counts)
+}
+
+/// What becomes of a thread that stands still.
+fn standing(native: &Native, complete: bool, segments: &[&[u32]]) -> Vec<Location> {
+    merged(native, complete, &read(segments), None).0
+}
+
+/// What becomes of one that ran on.
+fn proven(native: &Native, segments: &[&[u32]]) -> (Vec<Location>, Merged) {
+    merged(native, true, &read(segments), Some(&mut Known { shared: false }))
+}
+
+/// Guarantees: the frames of a native call take its place, paired in their order, by as much as there is of both.
+#[test]
+fn in_order() {
+    let native = Native::new(&[false, true, false, true, false]);
+    assert_eq!(standing(&native, true, &[&[1, 2], &[3]]), [n(0), p(1), p(2), n(2), p(3), n(4)]);
+    // A call begins: its frames are not there yet.
+    assert_eq!(standing(&native, true, &[&[3]]), [n(0), n(1), n(2), p(3), n(4)]);
+    // The native stack ends early, or goes on elsewhere (a fiber's).
+    for complete in [true, false] {
+        let stack = standing(&native, complete, &[&[1], &[2], &[3]]);
+        assert_eq!(stack, [n(0), p(1), n(2), p(2), n(4), p(3)]);
+    }
+}
+
+/// Guarantees: the frame that a native call has in its register tells which frames are its own, whatever is missing on
+/// both sides; between calls that are known so, equal numbers are paired in their order.
+#[test]
+fn by_registers() {
+    let native = || Native::new(&[true, false, true, true, false]);
+    let segments: [&[u32]; 3] = [&[1], &[2], &[3]];
+    assert_eq!(standing(&native().with(3, at(1), 2), true, &segments), [n(0), n(1), p(1), p(2), n(4), p(3)]);
+    assert_eq!(standing(&native().with(0, at(1), 2), true, &segments), [p(2), n(1), p(3), n(3), n(4)]);
+    let both = native().with(0, at(0), 1).with(3, at(2), 3);
+    assert_eq!(standing(&both, true, &segments), [p(1), n(1), p(2), p(3), n(4)]);
+    // Any frame of a call may be the one.
+    assert_eq!(standing(&native().with(2, at(1), 2), true, &[&[1, 2]]), [n(0), n(1), p(1), p(2), n(3), n(4)]);
+}
+
+/// Guarantees: a thread that executes no call of the evaluation function has no frames, whatever was read of its process.
+#[test]
+fn other_threads() {
+    let native = Native::new(&[false, false]);
+    for complete in [false, true] {
+        assert_eq!(standing(&native, complete, &[&[1], &[2]]), [n(0), n(1)]);
+    }
+    assert_eq!(proven(&native, &[&[1]]), (vec![n(0), n(1)], Merged::default()));
+}
+
+/// Guarantees: functions that are native take the place of their own machine code where that is on the stack, and else
+/// stand before the function that called them; outermost ones are outside.
+#[test]
+fn native_functions() {
+    let mut native = Native::new(&[true, false, false, false, true, false]);
+    native.0[2].pc = begins(101) + 8;
+    native.0[3].pc = begins(102) + 8;
+    let segments: [&[u32]; 3] = [&[1], &[101], &[102, 2]];
+    assert_eq!(standing(&native, true, &segments), [p(1), n(1), p(101), p(102), p(2), n(5)]);
+    let segments: [&[u32]; 3] = [&[1], &[103], &[102, 2]];
+    assert_eq!(standing(&native, true, &segments), [p(1), n(1), n(2), p(102), p(103), p(2), n(5)]);
+    assert_eq!(standing(&native, true, &[&[1], &[2], &[104]]).last(), Some(&p(104)));
+}
+
+/// Guarantees: frames that are the interpreter's own are not there, and end a call; unknown ones are counted.
+#[test]
+fn own_frames() {
+    let native = Native::new(&[false, true, false]);
+    let mut read = read(&[&[1], &[5, 102, 2]]);
+    read.resolved[1].location = None;
+    read.resolved[3].unknown = true;
+    let (locations, counts) = merged(&native, true, &read, None);
+    assert_eq!(locations, [n(0), p(1), n(2), p(102), p(2)]);
+    assert_eq!(counts, Merged { named: 1, unknown: 1, ..Merged::default() });
+}
+
+/// Guarantees: of a thread that ran on, a call is named by the instruction in its register alone, with its line; a call
+/// without one keeps its native frame; callers are those of its frame, and are counted as read later.
+#[test]
+fn proof() {
+    let native = Native::new(&[true, false, true, false]).with(0, at(0), 4);
+    let (locations, counts) = proven(&native, &[&[4, 3], &[2]]);
+    assert_eq!(locations, [found(4), p(3), n(1), n(2), n(3)]);
+    assert_eq!(counts, Merged { named: 1, unproven: 1, later_read: 1, unknown: 0 });
+    let native = native.with(2, at(2), 2);
+    assert_eq!(proven(&native, &[&[4, 3], &[2]]).0, [found(4), p(3), n(1), found(2), n(3)]);
+    // An unknown function.
+    let native = Native::new(&[true]).with(0, at(0), 50);
+    assert_eq!(proven(&native, &[&[4]]), (vec![n(0)], Merged { unproven: 1, ..Merged::default() }));
+}
+
+/// Guarantees: where another function was executed than the one whose frame was read, that one is named, and the callers
+/// only if they may have called it; where the frame is gone, the ones below it are, but where they were is not known; and
+/// nothing behind a frame that makes no sense.
+#[test]
+fn another_function() {
+    let native = |frame, function| Native::new(&[true, false]).with(0, frame, function);
+    assert_eq!(proven(&native(at(0), 9), &[&[4, 3, 2]]).0, [found(9), p(3), p(2), n(1)]);
+    assert_eq!(proven(&native(at(0), 1), &[&[4, 3, 2]]).0, [found(1), n(1)]);
+    let gone = proven(&native(at(0) + 0x80, 9), &[&[4, 3]]);
+    assert_eq!(gone.0, [found(9), without_line(4), p(3), n(1)]);
+    assert_eq!(proven(&native(at(0) + 0x80, 3), &[&[4, 3]]).0, [found(3), n(1)]);
+    assert_eq!(proven(&native(at(0) + SAME_STACK, 9), &[&[4, 3]]).0, [found(9), n(1)]);
+    let mut read = read(&[&[4, 3, 2]]);
+    read.resolved[2].unknown = true;
+    let lookup = &mut Known { shared: false };
+    assert_eq!(merged(&native(at(0), 4), true, &read, Some(lookup)).0, [found(4), p(3), n(1)]);
+}
+
+/// Guarantees: a call that ended before the frames were read gets no callers of the calls next to it.
+#[test]
+fn between_calls() {
+    let native = Native::new(&[true, false, true]).with(0, at(0) + 0x80, 9).with(2, at(0), 4);
+    assert_eq!(proven(&native, &[&[4, 3]]).0, [found(9), n(1), found(4), p(3)]);
+}
+
+/// Guarantees: the registers of a call that begins or ends are its caller's and name it not; those of an outer call that
+/// nothing saved are its callee's and name it not either.
+#[test]
+fn registers_of_another_call() {
+    let native = Native::new(&[true, false, true]).with(0, at(0), 4).with(2, at(0), 4);
+    assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), n(1), found(4), p(3)]);
+    let native = Native::new(&[false, true, false, true]).with(1, at(0), 4).with(3, at(0), 4);
+    assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), found(4), p(3), n(2), n(3)]);
+}
+
+/// Guarantees: where the instruction's register alone is the callee's, it names nothing either; what the callee saved of
+/// both registers does, if they belong together.
+#[test]
+fn saved_registers() {
+    // Both registers of the outer call, and only the one of the instruction, are those of the inner one.
+    let (both, one) = (at(0), at(2));
+    let segments: [&[u32]; 2] = [&[4, 3], &[2]];
+    let with = |frame: u64, words: &[(u64, u64)]| {
+        let native = Native::new(&[false, true, false, true]).with(1, at(0), 4).with(3, frame, 4);
+        merged_with(&native, true, &read(&segments), Some(&mut Known { shared: false }), words).0
+    };
+    let (frame, instruction) = (at(2), code(2).start + 64);
+    let (wanted, nothing) = ([n(0), found(4), p(3), n(2), found(2)], [n(0), found(4), p(3), n(2), n(3)]);
+    assert_eq!((with(both, &[]), with(one, &[])), (nothing.to_vec(), nothing.to_vec()));
+    assert_eq!(with(both, &[(0x1140, instruction), (0x1148, frame)]), wanted);
+    assert_eq!(with(both, &[(0x1140, frame), (0x1148, instruction)]), wanted);
+    assert_eq!(with(one, &[(0x1140, instruction)]), wanted);
+    // Apart from each other, of two functions, or in another part of the stack they prove nothing.
+    assert_eq!(with(both, &[(0x1140, frame), (0x1150, instruction)]), nothing);
+    assert_eq!(with(both, &[(0x1140, at(1)), (0x1148, instruction)]), nothing);
+    assert_eq!(with(both, &[(0x1240, frame), (0x1248, instruction)]), nothing);
+    assert_eq!(with(one, &[(0x1140, code(3).start)]), nothing);
+}
+
+/// Guarantees: of functions that share their instructions the one is believed whose frame the call has.
+#[test]
+fn shared_instructions() {
+    let lookup = || Known { shared: true };
+    let native = Native::new(&[true]).with(0, at(0), 4);
+    assert_eq!(merged(&native, true, &read(&[&[4, 3]]), Some(&mut lookup())).0, [p(4), p(3)]);
+    assert_eq!(merged(&native, true, &read(&[&[5, 3]]), Some(&mut lookup())).0, [n(0)]);
+}
+
+/// Guarantees: a native function is named by where it begins if a proven call called it.
+#[test]
+fn native_function_of_a_proven_call() {
+    let mut native = Native::new(&[false, false, true]).with(2, at(0), 4);
+    native.0[1].pc = begins(101) + 8;
+    assert_eq!(proven(&native, &[&[4]]).0, [n(0), found(101), found(4)]);
+    native.0[1].pc = begins(111) + 8;
+    assert_eq!(proven(&native, &[&[4]]).0, [n(0), n(1), found(4)]);
+}
+
+/// Guarantees: code that is compiled at run time stands for the frame in its register. Of a thread that ran on it is
+/// believed if frame and instruction say the same, without a line, since it does not keep the instruction up to date.
+#[test]
+fn compiled_code() {
+    let compiled = |function| {
+        let mut native = Native::new(&[false, false, false]).with(1, at(0), function);
+        native.0[1].location = Location::Native { mapping: None, address: 0x9000 };
+        native
+    };
+    assert_eq!(standing(&compiled(7), false, &[&[4, 3]]), [n(0), p(4), p(3), n(2)]);
+    assert_eq!(proven(&compiled(4), &[&[4, 3]]).0, [n(0), without_line(4), p(3), n(2)]);
+    assert_eq!(proven(&compiled(7), &[&[4, 3]]).1.unproven, 1);
+}
+
+/// Guarantees: without registers nothing of a thread that ran on is believed, and one that stands still is paired in order.
+#[test]
+fn without_registers() {
+    let native = Native::new(&[true, false]);
+    let held = Held { evaluation: EVALUATION, registers: None };
+    let Read { captured, resolved } = read(&[&[4]]);
+    let stack = Stack { frames: &native.0, complete: true, told: &[] };
+    let pieces = Pieces { stack, captured: &captured, resolved: &resolved, held: &held };
+    let mut locations = Vec::new();
+    let words = Words { memory: &mut StackCopy::default(), lookup: &mut Known { shared: false } };
+    merge_held(&pieces, &mut |_| None, Some(words), &mut locations);
+    assert_eq!(locations, [n(0), n(1)]);
+    merge_held(&pieces, &mut |_| None, None, &mut locations);
+    assert_eq!(locations, [p(4), n(1)]);
+}
+
+/// Guarantees: stacks and captures that contradict each other in every way give no more than all of their frames.
+#[test]
+fn attack_contradictions() {
+    let segments: [&[&[u32]]; 4] = [&[], &[&[1], &[101, 2]], &[&[101], &[102]], &[&[1, 2, 3], &[], &[4]]];
+    for segments in segments {
+        for kinds in 0..16u32 {
+            let kinds: Vec<bool> = (0..4).map(|bit| kinds >> bit & 1 == 1).collect();
+            for frame in [0, at(0), at(1), at(2), u64::MAX] {
+                let native = Native::new(&kinds).with(0, frame, 1).with(2, at(1), 2).with(3, frame, 9);
+                for short in [false, true] {
+                    let mut read = read(segments);
+                    if short {
+                        read.resolved.truncate(1);
+                    }
+                    for complete in [false, true] {
+                        let most = 4 + 2 * read.captured.frames.len();
+                        assert!(merged(&native, complete, &read, None).0.len() <= most);
+                        let lookup = &mut Known { shared: complete };
+                        assert!(merged(&native, complete, &read, Some(lookup)).0.len() <= most + 4);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Reads the frames of a process: addresses only, with as few reads as possible.
+//!
+//! Frames lie behind each other on a stack of PHP's own, the callers below what they call, so one read has several.
+
+use super::layout::{Layout, frame, generator};
+use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
+use crate::runtime::{Captured, MAX_FRAMES, RawFrame, Segment};
+
+/// How much is read at once, up to the end of a frame, in bytes.
+const WINDOW: u64 = 2048;
+/// Reads besides those of frames.
+const OTHER_READS: usize = 32;
+/// The most generators that delegate to each other.
+const MAX_GENERATORS: usize = 64;
+
+/// Buffers.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    window: Vec<u8>,
+    start: u64,
+}
+
+impl Scratch {
+    /// A frame, from what was read before if that has it.
+    fn frame(&mut self, target: &mut dyn Target, address: u64) -> Option<[u8; frame::SIZE]> {
+        if let Some(bytes) = self.copied(address) {
+            return Some(bytes);
+        }
+        let end = address.checked_add(frame::SIZE as u64)?;
+        self.start = end.saturating_sub(WINDOW);
+        self.window.resize(WINDOW as usize, 0);
+        if !target.read(self.start, &mut self.window) {
+            // A stack may begin right below.
+            self.start = address;
+            self.window.resize(frame::SIZE, 0);
+            if !target.read(address, &mut self.window) {
+                self.window.clear();
+            }
+        }
+        self.copied(address)
+    }
+
+    fn copied(&self, address: u64) -> Option<[u8; frame::SIZE]> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.window.get(at..)?.first_chunk().copied()
+    }
+}
+
+/// Reads the frames of the thread that executes PHP. At most `limit` frames are read one by one. Returns whether there
+/// are any.
+pub(super) fn capture(
+    layout: &Layout,
+    globals: u64,
+    limit: usize,
+    target: &mut dyn Target,
+    scratch: &mut Scratch,
+    captured: &mut Captured,
+) -> bool {
+    captured.clear();
+    scratch.window.clear();
+    let allowance = Allowance {
+        reads: u32::try_from(limit + OTHER_READS).unwrap_or(u32::MAX),
+        bytes: (limit + OTHER_READS).saturating_mul(WINDOW as usize),
+    };
+    let mut bounded = Bounded::new(target, allowance);
+    let target = &mut bounded;
+    let mut address = word(target, globals.wrapping_add(layout.current)).unwrap_or(0);
+    for _ in 0..2 * MAX_FRAMES {
+        if address == 0 {
+            break;
+        }
+        let bytes = if address & 7 == 0 { scratch.frame(target, address) } else { None };
+        let Some(bytes) = bytes.filter(|_| captured.frames.len() < MAX_FRAMES) else { break };
+        let info = half_at(&bytes, frame::INFO);
+        let raw = raw(address, &bytes);
+        if raw.code == 0 {
+            if info & 0xff == frame::OBJECT {
+                delegating(address, word_at(&bytes, frame::THIS), target, scratch, captured);
+            }
+        } else {
+            captured.frames.push(raw);
+            if info & frame::TOP != 0 {
+                captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+            }
+        }
+        address = word_at(&bytes, frame::PREVIOUS);
+    }
+    captured.cut = address != 0;
+    let end = captured.frames.len();
+    if captured.segments.last().map_or(0, |segment| segment.end) < end {
+        captured.segments.push(Segment { end, anchor: None });
+    }
+    end > 0
+}
+
+fn raw(address: u64, bytes: &[u8]) -> RawFrame {
+    let (code, instruction) = (word_at(bytes, frame::FUNCTION), word_at(bytes, frame::INSTRUCTION));
+    RawFrame { address, code, instruction }
+}
+
+/// Adds the generators that delegate to the one that runs (`yield from`): they are suspended, and a frame without a
+/// function stands for them, which has the outermost one (php-src `Zend/zend_generators.c`,
+/// `zend_generator_check_placeholder_frame`). They belong to the native call of the one that runs.
+fn delegating(
+    placeholder: u64,
+    outermost: u64,
+    target: &mut Bounded<'_>,
+    scratch: &mut Scratch,
+    captured: &mut Captured,
+) {
+    let Some((frame, parent)) = generator::fields(placeholder.wrapping_sub(outermost)) else { return };
+    let mut found = Vec::new();
+    let mut object = outermost;
+    for _ in 0..MAX_GENERATORS {
+        let mut bytes = [0; generator::SIZE];
+        if object & 7 != 0 || !target.read(object, &mut bytes) {
+            return;
+        }
+        let (address, parent) = (word_at(&bytes, frame), word_at(&bytes, parent));
+        if parent == 0 {
+            break;
+        }
+        let bytes = if address & 7 == 0 { scratch.frame(target, address) } else { None };
+        let Some(bytes) = bytes else { return };
+        found.push(raw(address, &bytes));
+        object = parent;
+    }
+    let Captured { frames, segments, .. } = captured;
+    let Some(last) = segments.last_mut().filter(|last| last.end == frames.len()) else { return };
+    let room = MAX_FRAMES - frames.len();
+    frames.extend(found.into_iter().rev().filter(|frame| frame.code != 0).take(room));
+    last.end = frames.len();
+}

@@ -1,0 +1,129 @@
+//! Where the fields of PHP's structures are, on x86-64, in builds without thread safety.
+//!
+//! PHP says nothing of its layout, so this is a table by minor version. Sources: php-src `Zend/zend_globals.h`
+//! (`_zend_executor_globals`), `Zend/zend_compile.h` (`_zend_execute_data`, `_zend_op_array`, `_zend_internal_function`,
+//! `_zend_op`), `Zend/zend_types.h` (`_zend_string`), `Zend/zend_generators.h`; by `offsetof` for 8.2 and 8.4, by the
+//! memory of programs for 7.4, 8.3 and 8.5; 7.3, 8.0 and 8.1 by the sources and
+//! open-telemetry/opentelemetry-ebpf-profiler `interpreter/php/php.go`.
+
+/// Of a frame (`zend_execute_data`), in all versions.
+pub(super) mod frame {
+    /// The instruction that is executed.
+    pub(in crate::runtime::php) const INSTRUCTION: usize = 0;
+    pub(in crate::runtime::php) const FUNCTION: usize = 24;
+    /// The object that a method was called on.
+    pub(in crate::runtime::php) const THIS: usize = 32;
+    /// The type of that object, and flags of the call.
+    pub(in crate::runtime::php) const INFO: usize = 40;
+    pub(in crate::runtime::php) const PREVIOUS: usize = 48;
+    pub(in crate::runtime::php) const SIZE: usize = 56;
+    /// Of `INFO`: a native call of the evaluation function begins with this frame (`ZEND_CALL_TOP`).
+    pub(in crate::runtime::php) const TOP: u32 = 1 << 17;
+    /// Of `INFO`, the type: an object (`IS_OBJECT`).
+    pub(in crate::runtime::php) const OBJECT: u32 = 8;
+}
+
+/// Of a function (`zend_function`), in all versions.
+pub(super) mod function {
+    pub(in crate::runtime::php) const KIND: usize = 0;
+    pub(in crate::runtime::php) const NAME: usize = 8;
+    /// Its class.
+    pub(in crate::runtime::php) const CLASS: usize = 16;
+    /// `ZEND_INTERNAL_FUNCTION`, `ZEND_USER_FUNCTION` and `ZEND_EVAL_CODE`.
+    pub(in crate::runtime::php) const INTERNAL: u8 = 1;
+    pub(in crate::runtime::php) const USER: u8 = 2;
+    pub(in crate::runtime::php) const EVAL: u8 = 4;
+}
+
+/// Of an instruction (`zend_op`), in all versions.
+pub(super) mod instruction {
+    /// The second operand: how far a constant is from the instruction, signed.
+    pub(in crate::runtime::php) const SECOND: usize = 12;
+    pub(in crate::runtime::php) const LINE: u64 = 24;
+    /// What it does.
+    pub(in crate::runtime::php) const CODE: usize = 28;
+    /// The type of the second operand, and that of constants.
+    pub(in crate::runtime::php) const SECOND_TYPE: usize = 30;
+    pub(in crate::runtime::php) const CONSTANT: u8 = 1;
+    pub(in crate::runtime::php) const SIZE: u64 = 32;
+
+    /// Those that begin a call of the function whose name is the second operand (`ZEND_INIT_FCALL_BY_NAME`, `_FCALL`,
+    /// `_NS_FCALL_BY_NAME`; php-src `Zend/zend_vm_opcodes.h`).
+    pub(in crate::runtime::php) const FUNCTION_CALLS: [u8; 3] = [59, 61, 69];
+    /// The same of methods (`ZEND_INIT_METHOD_CALL`, `_STATIC_METHOD_CALL`), of constructors without an operand.
+    pub(in crate::runtime::php) const METHOD_CALLS: [u8; 2] = [112, 113];
+    /// Those that begin a call of what is a value (`ZEND_INIT_DYNAMIC_CALL`, `_USER_CALL`).
+    pub(in crate::runtime::php) const VALUE_CALLS: [u8; 2] = [128, 118];
+    /// `ZEND_NEW`.
+    pub(in crate::runtime::php) const NEW: u8 = 68;
+    /// `ZEND_INCLUDE_OR_EVAL`.
+    pub(in crate::runtime::php) const INCLUDE: u8 = 73;
+}
+
+/// Of a string (`zend_string`), in all versions: hash and length stand behind each other.
+pub(super) mod string {
+    pub(in crate::runtime::php) const HASH: u64 = 8;
+    pub(in crate::runtime::php) const TEXT: u64 = 24;
+}
+
+/// Where a class (`zend_class_entry`) has its name, in all versions.
+pub(super) const CLASS_NAME: u64 = 8;
+
+/// Of a generator (`zend_generator`).
+pub(super) mod generator {
+    pub(in crate::runtime::php) const SIZE: usize = 168;
+
+    /// Where it has its frame, and the generator that it delegates to (`node.parent`), by where it has the frame that
+    /// stands for those that delegate (`execute_fake`): the first from 8.0 on, the second before.
+    pub(in crate::runtime::php) fn fields(placeholder: u64) -> Option<(usize, usize)> {
+        match placeholder {
+            184 => Some((56, 152)),
+            200 => Some((64, 160)),
+            _ => None,
+        }
+    }
+}
+
+/// What differs between versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The innermost frame, from `executor_globals` on (`current_execute_data`).
+    pub(super) current: u64,
+    /// Of a function of the program (`zend_op_array`): how many instructions it has, where they are, its file and first
+    /// line.
+    pub(super) count: usize,
+    pub(super) instructions: usize,
+    pub(super) file: usize,
+    pub(super) first_line: usize,
+    /// Of a function that is native: its address (`handler`).
+    pub(super) native: usize,
+}
+
+impl Layout {
+    /// The layout of a version.
+    pub(super) fn of(major: u8, minor: u8) -> Option<Self> {
+        let layout = |[count, instructions, file, first_line, native]: [usize; 5]| Self {
+            current: 488,
+            count,
+            instructions,
+            file,
+            first_line,
+            native,
+        };
+        Some(match (major, minor) {
+            (7, 3) => layout([60, 64, 128, 136, 48]),
+            (7, 4) => layout([60, 64, 136, 144, 48]),
+            (8, 0 | 1) => layout([68, 72, 144, 152, 56]),
+            (8, 2) => layout([80, 88, 152, 160, 72]),
+            (8, 3) => layout([76, 80, 144, 152, 72]),
+            (8, 4) => layout([96, 104, 168, 176, 88]),
+            (8, 5) => Self { current: 512, ..layout([96, 104, 168, 176, 88]) },
+            _ => return None,
+        })
+    }
+
+    /// How many bytes of a function of the program are read, and of a native one.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.first_line + 4, self.native + 8)
+    }
+}

@@ -1,0 +1,95 @@
+//! PHP, 7.3 to 8.5, in builds without thread safety (NTS): on the command line, in FPM workers, in a web server.
+//!
+//! Its state is the variable `executor_globals`, which has the innermost frame. A native call of the evaluation function
+//! (`execute_ex`) executes the frames of functions that call each other; functions that are native have frames of their
+//! own. A thread-safe build (ZTS) has a state for each thread, and is refused.
+
+mod capture;
+mod code;
+mod layout;
+mod place;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::ops::Range;
+use std::time::Instant;
+
+use self::code::ZendFunctions;
+pub(super) use self::place::Place;
+use super::merge::Held;
+use super::target::Target;
+use super::{Captured, Executed, Found, FoundKind, Functions, Instance, Resolved, Runtime, ThreadKey};
+use crate::address_space::Module;
+
+/// The registers in which the evaluation function has the frame and the instruction that it executes (php-src
+/// `Zend/zend_execute.c`, `ZEND_VM_FP_GLOBAL_REG` and `ZEND_VM_IP_GLOBAL_REG`): R14 and R15.
+const REGISTERS: (u8, u8) = (14, 15);
+
+/// PHP.
+#[derive(Debug, Clone, Copy)]
+pub struct Php;
+
+impl Runtime for Php {
+    fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
+        let found = Place::find(module, path, target)?;
+        Ok(found.map(|place| Found { kind: FoundKind::Php(place) }))
+    }
+}
+
+/// A PHP interpreter that is read.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    place: Place,
+    codes: ZendFunctions,
+    scratch: capture::Scratch,
+}
+
+impl Interpreter {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, codes: ZendFunctions::default(), scratch: capture::Scratch::default() }
+    }
+}
+
+impl Instance for Interpreter {
+    /// Reads the frames of the process, whichever thread this is: the native stack of the one that executes them has
+    /// the evaluation function.
+    fn capture(
+        &mut self,
+        _thread: ThreadKey,
+        limit: usize,
+        _now: Instant,
+        target: &mut dyn Target,
+        captured: &mut Captured,
+    ) -> bool {
+        capture::capture(&self.place.layout, self.place.globals, limit, target, &mut self.scratch, captured)
+    }
+
+    fn resolve(
+        &mut self,
+        captured: &Captured,
+        stands: bool,
+        target: &mut dyn Target,
+        functions: &mut Functions,
+        resolved: &mut Vec<Resolved>,
+    ) {
+        self.codes.resolve(&self.place, &captured.frames, stands, target, functions, resolved);
+    }
+
+    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+        self.codes.executed(&self.place, address, target, functions)
+    }
+
+    fn evaluation(&self) -> Option<Range<u64>> {
+        Some(self.place.evaluation.clone()).filter(|range| !range.is_empty())
+    }
+
+    fn may_call(&mut self, caller: u64, callee: u64, target: &mut dyn Target) -> bool {
+        self.codes.may_call(caller, callee, target)
+    }
+
+    fn held(&self) -> Option<Held> {
+        let registers = self.place.hybrid.then_some(REGISTERS);
+        Some(Held { evaluation: self.place.evaluation.clone(), registers })
+    }
+}

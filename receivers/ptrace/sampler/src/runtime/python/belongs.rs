@@ -1,0 +1,135 @@
+//! Tells what a function belongs to: the module that it was defined in, and up to 3.10 its class.
+//!
+//! Both are what Sentry's SDK says of a frame (getsentry/sentry-python `sentry_sdk/profiler/utils.py`): the module by
+//! the variable `__name__` among the frame's global ones, and, where code has no qualified name, the class by the
+//! variable `self` or `cls`, if that is its first one.
+
+use super::dict;
+use super::layout::{Layout, MethodLayout};
+use super::text;
+use crate::runtime::MAX_NAME;
+use crate::runtime::target::{Target, word, word_at};
+
+/// How many of a module's variables may come before its name, which is the first one that import sets.
+const MAX_BEFORE: usize = 16;
+/// The most classes that a class may be derived from.
+const MAX_BASES: u64 = 64;
+/// The most names of a class that are looked at.
+const MAX_MEMBERS: usize = 1024;
+/// The longest name of a class.
+const MAX_CLASS: usize = 256;
+/// Where a type has the dictionary of its members, and the list of itself and its bases in the order of look-up, up to
+/// 3.10.
+const MEMBERS: u64 = 264;
+const ORDER: u64 = 344;
+/// Where a tuple has its first item.
+const ITEMS: u64 = 24;
+
+/// What could be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    /// This is it.
+    Is(String),
+    /// There is none.
+    Nothing,
+    /// It could not be read this time.
+    Later,
+}
+
+/// The name of the module whose variables are here.
+pub(super) fn module(layout: &Layout, globals: u64, target: &mut dyn Target) -> Told {
+    let kind = dict::type_of(layout, globals, target);
+    if !kind.is_some_and(|kind| dict::is_a(layout, kind, b"dict", target)) {
+        return Told::Later;
+    }
+    let Some(entries) = dict::entries(layout, globals, MAX_BEFORE, target) else { return Told::Later };
+    for (key, value) in entries {
+        if value != 0 && text::string(&layout.object, target, key, MAX_NAME).as_deref() == Some("__name__") {
+            return text::string(&layout.object, target, value, MAX_NAME).map_or(Told::Later, Told::Is);
+        }
+    }
+    Told::Nothing
+}
+
+/// The class that a function is a method of, by a frame of it.
+pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64, target: &mut dyn Target) -> Told {
+    let field = |target: &mut dyn Target, at: u32| word(target, code.wrapping_add(at.into()));
+    let (Some(variables), Some(name)) = (field(target, method.variables), field(target, layout.code.name)) else {
+        return Told::Later;
+    };
+    let first = match text::length(&layout.object, target, variables) {
+        Some(0) => None,
+        _ => word(target, variables.wrapping_add(ITEMS)),
+    };
+    let first = first.and_then(|first| text::string(&layout.object, target, first, MAX_NAME));
+    let is_class = match first.as_deref() {
+        Some("self") => false,
+        Some("cls") => true,
+        _ => return Told::Nothing,
+    };
+    let value = |target: &mut dyn Target| {
+        let is_it = word(target, frame.wrapping_add(layout.frame.code.into())) == Some(code);
+        word(target, frame.wrapping_add(method.first_variable.into())).filter(|value| is_it && *value != 0)
+    };
+    let Some(object) = value(target) else { return Told::Later };
+    let kind = if is_class { Some(object) } else { dict::type_of(layout, object, target) };
+    let Some(kind) = kind.filter(|kind| dict::is_class(layout, *kind, target)) else { return Told::Later };
+    let Some(order) = word(target, kind.wrapping_add(ORDER)) else { return Told::Later };
+    let count = text::length(&layout.object, target, order).unwrap_or(0).min(MAX_BASES);
+    let mut classes = vec![0; count as usize * 8];
+    if !target.read(order.wrapping_add(ITEMS), &mut classes) {
+        return Told::Later;
+    }
+    let mut by_name = None;
+    for at in (0..classes.len()).step_by(8) {
+        let class = word_at(&classes, at);
+        let Some(members) = word(target, class.wrapping_add(MEMBERS)) else { continue };
+        let Some(members) = dict::entries(layout, members, MAX_MEMBERS, target) else { continue };
+        // Names of functions and of members are kept once each.
+        let Some((_, member)) = members.into_iter().find(|(key, value)| *key == name && *value != 0) else { continue };
+        if is_made_of(layout, method, member, code, target) {
+            return class_name(layout, class, target).map_or(Told::Later, Told::Is);
+        }
+        by_name.get_or_insert(class);
+    }
+    // A decorator put something else in its place. It has its frame still, so the object was the one of this call.
+    match by_name {
+        Some(class) if value(target) == Some(object) => class_name(layout, class, target).map_or(Told::Later, Told::Is),
+        Some(_) => Told::Later,
+        None => Told::Nothing,
+    }
+}
+
+/// Whether a member of a class is the function that has this code, or one of Python's own wrappers around it.
+fn is_made_of(layout: &Layout, method: MethodLayout, member: u64, code: u64, target: &mut dyn Target) -> bool {
+    let is_function = |target: &mut dyn Target, object: u64| {
+        let kind = dict::type_of(layout, object, target);
+        kind.is_some_and(|kind| dict::is_a(layout, kind, b"function", target))
+            && word(target, object.wrapping_add(method.function_code.into())) == Some(code)
+    };
+    let Some(kind) = dict::type_of(layout, member, target) else { return false };
+    let parts: &[u64] = if dict::is_a(layout, kind, b"property", target) {
+        &[16, 24, 32]
+    } else if dict::is_a(layout, kind, b"classmethod", target) || dict::is_a(layout, kind, b"staticmethod", target) {
+        &[16]
+    } else {
+        return is_function(target, member);
+    };
+    parts.iter().any(|at| {
+        let part = word(target, member.wrapping_add(*at)).filter(|part| *part != 0);
+        part.is_some_and(|part| is_function(target, part))
+    })
+}
+
+fn class_name(layout: &Layout, class: u64, target: &mut dyn Target) -> Option<String> {
+    let at = dict::type_name(layout, class, target)?;
+    let mut bytes = vec![0; MAX_CLASS];
+    if !target.read(at, &mut bytes) {
+        bytes.truncate(32);
+        if !target.read(at, &mut bytes) {
+            return None;
+        }
+    }
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}

@@ -1,0 +1,240 @@
+//! Reads a thread's frames: addresses only, with as few reads as possible.
+//!
+//! A fiber has one stack: values grow up from its start, frames of 56 or 64 bytes grow down from its end, so one read
+//! has all frames and another one all values. Behind the values of a frame its environment ends with three words: which
+//! method it belongs to, the environment around it, and flags (ruby/ruby `vm_core.h`). Environments of closures are in
+//! objects of their own.
+
+use super::layout::Layout;
+use crate::runtime::target::{Allowance, Bounded, Target, word_at};
+use crate::runtime::{Captured, MAX_FRAMES, RawFrame, Segment};
+
+/// The most values of a stack that are read at once, in bytes.
+const MAX_VALUES: u64 = 64 << 10;
+/// The most environments around one another that are followed.
+const MAX_AROUND: usize = 32;
+/// The most marks on the native stack.
+const MAX_MARKS: usize = 1024;
+/// How often frames are read until none was left or entered meanwhile.
+const ATTEMPTS: u32 = 3;
+/// Reads besides those of environments that are not on the stack.
+const OTHER_READS: usize = 16;
+
+// Flags of a frame.
+const KIND: u64 = 0x7fff_0001;
+const FUNCTION: u64 = 0x5555_0001;
+/// The first frame of a stack, which stands for nothing that is executed.
+const FIRST: u64 = 0x7999_0001;
+/// The frame ends a call of the executing function.
+const FINISH: u64 = 0x20;
+/// The frame executes a block as a method.
+const BLOCK_METHOD: u64 = 0x40;
+/// The environment is the outermost one of a method.
+const LOCAL: u64 = 0x02;
+
+/// How the compiler saves the registers in a mark (`struct rb_vm_tag`, which begins with two other words).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Saved {
+    /// By itself, in five words (`__builtin_setjmp`).
+    Builtin,
+    /// By the C library, in `jmp_buf` (`_setjmp`), with the stack pointer and the return address made unreadable.
+    Library,
+}
+
+impl Saved {
+    /// The size of a mark; where it has the stack pointer, the address in the function that set it, and the mark before.
+    fn layout(self) -> (usize, usize, usize, usize) {
+        match self {
+            Self::Builtin => (64, 32, 24, 56),
+            // glibc `sysdeps/x86_64/jmpbuf-offsets.h`: RSP is the seventh word, and the address the eighth.
+            Self::Library => (224, 64, 72, 216),
+        }
+    }
+}
+
+/// A mark on the native stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Where it is.
+    pub(super) address: u64,
+    /// The stack pointer and the address in the function that set it, as they were saved.
+    pub(super) pointer: u64,
+    pub(super) label: u64,
+}
+
+/// Buffers.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    frames: Vec<u8>,
+    values: Vec<u8>,
+    /// The innermost mark's address, and all of them, the innermost first.
+    first_mark: u64,
+    pub(super) marks: Vec<Mark>,
+    /// Whether there are no more marks.
+    all_marks: bool,
+    /// How many calls were ended by a frame that says so.
+    ended: usize,
+}
+
+/// An environment's last three words.
+struct Environment {
+    method: u64,
+    around: u64,
+    flags: u64,
+}
+
+struct Values<'a, 'b> {
+    start: u64,
+    bytes: &'a [u8],
+    target: &'a mut Bounded<'b>,
+}
+
+impl Values<'_, '_> {
+    fn environment(&mut self, address: u64) -> Option<Environment> {
+        let from = address.wrapping_sub(16);
+        let mut words = [0; 24];
+        let at = from.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
+        match at.and_then(|at| self.bytes.get(at..)?.get(..24)) {
+            Some(known) => words.copy_from_slice(known),
+            None if address & 7 == 0 && self.target.read(from, &mut words) => {}
+            None => return None,
+        }
+        Some(Environment { method: word_at(&words, 0), around: word_at(&words, 8), flags: word_at(&words, 16) })
+    }
+
+    /// Which method a frame belongs to; 0 if that is none.
+    fn method(&mut self, frame: &Environment) -> u64 {
+        let (mut method, mut around, mut flags) = (frame.method, frame.around, frame.flags);
+        for _ in 0..MAX_AROUND {
+            if flags & (LOCAL | BLOCK_METHOD) != 0 {
+                return method;
+            }
+            let Some(next) = self.environment(around & !3) else { return 0 };
+            (method, around, flags) = (next.method, next.around, next.flags);
+        }
+        0
+    }
+}
+
+/// Reads the frames of an execution context. At most `limit` environments are read one by one.
+pub(super) fn capture(
+    layout: &Layout,
+    context: u64,
+    limit: usize,
+    target: &mut dyn Target,
+    scratch: &mut Scratch,
+    captured: &mut Captured,
+) -> bool {
+    captured.clear();
+    let reads = u32::try_from(limit.saturating_add(OTHER_READS)).unwrap_or(u32::MAX);
+    let mut bounded = Bounded::new(target, Allowance { reads, bytes: 1 << 20 });
+    let mut bytes = [0; 64];
+    if context & 7 != 0 || !bounded.read(context, &mut bytes) {
+        return false;
+    }
+    let size = u64::from(layout.frame);
+    let (mut start, mut frame);
+    let mut attempts = ATTEMPTS;
+    loop {
+        let words = word_at(&bytes, 8);
+        (start, frame) = (word_at(&bytes, 0), word_at(&bytes, 16));
+        let Some(end) = words.checked_mul(8).and_then(|length| start.checked_add(length)) else { return false };
+        if !(start..end).contains(&frame) || frame & 7 != 0 {
+            return false;
+        }
+        let count = ((end - frame) / size).min(MAX_FRAMES as u64);
+        captured.cut = count < (end - frame) / size;
+        scratch.frames.resize((count * size) as usize, 0);
+        if !bounded.read(frame, &mut scratch.frames) {
+            return false;
+        }
+        // A thread that runs on may have left or entered functions in between: what is behind the innermost frame then
+        // is what was there before.
+        let mut after = [0; 64];
+        attempts -= 1;
+        if !bounded.read(context, &mut after) || after[..24] == bytes[..24] || attempts == 0 {
+            break;
+        }
+        bytes = after;
+    }
+    let mark = word_at(&bytes, 24);
+    let top = word_at(&scratch.frames, 8);
+    let used = if (start..=frame).contains(&top) { (top - start).min(MAX_VALUES) } else { 0 };
+    // The innermost values, where there are more than are read.
+    let from = if used == 0 { start } else { top - used };
+    scratch.values.resize(used as usize, 0);
+    if used > 0 && !bounded.read(from, &mut scratch.values) {
+        scratch.values.clear();
+    }
+    scratch.first_mark = mark;
+    let mut values = Values { start: from, bytes: &scratch.values, target: &mut bounded };
+    for (index, bytes) in scratch.frames.chunks_exact(layout.frame as usize).enumerate() {
+        let address = frame + index as u64 * size;
+        let (pc, sequence) = (word_at(bytes, 0), word_at(bytes, 16));
+        let Some(environment) = values.environment(word_at(bytes, 32)) else {
+            captured.cut = true;
+            break;
+        };
+        if environment.flags & KIND == FIRST {
+            continue;
+        }
+        let method = values.method(&environment);
+        if sequence != 0 && pc != 0 {
+            captured.frames.push(RawFrame { address, code: sequence, instruction: pc });
+            captured.owners.push(method);
+            if environment.flags & FINISH != 0 {
+                captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+            }
+        } else if environment.flags & KIND == FUNCTION {
+            captured.frames.push(RawFrame { address, code: method, instruction: 0 });
+            captured.owners.push(0);
+        }
+    }
+    scratch.ended = captured.segments.len();
+    // Outer frames that no call executes are those of C functions that were called from none.
+    let ended = captured.segments.last().map_or(0, |segment| segment.end);
+    if ended < captured.frames.len() {
+        captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+    }
+    !captured.frames.is_empty()
+}
+
+impl Scratch {
+    /// Reads the chain of marks on the native stack.
+    pub(super) fn read_marks(&mut self, saved: Saved, target: &mut dyn Target) {
+        let (size, pointer, label, before) = saved.layout();
+        self.marks.clear();
+        self.all_marks = false;
+        let mut address = self.first_mark;
+        for _ in 0..MAX_MARKS {
+            if address == 0 {
+                self.all_marks = true;
+                return;
+            }
+            let mut bytes = [0; 224];
+            let bytes = &mut bytes[..size];
+            let is_above = self.marks.last().is_none_or(|inner| address > inner.address);
+            if !is_above || address & 7 != 0 || !target.read(address, bytes) {
+                return;
+            }
+            self.marks.push(Mark { address, pointer: word_at(bytes, pointer), label: word_at(bytes, label) });
+            address = word_at(bytes, before);
+        }
+    }
+
+    /// Says for each call where it is on the native stack: in the frame of the function that set its mark.
+    pub(super) fn anchor(&self, is_call: impl Fn(&Mark) -> bool, captured: &mut Captured) {
+        let marks: Vec<u64> = self.marks.iter().filter(|mark| is_call(mark)).map(|mark| mark.address).collect();
+        let ended = self.ended.min(captured.segments.len());
+        let segments = &mut captured.segments[..ended];
+        // At the inner end a call may be beginning, so both are counted from the outer end.
+        let (skipped, missing) = if self.all_marks && !captured.cut {
+            (marks.len().saturating_sub(segments.len()), segments.len().saturating_sub(marks.len()))
+        } else {
+            (0, 0)
+        };
+        for (segment, mark) in segments.iter_mut().skip(missing).zip(marks.iter().skip(skipped)) {
+            segment.anchor = Some(*mark);
+        }
+    }
+}

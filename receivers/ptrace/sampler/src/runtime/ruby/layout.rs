@@ -1,0 +1,117 @@
+//! Where the fields of Ruby's structures are, in bytes, on x86-64.
+//!
+//! Ruby does not say it of itself, so this is a table by minor version. The offsets are those that
+//! `rbspy-ruby-structs` 0.55 has from the headers of every release (checked with `offset_of!` for all releases of 3.0
+//! to 3.4; within a minor version they are equal), and those of
+//! open-telemetry/opentelemetry-ebpf-profiler `interpreter/ruby/ruby.go` for the description of classes. What is the
+//! same in all of them is a constant where it is used.
+
+/// Where a thread has its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ThreadId {
+    /// The thread pointer is in it, and the C library has the id where that points to (3.0).
+    Pointer { at: u32 },
+    /// The id is in it (3.1).
+    Direct { at: u32 },
+    /// In the native thread that executes it by now (3.2 and later).
+    Native { thread: u32, at: u32 },
+}
+
+/// Where a class has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClassLayout {
+    /// The name with all modules around it.
+    pub(super) path: u32,
+    /// Of a singleton class: the object that it is of.
+    pub(super) attached: u32,
+    /// The flag of singleton classes.
+    pub(super) singleton: u64,
+}
+
+/// The structures of a minor version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// In a ractor: the list of its threads, and its link in the list of ractors.
+    pub(super) ractor_threads: u32,
+    pub(super) ractor_node: u32,
+    /// In a thread.
+    pub(super) thread_context: u32,
+    pub(super) thread_id: ThreadId,
+    /// In an execution context: its thread.
+    pub(super) context_thread: u32,
+    /// The size of a control frame.
+    pub(super) frame: u32,
+    /// In an instruction sequence's body: descriptions of instructions, their count, their index, and the sequence of
+    /// the method around it.
+    pub(super) info: u32,
+    pub(super) info_size: u32,
+    pub(super) info_index: u32,
+    pub(super) method_sequence: u32,
+    /// The size of a description of an instruction.
+    pub(super) info_entry: u32,
+    /// Strings have their length in a field of its own also where their bytes are inside (3.2 and later).
+    pub(super) string_length: bool,
+    /// Where classes have their names, from 3.3 on; before these are in a hash table.
+    pub(super) class: Option<ClassLayout>,
+    /// The greatest id of an operator, which are numbered without flags.
+    pub(super) last_operator: u64,
+}
+
+impl Layout {
+    /// That of a minor version, if it is known.
+    pub(super) fn of(major: u8, minor: u8) -> Option<Self> {
+        const SINGLETON: [u64; 2] = [1 << 12, 1 << 13];
+        let old = Self {
+            ractor_threads: 304,
+            ractor_node: 568,
+            thread_context: 40,
+            thread_id: ThreadId::Direct { at: 88 },
+            context_thread: 48,
+            frame: 64,
+            info: 120,
+            info_size: 136,
+            info_index: 144,
+            method_sequence: 176,
+            info_entry: 12,
+            string_length: false,
+            class: None,
+            last_operator: 169,
+        };
+        let new = |singleton| Self {
+            ractor_threads: 256,
+            ractor_node: 432,
+            thread_context: 48,
+            thread_id: ThreadId::Native { thread: 40, at: 24 },
+            frame: 56,
+            info: 112,
+            info_size: 128,
+            info_index: 136,
+            method_sequence: 168,
+            string_length: true,
+            class: Some(ClassLayout { path: 32 + 120, attached: 32 + 96, singleton }),
+            ..old.clone()
+        };
+        Some(match (major, minor) {
+            (3, 0) => Self {
+                thread_id: ThreadId::Pointer { at: 80 },
+                context_thread: 56,
+                frame: 56,
+                info_entry: 8,
+                last_operator: 168,
+                ..old
+            },
+            (3, 1) => old,
+            (3, 2) => Self {
+                ractor_threads: 304,
+                ractor_node: 568,
+                thread_id: ThreadId::Native { thread: 40, at: 16 },
+                frame: 64,
+                class: None,
+                ..new(SINGLETON[0])
+            },
+            (3, 3) => new(SINGLETON[0]),
+            (3, 4) => Self { last_operator: 170, ..new(SINGLETON[1]) },
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! CRuby, 3.0 to 3.4.
+//!
+//! The virtual machine has all threads, a thread the execution context of the fiber that it executes, and that one a
+//! stack of control frames. Where the fields are is in a table by minor version (`layout`); libraries that hide their
+//! symbols are searched (`search`). Objects are moved and freed by a collector, so everything is checked by what it says
+//! of its own kind (`objects`).
+
+mod capture;
+mod code;
+mod layout;
+mod lines;
+mod objects;
+mod place;
+mod search;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::capture::Saved;
+use self::code::{Reading, Sequences};
+pub(super) use self::place::Place;
+use self::search::{Code, Executors, Located};
+use self::threads::Threads;
+use super::target::Target;
+use super::{Captured, Executed, Found, FoundKind, Functions, Instance, MAX_FRAMES, Resolved, Runtime, ThreadKey};
+use crate::address_space::Module;
+
+/// How long nothing is tried again that did not succeed, at first and at most: the interpreter may be starting.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// The shortest pause between two readings of code.
+const PAUSE_OF_CODE: Duration = Duration::from_secs(5);
+
+/// CRuby.
+#[derive(Debug, Clone, Copy)]
+pub struct Ruby;
+
+impl Runtime for Ruby {
+    fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
+        let found = Place::find(module, target)?;
+        Ok(found.map(|place| Found { kind: FoundKind::Ruby(place) }))
+    }
+}
+
+/// Something that is tried again after pauses that grow.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    due: Instant,
+    pause: Duration,
+}
+
+impl Attempts {
+    fn new(pause: Duration) -> Self {
+        Self { due: Instant::now(), pause }
+    }
+
+    fn again(&mut self, now: Instant) {
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE.1);
+    }
+}
+
+/// A Ruby interpreter that is read.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    place: Place,
+    located: Located,
+    /// The part of the variables that is searched next.
+    slice: u64,
+    searches: Attempts,
+    threads: Threads,
+    /// The code that executes Ruby, and when it is read next if it could not be read.
+    code: Option<Arc<Code>>,
+    readings: Attempts,
+    /// The functions that execute Ruby, and when they are looked for next.
+    executors: Option<Executors>,
+    comparisons: Attempts,
+    codes: Sequences,
+    scratch: capture::Scratch,
+}
+
+impl Interpreter {
+    pub(super) fn new(place: Place) -> Self {
+        Self {
+            located: place.located,
+            slice: 0,
+            searches: Attempts::new(PAUSE.0),
+            threads: Threads::default(),
+            code: place.code.clone(),
+            readings: Attempts::new(PAUSE_OF_CODE),
+            executors: None,
+            comparisons: Attempts::new(PAUSE.0),
+            codes: Sequences::default(),
+            scratch: capture::Scratch::default(),
+            place,
+        }
+    }
+
+    /// Searches what is not known yet, a part of the variables at each call.
+    fn locate(&mut self, now: Instant, target: &mut dyn Target) {
+        if self.located.is_whole() || now < self.searches.due {
+            return;
+        }
+        search::look(&self.place, self.slice, &mut self.located, target);
+        self.slice += 1;
+        if self.slice == search::SLICES {
+            self.slice = 0;
+            self.searches.again(now);
+        }
+    }
+
+    /// Reads the code that executes Ruby, once it can be found by the frames of a thread.
+    fn read_code(&mut self, captured: &Captured, now: Instant, target: &mut dyn Target) {
+        if self.code.is_none() && self.place.object.is_some() && now >= self.readings.due {
+            self.readings.again(now);
+            self.code = search::code(&self.place, captured, target).map(Arc::new);
+        }
+    }
+
+    /// Finds the functions that execute Ruby, by the marks of a thread.
+    fn learn(&mut self, now: Instant, target: &mut dyn Target) {
+        let Some(code) = self.code.as_ref().filter(|_| self.executors.is_none() && now >= self.comparisons.due) else {
+            return;
+        };
+        for saved in [Saved::Builtin, Saved::Library] {
+            self.scratch.read_marks(saved, target);
+            self.executors = search::executors(code, saved, &self.scratch.marks);
+            if self.executors.is_some() {
+                return;
+            }
+        }
+        self.comparisons.again(now);
+    }
+}
+
+impl Instance for Interpreter {
+    fn capture(
+        &mut self,
+        thread: ThreadKey,
+        limit: usize,
+        now: Instant,
+        target: &mut dyn Target,
+        captured: &mut Captured,
+    ) -> bool {
+        captured.clear();
+        // What takes long is left to threads that are not stopped.
+        let is_stopped = limit < MAX_FRAMES;
+        if !is_stopped {
+            self.locate(now, target);
+        }
+        if self.located.machine == 0 {
+            return false;
+        }
+        let layout = &self.place.layout;
+        let context = self.threads.context(layout, self.located.machine, thread, now, target);
+        let Some(context) = context else { return false };
+        if !capture::capture(layout, context, limit, target, &mut self.scratch, captured) {
+            return false;
+        }
+        if !is_stopped {
+            self.read_code(captured, now, target);
+        }
+        self.learn(now, target);
+        if let Some(executors) = &self.executors {
+            captured.nested = executors.core != executors.outer;
+            self.scratch.read_marks(executors.saved, target);
+            self.scratch.anchor(|mark| executors.has_set(mark), captured);
+        }
+        true
+    }
+
+    fn resolve(
+        &mut self,
+        captured: &Captured,
+        stands: bool,
+        target: &mut dyn Target,
+        functions: &mut Functions,
+        resolved: &mut Vec<Resolved>,
+    ) {
+        let layout = &self.place.layout;
+        let names = search::names(self.located, layout, target);
+        self.codes.resolve(Reading { layout, names, stands }, captured, target, functions, resolved);
+    }
+
+    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+        self.codes.executed(&self.place.layout, address, target, functions)
+    }
+
+    fn meet(
+        &mut self,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
+    ) -> Option<Executed> {
+        // Only registers tell which word is the frame.
+        self.registers()?;
+        self.codes.meet(&self.place.layout, address, *words.first()?, target, functions)
+    }
+
+    fn registers(&self) -> Option<(u8, u8)> {
+        self.executors.as_ref().filter(|executors| executors.in_registers).map(|_| (14, 15))
+    }
+
+    fn evaluation(&self) -> Option<Range<u64>> {
+        self.executors.as_ref().map(|executors| executors.core.clone())
+    }
+}

@@ -1,0 +1,138 @@
+//! Reads Ruby's objects: strings, arrays, names of symbols and of classes.
+//!
+//! Every object begins with a word of flags that says of which kind it is (ruby/ruby `include/ruby/internal/value_type.h`
+//! and `fl_type.h`), so that memory which was freed or moved meanwhile is noticed.
+
+use super::layout::Layout;
+use crate::runtime::target::{Target, word, word_at};
+
+const KIND: u64 = 0x1f;
+const CLASS: u64 = 0x02;
+const MODULE: u64 = 0x03;
+const STRING: u64 = 0x05;
+const ARRAY: u64 = 0x07;
+/// Internal objects, and the kinds of them (ruby/ruby `internal/imemo.h`).
+const INTERNAL: u64 = 0x1a;
+const INTERNAL_KIND: (u32, u64) = (12, 0xf);
+pub(super) const VARIABLES: u64 = 2;
+pub(super) const METHOD: u64 = 6;
+pub(super) const SEQUENCE: u64 = 7;
+/// A class that stands for an included module; its own class is that module.
+const INCLUDED: u64 = 0x1c;
+
+/// Strings: the bytes are elsewhere. Arrays: the elements are inside.
+const USER_1: u64 = 1 << 13;
+/// The length of a string whose bytes are inside, up to 3.1.
+const SHORT_LENGTH: (u32, u64) = (14, 0x1f);
+
+/// How many names of symbols are in an array, and how many elements each takes (ruby/ruby `symbol.c`).
+const NAMES: (u64, u64) = (512, 2);
+/// The bits of a symbol's number that say of which scope it is.
+const SCOPE_BITS: u32 = 4;
+
+/// Whether these are the flags of an internal object of this kind.
+pub(super) fn is_internal(flags: u64, kind: u64) -> bool {
+    flags & KIND == INTERNAL && flags >> INTERNAL_KIND.0 & INTERNAL_KIND.1 == kind
+}
+
+/// The bytes of a string, at most `limit` of them.
+pub(super) fn string(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+    let mut head = [0; 40];
+    if address & 7 != 0 || !target.read(address, &mut head) {
+        return None;
+    }
+    let flags = word_at(&head, 0);
+    if flags & KIND != STRING {
+        return None;
+    }
+    let is_inside = flags & USER_1 == 0;
+    let (length, start) = match (is_inside, layout.string_length) {
+        (true, false) => (flags >> SHORT_LENGTH.0 & SHORT_LENGTH.1, address.wrapping_add(16)),
+        (true, true) => (word_at(&head, 16), address.wrapping_add(24)),
+        (false, _) => (word_at(&head, 16), word_at(&head, 24)),
+    };
+    // Longer than anything: not a length.
+    if length > 1 << 20 {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(length).ok()?.min(limit)];
+    target.read(start, &mut bytes).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// An element of an array.
+pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Option<u64> {
+    let mut head = [0; 40];
+    if address & 7 != 0 || !target.read(address, &mut head) {
+        return None;
+    }
+    let flags = word_at(&head, 0);
+    if flags & KIND != ARRAY {
+        return None;
+    }
+    let start = if flags & USER_1 == 0 {
+        if index >= word_at(&head, 16) {
+            return None;
+        }
+        word_at(&head, 32)
+    } else {
+        // No array has more elements inside than fit into its largest size, 640 bytes.
+        if index >= 78 {
+            return None;
+        }
+        address.wrapping_add(16)
+    };
+    word(target, start.wrapping_add(index.wrapping_mul(8)))
+}
+
+/// The path of a file: the real one, where there is one, of an array of two, or a string.
+pub(super) fn path(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
+    if let Some(path) = string(layout, target, address, limit) {
+        return Some(path);
+    }
+    let real = element(target, address, 1).and_then(|real| string(layout, target, real, limit));
+    real.or_else(|| element(target, address, 0).and_then(|path| string(layout, target, path, limit)))
+}
+
+/// The name of a symbol by its number. `names` is the array of arrays of names.
+pub(super) fn symbol(
+    layout: &Layout,
+    target: &mut dyn Target,
+    names: u64,
+    number: u64,
+    limit: usize,
+) -> Option<String> {
+    let serial = if number > layout.last_operator { number >> SCOPE_BITS } else { number };
+    let some = element(target, names, serial / NAMES.0)?;
+    let name = element(target, some, serial % NAMES.0 * NAMES.1)?;
+    string(layout, target, name, limit)
+}
+
+/// Whether this is the array of arrays of names: the name of the operator `+` is at its number, that of the character.
+pub(super) fn is_symbols(layout: &Layout, target: &mut dyn Target, address: u64) -> bool {
+    symbol(layout, target, address, u64::from(b'+'), 8).as_deref() == Some("+")
+}
+
+/// The name of a class, and whether it is that of the object whose own methods these are.
+pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<(String, bool)> {
+    let of = layout.class?;
+    let mut bytes = [0; 192];
+    let mut read = |address: u64, target: &mut dyn Target| {
+        let is_read = address & 7 == 0 && address != 0 && target.read(address, &mut bytes[..of.path as usize + 8]);
+        is_read.then(|| {
+            let field = |at: u32| word_at(&bytes, at as usize);
+            (field(0), field(8), field(of.path), field(of.attached))
+        })
+    };
+    let (mut flags, of_kind, mut path, attached) = read(address, target)?;
+    let mut is_singleton = false;
+    if flags & KIND == INCLUDED {
+        (flags, _, path, _) = read(of_kind, target)?;
+    } else if flags & KIND == CLASS && flags & of.singleton != 0 {
+        is_singleton = true;
+        (flags, _, path, _) = read(attached, target)?;
+    }
+    if !matches!(flags & KIND, CLASS | MODULE) {
+        return None;
+    }
+    Some((string(layout, target, path, limit)?, is_singleton))
+}

@@ -1,0 +1,127 @@
+//! Finds Ruby in a process: where its data is, and of which version it is.
+
+use std::sync::Arc;
+
+use super::layout::Layout;
+use super::search::{self, Code, Located};
+use crate::address_space::Module;
+use crate::elf::{Object, RUBY};
+use crate::runtime::target::Target;
+
+/// A Ruby interpreter.
+#[derive(Debug, Clone)]
+pub(in crate::runtime) struct Place {
+    /// Where its data is.
+    pub(super) data: Data,
+    /// Its version: major, minor and teeny number in the upper three bytes.
+    pub(in crate::runtime) version: u32,
+    pub(super) layout: Layout,
+    /// Its file, and what is added to addresses of it.
+    pub(super) object: Option<(Arc<Object>, u64)>,
+    /// What was found of its data by now.
+    pub(super) located: Located,
+    /// The code that executes Ruby, if it could be read already.
+    pub(super) code: Option<Arc<Code>>,
+}
+
+/// Where the data of an interpreter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Data {
+    /// A variable among the others, and the one that points to the virtual machine where its symbol is exported.
+    Around { marker: u64, machine: Option<u64> },
+    /// The virtual machine, and the variable that has the names of symbols.
+    Known { machine: u64, symbols: u64 },
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        let file = |place: &Self| place.object.as_ref().map(|(object, bias)| (object.id(), *bias));
+        // One of which more is known by now is another one, so that its reader begins with that.
+        self.data == other.data
+            && self.version == other.version
+            && self.located == other.located
+            && file(self) == file(other)
+    }
+}
+
+impl Eq for Place {}
+
+impl Place {
+    /// The interpreter whose data is in this module.
+    pub(super) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<Self>, String> {
+        let [version, marker, machine] = RUBY;
+        let Some(object) = &module.object else { return Ok(None) };
+        let at = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
+        let (Some(version), Some(marker)) = (at(version), at(marker)) else { return Ok(None) };
+        let mut text = [0; 16];
+        if !target.read(version, &mut text) {
+            return Ok(None);
+        }
+        let version = parse(&text).ok_or("a Ruby whose version cannot be told: its functions are not named")?;
+        let mut place = Self::with(Data::Around { marker, machine: at(machine) }, version)?;
+        place.object = Some((Arc::clone(object), module.bias));
+        place.located = search::locate(&place, target);
+        place.code = search::main_code(&place, target).map(Arc::new);
+        Ok(Some(place))
+    }
+
+    /// The virtual machine and the variable with the names of symbols, 0 while unknown.
+    pub(in crate::runtime) fn data(&self) -> (u64, u64) {
+        (self.located.machine, self.located.symbols)
+    }
+
+    /// The interpreter whose virtual machine and table of symbols are here.
+    pub(in crate::runtime) fn at(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
+        Self::with(Data::Known { machine, symbols }, version)
+    }
+
+    fn with(data: Data, version: u32) -> Result<Self, String> {
+        let [major, minor, ..] = version.to_be_bytes();
+        let layout = Layout::of(major, minor).ok_or_else(|| {
+            format!("Ruby {major}.{minor} is not known: its functions are not named (those of 3.0 to 3.4 are)")
+        })?;
+        let located = match data {
+            Data::Known { machine, symbols } => Located { machine, symbols },
+            Data::Around { .. } => Located::default(),
+        };
+        Ok(Self { data, version, layout, object: None, located, code: None })
+    }
+}
+
+/// The numbers of a version such as `3.1.7`, which a zero byte ends.
+fn parse(text: &[u8]) -> Option<u32> {
+    let end = text.iter().position(|byte| *byte == 0)?;
+    let text = std::str::from_utf8(&text[..end]).ok()?;
+    let mut numbers = text.split('.').map(str::parse::<u8>);
+    let (Some(Ok(major)), Some(Ok(minor)), Some(Ok(teeny)), None) =
+        (numbers.next(), numbers.next(), numbers.next(), numbers.next())
+    else {
+        return None;
+    };
+    Some(u32::from_be_bytes([major, minor, teeny, 0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the version is read as Ruby has it, and what is no version is not taken for one.
+    #[test]
+    fn versions() {
+        assert_eq!(parse(b"3.1.7\0xx"), Some(0x0301_0700));
+        assert_eq!(parse(b"4.0.0\0"), Some(0x0400_0000));
+        for text in [&b"3.1.7"[..], b"3.1\0", b"3.1.7.1\0", b"3.1.700\0", b"-3.1.7\0", b"\0", b"\xff.1.1\0"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    /// Guarantees: versions that are not known are refused by their names.
+    #[test]
+    fn refused() {
+        let refused = |version| Place::at(64, 64, version).unwrap_err();
+        assert!(refused(0x0207_0400).starts_with("Ruby 2.7 is not known"));
+        assert!(refused(0x0305_0000).starts_with("Ruby 3.5 is not known"));
+        assert!(refused(0x0400_0100).starts_with("Ruby 4.0 is not known"));
+        assert!((0..5).all(|minor| Place::at(64, 64, 0x0300_0000 | minor << 16).is_ok()));
+    }
+}

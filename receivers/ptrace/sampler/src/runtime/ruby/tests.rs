@@ -1,0 +1,253 @@
+use crate::runtime::recording::Counted;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::message::{Function, FunctionKind, Location};
+use crate::runtime::Recording;
+use crate::runtime::target::word;
+
+macro_rules! recordings {
+    ($($name:literal),+) => {
+        [$((
+            $name,
+            include_bytes!(concat!("../../../tests/recordings/ruby-", $name, ".bin")) as &[u8],
+            include_str!(concat!("../../../tests/recordings/ruby-", $name, ".txt")),
+        )),+]
+    };
+}
+
+/// What each version keeps of the same stack, `tests/recordings/program.rb`, and what it says of it itself.
+const RECORDINGS: [(&str, &[u8], &str); 5] = recordings!("3.0", "3.1", "3.2", "3.3", "3.4");
+
+/// An interpreter that is read from a recording.
+struct Reader {
+    instance: Box<dyn Instance>,
+    functions: Functions,
+    told: Vec<Function>,
+    now: Instant,
+    captured: Captured,
+    resolved: Vec<Resolved>,
+}
+
+impl Reader {
+    fn new(recording: &Recording) -> Self {
+        let found = recording.clone().found().unwrap();
+        Self {
+            instance: found.instance(),
+            functions: Functions::default(),
+            told: Vec::new(),
+            now: Instant::now(),
+            captured: Captured::default(),
+            resolved: Vec::new(),
+        }
+    }
+
+    /// Path, line and name of each frame.
+    fn read(&mut self, recording: &mut Recording, stands: bool) -> Vec<(String, u32, String)> {
+        let key = ThreadKey { id: recording.thread, pointer: 0 };
+        self.now += Duration::from_secs(60);
+        if !self.instance.capture(key, MAX_FRAMES, self.now, recording, &mut self.captured) {
+            return Vec::new();
+        }
+        self.instance.resolve(&self.captured, stands, recording, &mut self.functions, &mut self.resolved);
+        assert_eq!(self.resolved.len(), self.captured.frames.len());
+        if let Some((first, fresh)) = self.functions.take_fresh() {
+            assert_eq!(first as usize, self.told.len());
+            self.told.extend(fresh);
+        }
+        let shown = self.resolved.iter().filter_map(|frame| match frame.location? {
+            Location::Interpreted { function, line } => {
+                let Function { name, file, .. } = &self.told[function as usize];
+                Some((file.clone(), line, name.clone()))
+            }
+            Location::Native { .. } => None,
+        });
+        shown.collect()
+    }
+}
+
+/// What Ruby says of itself: path, line and label of each frame.
+fn own(text: &str) -> Vec<(&str, u32, &str)> {
+    text.lines()
+        .map(|line| {
+            let mut parts = line.split('\t');
+            let mut next = || parts.next().unwrap();
+            (next(), next().parse().unwrap(), next())
+        })
+        .collect()
+}
+
+/// Guarantees: of all versions, every frame is the one that Ruby itself has there: path, line and label, through
+/// methods, blocks, C functions, a method made of a block, evaluated text and a rescue. From 3.3 on names have the class
+/// before the method, which is the label of 3.4. Up to 3.3 Ruby says the place of the caller for C functions, and from
+/// 3.4 on it leaves the method out behind its rescue.
+#[test]
+fn known_stack() {
+    for (name, bytes, text) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&recording);
+        for stands in [true, false] {
+            let mut frames = reader.read(&mut recording, stands);
+            assert_eq!(frames.remove(0).2.rsplit('#').next(), Some("read"), "{name}: what prints has not read yet");
+            // It prints from another line of the same method.
+            assert_eq!(frames[0].1, 38, "{name}");
+            frames[0].1 = 33;
+            if name == "3.4" {
+                let behind = frames.iter().position(|(_, _, label)| label.starts_with("rescue in ")).unwrap() + 1;
+                assert_eq!(frames.remove(behind).2, "Outer::Späte.make");
+                frames[behind - 1].2 = "Outer::Späte.make".to_owned();
+            }
+            let own = own(text);
+            assert_eq!(frames.len(), own.len(), "{name}: {frames:?}");
+            for ((path, line, label), (own_path, own_line, own_label)) in frames.iter().zip(own) {
+                if path != "<cfunc>" {
+                    assert_eq!((path.as_str(), *line), (own_path, own_line), "{name}: {label}");
+                }
+                let class = label.rsplit_once(['#', '.']).filter(|_| name == "3.3" && !label.contains('<'));
+                let label = class.map_or(label.as_str(), |(_, method)| method);
+                // 3.3 has "block in " and the like before the class.
+                let own_label = if name == "3.3" { own_label.rsplit(" in ").next().unwrap() } else { own_label };
+                let label = if name == "3.3" { label.rsplit(" in ").next().unwrap() } else { label };
+                assert_eq!(label, own_label, "{name}");
+            }
+        }
+        assert!(reader.resolved.iter().all(|frame| !frame.unknown), "{name}");
+        let c_functions = reader.told.iter().filter(|function| function.file == "<cfunc>").count();
+        // read, eval, gsub, each, sort_by.
+        assert_eq!(c_functions, 5, "{name}");
+        assert!(reader.told.iter().all(|function| function.kind == FunctionKind::Ruby));
+    }
+}
+
+/// Guarantees: frames that one native call executes belong together: those between two calls of C functions that call
+/// back.
+#[test]
+fn calls() {
+    for (name, bytes, _) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&recording);
+        let frames = reader.read(&mut recording, true);
+        let label = |at: usize| frames[at].2.rsplit(['#', '.']).next().unwrap();
+        let ends: Vec<&str> = reader.captured.segments.iter().map(|segment| label(segment.end - 1)).collect();
+        assert_eq!(ends.last(), Some(&"<main>"), "{name}");
+        for inner in ["wait_here", "block (2 levels) in <class:Späte>", "run"] {
+            assert!(ends.iter().any(|end| end.contains(inner)), "{name}: {inner} in {ends:?}");
+        }
+    }
+}
+
+/// Guarantees: where a sequence gave its place to another one, a thread that ran on has an unknown function there and
+/// never another's name, the next sample has the new name, and one that stands still has it at once.
+#[test]
+fn replaced_code() {
+    for (name, bytes, _) in RECORDINGS {
+        for stands in [false, true] {
+            let mut recording = Recording::parse(bytes).unwrap();
+            let mut reader = Reader::new(&recording);
+            let before = reader.read(&mut recording, true);
+            let body = |frame: usize, recording: &mut Recording| {
+                word(recording, reader.captured.frames[frame].code + 16).unwrap()
+            };
+            // The second frame takes the label of the third one, which is of another method.
+            let (inner, outer) = (body(1, &mut recording), body(4, &mut recording));
+            let label = word(&mut recording, outer + 64 + 16).unwrap();
+            recording.add(inner + 64 + 16, &label.to_le_bytes());
+            let now = reader.read(&mut recording, stands);
+            if stands {
+                assert!(now[1].2.ends_with("wait_here"), "{name}: {now:?}");
+            } else {
+                assert_eq!((now[1].2.as_str(), now[1].1), ("[unknown function]", 0), "{name}");
+                assert!(reader.resolved[1].unknown);
+            }
+            assert_eq!(now[2..], before[2..], "{name}");
+            assert!(reader.read(&mut recording, false)[1].2.ends_with("wait_here"), "{name}");
+        }
+    }
+}
+
+/// Guarantees: an instruction is found by its address in a sequence that was met, with the line of the one before it,
+/// and nothing is found elsewhere or in a sequence that is another one by now.
+#[test]
+fn executed() {
+    for (name, bytes, _) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&recording);
+        reader.read(&mut recording, true);
+        let frame = reader.captured.frames[1];
+        let Reader { instance, functions, resolved, .. } = &mut reader;
+        let hit = instance.executed(frame.instruction, &mut recording, functions).unwrap();
+        assert_eq!((hit.code, hit.resolved.location), (frame.code, resolved[1].location), "{name}");
+        let end = hit.resolved.code.end;
+        assert!(instance.executed(end + 8, &mut recording, functions).is_none_or(|other| other.code != frame.code));
+        assert_eq!(instance.executed(frame.instruction + 1, &mut recording, functions), None);
+        // The sequence is no sequence any more.
+        recording.add(frame.code, &5u64.to_le_bytes());
+        assert_eq!(instance.executed(frame.instruction, &mut recording, functions), None, "{name}");
+    }
+}
+
+/// Guarantees: a thread that Ruby does not know has no frames, and neither has one that another one took the place of.
+#[test]
+fn other_threads() {
+    for (name, bytes, _) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&recording);
+        assert!(!reader.read(&mut recording, true).is_empty(), "{name}");
+        let machine = recording.runtime;
+        let thread = word(&mut recording, machine + 40);
+        recording.thread = 77;
+        assert_eq!(reader.read(&mut recording, true), [], "{name}");
+        recording.thread = Recording::parse(bytes).unwrap().thread;
+        if let Some(thread) = thread {
+            recording.add(thread + 32, &8u64.to_le_bytes());
+            assert_eq!(reader.read(&mut recording, true), [], "{name}");
+        }
+    }
+}
+
+/// Guarantees: what one stack costs while its thread stands still: a handful of reads, whatever its depth.
+#[test]
+fn few_reads() {
+    for (name, bytes, _) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&recording);
+        reader.read(&mut recording, true);
+        let key = ThreadKey { id: recording.thread, pointer: 0 };
+        let Reader { instance, now, captured, .. } = &mut reader;
+        let mut counted = Counted { recording: &mut recording, reads: 0 };
+        assert!(instance.capture(key, MAX_FRAMES, *now, &mut counted, captured));
+        // The thread, its id, the context, frames and values, and environments that closures keep.
+        assert!(counted.reads <= 20, "{name}: {} reads", counted.reads);
+    }
+}
+
+/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
+/// of frames is bounded, and texts are as long as allowed.
+#[test]
+fn attack_words() {
+    for (name, bytes, _) in RECORDINGS {
+        let whole = Recording::parse(bytes).unwrap();
+        for (at, mut recording) in whole.hostile() {
+            let frames = Reader::new(&recording).read(&mut recording, at % 16 == 0);
+            assert!(frames.len() <= MAX_FRAMES, "{name}");
+            assert!(frames.iter().all(|(file, _, name)| name.len() <= 512 && file.len() <= 1024));
+        }
+    }
+}
+
+/// Guarantees: lists of ractors and threads that lead in a circle end, and so do marks and environments.
+#[test]
+fn attack_circles() {
+    for (name, bytes, _) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let machine = recording.runtime;
+        let ractor = word(&mut recording, machine + 8).unwrap_or(0);
+        recording.add(ractor, &ractor.to_le_bytes());
+        let mut counted = Counted { recording: &mut recording, reads: 0 };
+        let key = ThreadKey { id: 77, pointer: 0 };
+        let found = counted.recording.found();
+        let mut captured = Captured::default();
+        assert!(!found.unwrap().instance().capture(key, MAX_FRAMES, Instant::now(), &mut counted, &mut captured));
+        assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
+    }
+}

@@ -1,0 +1,103 @@
+//! Which of Ruby's threads belongs to which thread of the process.
+//!
+//! The virtual machine has a list of ractors, and each of these a list of threads. A thread has the id of the thread of
+//! the process that executes it, see [`ThreadId`].
+
+use std::time::{Duration, Instant};
+
+use super::layout::{Layout, ThreadId};
+use super::search::MACHINE_OF_THREAD;
+use crate::runtime::ThreadKey;
+use crate::runtime::target::{Target, half, word};
+
+/// The most ractors, and threads of all of them.
+const MAX_RACTORS: usize = 256;
+const MAX_THREADS: usize = 8192;
+/// The shortest pause between two walks through the lists, and how much it grows with each thread that was found.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(200));
+/// Where the virtual machine has the list of ractors.
+const RACTORS: u64 = 8;
+/// Where glibc and musl keep a thread's id, from its thread pointer on (glibc `nptl/descr.h`, musl
+/// `src/internal/pthread_impl.h`).
+const IDS: [u64; 2] = [0x2d0, 48];
+
+/// The threads that were found at the last walk: the id in the process and the address of each.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    known: Vec<(u32, u64)>,
+    not_before: Option<Instant>,
+}
+
+impl Threads {
+    /// The execution context of a thread: of the fiber that it executes, if it executes Ruby's threads at all.
+    pub(super) fn context(
+        &mut self,
+        layout: &Layout,
+        machine: u64,
+        thread: ThreadKey,
+        now: Instant,
+        target: &mut dyn Target,
+    ) -> Option<u64> {
+        for again in [false, true] {
+            if again {
+                if self.not_before.is_some_and(|due| now < due) {
+                    return None;
+                }
+                self.walk(layout, machine, target);
+                self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * self.known.len() as u32));
+            }
+            let found = self.known.iter().find(|(id, _)| *id == thread.id && *id != 0);
+            if let Some((_, address)) = found.copied() {
+                let is_still = word(target, address.wrapping_add(MACHINE_OF_THREAD)) == Some(machine)
+                    && is_of(layout, address, thread.id, target);
+                if is_still {
+                    let context = word(target, address.wrapping_add(u64::from(layout.thread_context)));
+                    return context.filter(|context| *context != 0);
+                }
+            }
+        }
+        None
+    }
+
+    fn walk(&mut self, layout: &Layout, machine: u64, target: &mut dyn Target) {
+        self.known.clear();
+        let ractors = machine.wrapping_add(RACTORS);
+        let mut ractor = word(target, ractors);
+        for _ in 0..MAX_RACTORS {
+            let Some(node) = ractor.filter(|node| *node != ractors && *node != 0) else { break };
+            let threads =
+                node.wrapping_sub(u64::from(layout.ractor_node)).wrapping_add(u64::from(layout.ractor_threads));
+            // A thread's link is its first field.
+            let mut thread = word(target, threads);
+            while let Some(address) = thread.filter(|thread| *thread != threads && *thread != 0)
+                && self.known.len() < MAX_THREADS
+            {
+                for id in ids(layout, address, target) {
+                    self.known.push((id, address));
+                }
+                thread = word(target, address);
+            }
+            ractor = word(target, node);
+        }
+    }
+}
+
+/// The ids that a thread may have.
+fn ids(layout: &Layout, thread: u64, target: &mut dyn Target) -> impl Iterator<Item = u32> {
+    let ids = match layout.thread_id {
+        ThreadId::Direct { at } => [half(target, thread.wrapping_add(u64::from(at))), None],
+        ThreadId::Native { thread: native, at } => {
+            let native = word(target, thread.wrapping_add(u64::from(native))).filter(|native| *native != 0);
+            [native.and_then(|native| half(target, native.wrapping_add(u64::from(at)))), None]
+        }
+        ThreadId::Pointer { at } => match word(target, thread.wrapping_add(u64::from(at))) {
+            Some(pointer) => IDS.map(|at| half(target, pointer.wrapping_add(at))),
+            None => [None; 2],
+        },
+    };
+    ids.into_iter().flatten().filter(|id| *id != 0)
+}
+
+fn is_of(layout: &Layout, thread: u64, id: u32, target: &mut dyn Target) -> bool {
+    ids(layout, thread, target).any(|known| known == id)
+}

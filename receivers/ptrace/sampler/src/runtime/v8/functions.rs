@@ -1,0 +1,283 @@
+//! Functions: their names, scripts and lines.
+//!
+//! What all instances of a function share (`SharedFunctionInfo`) has the name, or an object that has it (`ScopeInfo`),
+//! and the script. Source of the layouts: v8/v8 `src/objects/shared-function-info.tq`, `scope-info.tq`, `script.tq`.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::heap::{Heap, is_object, number};
+use crate::message::FunctionKind;
+use crate::runtime::functions::{Functions, MAX_FILE, MAX_NAME};
+use crate::runtime::target::word_at;
+
+/// The most functions that are remembered.
+const MAX_KNOWN: usize = 32_768;
+/// The most lines of all scripts together.
+const MAX_LINES: usize = 4 << 20;
+/// The longest source whose lines are counted, in characters.
+const MAX_SOURCE: u64 = 16 << 20;
+
+/// The fields of a script that are the same in all versions: source, name, the line it begins with, the lines' ends and
+/// its number.
+const SOURCE: u64 = 8;
+const NAME: u64 = 16;
+const FIRST_LINE: u64 = 24;
+const LINE_ENDS: u64 = 56;
+const ID: u64 = 64;
+
+/// What tells that a function is still the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Print {
+    map: u64,
+    name: u64,
+    script: u64,
+    /// The script's number, which no other script of the isolate ever has.
+    script_id: u64,
+    /// The number of parameters, where it begins, and its number in the script.
+    numbers: [u64; 2],
+}
+
+/// A function that was read.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    print: Print,
+    /// Its code, or its byte code, by now.
+    pub(super) code: u64,
+    /// It has no source: a part of V8.
+    pub(super) builtin: bool,
+    pub(super) function: u32,
+    name: String,
+    file: String,
+    pub(super) first_line: u32,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    id: u64,
+    file: String,
+    first_line: u32,
+    /// Where lines end, in characters.
+    ends: Vec<u32>,
+}
+
+/// The functions of a process.
+#[derive(Debug, Default)]
+pub(super) struct SharedFunctions {
+    known: HashMap<u64, Known, RandomState>,
+    scripts: HashMap<u64, Script, RandomState>,
+    lines: usize,
+}
+
+impl SharedFunctions {
+    /// The function with this `SharedFunctionInfo`, which is read anew if it is another one by now.
+    pub(super) fn look(&mut self, shared: u64, heap: &mut Heap<'_, '_>, functions: &mut Functions) -> Option<Known> {
+        let layout = heap.layout;
+        let mut bytes = [0; 192];
+        let length = layout.script as usize + 24;
+        if !heap.read(shared, 0, bytes.get_mut(..length)?) {
+            return None;
+        }
+        let field = |offset: u64| word_at(&bytes, offset as usize);
+        let (map, script, name) = (field(0), field(layout.script), field(layout.name));
+        if heap.kind_of_map(map) != Some(layout.types.shared) {
+            return None;
+        }
+        let has_script = heap.kind(script) == Some(layout.types.script);
+        let script_id = if has_script { heap.field(script, ID)? } else { 0 };
+        let numbers = [field(layout.script + 8) & ((1 << 48) - 1), field(layout.script + 16) >> 32];
+        let print = Print { map, name, script, script_id, numbers };
+        let code = field(8);
+        if let Some(known) = self.known.get_mut(&shared)
+            && known.print == print
+        {
+            known.code = code;
+            return Some(known.clone());
+        }
+        let known = self.read(print, code, has_script, heap, functions)?;
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(shared, known.clone());
+        Some(known)
+    }
+
+    fn read(
+        &mut self,
+        print: Print,
+        code: u64,
+        has_script: bool,
+        heap: &mut Heap<'_, '_>,
+        functions: &mut Functions,
+    ) -> Option<Known> {
+        let (name, start) = if number(print.name).is_some() {
+            (String::new(), None)
+        } else if heap.is_string(print.name) {
+            (heap.string(print.name, MAX_NAME)?, None)
+        } else {
+            scope(print.name, heap)?
+        };
+        let mut known = Known {
+            print,
+            code,
+            builtin: !has_script,
+            function: 0,
+            name: if name.is_empty() { ANONYMOUS.to_owned() } else { name },
+            file: String::new(),
+            first_line: 0,
+        };
+        if has_script {
+            let script = self.script(print.script, print.script_id, heap)?;
+            known.file.clone_from(&script.file);
+            known.first_line = start.map_or(0, |start| script.line(start));
+        }
+        known.function = functions.number(FunctionKind::V8, &known.name, &known.file, known.first_line);
+        Some(known)
+    }
+
+    /// The line of a place in a function's script, 0 if it is not known.
+    pub(super) fn line(&mut self, known: &Known, offset: u32, heap: &mut Heap<'_, '_>) -> u32 {
+        if known.builtin {
+            return 0;
+        }
+        self.script(known.print.script, known.print.script_id, heap).map_or(0, |script| script.line(offset))
+    }
+
+    fn script(&mut self, address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<&Script> {
+        if self.scripts.get(&address).is_none_or(|script| script.id != id) {
+            if self.lines > MAX_LINES || self.scripts.len() > MAX_KNOWN {
+                self.scripts.clear();
+                self.lines = 0;
+            }
+            let script = read_script(address, id, heap)?;
+            self.lines += script.ends.len();
+            self.scripts.insert(address, script);
+        }
+        self.scripts.get(&address)
+    }
+}
+
+/// What ends the name of a function that stands for those that were inlined into it as well.
+pub const WITH_INLINED: &str = " [with inlined functions]";
+
+/// What V8 calls functions without a name.
+const ANONYMOUS: &str = "<anonymous>";
+
+impl Known {
+    /// It has no name.
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
+    /// Its name, for frames that stand for it and others.
+    pub(super) fn with_inlined(&self, functions: &mut Functions) -> u32 {
+        let name = format!("{}{WITH_INLINED}", self.name);
+        functions.number(FunctionKind::V8, &name, &self.file, self.first_line)
+    }
+}
+
+impl Script {
+    fn line(&self, offset: u32) -> u32 {
+        if self.ends.is_empty() {
+            return 0;
+        }
+        let line = self.ends.partition_point(|end| *end < offset) as u32;
+        line.saturating_add(1).saturating_add(self.first_line)
+    }
+}
+
+/// The name and the first character of a function that has variables: `ScopeInfo` has a few numbers, the variables'
+/// names and what they are, and then the function's name (and its place), the name that V8 inferred, and the positions
+/// unless these are among the first numbers. What follows are other objects.
+fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
+    let layout = heap.layout;
+    if heap.kind(scope)? != layout.types.scope_info {
+        return None;
+    }
+    let mut head = [0; 48];
+    if !heap.read(scope, 8, &mut head) {
+        return None;
+    }
+    /// With more, the names are in an object of their own (`kScopeInfoMaxInlinedLocalNamesSize`).
+    const MOST_LOCALS: usize = 75;
+    let offset = |word: u64| number(word).and_then(|value| u32::try_from(value).ok());
+    let mut start = layout.positions_first.then(|| offset(word_at(&head, 24))).flatten();
+    let locals = usize::try_from(number(word_at(&head, 16))?).ok()?;
+    let words = if locals < MOST_LOCALS { locals * 2 } else { locals.saturating_add(1) };
+    let first = layout.first_local.saturating_add(words);
+    if first > 1 << 20 {
+        return None;
+    }
+    let mut bytes = [0; 8 * 6];
+    let at = 8 + 8 * first as u64;
+    let length = (1..=6).rev().find(|count| heap.read(scope, at, &mut bytes[..8 * count]))?;
+    let mut name = String::new();
+    let mut before = None;
+    for &word in bytes[..8 * length].as_chunks::<8>().0 {
+        let word = u64::from_le_bytes(word);
+        if let Some(value) = number(word) {
+            if !layout.positions_first
+                && let Some(first) = before.take().filter(|first| *first < value)
+            {
+                start = start.or_else(|| u32::try_from(first).ok());
+            }
+            before = Some(value).filter(|value| *value >= 0);
+            continue;
+        }
+        before = None;
+        if heap.is_string(word) {
+            if name.is_empty() {
+                name = heap.string(word, MAX_NAME)?;
+            }
+        } else if start.is_some() || heap.kind(word).is_none_or(|kind| kind >= layout.types.scope_info) {
+            break;
+        }
+    }
+    Some((name, start))
+}
+
+fn read_script(address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<Script> {
+    let mut bytes = [0; 120];
+    if !heap.read(address, 0, &mut bytes) {
+        return None;
+    }
+    let field = |offset: u64| word_at(&bytes, offset as usize);
+    let mut file = String::new();
+    for name in [field(NAME), field(heap.layout.source_url)] {
+        if file.is_empty() && heap.is_string(name) {
+            file = heap.string(name, MAX_FILE)?;
+        }
+    }
+    let first_line = number(field(FIRST_LINE)).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
+    let ends = known_ends(field(LINE_ENDS), heap).or_else(|| count_ends(field(SOURCE), heap)).unwrap_or_default();
+    Some(Script { id, file, first_line: first_line.min(1 << 30), ends })
+}
+
+/// Where lines end as V8 has noted it, which it does when it needs that itself.
+fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
+    if !is_object(ends) || heap.kind(ends)? != heap.layout.types.fixed_array {
+        return None;
+    }
+    let ends: Option<Vec<u32>> =
+        heap.elements(ends, MAX_LINES)?.into_iter().map(|end| u32::try_from(number(end)?).ok()).collect();
+    ends.filter(|ends| !ends.is_empty() && ends.is_sorted())
+}
+
+/// Where lines end in a source: at the ends that ECMAScript knows, and at its own.
+fn count_ends(source: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
+    let (mut ends, mut at, mut was_return) = (Vec::new(), 0u32, false);
+    heap.characters(source, MAX_SOURCE, &mut |character| {
+        if std::mem::take(&mut was_return) && character != u16::from(b'\n') {
+            ends.push(at - 1);
+        }
+        match character {
+            0x0a | 0x2028 | 0x2029 => ends.push(at),
+            0x0d => was_return = true,
+            _ => {}
+        }
+        at += 1;
+        ends.len() < MAX_LINES
+    })?;
+    ends.push(at);
+    Some(ends)
+}

@@ -1,0 +1,246 @@
+//! Where the fields of V8's objects are.
+//!
+//! V8 says most of it in constants for debuggers (`v8dbg_*`, v8/v8 `tools/gen-postmortem-metadata.py`). What it leaves
+//! out is the same within a minor version: from the sources (v8/v8 `src/objects/code.h`, `bytecode-array.tq`,
+//! `deoptimization-data.h`), and compared with programs of Node 18.20, 20.20, 22.23, 24.9 and 24.21.
+
+use crate::elf::{Object, V8_BYTECODE_SIZES, V8_NUMBERS, V8_TYPES, V8_VERSION};
+use crate::runtime::target::{Target, half};
+
+pub(super) use super::positions::Sizes;
+
+/// The versions of V8 that are known (Node 18, 20, 22, 24).
+const KNOWN: [(u32, u32); 4] = [(10, 2), (11, 3), (12, 4), (13, 6)];
+
+/// The lengths of byte code instructions of V8 13.6, which Node 24 does not say from 24.10 on: 208 operations with
+/// operands of one, two and four bytes. As hexadecimal digits.
+const SIZES_13_6: &str = include_str!("sizes_13_6.txt");
+
+/// The types of objects by which they are told apart (`Map::instance_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Types {
+    pub(super) function: u16,
+    pub(super) shared: u16,
+    pub(super) scope_info: u16,
+    pub(super) script: u16,
+    pub(super) code: u16,
+    pub(super) bytecode: u16,
+    pub(super) byte_array: u16,
+    /// 0 where there are none.
+    pub(super) trusted_bytes: u16,
+    pub(super) fixed_array: u16,
+    /// 0 where there is none.
+    pub(super) shared_wrapper: u16,
+}
+
+/// The numbers of the kinds of code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kinds {
+    /// Sparkplug's. What is above is made by the optimizing compilers.
+    pub(super) baseline: u32,
+    pub(super) last: u32,
+}
+
+/// The fields of `Code`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CodeFields {
+    /// The deoptimization data, or the byte code of Sparkplug's code.
+    pub(super) deoptimization: u64,
+    /// The source position table, or that of Sparkplug.
+    pub(super) positions: u64,
+    /// The instructions' object and their address; `None` where the instructions are in the object itself.
+    pub(super) instructions: Option<(u64, u64)>,
+    pub(super) flags: u64,
+    pub(super) size: u64,
+}
+
+/// What is where in one version of V8.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::runtime) struct Layout {
+    pub(super) types: Types,
+    pub(super) kinds: Kinds,
+    pub(super) code: CodeFields,
+    /// Of a function: what its instances share.
+    pub(super) shared: u64,
+    /// Of that: the name or what tells the name, and the script. The code is at 8.
+    pub(super) name: u64,
+    pub(super) script: u64,
+    /// Of a script: what `//# sourceURL=` says.
+    pub(super) source_url: u64,
+    /// How far instructions are from the beginning of the object that holds them.
+    pub(super) head: u64,
+    /// Of `ScopeInfo`: the index of the first local variable, and whether the positions come before that.
+    pub(super) first_local: usize,
+    pub(super) positions_first: bool,
+    /// Of `BytecodeArray`: the source position table, and the first instruction.
+    pub(super) bytecode_positions: u64,
+    pub(super) bytecode_start: u64,
+    /// Of the deoptimization data: array with literals, the function itself, and the inlined calls.
+    pub(super) literals: usize,
+    pub(super) optimized: usize,
+    pub(super) inlined: usize,
+    pub(super) sizes: Option<Sizes>,
+    /// What all of this follows from.
+    pub(super) constants: Constants,
+}
+
+/// How many types of functions there are at most from the first one on: those of classes and of the constructors that
+/// V8 knows. They are the last of all types (v8/v8 `src/objects/instance-type.h`).
+pub(super) const FUNCTION_TYPES: u16 = 32;
+/// Of a `Map`: the instance type.
+pub(super) const INSTANCE_TYPE: u64 = 12;
+/// Types below are those of strings.
+pub(super) const FIRST_NO_STRING: u16 = 128;
+
+/// What a file says of its V8: the version, constants for debuggers, and the lengths of byte code instructions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::runtime) struct Constants {
+    /// Major and minor.
+    pub(super) version: (u32, u32),
+    /// The values of [`V8_NUMBERS`].
+    pub(super) numbers: [Option<u32>; V8_NUMBERS.len()],
+    /// Those of [`V8_TYPES`], 0 where there is none.
+    pub(super) types: [u16; V8_TYPES.len()],
+    pub(super) sizes: Option<Sizes>,
+}
+
+impl Constants {
+    /// What this file says; `None` if its memory is not there.
+    pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Self> {
+        let at = |name| Some(object.symbol(name)?.address.wrapping_add(bias));
+        let mut value = |name| half(target, at(name)?);
+        let [major, minor] = V8_VERSION;
+        let version = (value(major)?, value(minor)?);
+        let numbers = V8_NUMBERS.map(|names| value(names.iter().find(|name| object.symbol(name).is_some())?));
+        let types = V8_TYPES.map(|name| value(name).and_then(|value| u16::try_from(value).ok()).unwrap_or(0));
+        Some(Self { version, numbers, types, sizes: read_sizes(object, bias, target) })
+    }
+}
+
+fn refused<T>(why: &str) -> Result<T, String> {
+    Err(format!("{why}: its functions are not named (those of Node 18, 20, 22 and 24 are)"))
+}
+
+impl Layout {
+    /// What it follows from.
+    pub(in crate::runtime) fn constants(&self) -> &Constants {
+        &self.constants
+    }
+
+    /// The layout of the V8 in this file; `None` while its memory is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not known, for a person.
+    pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Result<Option<Self>, String> {
+        if V8_VERSION.iter().any(|name| object.symbol(name).is_none()) {
+            return refused("a V8 whose version cannot be told");
+        }
+        // A program that was just started has its file mapped a moment later: the maps will be read again.
+        let there = Constants::read(object, bias, target).filter(|constants| constants.version != (0, 0));
+        there.map(Self::of).transpose()
+    }
+
+    /// The layout of the V8 that says this of itself.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not known, for a person.
+    pub(in crate::runtime) fn of(constants: Constants) -> Result<Self, String> {
+        let version @ (major, minor) = constants.version;
+        if !KNOWN.contains(&version) {
+            return refused(&format!("V8 {major}.{minor} is not known"));
+        }
+        let [tagged, context, function, shared, name, script, first_local, data] = constants.numbers;
+        if tagged.is_some_and(|size| size != 8) {
+            return refused(&format!("V8 {major}.{minor} with compressed pointers"));
+        }
+        let usual = [Some(8), Some(-8i32 as u32), Some(-16i32 as u32)];
+        let (Some(shared), Some(name), Some(script), Some(data), true) =
+            (shared, name, script, data, [tagged, context, function] == usual)
+        else {
+            return refused(&format!("V8 {major}.{minor} without the constants for debuggers"));
+        };
+        let types = constants.types;
+        if types[..8].contains(&0) {
+            return refused(&format!("V8 {major}.{minor} without the constants for debuggers"));
+        }
+        let [function, sfi, scope_info, code, bytecode, byte_array, fixed_array, script_type, trusted, wrapper] = types;
+        let types = Types {
+            function,
+            shared: sfi,
+            scope_info,
+            script: script_type,
+            code,
+            bytecode,
+            byte_array,
+            trusted_bytes: trusted,
+            fixed_array,
+            shared_wrapper: wrapper,
+        };
+        // Fields are near the beginning of their objects.
+        let near = |offset: u32| u64::from(offset.min(128));
+        let at = |offset: u64, flags, size| CodeFields {
+            deoptimization: offset,
+            positions: offset + 8,
+            instructions: Some((32, 40)),
+            flags,
+            size,
+        };
+        let in_object = CodeFields { instructions: None, ..at(16, 48, 40) };
+        let (kinds, code, head, bytecode_positions, deoptimization) = match version {
+            (10, _) => ((11, 13), in_object, 128, 32, (2, 6, 7)),
+            (11, _) => ((11, 13), at(16, 48, 56), 16, 32, (2, 6, 7)),
+            (12, _) => ((10, 12), at(8, 48, 52), 32, 24, (2, 6, 7)),
+            _ => ((10, 12), at(8, 52, 56), 32, 24, (3, 7, 8)),
+        };
+        Ok(Self {
+            types,
+            kinds: Kinds { baseline: kinds.0, last: kinds.1 },
+            code,
+            shared: near(shared),
+            name: near(name),
+            script: near(script),
+            source_url: if major == 10 { 104 } else { 112 },
+            head,
+            first_local: near(first_local.unwrap_or(3)) as usize,
+            positions_first: major >= 13,
+            bytecode_positions,
+            bytecode_start: near(data),
+            literals: deoptimization.0,
+            optimized: deoptimization.1,
+            inlined: deoptimization.2,
+            sizes: constants.sizes.clone().or_else(|| (version == (13, 6)).then(known_sizes)),
+            constants,
+        })
+    }
+}
+
+fn read_sizes(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Sizes> {
+    let symbol = object.symbol(V8_BYTECODE_SIZES)?;
+    let length = usize::try_from(symbol.size).ok().filter(|size| (1..=Sizes::MAX).contains(size) && size % 3 == 0)?;
+    let mut sizes = vec![0; length];
+    target.read(symbol.address.wrapping_add(bias), &mut sizes).then_some(Sizes(sizes))
+}
+
+fn known_sizes() -> Sizes {
+    let digits: Vec<u8> = SIZES_13_6.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    Sizes(digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the table of V8 13.6 has 208 operations with three lengths, of which the longer operands' are not
+    /// shorter.
+    #[test]
+    fn sizes() {
+        let Sizes(sizes) = known_sizes();
+        assert_eq!(sizes.len(), 3 * 208);
+        for operation in 4..208 {
+            let [one, two, four] = [0, 1, 2].map(|scale| sizes[scale * 208 + operation]);
+            assert!(0 < one && one <= two && two <= four && four < 32, "{operation}");
+        }
+    }
+}

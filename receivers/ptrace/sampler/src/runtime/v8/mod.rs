@@ -1,0 +1,143 @@
+//! V8 10.2, 11.3, 12.4 and 13.6: Node 18, 20, 22 and 24.
+//!
+//! V8 has no list of frames: its functions have their frames on the native stack, with a frame pointer, below which are
+//! the function and, of interpreted ones, the byte code and the place in it. These words are in the copy of the stack,
+//! so they are of the moment of the sample. What they refer to is read from memory right after it: objects move and go,
+//! so the type of each is checked, and that function and code belong together.
+
+mod bytecode;
+mod code;
+mod frames;
+mod functions;
+mod heap;
+mod layout;
+mod positions;
+mod recorded;
+#[cfg(test)]
+mod tests;
+
+use std::time::Instant;
+
+use self::bytecode::Bytecodes;
+use self::code::Codes;
+use self::frames::{OneFrame, Reader, Told, Walk};
+use self::functions::SharedFunctions;
+pub use self::functions::WITH_INLINED;
+use self::heap::{Heap, Maps};
+pub(in crate::runtime) use self::layout::{Constants, Layout};
+pub use self::recorded::RecordedStack;
+use super::target::{Allowance, Bounded, Target};
+use super::{
+    Captured, CodePlace, Executed, Found, FoundKind, Functions, Instance, Named, NativeStack, Resolved, Runtime,
+    ThreadKey,
+};
+use crate::address_space::Module;
+use crate::elf::V8_VERSION;
+use crate::unwind::StackMemory;
+
+/// How much is read for one stack. Sources of scripts are read once, and make up nearly all of it.
+const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
+
+/// V8.
+#[derive(Debug, Clone, Copy)]
+pub struct V8;
+
+impl Runtime for V8 {
+    fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
+        let Some(object) = module.object.as_ref().filter(|object| object.symbol(V8_VERSION[0]).is_some()) else {
+            return Ok(None);
+        };
+        let layout = Layout::read(object, module.bias, target)?;
+        Ok(layout.map(|layout| Found { kind: FoundKind::V8(Box::new(layout)) }))
+    }
+}
+
+/// The V8 of a process. All of its isolates are one, since frames tell all that is needed.
+#[derive(Debug)]
+pub(super) struct Engine {
+    layout: Layout,
+    maps: Maps,
+    functions: SharedFunctions,
+    codes: Codes,
+    bytecodes: Bytecodes,
+}
+
+impl Engine {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            maps: Maps::default(),
+            functions: SharedFunctions::default(),
+            codes: Codes::default(),
+            bytecodes: Bytecodes::default(),
+        }
+    }
+}
+
+impl Instance for Engine {
+    /// Nothing: frames are on the native stack, see [`Self::name_native`].
+    fn capture(
+        &mut self,
+        _thread: ThreadKey,
+        _limit: usize,
+        _now: Instant,
+        _target: &mut dyn Target,
+        captured: &mut Captured,
+    ) -> bool {
+        captured.clear();
+        false
+    }
+
+    fn resolve(
+        &mut self,
+        _captured: &Captured,
+        _stands: bool,
+        _target: &mut dyn Target,
+        _functions: &mut Functions,
+        resolved: &mut Vec<Resolved>,
+    ) {
+        resolved.clear();
+    }
+
+    fn executed(&mut self, _address: u64, _target: &mut dyn Target, _functions: &mut Functions) -> Option<Executed> {
+        None
+    }
+
+    fn evaluation(&self) -> Option<std::ops::Range<u64>> {
+        None
+    }
+
+    fn is_native(&self) -> bool {
+        true
+    }
+
+    fn name_native(
+        &mut self,
+        stack: NativeStack<'_>,
+        memory: &mut dyn StackMemory,
+        target: &mut dyn Target,
+        functions: &mut Functions,
+        named: &mut Named,
+    ) {
+        let Self { layout, maps, functions: known, codes, bytecodes } = self;
+        codes.next_stack();
+        let heap = Heap { layout, maps, target: Bounded::new(target, ALLOWANCE) };
+        let mut reader = Reader { heap, known, codes, bytecodes, functions, walk: Walk::default() };
+        for (index, frame) in stack.frames.iter().enumerate() {
+            let lookup = if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
+            let place = (stack.place)(lookup);
+            if place == CodePlace::Other {
+                continue;
+            }
+            let Some(one) = OneFrame::new(stack.frames, index, memory) else { continue };
+            match reader.tell(&one, place) {
+                Some(Told::Calls(caller)) => {
+                    named.locations.push((index, frame.location));
+                    reader.put(index, *caller, named);
+                }
+                Some(told) => reader.put(index, told, named),
+                None => {}
+            }
+        }
+    }
+}

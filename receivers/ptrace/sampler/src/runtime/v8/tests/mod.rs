@@ -1,0 +1,259 @@
+mod recordings;
+
+use super::frames::{BYTECODE, CONTEXT, FUNCTION, OFFSET};
+use super::layout::{CodeFields, Constants, Kinds, Types};
+use super::*;
+use crate::message::{Function, Location};
+use crate::runtime::{MAX_FILE, MAX_NAME, Recording};
+use crate::unwind::{FRAME_POINTER, Frame, Registers, StackCopy};
+
+/// V8 13.6, as Node 24 has it.
+fn layout() -> Layout {
+    let types = Types {
+        function: 2065,
+        shared: 282,
+        scope_info: 280,
+        script: 167,
+        code: 187,
+        bytecode: 186,
+        byte_array: 217,
+        trusted_bytes: 196,
+        fixed_array: 205,
+        shared_wrapper: 195,
+    };
+    let code = CodeFields { deoptimization: 8, positions: 16, instructions: Some((32, 40)), flags: 52, size: 56 };
+    Layout {
+        types,
+        kinds: Kinds { baseline: 10, last: 12 },
+        code,
+        shared: 32,
+        name: 24,
+        script: 40,
+        source_url: 112,
+        head: 32,
+        first_local: 5,
+        positions_first: true,
+        bytecode_positions: 24,
+        bytecode_start: 64,
+        literals: 3,
+        optimized: 7,
+        inlined: 8,
+        sizes: None,
+        constants: Constants { version: (13, 6), numbers: [None; 8], types: [0; 10], sizes: None },
+    }
+}
+
+const MAPS: u64 = 0x10_0000;
+const HEAP: u64 = 0x20_0000;
+const CODE: u64 = 0x30_0000;
+const STACK: u64 = 0x7000_0000;
+/// A number as V8 has it.
+const fn small(value: u64) -> u64 {
+    value << 32
+}
+
+/// Objects that are put into memory, each by its type.
+#[derive(Default)]
+struct Made {
+    memory: Recording,
+    next: u64,
+    maps: Vec<u16>,
+}
+
+impl Made {
+    fn map(&mut self, kind: u16) -> u64 {
+        let index = self.maps.iter().position(|known| *known == kind).unwrap_or_else(|| {
+            self.maps.push(kind);
+            self.maps.len() - 1
+        });
+        let address = MAPS + 64 * index as u64;
+        let mut bytes = [0; 64];
+        bytes[12..14].copy_from_slice(&kind.to_le_bytes());
+        self.memory.add(address, &bytes);
+        address + 1
+    }
+
+    /// An object with these words behind its map.
+    fn object(&mut self, kind: u16, words: &[u64]) -> u64 {
+        let map = self.map(kind);
+        let address = HEAP + self.next;
+        let bytes: Vec<u8> = std::iter::once(&map).chain(words).flat_map(|word| word.to_le_bytes()).collect();
+        self.next += (bytes.len() as u64).next_multiple_of(8);
+        self.memory.add(address, &bytes);
+        address + 1
+    }
+
+    fn text(&mut self, text: &str) -> u64 {
+        let mut words = vec![(text.len() as u64) << 32];
+        words.extend(text.as_bytes().chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        }));
+        self.object(40, &words)
+    }
+
+    fn bytes(&mut self, kind: u16, bytes: &[u8]) -> u64 {
+        let mut words = vec![small(bytes.len() as u64)];
+        words.extend(bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        }));
+        self.object(kind, &words)
+    }
+}
+
+/// A stack of two frames: code of TurboFan for `outer`, into which `inner` is inlined, called by `main`, which is
+/// interpreted.
+fn made() -> (Made, Vec<Frame>, StackCopy) {
+    let mut made = Made::default();
+    let layout = layout();
+    let types = layout.types;
+    let (file, source) = (made.text("/srv/app.js"), made.text("main\nouter\ninner\nlast\n"));
+    let nothing = made.object(131, &[0; 4]);
+    let mut words = vec![source, file, 0, 0, 0, 0, 0, small(7)];
+    words.resize(16, nothing);
+    let script = made.object(types.script, &words);
+    let shared = |made: &mut Made, name: &str, start: u64, number: u64, code: u64| {
+        let name = made.text(name);
+        let scope = [small(1), small(0), small(0), small(start), small(start + 3), name, small(1), nothing];
+        let scope = made.object(types.scope_info, &scope);
+        made.object(types.shared, &[code, 0, scope, nothing, script, 1, number << 32])
+    };
+    // Byte code whose first instruction is at character 2 and the next one at 7.
+    let positions = made.bytes(types.trusted_bytes, &[2, 2 * 2 * 3, 2, 2 * 2 * 5]);
+    let bytecode = [small(8), nothing, positions, nothing, nothing, 0, 0, 0];
+    let bytecode = made.object(types.bytecode, &bytecode);
+    let main = shared(&mut made, "main", 0, 1, bytecode);
+    let outer = shared(&mut made, "outer", 5, 2, nothing);
+    let inner = shared(&mut made, "inner", 11, 3, nothing);
+    // At 16 in the code is a call of `inner`, in which character 13 is executed, and which `outer` called at 8.
+    let position = |offset: u64, inlining: u64| (offset + 1) << 1 | inlining << 31;
+    let calls: Vec<u8> = [position(8, 0), 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let calls = made.bytes(types.trusted_bytes, &calls);
+    let mut table = vec![34];
+    let mut value = position(13, 1) << 1;
+    while value >= 0x80 {
+        table.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    table.push(value as u8);
+    let table = made.bytes(types.trusted_bytes, &table);
+    let literals = made.object(199, &[small(1), inner | 2]);
+    let wrapper = made.object(types.shared_wrapper, &[outer]);
+    let data = [small(9), 0, small(1), 0, literals, 0, 0, 0, wrapper, calls];
+    let data = made.object(193, &data);
+    let start = CODE + 32;
+    // Its kind is TurboFan's, its size 64 bytes.
+    let code = made.object(types.code, &[data, table, nothing, CODE + 1, start, 12 << 32, 64, 0, 0]);
+    let stream = made.map(192);
+    let holder: Vec<u8> = [stream, code, 0, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    made.memory.add(CODE, &holder);
+    let function = made.object(types.function, &[nothing, nothing, 0, main, nothing, nothing]);
+    let mut stack = StackCopy { start: STACK, bytes: vec![0; 512], ..StackCopy::default() };
+    let mut set = |address: u64, value: u64| {
+        let at = (address - STACK) as usize;
+        stack.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    };
+    let (first, second) = (STACK + 0x80, STACK + 0x100);
+    for (at, word) in [
+        (first - CONTEXT, nothing),
+        (first - FUNCTION, function),
+        (second - CONTEXT, nothing),
+        (second - FUNCTION, function),
+        (second - BYTECODE, bytecode),
+        (second - OFFSET, small(63 + 1)),
+    ] {
+        set(at, word);
+    }
+    let frame = |pc: u64, sp: u64, pointer: u64| {
+        let mut registers = Registers::passive(sp, pc);
+        registers.set(FRAME_POINTER, pointer);
+        Frame { pc, sp, location: Location::Native { mapping: None, address: pc }, registers }
+    };
+    let frames = vec![
+        frame(0x5000, STACK, 0),
+        frame(start + 20, STACK + 0x10, first),
+        frame(0x6000, STACK + 0x90, second),
+        frame(0x5000, STACK + 0x110, 0),
+    ];
+    (made, frames, stack)
+}
+
+/// What the stack's frames are told to be: their native frame, name, file and line.
+fn told(memory: &mut Recording, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(usize, String, u32)>, Named) {
+    let mut engine = Engine::new(layout());
+    let (mut functions, mut named) = (Functions::default(), Named::default());
+    let place = |address: u64| match address {
+        0x6000.. if address >= CODE => CodePlace::Generated,
+        0x5fff..0x7000 => CodePlace::Builtin,
+        _ => CodePlace::Other,
+    };
+    engine.name_native(NativeStack { frames, place: &place }, stack, memory, &mut functions, &mut named);
+    let fresh: Vec<Function> = functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default();
+    assert!(fresh.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
+    let rows = named.locations.iter().filter_map(|(at, location)| match location {
+        Location::Interpreted { function, line } => Some((*at, fresh[*function as usize].name.clone(), *line)),
+        Location::Native { .. } => None,
+    });
+    (rows.collect(), named)
+}
+
+/// Guarantees: compiled code shows the function that was inlined in front of the one that it was inlined into, each with
+/// its own line, and an interpreted function the line of its instruction.
+#[test]
+fn stack() {
+    let (mut made, frames, mut stack) = made();
+    let (rows, named) = told(&mut made.memory, &frames, &mut stack);
+    let row = |at, name: &str, line| (at, name.to_owned(), line);
+    assert_eq!(rows, [row(1, "inner", 3), row(1, "outer", 2), row(2, "main", 2)]);
+    assert_eq!((named.positioned, named.named, named.inlined, named.unknown), (3, 0, 0, 0));
+}
+
+/// Guarantees: of the innermost frame, whose code has positions of calls only, it is said that it stands for what was
+/// inlined as well.
+#[test]
+fn leaf() {
+    let (mut made, frames, mut stack) = made();
+    let (rows, named) = told(&mut made.memory, &frames[1..], &mut stack);
+    assert_eq!(rows[0], (0, "outer [with inlined functions]".to_owned(), 0));
+    assert_eq!((named.inlined, named.positioned), (1, 1));
+}
+
+/// Guarantees: byte code that is not the one of the function of its frame names nothing.
+#[test]
+fn moved() {
+    let (mut made, frames, mut stack) = made();
+    let types = layout().types;
+    let other = made.object(types.bytecode, &[small(8), 0, 0, 0, 0, 0, 0, 0]);
+    let at = 0x100 - BYTECODE as usize;
+    stack.bytes[at..at + 8].copy_from_slice(&other.to_le_bytes());
+    let (rows, named) = told(&mut made.memory, &frames, &mut stack);
+    assert_eq!((rows[2].1.as_str(), named.unknown), ("[unknown function]", 1));
+}
+
+/// Guarantees: whatever a word of memory is, its complement, nothing, everything or its own address, reading ends, with
+/// bounded texts.
+#[test]
+fn hostile() {
+    let (made, frames, stack) = made();
+    let places: Vec<u64> = made
+        .memory
+        .parts
+        .iter()
+        .flat_map(|(start, part)| (0..part.len() as u64 / 8).map(move |index| start + index * 8))
+        .collect();
+    for place in places {
+        let before = {
+            let mut word = [0; 8];
+            made.memory.clone().read(place, &mut word);
+            u64::from_le_bytes(word)
+        };
+        for word in [!before, 0, u64::MAX, place, place + 1, before ^ 1 << 32, before.swap_bytes()] {
+            let mut memory = made.memory.clone();
+            memory.add(place, &word.to_le_bytes());
+            told(&mut memory, &frames, &mut stack.clone());
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What was recorded of a program, in each version of V8.
+
+use super::*;
+use crate::runtime::recording::Counted;
+
+macro_rules! recordings {
+    ($($name:literal),+) => {
+        [$(($name, include_bytes!(concat!("../../../../tests/recordings/node-", $name, ".bin")) as &[u8])),+]
+    };
+}
+
+/// What each Node keeps of the same stack, `tests/recordings/program.js`.
+const RECORDINGS: [(&str, &[u8]); 4] = recordings!("18", "20", "22", "24");
+
+const FILE: &str = "/tmp/recorded/program.js";
+const EVALUATED: &str = "/tmp/recorded/evaluated.js";
+
+/// Functions and lines of that stack, the innermost first, as the program's text has them.
+const STACK: [(&str, &str, u32); 17] = [
+    ("waits", FILE, 11),
+    ("innermost", FILE, 16),
+    ("inner", FILE, 22),
+    ("optimized", FILE, 26),
+    ("get größe", FILE, 31),
+    ("<anonymous>", FILE, 34),
+    ("map", "", 0),
+    ("Σumme", FILE, 34),
+    ("Σumme", FILE, 33),
+    ("Σumme", FILE, 33),
+    ("within", FILE, 39),
+    ("middle", FILE, 43),
+    ("steps", FILE, 54),
+    ("next", "", 0),
+    ("baseline", FILE, 48),
+    ("evaluated", EVALUATED, 2),
+    ("main", FILE, 80),
+];
+
+/// Maglev, which Node 24 has, notes no positions: what it inlined is not there, which is counted.
+const INTO_MAGLEV: (&str, &str, u32) = ("middle", FILE, 0);
+
+/// The stack of a version.
+fn stack_of(major: &str) -> Vec<(&'static str, &'static str, u32)> {
+    let mut stack = STACK.to_vec();
+    if major == "24" {
+        stack.splice(10..12, [INTO_MAGLEV]);
+    }
+    stack
+}
+
+type Row = (usize, Function, u32);
+
+/// What was read: the native frame, the function and the line of each.
+struct Reading {
+    rows: Vec<Row>,
+    named: Named,
+    reads: u32,
+}
+
+/// A V8 that is read from a recording.
+struct Reader {
+    instance: Box<dyn Instance>,
+    functions: Functions,
+    known: Vec<Function>,
+}
+
+impl Reader {
+    fn new(recording: &mut Recording) -> Option<Self> {
+        let instance = recording.found().ok()?.instance();
+        Some(Self { instance, functions: Functions::default(), known: Vec::new() })
+    }
+
+    /// Reads a stack without its inner frames.
+    fn read(&mut self, recording: &mut Recording, inner: usize) -> Reading {
+        self.read_with(recording, &mut recording.clone(), inner)
+    }
+
+    /// The same with the words of the stack in another recording.
+    fn read_with(&mut self, recording: &mut Recording, words: &mut Recording, inner: usize) -> Reading {
+        let native = recording.native().without(inner);
+        let place = |address| native.place(address);
+        let stack = NativeStack { frames: &native.frames, place: &place };
+        let mut named = Named::default();
+        let mut counted = Counted { recording, reads: 0 };
+        self.instance.name_native(stack, words, &mut counted, &mut self.functions, &mut named);
+        let reads = counted.reads;
+        self.known.extend(self.functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default());
+        let rows = named.locations.iter().filter_map(|(at, location)| match location {
+            Location::Interpreted { function, line } => Some((*at, self.known[*function as usize].clone(), *line)),
+            Location::Native { .. } => None,
+        });
+        Reading { rows: rows.collect(), named: named.clone(), reads }
+    }
+}
+
+fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
+    RECORDINGS.into_iter().map(|(major, bytes)| {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let reader = Reader::new(&mut recording).unwrap();
+        (major, recording, reader)
+    })
+}
+
+fn plain(rows: &[Row]) -> Vec<(&str, &str, u32)> {
+    rows.iter().map(|(_, function, line)| (function.name.as_str(), function.file.as_str(), *line)).collect()
+}
+
+/// Guarantees: in each version, functions in every tier are named, with file and line: interpreted ones, those of
+/// Sparkplug, Maglev (24) and TurboFan with what is inlined, through built-in functions, getters, generators, evaluated
+/// text and names beyond ASCII; and reading them again gives the same functions with fewer reads.
+#[test]
+fn known_stack() {
+    for (major, mut recording, mut reader) in all() {
+        let first = reader.read(&mut recording, 0);
+        assert_eq!(plain(&first.rows), stack_of(major), "Node {major}");
+        let counts = (first.named.positioned, first.named.named, first.named.inlined, first.named.unknown);
+        assert_eq!(counts, if major == "24" { (13, 2, 1, 0) } else { (15, 2, 0, 0) }, "Node {major}");
+        assert_eq!(first.rows.iter().find(|row| row.1.name == "optimized").unwrap().1.line, 25);
+        let second = reader.read(&mut recording, 0);
+        assert_eq!(plain(&second.rows), stack_of(major), "Node {major}");
+        assert!(second.reads < first.reads && first.reads < 1500, "Node {major}: {}, {}", first.reads, second.reads);
+        assert_eq!(reader.known.len(), if major == "24" { 15 } else { 16 }, "Node {major}: {:?}", reader.known);
+    }
+}
+
+/// Guarantees: functions that TurboFan inlined into each other share one native frame, and so do no others.
+#[test]
+fn inlined() {
+    for (major, mut recording, mut reader) in all() {
+        let rows = reader.read(&mut recording, 0).rows;
+        let frames: Vec<usize> = rows.iter().map(|row| row.0).collect();
+        assert!(frames[1] == frames[2] && frames[2] == frames[3], "Node {major}: {frames:?}");
+        let others = [&frames[..2], &frames[4..]].concat();
+        assert!(others.is_sorted_by(|one, other| one < other), "Node {major}: {frames:?}");
+    }
+}
+
+/// Guarantees: where the innermost frame is that of code with inlined functions, it shows these: Node has V8 note the
+/// positions of all instructions, which is seen by the code.
+#[test]
+fn leaf() {
+    for (major, mut recording, mut reader) in all() {
+        let rows = reader.read(&mut recording, 0).rows;
+        let reading = reader.read(&mut recording, rows[1].0);
+        // What would be executed next is on the next line.
+        assert_eq!(plain(&reading.rows)[0], ("innermost", FILE, 17), "Node {major}");
+        assert_eq!(plain(&reading.rows)[1..], stack_of(major)[2..], "Node {major}");
+        assert_eq!((reading.rows[0].0, reading.named.unknown), (0, 0), "Node {major}");
+    }
+}
+
+/// Guarantees: whatever is read of other memory than that of the sample, the words of the stack tell which functions
+/// there are: where an object is gone, its frames are of unknown functions and others are as they were.
+#[test]
+fn gone() {
+    for (major, mut recording, mut reader) in all() {
+        let rows = reader.read(&mut recording, 0).rows;
+        let native = recording.native();
+        let frame = native.frames[rows[0].0];
+        let pointer = frame.registers.get(FRAME_POINTER).unwrap();
+        let mut word = [0; 8];
+        assert!(recording.read(pointer - FUNCTION, &mut word));
+        // Where `waits` was is another object by now.
+        recording.add(u64::from_le_bytes(word) - 1, &[0; 8]);
+        let reading = Reader::new(&mut recording).unwrap().read(&mut recording, 0);
+        assert_eq!(plain(&reading.rows)[0], ("[unknown function]", "", 0), "Node {major}");
+        assert_eq!(
+            (plain(&reading.rows[1..]), reading.named.unknown),
+            (stack_of(major)[1..].to_vec(), 1),
+            "Node {major}"
+        );
+    }
+}
+
+/// Guarantees: another function at the same place is another function: names are not remembered by address alone.
+#[test]
+fn replaced() {
+    for (major, mut recording, mut reader) in all() {
+        reader.read(&mut recording, 0);
+        // The texts of all names and of the script are in memory once.
+        let mut count = 0;
+        for (start, part) in recording.parts.clone() {
+            let places = part.windows(5).enumerate().filter(|(_, bytes)| *bytes == b"waits");
+            for (at, _) in places {
+                recording.add(start + at as u64, b"other");
+                count += 1;
+            }
+        }
+        assert!(count > 0);
+        let fresh = Reader::new(&mut recording).unwrap().read(&mut recording, 0);
+        assert_eq!(plain(&fresh.rows)[0], ("other", FILE, 11), "Node {major}");
+    }
+}
+
+/// Guarantees: a version that is not known and constants that contradict what is known are refused by name.
+#[test]
+fn refused() {
+    let (_, mut recording, _) = all().next().unwrap();
+    recording.version = 9 << 16 | 4;
+    assert!(recording.found().unwrap_err().contains("V8 9.4"));
+    for (_, recording, _) in all() {
+        for at in [0, 8, 16, 24, 32, 40, 56] {
+            let mut recording = recording.clone();
+            recording.add(recording.runtime + at, &u64::MAX.to_le_bytes());
+            // The size of a word is not said in all versions.
+            assert!(at == 0 || recording.found().is_err(), "{at}");
+        }
+    }
+}
+
+/// Guarantees: whichever word of memory, the stack or the constants is flipped, zeroed, huge, points at itself or is a
+/// little off, reading ends, with no more reads than allowed and bounded texts.
+#[test]
+fn attack_words() {
+    for (major, mut recording, mut reader) in all() {
+        let leaf = reader.read(&mut recording, 0).rows[1].0;
+        let (mut reads, mut named, mut words) = (0, 0, recording.clone());
+        for (start, part) in recording.parts.clone() {
+            for at in (0..part.len().saturating_sub(7)).step_by(8) {
+                let (address, bytes) = (start + at as u64, &part[at..at + 8]);
+                let word = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+                for hostile in [0, !word, address + 1, word ^ 1 << 62, word.wrapping_add(8)] {
+                    for one in [&mut recording, &mut words] {
+                        one.parts.get_mut(&start).unwrap()[at..at + 8].copy_from_slice(&hostile.to_le_bytes());
+                    }
+                    // Innermost frames are looked at more closely.
+                    let inner = if at % 16 == 0 { 0 } else { leaf };
+                    let Some(mut reader) = Reader::new(&mut recording) else { continue };
+                    let reading = reader.read_with(&mut recording, &mut words, inner);
+                    assert!(reading.reads <= ALLOWANCE.reads, "Node {major}: {}", reading.reads);
+                    assert!(reader.known.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
+                    (reads, named) = (reading.reads.max(reads), named + reading.rows.len());
+                }
+                for one in [&mut recording, &mut words] {
+                    one.parts.get_mut(&start).unwrap()[at..at + 8].copy_from_slice(bytes);
+                }
+            }
+        }
+        assert!(named > 0 && reads > 0, "Node {major}");
+    }
+}

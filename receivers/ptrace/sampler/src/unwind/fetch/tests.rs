@@ -1,0 +1,106 @@
+//! Code as compilers make it of evaluation functions, and code that no compiler makes.
+
+use proptest::prelude::*;
+
+use super::super::made::{CODE, Made};
+use super::*;
+
+const START: u64 = CODE + 0x100;
+const SLOT: u64 = 0x5010;
+
+/// What code finds with these registers (by their numbers in instructions), where SP is 0x5000 and its part of the stack
+/// has one word.
+fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
+    let mut made = Made::new();
+    made.put(START, code);
+    let mut known = Registers::default();
+    for (register, value) in registers.iter().chain(&[(RSP, 0x5000)]) {
+        known.set(DWARF[usize::from(*register)], *value);
+    }
+    let ways = fetches(&made.space(), START, &mut Kept::default());
+    let read = |address| (address == SLOT).then_some(slot);
+    ways.fetches.iter().filter_map(|fetch| fetch.resolve(&known, read)).collect()
+}
+
+/// The end of the code of an instruction, as GCC makes it of CPython 3.12: `movzbl 2(%r10), %eax; add $2, %r10;
+/// movzbl 1(%r10), %r14d; mov (%rdi,%rax,8), %rax; jmp *%rax`.
+const DISPATCH: &[u8] = b"\x41\x0f\xb6\x42\x02\x49\x83\xc2\x02\x45\x0f\xb6\x72\x01\x48\x8b\x04\xc7\xff\xe0";
+
+fn before_dispatch(code: &[u8]) -> Vec<u8> {
+    [code, DISPATCH].concat()
+}
+
+/// Guarantees: the address is found in a register, also where it is changed by a number or by a multiple of another
+/// register on the way, which stays in the same function.
+#[test]
+fn in_a_register() {
+    let at = |code: &[u8]| found(&before_dispatch(code), &[(10, 0x7000)], 0);
+    assert_eq!(at(b""), [Next::At(0x7003)]);
+    assert_eq!(at(b"\x49\x83\xc2\x08"), [Next::At(0x700b)]); // add $8, %r10
+    assert_eq!(at(b"\xf7\xd8\x48\x98\x4d\x8d\x54\x42\x02"), [Next::At(0x7005)]); // neg; cltq; lea 2(%r10,%rax,2), %r10
+    let other = found(&before_dispatch(b"\x4c\x8d\x51\x04"), &[(1, 0x7000), (10, 0x9000)], 0); // lea 4(%rcx), %r10
+    assert_eq!(other, [Next::At(0x7007)]);
+}
+
+/// Guarantees: behind a call, registers that it changes say nothing, and the word that the address was kept in meanwhile
+/// does; what was written to a word on the way is what it has.
+#[test]
+fn across_calls() {
+    // call; mov 0x10(%rsp), %r10
+    let kept = before_dispatch(b"\xe8\x00\x01\x00\x00\x4c\x8b\x54\x24\x10");
+    assert_eq!(found(&kept, &[(10, 0x9000)], 0x7000), [Next::At(0x7003)]);
+    assert_eq!(found(&before_dispatch(b"\xe8\x00\x01\x00\x00"), &[(10, 0x9000)], 0x7000), []);
+    // mov %r10, 0x10(%rsp) in front of it
+    let written = [&b"\x4c\x89\x54\x24\x10"[..], &kept].concat();
+    assert_eq!(found(&written, &[(10, 0x8000)], 0x7000), [Next::At(0x8003)]);
+}
+
+/// Guarantees: where the address is read from memory that is not the call's own, as that of a frame, that place is said.
+#[test]
+fn in_a_frame() {
+    // call; mov 0x38(%rbx), %r10
+    let code = before_dispatch(b"\xe8\x00\x01\x00\x00\x4c\x8b\x53\x38");
+    assert_eq!(found(&code, &[(3, 0x6000)], 0), [Next::In(0x6038)]);
+    // mov 0x10(%rsp), %rdx; movzwl 0x48(%rdx), %r10d; add %r10, %r10; add 0x38(%rdx), %r10
+    let code = before_dispatch(b"\x48\x8b\x54\x24\x10\x44\x0f\xb7\x52\x48\x4d\x01\xd2\x4c\x03\x52\x38");
+    assert_eq!(found(&code, &[], 0x6000), [Next::In(0x6038)]);
+}
+
+/// Guarantees: all ways from a branch are followed, and what is read elsewhere than before a jump through a table is
+/// none of it.
+#[test]
+fn by_several_ways() {
+    // test %al, %al; je over the first
+    let first = before_dispatch(b"");
+    let code = [&[0x84, 0xc0, 0x74, first.len() as u8][..], &first, &before_dispatch(b"\x49\x89\xd2")].concat();
+    let both = found(&code, &[(2, 0x7000), (10, 0x8000)], 0);
+    assert_eq!(both, [Next::At(0x8003), Next::At(0x7003)]);
+    assert_eq!(found(b"\x41\x0f\xb6\x42\x02\xc3", &[(10, 0x8000)], 0), []);
+}
+
+/// Guarantees: behind the read, right before the jump, the register that has the address at all jumps has it.
+#[test]
+fn between_read_and_jump() {
+    let mut made = Made::new();
+    made.put(START, DISPATCH);
+    let space = made.space();
+    let mut kept = Kept::default();
+    let mut registers = Registers::default();
+    registers.set(DWARF[10], 0x7000);
+    let jump = START + 14;
+    assert!(fetches(&space, jump, &mut kept).is_read);
+    assert_eq!(kept.resolve(&registers).count(), 0);
+    assert!(!fetches(&space, START, &mut kept).is_read);
+    assert_eq!(kept.resolve(&registers).collect::<Vec<_>>(), [0x7000]);
+}
+
+proptest! {
+    /// Guarantees: no code makes it panic, and all answers are within the bounds.
+    #[test]
+    fn attack_any_code(code in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let mut made = Made::new();
+        made.put(START, &code);
+        let ways = fetches(&made.space(), START, &mut Kept::default());
+        prop_assert!(ways.fetches.len() <= MAX_ANSWERS);
+    }
+}

@@ -1,0 +1,73 @@
+//! Programs that run while they are sampled, for the tests of what interpreters execute.
+
+use std::io::{BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use profbridge_sampler::address_space::AddressSpace;
+use profbridge_sampler::elf::ObjectCache;
+use profbridge_sampler::message::{Function, Level, Location, Mode, ProcessId, Settings, Stops};
+use profbridge_sampler::perf::open;
+use profbridge_sampler::process_files::ProcessFiles;
+use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
+
+pub(crate) fn untested(why: &str) {
+    std::io::stderr().write_fmt(format_args!("untested here: {why}\n")).ok();
+}
+
+/// A program that runs until this is dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Takes a thousand samples a second of what runs in a process, and hands over each line of an interpreter's function that
+/// is in them, once for each list of samples. Returns how many times the process was observed.
+pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Function, u32)) -> u32 {
+    let permitted = open::open(&open::Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok();
+    let files = Arc::new(ProcessFiles::open(pid).unwrap());
+    let mut cache = ObjectCache::default();
+    let space = Arc::new(AddressSpace::load(&*files, None, &mut cache).unwrap());
+    let (out, outputs) = sync_channel(1024);
+    let sampler = Sampler::start(SamplerOptions { realtime: false }, out, || {}).unwrap();
+    let stops = if permitted { Stops::Never } else { Stops::Always };
+    let settings = Settings { rate_hertz: 997.0, mode: Mode::Cpu, stops, ..Settings::default() };
+    sampler.attach(ProcessId(1), Arc::clone(&files), space, settings);
+    sampler.sample(ProcessId(1), true);
+    let end = Instant::now() + duration;
+    let mut functions: Vec<Function> = Vec::new();
+    let mut observations = 0;
+    while let Ok(output) = outputs.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        match output {
+            Output::Functions { functions: told, .. } => functions.extend(told),
+            Output::Batch(batch) => {
+                observations += batch.samples.iter().map(|sample| sample.observations).sum::<u32>();
+                for location in &batch.locations {
+                    if let Location::Interpreted { function, line } = *location {
+                        each(&functions[function as usize], line);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    sampler.stop();
+    observations
+}

@@ -1,0 +1,38 @@
+"""Records what the sampler reads of program.rb, for each Ruby that is named.
+
+    cargo build -p profbridge-sampler --example runtime
+    python3 record_ruby.py ../../../../../target/debug/examples/runtime ruby-3.1="/usr/bin/ruby3.1 --disable-gems" ...
+
+Each recording is NAME.bin in this folder, and NAME.txt what Ruby itself says of the stack: path, line and label of each
+frame, the innermost first. The two are compared in `src/runtime/ruby/tests.rs`.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+# The path of the program is in the recordings, so it is the same for all.
+PROGRAM = "/tmp/recorded/program.rb"
+os.makedirs(os.path.dirname(PROGRAM), exist_ok=True)
+shutil.copy(os.path.join(FOLDER, "program.rb"), PROGRAM)
+
+for argument in sys.argv[2:]:
+    name, ruby = argument.split("=", 1)
+    command = [*shlex.split(ruby), PROGRAM]
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        said = iter(program.stdout.readline, "end\n")
+        with open(os.path.join(FOLDER, f"{name}.txt"), "w") as own:
+            own.writelines(said)
+        pid = str(program.pid)
+        # Until it is blocked in its read.
+        while open(f"/proc/{pid}/syscall").read().startswith("running"):
+            pass
+        out = os.path.join(FOLDER, f"{name}.bin")
+        print(name, subprocess.check_output([sys.argv[1], pid, pid, out], text=True))
+    finally:
+        program.kill()
+        program.wait()

@@ -1,0 +1,86 @@
+//! Frames of real Ruby programs, on every Ruby that is found.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
+
+mod observed;
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use observed::{Running, observe, untested};
+
+/// A program that makes methods and throws them away as fast as it can, and has its objects moved. Each method has its
+/// number in its name, in that of its file and, ten times, in its first line.
+const THROWN_AWAY: &str = r#"
+puts "ready"
+$stdout.flush
+number = 0
+loop do
+  number += 1
+  holder = Class.new
+  text = "def m_#{number}\n i = 0\n k = 1\n while i < 3000\n i += k\n end\n i\nend"
+  holder.class_eval(text, "thrown-#{number}.rb", number * 10)
+  made = holder.new
+  2.times { made.send("m_#{number}") }
+  eval("i = 0\n i += 1 while i < 3000", binding, "thrown-#{number}.rb", number * 10)
+  GC.start if number % 50 == 0
+  GC.compact if number % 500 == 0 && GC.respond_to?(:compact)
+end
+"#;
+
+/// The Rubies of this machine, and what a test may name besides (`PROFBRIDGE_TEST_RUBIES`), from 3.0 on, by version.
+fn rubies() -> BTreeMap<String, PathBuf> {
+    let named = std::env::var_os("PROFBRIDGE_TEST_RUBIES").unwrap_or_default();
+    let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
+    let answer = |ruby: PathBuf| {
+        let answer =
+            Command::new(&ruby).args(["--disable-gems", "-e", "puts RUBY_ENGINE, RUBY_VERSION"]).output().ok()?;
+        let said = String::from_utf8(answer.stdout).ok()?;
+        let (engine, version) = said.trim().split_once('\n')?;
+        let is_known = engine == "ruby" && version.starts_with("3.");
+        is_known.then(|| (version.to_owned(), ruby))
+    };
+    named.into_iter().chain([PathBuf::from("ruby")]).filter_map(answer).collect()
+}
+
+/// Guarantees: methods that are made and thrown away all the time, and objects that are moved, while a thousand samples a
+/// second are taken of what runs, have their own names, files and lines or none; with YJIT as well.
+#[test]
+fn thrown_away() {
+    let rubies = rubies();
+    if rubies.is_empty() {
+        untested("there is no Ruby from 3.0 to 3.4");
+    }
+    for (version, ruby) in rubies {
+        for options in [&[][..], &["--yjit", "--yjit-call-threshold=2"]] {
+            let has_it = Command::new(&ruby).args(options).args(["--disable-gems", "-e", ""]).output().unwrap();
+            if !has_it.status.success() {
+                untested(&format!("Ruby {version} has no {options:?}"));
+                continue;
+            }
+            let mut command = Command::new(&ruby);
+            let mut program = Running::start(command.args(options).args(["--disable-gems", "-e", THROWN_AWAY]));
+            let mut line = String::new();
+            program.output.read_line(&mut line).unwrap();
+            let mut right = 0;
+            let observations = observe(program.child.id(), Duration::from_secs(3), |function, line| {
+                let Some((_, number)) = function.file.rsplit_once("thrown-") else { return };
+                let number: u32 = number.strip_suffix(".rb").unwrap().parse().unwrap();
+                let first = number * 10;
+                // What is evaluated has the name of where that is done.
+                let method = function.name.rsplit(['#', '.']).next().unwrap();
+                let is_named = !method.starts_with("m_") || (method == format!("m_{number}") && function.line == first);
+                let is_right = is_named && (line == 0 || (first..first + 8).contains(&line));
+                assert!(is_right, "Ruby {version}, {options:?}: {function:?}:{line}");
+                right += u32::from(method.starts_with("m_"));
+            });
+            assert!(observations > 100, "Ruby {version}, {options:?}: {observations} samples");
+            let said = format!("Ruby {version}, {options:?}: {observations} samples, {right} methods named\n");
+            std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).ok();
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! When the frames of interpreters are read, and when not.
+
+use std::process::Command;
+
+use profbridge_sampler::message::{Level, Settings, Stops};
+
+use crate::{
+    compile,
+    runner::{Outcome, tests},
+    session::{Seen, Session, usual},
+    target::Target,
+};
+
+tests![frames_are_read_right_behind_samples, frames_are_read_in_stops, reading_can_be_switched_off];
+
+/// A Python program with one thread that computes, ten functions deep, and three that wait.
+fn deep() -> Target {
+    let mut target = Target::launch(Command::new("python3").arg(compile::source("deep.py")));
+    target.wait_for("ready");
+    target
+}
+
+fn count(of: impl Fn(&Seen) -> u64, least: u64) -> impl Fn(&Seen) -> bool {
+    move |seen| !seen.lives.is_empty() && of(seen) >= least
+}
+
+/// Guarantees: of samples that the kernel takes it is counted how long afterwards frames were read, each at most once,
+/// and no thread is stopped for them.
+fn frames_are_read_right_behind_samples() -> Outcome {
+    compile::has("python3", "--version")?;
+    let target = deep();
+    let mut session = Session::with(target.pid(), Settings { stops: Stops::Never, ..Settings::default() });
+    session.until("stacks with frames", count(|seen| seen.last().status.interpreted, 50));
+    if session.seen.last().status.level >= Level::User {
+        session.until("frames behind samples", count(|seen| seen.last().status.read_behind.iter().sum(), 20));
+    }
+    let status = session.finish().last().status;
+    assert!(status.read_behind.iter().sum::<u64>() <= status.observations, "{status:?}");
+    assert_eq!((status.stops, status.read_stopped.iter().sum::<u64>()), (0, 0), "{status:?}");
+    Ok(())
+}
+
+/// Guarantees: where stops are chosen, it is counted how much longer they are for reading frames, each at most once.
+fn frames_are_read_in_stops() -> Outcome {
+    compile::has("python3", "--version")?;
+    let target = deep();
+    let mut session = Session::with(target.pid(), Settings { stops: Stops::Always, ..usual() });
+    session.until("frames in stops", count(|seen| seen.last().status.read_stopped.iter().sum(), 20));
+    let status = session.finish().last().status;
+    assert!(status.read_stopped.iter().sum::<u64>() <= status.stops, "{status:?}");
+    assert_eq!(status.read_behind.iter().sum::<u64>(), 0, "{status:?}");
+    Ok(())
+}
+
+/// Guarantees: without the setting an interpreter's memory is not read, and its stacks are native ones.
+fn reading_can_be_switched_off() -> Outcome {
+    compile::has("python3", "--version")?;
+    let target = deep();
+    let mut session = Session::with(target.pid(), Settings { interpreters: false, ..usual() });
+    session.until("observations", count(|seen| seen.last().status.observations, 100));
+    let seen = session.finish();
+    let life = seen.last();
+    let read = life.status.read_behind.iter().chain(&life.status.read_stopped).sum::<u64>();
+    assert_eq!((life.status.interpreted, read), (0, 0), "{:?}", life.status);
+    assert!(
+        life.samples.iter().all(|observed| observed
+            .locations
+            .iter()
+            .all(|one| one.mapping().is_some() || one.is_kernel() || observed.is_explained)),
+        "{}",
+        life.top()
+    );
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! Node programs, on every Node that is found, in each tier of V8.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Stacks, alone, stops};
+use crate::process::{Finished, run};
+
+/// Functions with known parts of the time, and callers of every kind: it prints what its own clock says of each.
+const SHARES: &str = r#"
+'use strict';
+class Shop {
+  constructor() { this.spent = [0, 0, 0]; this.sum = 0; }
+  timed(slot, work, count) {
+    const start = used();
+    this.sum += work(count);
+    this.spent[slot] += used() - start;
+  }
+  get step() {
+    this.timed(0, seventy, 2100000);
+    this.timed(1, (count) => twenty(count), 600000);
+    [1].forEach(function each() { shop.timed(2, ten, 300000); });
+    return this.sum;
+  }
+}
+function seventy(count) { let x = 0; for (let i = 0; i < count; i++) x = (x * 31 + i) | 0; return x; }
+function twenty(count) { let x = 0; for (let i = 0; i < count; i++) x = (x * 33 + i) | 0; return x; }
+function ten(count) { let x = 0; for (let i = 0; i < count; i++) x = (x * 35 + i) | 0; return x; }
+function used() { const { user, system } = process.cpuUsage(); return user + system; }
+function* steps() { for (;;) yield shop.step; }
+const shop = new Shop();
+async function main(end) {
+  await null;
+  for (const _ of steps()) if (used() > end) break;
+  const all = shop.spent.reduce((one, other) => one + other);
+  console.log(JSON.stringify(shop.spent.map((part) => part * 100 / all)));
+}
+main(Number(process.argv[2]) * 1000000);
+"#;
+
+/// Threads: one that computes, and the first one, which waits.
+const THREADS: &str = r#"
+'use strict';
+const { Worker, isMainThread, workerData } = require('worker_threads');
+function computes(end) { let x = 0; while (process.cpuUsage().user < end) for (let i = 0; i < 9999; i++) x = (x * 31 + i) | 0; return x; }
+function waits(word) { return Atomics.wait(word, 0, 0, 100000); }
+if (isMainThread) {
+  const word = new Int32Array(new SharedArrayBuffer(4));
+  new Worker(__filename, { workerData: word });
+  if (waits(word) !== 'ok') process.exit(3);
+} else {
+  computes(2000000);
+  Atomics.store(workerData, 0, 1);
+  Atomics.notify(workerData, 0);
+}
+"#;
+
+/// Functions that are compiled, run once and thrown away: name, file and line have the same number.
+const MADE: &str = r#"
+'use strict';
+const vm = require('vm');
+for (let number = 0; process.cpuUsage().user < 3000000; number++) {
+  const text = '\n'.repeat(number % 100) + `(function made_${number}(end) {
+    let x = 0; while (process.hrtime.bigint() < end) for (let i = 0; i < 99; i++) x += i; return x; })`;
+  const made = new vm.Script(text, { filename: `/made/${number}.js` }).runInThisContext();
+  made(process.hrtime.bigint() + 1000000n);
+}
+"#;
+
+/// Text, regular expressions, sorting, maps, generators, exceptions and promises, without a function that takes most of
+/// the time: what a program in all tiers at once does, whose objects move.
+const MIXED: &str = r#"
+'use strict';
+const { EventEmitter } = require('events');
+class Leaf { constructor(key) { this.key = key; this.left = null; this.right = null; } }
+function insert(leaf, key) {
+  if (!leaf) return new Leaf(key);
+  if (key < leaf.key) leaf.left = insert(leaf.left, key); else leaf.right = insert(leaf.right, key);
+  return leaf;
+}
+function* walk(leaf) { if (leaf) { yield* walk(leaf.left); yield leaf.key; yield* walk(leaf.right); } }
+function trees() { let root = null; for (let i = 0; i < 300; i++) root = insert(root, (i * 7919) % 1009); return [...walk(root)].length; }
+function text() { const all = []; for (let i = 0; i < 200; i++) all.push({ id: i, tags: ['a', String(i)] }); return JSON.parse(JSON.stringify(all)).length; }
+function matches() { let n = 0; for (let i = 0; i < 300; i++) n += `key${i}=v${i};/a/${i}`.replace(/\d/g, (d) => d + d).split(/[;=]/).length; return n; }
+function sorts() { return Array.from({ length: 900 }, (_, i) => (i * 7919) % 2003).sort((x, y) => x - y).map((x) => x * 2).reduce((x, y) => x + y); }
+function maps() { const m = new Map(); for (let i = 0; i < 900; i++) m.set('k' + (i % 99), (m.get('k' + (i % 99)) || 0) + i); return m.size; }
+function deep(n) { if (n === 0) throw new Error('deep'); return deep(n - 1) + 1; }
+function fails() { try { return deep(20); } catch (error) { return error.stack.length; } }
+const emitter = new EventEmitter().on('one', (n) => n + 1);
+function events() { for (let i = 0; i < 300; i++) emitter.emit('one', i); return 1; }
+async function steps(n) { if (n === 0) return 1; await null; return 1 + await steps(n - 1); }
+(async function main() {
+  while (process.cpuUsage().user < 3000000) {
+    for (const each of [trees, text, matches, sorts, maps, fails, events]) each();
+    await steps(20);
+    await new Promise((done) => setImmediate(done));
+  }
+})();
+"#;
+
+/// A module that has Python execute a program in the thread that loads it.
+const EMBEDS: &str = r#"
+#include <dlfcn.h>
+#include <stdlib.h>
+void *napi_register_module_v1(void *environment, void *exports) {
+  void *python = dlopen(getenv("LIBPYTHON"), RTLD_NOW | RTLD_GLOBAL);
+  if (!python) abort();
+  ((void (*)(int))dlsym(python, "Py_InitializeEx"))(0);
+  ((int (*)(const char *))dlsym(python, "PyRun_SimpleString"))(getenv("PROGRAM"));
+  return exports;
+}
+"#;
+
+fn untested(why: &str) {
+    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
+}
+
+/// The Nodes of this machine with their major versions: the one on the path, and what a test names.
+fn nodes() -> Vec<(u32, PathBuf)> {
+    let named = std::env::var_os("PROFBRIDGE_TEST_NODES").unwrap_or_default();
+    let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
+    let answer = |node: PathBuf| {
+        let said = Command::new(&node).arg("--version").output().ok()?.stdout;
+        let said = String::from_utf8(said).ok()?;
+        let major = said.trim().strip_prefix('v')?.split('.').next()?.parse().ok()?;
+        Some((major, node))
+    };
+    let found: Vec<_> = std::iter::once(PathBuf::from("node")).chain(named).filter_map(answer).collect();
+    for major in [18, 20, 22, 24] {
+        if found.iter().all(|(known, _)| *known != major) {
+            untested(&format!("there is no Node {major}"));
+        }
+    }
+    found.into_iter().filter(|(major, _)| [18, 20, 22, 24].contains(major)).collect()
+}
+
+/// Those of these flags that a Node knows.
+fn known<'a>(node: &Path, flags: &[&'a str]) -> Vec<&'a str> {
+    let knows = |flag: &&str| Command::new(node).args([*flag, "-e", "0"]).output().unwrap().status.success();
+    flags.iter().copied().filter(knows).collect()
+}
+
+/// Samples a program from start to end into a file in its folder.
+fn sampled(folder: &Path, node: &Path, output: &str, arguments: &[&str]) -> Finished {
+    let options = ["sample", "--rate", "199", "-o", output];
+    let arguments = [&options, stops(), &["--", node.to_str().unwrap()], arguments].concat();
+    let alone = alone();
+    let finished = run(folder, &arguments);
+    drop(alone);
+    assert!(finished.status.success(), "{node:?}: {}", finished.stderr);
+    finished
+}
+
+/// Of the time with a function of the program on the stack, the part in percent that has one that is not told. What is
+/// sampled before the program runs may be in code that is not known yet.
+fn untold(stacks: &Stacks, within: &str) -> f64 {
+    let all = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == within));
+    let is_untold = |stack: &[String]| stack.iter().any(|name| name == "[unknown function]" || name == "[unknown]");
+    let (mut whole, mut untold) = (0, 0);
+    for (stack, nano) in all {
+        whole += nano;
+        untold += if is_untold(stack) { *nano } else { 0 };
+    }
+    untold as f64 * 100.0 / whole as f64
+}
+
+/// Whether the result says which parts of the running time have which quality, and these are all of it.
+fn says_quality(finished: &Finished) -> bool {
+    let line = finished.stderr.lines().find_map(|line| line.strip_prefix("running time of Node: "));
+    let parts = line.unwrap_or_default().split(", ").map(|part| part.split(' ').next()?.parse::<f64>().ok());
+    parts.sum::<Option<f64>>().is_some_and(|sum| (sum - 100.0).abs() < 0.2)
+}
+
+/// Guarantees: in every version and every tier of V8, functions have the part of the time that the program's own clock
+/// says, nine tenths of the time have every function told, and their callers are in their order: getters, arrow functions, built-in functions that call back, generators
+/// and asynchronous functions.
+#[test]
+fn shares() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("shares.js"), SHARES).unwrap();
+    let tiers: [(&str, &[&str]); 4] = [
+        ("Ignition", &["--no-opt", "--no-sparkplug", "--no-maglev", "--max-opt=0"]),
+        ("Sparkplug", &["--no-opt", "--no-maglev", "--always-sparkplug"]),
+        // What Maglev inlines is not known.
+        ("Maglev", &["--maglev", "--max-opt=2", "--no-maglev-inlining"]),
+        ("TurboFan", &["--no-maglev-inlining"]),
+    ];
+    for (major, node) in nodes() {
+        for (tier, flags) in tiers {
+            let flags = known(&node, flags);
+            let arguments = [&flags[..], &["shares.js", "5"]].concat();
+            let finished = sampled(folder.path(), &node, "out.folded", &arguments);
+            assert!(says_quality(&finished), "Node {major}, {tier}: {}", finished.stderr);
+            let stacks = Stacks::read(&folder.path().join("out.folded"));
+            let running = Stacks(stacks.0.iter().filter(|(stack, _)| stack[0] != "[waiting]").cloned().collect());
+            let untold = untold(&running, "main");
+            // A closure that was just made has moved or is gone where a busy machine reads it late.
+            assert!(untold < 10.0, "Node {major}, {tier}: {untold:.2} % is not told");
+            let said: Vec<f64> = serde_json::from_str(finished.stdout.trim()).unwrap();
+            let names = ["seventy", "twenty", "ten"];
+            let sum: u64 = names.iter().map(|name| running.total(name)).sum();
+            for (name, said) in names.iter().zip(said) {
+                let share = running.total(name) as f64 * 100.0 / sum as f64;
+                // Five times the standard deviation of a thousand samples.
+                assert!((share - said).abs() < 7.0, "Node {major}, {tier}: {name} has {share:.1} %, and says {said} %");
+            }
+            let own: u64 = running.total("main");
+            assert!(sum * 100 > own * 90, "Node {major}, {tier}: {sum} of {own} ns");
+            for (stack, nano) in &running.0 {
+                let Some(first) = stack.iter().position(|name| name == "main") else { continue };
+                let shown: Vec<&str> = stack[first..].iter().map(String::as_str).collect();
+                let known = |wanted: &[&str]| {
+                    let mut shown = shown.iter();
+                    wanted.iter().all(|wanted| shown.any(|name| name == wanted))
+                };
+                let in_order = match shown.iter().find(|name| names.contains(name)) {
+                    Some(&"seventy") => known(&["main", "steps", "get step", "timed", "seventy"]),
+                    Some(&"twenty") => known(&["main", "steps", "get step", "timed", "<anonymous>", "twenty"]),
+                    Some(_) => known(&["main", "steps", "get step", "each", "timed", "ten"]),
+                    None => true,
+                };
+                // Of the instruction at which a frame is entered or left, its caller is not known for certain.
+                assert!(in_order || *nano * 50 < own, "Node {major}, {tier}: {nano} ns {shown:?}");
+            }
+        }
+    }
+}
+
+/// Guarantees: isolates of other threads are read as the first one is, a blocked thread shows the function that waits,
+/// and is not stopped: its wait is not cut short.
+#[test]
+fn threads() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("threads.js"), THREADS).unwrap();
+    for (major, node) in nodes() {
+        let finished = sampled(folder.path(), &node, "out.folded", &["threads.js"]);
+        assert!(finished.stderr.contains(" 0 stops") || !stops().is_empty(), "Node {major}: {}", finished.stderr);
+        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let (waiting, running): (Vec<_>, Vec<_>) = stacks.0.into_iter().partition(|(stack, _)| stack[0] == "[waiting]");
+        let (waits, computes) = (Stacks(waiting).total("waits"), Stacks(running).total("computes"));
+        // The program's own start is part of its two seconds, and a busy machine looks seldom.
+        assert!(waits > 500_000_000 && computes > 500_000_000, "Node {major}: {waits} and {computes} ns");
+    }
+}
+
+/// Guarantees: functions that are compiled and thrown away all the time never have the file or the line of another one.
+#[test]
+fn thrown_away() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("made.js"), MADE).unwrap();
+    for (major, node) in nodes() {
+        sampled(folder.path(), &node, "out.envelope", &["made.js"]);
+        let text = std::fs::read_to_string(folder.path().join("out.envelope")).unwrap();
+        let mut seen = BTreeSet::new();
+        for chunk in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            for frame in chunk["profile"]["frames"].as_array().into_iter().flatten() {
+                let (name, file) = (frame["function"].as_str().unwrap_or(""), frame["filename"].as_str().unwrap_or(""));
+                // TurboFan may have inlined others into it, which its frame then says.
+                let name = name.strip_suffix(" [with inlined functions]").unwrap_or(name);
+                let of_name = name.strip_prefix("made_");
+                let of_file = file.strip_prefix("/made/").and_then(|file| file.strip_suffix(".js"));
+                if name.is_empty() || of_name.is_none() && of_file.is_none() {
+                    continue;
+                }
+                // The script itself, whose value is the function. It is compiled without positions, so that it has a line
+                // only where V8 needed them.
+                if name == "<anonymous>" && matches!(frame["lineno"].as_u64(), None | Some(1)) {
+                    continue;
+                }
+                assert_eq!(of_name, of_file, "Node {major}: {frame}");
+                seen.insert(name.to_owned());
+            }
+        }
+        assert!(seen.len() > 5, "Node {major}: {} functions", seen.len());
+    }
+}
+
+/// Guarantees: the lines of functions, and where in them they are, are those of the program's text; built-in functions
+/// and Node's own are named too.
+#[test]
+fn lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = std::fs::canonicalize(folder.path()).unwrap().join("shares.js");
+    std::fs::write(&program, SHARES).unwrap();
+    let line = |text: &str| 1 + SHARES.lines().position(|line| line.contains(text)).unwrap() as u64;
+    for (major, node) in nodes() {
+        for tier in [
+            &["--no-opt", "--no-sparkplug", "--no-maglev"][..],
+            &["--no-opt", "--no-maglev", "--always-sparkplug"],
+            &[],
+        ] {
+            let more = ["--no-enable-lazy-source-positions", "--no-maglev-inlining"];
+            let flags = known(&node, &[tier, &more].concat());
+            let arguments = [&flags[..], &["shares.js", "2"]].concat();
+            sampled(folder.path(), &node, "out.envelope", &arguments);
+            let text = std::fs::read_to_string(folder.path().join("out.envelope")).unwrap();
+            let mut said: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+            for chunk in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+                for frame in chunk["profile"]["frames"].as_array().into_iter().flatten() {
+                    if frame["filename"].as_str() == program.to_str() {
+                        let name = frame["function"].as_str().unwrap().to_owned();
+                        said.entry(name).or_default().insert(frame["lineno"].as_u64().unwrap_or(0));
+                    }
+                }
+            }
+            // As Sentry's SDK says them: where the caller was.
+            for (name, called_at) in [
+                ("seventy", "this.sum += work"),
+                ("twenty", "=> twenty(count)"),
+                ("each", "get step"),
+                ("steps", "for (const _ of steps())"),
+                ("get step", "yield shop.step"),
+            ] {
+                let called_at = if name == "each" { line("[1].forEach") } else { line(called_at) };
+                let lines = said.get(name).cloned().unwrap_or_default();
+                assert!(lines.contains(&called_at), "Node {major} {flags:?}: {name} {called_at}: {said:?}");
+                assert!(lines.len() <= 2, "Node {major} {flags:?}: {name}: {said:?}");
+            }
+        }
+    }
+}
+
+/// Guarantees: of a program that is in all tiers at once, and whose objects move, no function is on the stack that is not
+/// told in nine tenths of the time, and the result says how much of the time has which quality.
+#[test]
+fn mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("mixed.js"), MIXED).unwrap();
+    for (major, node) in nodes() {
+        let finished = sampled(folder.path(), &node, "out.folded", &["mixed.js"]);
+        assert!(says_quality(&finished), "Node {major}: {}", finished.stderr);
+        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let running = Stacks(stacks.0.into_iter().filter(|(stack, _)| stack[0] != "[waiting]").collect());
+        let untold = untold(&running, "main");
+        assert!(untold < 10.0, "Node {major}: {untold:.2} % is not told");
+    }
+}
+
+/// Guarantees: where a function of a Node program calls Python, both have their functions in one stack, in their order.
+#[test]
+fn with_python() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("embeds.c"), EMBEDS).unwrap();
+    let options = ["-shared", "-fPIC", "-o", &path("embeds.node"), &path("embeds.c"), "-ldl"];
+    assert!(Command::new("cc").args(options).status().unwrap().success());
+    let question = "import sys, sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('LDLIBRARY'), sys.base_prefix)";
+    let library = |(_, python): &(u32, PathBuf)| {
+        let said = Command::new(python).args(["-c", question]).output().ok()?.stdout;
+        let (library, prefix) = String::from_utf8(said)
+            .ok()?
+            .trim()
+            .split_once(' ')
+            .map(|(one, other)| (one.to_owned(), other.to_owned()))?;
+        (library.ends_with(".so") && Path::new(&library).exists()).then_some((library, prefix))
+    };
+    let Some((library, prefix)) = super::python::pythons().iter().rev().find_map(library) else {
+        return untested("there is no Python with a shared library");
+    };
+    std::fs::write(
+        path("calls.js"),
+        "function calls() { process.dlopen({ exports: {} }, './embeds.node'); }\ncalls();\n",
+    )
+    .unwrap();
+    let program = "import time\ndef spins():\n    while time.process_time() < 2: sum(range(9999))\nspins()\n";
+    for (major, node) in nodes() {
+        let environment =
+            [format!("LIBPYTHON={library}"), format!("PYTHONHOME={prefix}"), format!("PROGRAM={program}")];
+        let environment: Vec<&str> = environment.iter().map(String::as_str).collect();
+        let command = [&environment[..], &[node.to_str().unwrap(), "calls.js"]].concat();
+        sampled(folder.path(), Path::new("/usr/bin/env"), "out.folded", &command);
+        let running = Stacks::read(&folder.path().join("out.folded"));
+        let running: Vec<_> = running.0.into_iter().filter(|(stack, _)| stack[0] != "[waiting]").collect();
+        let nano = |wanted: &[&str]| -> u64 {
+            let has = |stack: &[String]| {
+                let mut stack = stack.iter();
+                wanted.iter().all(|wanted| stack.any(|name| name == wanted))
+            };
+            running.iter().filter(|(stack, _)| has(stack)).map(|(_, nano)| nano).sum()
+        };
+        let (spins, both) = (nano(&["spins"]), nano(&["calls", "spins"]));
+        assert!(spins > 1_000_000_000 && both * 100 > spins * 98, "Node {major}: {both} of {spins} ns");
+    }
+}

@@ -1,0 +1,218 @@
+//! PHP programs, on every PHP that is found.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Stacks, alone, stops};
+use crate::process::run;
+
+/// A program whose innermost function runs from its start to its end, called through methods, native functions
+/// (`array_map`, `usort`), a closure, a generator and `eval`; and that then waits.
+const PROGRAM: &str = r#"<?php
+namespace Läden;
+
+class Korb
+{
+    public function summe($n)
+    {
+        if ($n) {
+            return $this->summe($n - 1);
+        }
+        return \array_map(function ($x) { return außen($x); }, [1]);
+    }
+}
+
+function außen($x)
+{
+    foreach (innen($x) as $y) {
+        return $y;
+    }
+}
+
+function innen($x)
+{
+    $numbers = [2, 1];
+    \usort($numbers, __NAMESPACE__ . '\vergleich');
+    yield $x;
+}
+
+function vergleich($a, $b)
+{
+    eval('\Läden\arbeite((float) $GLOBALS["argv"][1]);');
+    warte();
+    return $a - $b;
+}
+
+function arbeite($seconds)
+{
+    $used = \getrusage();
+    $end = $used['ru_utime.tv_sec'] * 1e6 + $used['ru_utime.tv_usec'] + $seconds * 1e6;
+    do {
+        for ($i = 0, $sum = 0; $i < 100000; $i++) {
+            $sum += $i * 3 % 7;
+        }
+        $used = \getrusage();
+    } while ($used['ru_utime.tv_sec'] * 1e6 + $used['ru_utime.tv_usec'] < $end);
+    // What ran last may be read somewhat later, and its callers are only known while it has not returned.
+    \usleep(300000);
+    return $sum;
+}
+
+function warte()
+{
+    \sleep(1);
+}
+
+(new Korb)->summe(2);
+"#;
+
+/// A program that says how much processor time three functions of its own had, by its own clock, in microseconds.
+const SHARES: &str = r#"<?php
+function now() {
+    $used = getrusage();
+    $seconds = $used['ru_utime.tv_sec'] + $used['ru_stime.tv_sec'];
+    return $seconds * 1e6 + $used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec'];
+}
+function spin_a() { for ($i = 0, $x = 0; $i < 700000; $i++) { $x = ($x * 31 + $i) & 0xffff; } return $x; }
+function spin_b() { for ($i = 0, $x = 0; $i < 200000; $i++) { $x = ($x * 31 + $i) & 0xffff; } return $x; }
+function spin_c() { for ($i = 0, $x = 0; $i < 100000; $i++) { $x = ($x * 31 + $i) & 0xffff; } return $x; }
+$times = ['spin_a' => 0, 'spin_b' => 0, 'spin_c' => 0];
+$begin = now();
+while (now() - $begin < $argv[1] * 1e6) {
+    foreach (array_keys($times) as $name) {
+        $before = now();
+        $name();
+        $times[$name] += now() - $before;
+    }
+}
+file_put_contents($argv[2], implode("\n", $times));
+"#;
+
+/// What executes PHP's functions natively.
+const EVALUATION: &str = "execute_ex";
+
+fn untested(why: &str) {
+    std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
+}
+
+/// The PHPs of this machine without thread safety, from 7.3 to 8.5, each version once, with its version.
+fn phps() -> Vec<(String, PathBuf)> {
+    let versions = ["7.3", "7.4", "8.0", "8.1", "8.2", "8.3", "8.4", "8.5"];
+    let system = versions.map(|version| PathBuf::from(format!("/usr/bin/php{version}")));
+    // What a test may name besides.
+    let named = std::env::var_os("PROFBRIDGE_TEST_PHPS").unwrap_or_default();
+    let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
+    let question = "echo PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION, ' ', (int) PHP_ZTS;";
+    let answer = |php: PathBuf| {
+        let answer = Command::new(&php).args(["-n", "-r", question]).output().ok()?;
+        let said = String::from_utf8(answer.stdout).ok()?;
+        let (version, threads) = said.trim().split_once(' ')?;
+        (threads == "0" && versions.contains(&version)).then(|| (version.to_owned(), php))
+    };
+    let mut found: Vec<(String, PathBuf)> =
+        system.into_iter().chain([PathBuf::from("php")]).chain(named).filter_map(answer).collect();
+    found.sort();
+    found.dedup_by(|one, other| one.0 == other.0);
+    for version in versions {
+        if found.iter().all(|(known, _)| known != version) {
+            untested(&format!("there is no PHP {version}"));
+        }
+    }
+    found
+}
+
+/// Samples a program from start to end.
+fn sampled(folder: &Path, options: &[&str], php: &Path, program: &str, arguments: &[&str]) -> Stacks {
+    let path = folder.join("program.php");
+    std::fs::write(&path, program).unwrap();
+    let command = ["--", php.to_str().unwrap(), "-n", path.to_str().unwrap()];
+    let arguments = [&["sample", "-o", "out.folded"], stops(), options, &command, arguments].concat();
+    let alone = alone();
+    let finished = run(folder, &arguments);
+    drop(alone);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    Stacks::read(&folder.join("out.folded"))
+}
+
+fn nano(stacks: &[&(Vec<String>, u64)]) -> u64 {
+    stacks.iter().map(|(_, nano)| nano).sum()
+}
+
+/// Whether these are on the stack, in this order.
+fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
+    let mut stack = stack.iter();
+    wanted.iter().all(|wanted| stack.any(|name| name.contains(wanted)))
+}
+
+/// Guarantees: of a program that runs and then waits, all functions are there, its own and PHP's, from the script to the
+/// one that runs, in their order and in the places of native frames; and no frame of the evaluation function is left.
+#[test]
+fn every_version() {
+    for (version, php) in phps() {
+        let folder = tempfile::tempdir().unwrap();
+        let stacks = sampled(folder.path(), &[], &php, PROGRAM, &["2"]);
+        let (waiting, running): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] == "[waiting]");
+        let with = |name: &str, of: &[&(Vec<String>, u64)]| -> Vec<(Vec<String>, u64)> {
+            of.iter().filter(|(stack, _)| stack.iter().any(|one| one == name)).copied().cloned().collect()
+        };
+        let sum = r"Läden\Korb::summe";
+        let callers = [
+            "{main}",
+            sum,
+            sum,
+            sum,
+            "array_map",
+            "{closure",
+            r"Läden\außen",
+            r"Läden\innen",
+            "usort",
+            r"Läden\vergleich",
+        ];
+        let busy = with(r"Läden\arbeite", &running);
+        let waits = with(r"Läden\warte", &waiting);
+        // Of what may be freed at any time, what is seen for the first time of a thread that runs is not believed.
+        // Nor is a native function named then whose code has gone over to another one, as `usort` does in some builds.
+        let mut own = [&callers[..], &["eval", r"Läden\arbeite"]].concat();
+        own.retain(|name| *name != "usort");
+        let (busy, others): (Vec<_>, Vec<_>) = busy.into_iter().partition(|(stack, _)| has_in_order(stack, &own));
+        assert!(others.iter().map(|(_, nano)| nano).sum::<u64>() < 50_000_000, "{version}: {others:?}");
+        for (stack, _) in &waits {
+            assert!(has_in_order(stack, &[&callers[..], &[r"Läden\warte", "sleep"]].concat()), "{version}: {stack:?}");
+        }
+        for (stack, _) in busy.iter().chain(&waits) {
+            assert!(!stack.iter().any(|name| name.contains(EVALUATION)), "{version}: {stack:?}");
+            let others = stack.iter().filter(|name| name.contains("unknown function")).count();
+            assert_eq!(others, 0, "{version}: {stack:?}");
+        }
+        let (busy, waits) = (nano(&busy.iter().collect::<Vec<_>>()), nano(&waits.iter().collect::<Vec<_>>()));
+        assert!(busy > 1_900_000_000, "{version}: {busy} of {} ns", nano(&running));
+        assert!(waits > 900_000_000, "{version}: {waits} ns");
+    }
+}
+
+/// Guarantees: the time of functions is what the program's own clock says, within two points.
+#[test]
+fn shares() {
+    for (version, php) in phps() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own.txt");
+        let options = ["--rate", "997", "--mode", "cpu"];
+        let stacks = sampled(folder.path(), &options, &php, SHARES, &["4", own.to_str().unwrap()]);
+        let own: Vec<f64> = std::fs::read_to_string(own).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+        let sum: f64 = own.iter().sum();
+        let times = ["spin_a", "spin_b", "spin_c"].map(|name| stacks.total(name));
+        let all: u64 = times.iter().sum();
+        for (time, own) in times.iter().zip(&own) {
+            let (share, own) = (*time as f64 * 100.0 / all as f64, own * 100.0 / sum);
+            // So many samples scatter so far: four times their standard deviation, in points.
+            let samples = all as f64 * 997e-9;
+            let scatter = 4.0 * (own * (100.0 - own) / samples).sqrt();
+            assert!(
+                (share - own).abs() < scatter.max(2.0),
+                "PHP {version}: {share:.1} %, and {own:.1} % by its own clock"
+            );
+        }
+        let named = all as f64 / 10.0 / sum;
+        assert!((95.0..105.0).contains(&named), "PHP {version}: {named:.1} % of what its own clock says");
+    }
+}
