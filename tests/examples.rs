@@ -67,7 +67,7 @@ fn went(places: [(&str, &str); 2]) -> BTreeSet<(String, String)> {
     places.map(|(path, release)| (path.to_owned(), release.to_owned())).into()
 }
 
-/// Guarantees: no example sends every signal of a service to profbridge, which takes profiles only: its traces would be
+/// Guarantees: no example sends every signal of a service to a profbridge that takes profiles only: its traces would be
 /// lost.
 #[test]
 fn no_example_breaks_tracing() {

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "otlp",
-        "sends profiles to an OTLP receiver, over gRPC or (`protocol: http/protobuf`) HTTP",
+        "sends profiles and spans to an OTLP receiver, over gRPC or (`protocol: http/protobuf`) HTTP",
         // Of envelopes, what was read of them.
         TelemetryKind::ALL,
     ),
@@ -29,7 +29,7 @@ pub const OTLP_GRPC: ExporterFactory =
 
 /// `otlp_http`: HTTP, or what `protocol` says.
 pub const OTLP_HTTP: ExporterFactory = ExporterFactory {
-    description: FACTORY.description.named("otlp_http", "sends profiles to an OTLP receiver over HTTP"),
+    description: FACTORY.description.named("otlp_http", "sends profiles and spans to an OTLP receiver over HTTP"),
     create: |section| create(section, Protocol::Http),
 };
 

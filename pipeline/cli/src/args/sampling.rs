@@ -17,7 +17,7 @@ not stopped, running ones are sampled by the kernel's perf events and not stoppe
 --subprocesses is given; of a command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
 
 Names come from symbol tables and debug information, those of Python (3.8 to 3.14), Ruby (3.0 to 3.4), PHP (7.3 to 8.5) and Node \
-(18, 20, 22, 24) from the runtime's memory, and for other code that is compiled at run time from perf maps: `jcmd PID Compiler.perfmap` for Java 17. Other \
+(18, 20, 22, 24) from the runtime's memory, and for other code that is compiled at run time from perf maps: `jcmd PID Compiler.perfmap` for Java 17 and later. Other \
 interpreted code without one shows as the interpreter's functions.
 
 With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \

@@ -1,8 +1,9 @@
 //! A sampling profiler for processes that know nothing of it: the stacks of their threads at 101 Hz.
 //!
-//! Blocked threads are never stopped; running threads are sampled by perf events. Where the kernel permits none, only
-//! those are stopped, for microseconds, that stay in their own code. No system call of the target fails that would not
-//! fail unprofiled. The library needs nothing of the pipeline.
+//! Running threads are sampled by perf events and blocked threads are read from outside; neither is stopped. Where the
+//! kernel permits no perf events, running threads that stay in their own code are stopped for microseconds
+//! ([`message::Stops`] chooses). `README.md`, "What it cannot do", names the cases in which a system call may notice.
+//! The library needs nothing of the pipeline.
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;

@@ -33,8 +33,8 @@ fn sees_all(has: impl Fn(u32) -> bool, namespace: Option<u64>) -> bool {
     namespace == Some(FIRST) && (has(capability::PERFMON) || has(capability::SYS_ADMIN))
 }
 
-/// What would show more of running threads than is seen on a level with a choice of stops, for a person; `None` where
-/// nothing would.
+/// The right or the setting, as text for a user, with which more of running threads would be seen than on this level
+/// with this choice of stops; `None` where nothing would help.
 pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
     match (level, stops) {
         (Level::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
