@@ -139,6 +139,16 @@ impl Covered {
         self.last.end >= time
     }
 
+    /// Forgets what began after a time. Whether anything is left; if nothing is, it is of no use any more.
+    pub(crate) fn forget_after(&mut self, time: u32) -> bool {
+        if self.last.start > time {
+            let left = self.earlier.partition_point(|known| known.start <= time);
+            let Some((last, earlier)) = self.earlier[..left].split_last() else { return false };
+            (self.last, self.earlier) = (*last, earlier.into());
+        }
+        true
+    }
+
     /// Makes it one of a scale that began so much later. Whether anything of it is on that one.
     pub(crate) fn move_by(&mut self, by: u32) -> bool {
         let left = self.forget_before(by);
@@ -210,6 +220,30 @@ mod tests {
             } else {
                 let anything = Millis { start: from, end: 80 };
                 prop_assert!(!is_covered(anything));
+            }
+        }
+    }
+
+    proptest! {
+        /// Guarantees: what began after a time is forgotten, what began by then stays with all of its length.
+        #[test]
+        fn what_begins_later_is_forgotten(
+            stretches in proptest::collection::vec((0u32..60, 0u32..6), 1..20),
+            after in 0u32..70,
+            asked in (0u32..70, 0u32..6),
+        ) {
+            let new = |(start, length): &(u32, u32)| Millis { start: *start, end: start + length };
+            let mut covered = Covered::new(new(&stretches[0]));
+            stretches[1..].iter().for_each(|stretch| covered.add(new(stretch), 1));
+            let mut times = [false; 80];
+            stretches.iter().map(new).for_each(|of| times[of.start as usize..=of.end as usize].fill(true));
+            let begin = (after as usize + 1..times.len()).find(|at| times[*at] && !times[at - 1]);
+            times[begin.unwrap_or(80)..].fill(false);
+            prop_assert_eq!(covered.forget_after(after), times.contains(&true));
+            if times.contains(&true) {
+                let with = Millis { start: asked.0, end: asked.0 + asked.1 };
+                let is_covered = (with.start..=with.end).any(|at| times.get(at as usize) == Some(&true));
+                prop_assert_eq!(covered.overlaps(with), is_covered);
             }
         }
     }

@@ -14,6 +14,7 @@ use self::own_ids::{Contained, Questions};
 use self::own_links::OwnLinks;
 use self::texts::Texts;
 use self::threads::Threads;
+use self::times::Leap;
 use crate::covered::{ALLOCATION, Scale};
 
 pub(crate) use self::find::{NotFound, Own, Wanted};
@@ -28,6 +29,7 @@ mod own_ids;
 mod own_links;
 mod texts;
 mod threads;
+mod times;
 
 /// How far the clocks of spans and profiles may be off from each other, in nanoseconds: a thread that was observed so much
 /// before a span began, or after it ended, was observed in its time. Both are taken on one machine, whose programs share a
@@ -87,8 +89,11 @@ struct Process {
     contained: Option<Box<Contained>>,
     threads: Threads,
     scale: Scale,
-    /// The last observation, in nanoseconds since the Unix epoch.
+    /// The last observation, in nanoseconds since the Unix epoch: of the batch that came last, where that is far from
+    /// those before.
     last: u64,
+    /// When it last was far from those before.
+    leap: Option<Leap>,
     /// When profiles of it came last, in the monotonic time.
     seen: u64,
 }
@@ -137,7 +142,7 @@ impl Index {
     }
 
     /// How many times in which something was observed were left out since the last call, being weeks from others of their
-    /// process.
+    /// process, or minutes ahead of them.
     pub(crate) fn times_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.times_left_out)
     }

@@ -4,11 +4,11 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::{Index, OF_LINKS};
-use crate::covered::Stretch;
+use crate::covered::Millis;
 
 impl Index {
-    /// Forgets what ended `keep` nanoseconds before the last observation of its process, processes of which nothing came
-    /// for so long, and spans that no sample named for so long.
+    /// Forgets what ended `keep` nanoseconds before the last observation of its process, or is of another setting of
+    /// its clock, processes of which nothing came for so long, and spans that no sample named for so long.
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
         self.own_links.forget(now, keep);
         // By how much the scales of processes move.
@@ -17,9 +17,9 @@ impl Index {
             if now.saturating_sub(process.seen) > keep {
                 return false;
             }
-            let before = process.last.saturating_sub(keep);
-            let before = process.scale.part_of(Stretch { start: before, end: process.last }).map_or(0, |of| of.start);
-            process.threads.retain(|thread| thread.covered.forget_before(before));
+            let remembered = process.scale.part_of(process.remembered(now, keep));
+            let Millis { start, end } = remembered.unwrap_or(Millis { start: 0, end: u32::MAX });
+            process.threads.retain(|thread| thread.covered.forget_after(end) && thread.covered.forget_before(start));
             if let Some(by) = process.scale.move_on(process.last) {
                 process.threads.retain(|thread| thread.covered.move_by(by));
                 moved.insert(*number, by);

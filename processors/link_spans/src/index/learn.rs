@@ -100,53 +100,50 @@ impl Index {
             }
         }
         let batch = Learned { profiles, processes: &processes, gap, arrival, now };
-        for ((number, set), observed) in observed {
-            let process = processes.get(number);
-            // What nobody can be told from is nobody's, unless spans are named.
-            let is_weak = process.identity.strength == IdentityStrength::Weak && observed.links.is_empty();
-            if !process.identity.alone && !is_weak {
-                let profiler = profilers.get(&number).copied().unwrap_or_default();
-                self.learn_thread(&batch, process, profiler, set, observed);
-            }
+        for of in by_process(&processes, profilers, observed).into_values() {
+            self.learn_process(&batch, of);
         }
     }
 
-    /// Remembers what a batch observed of a thread of a process.
-    fn learn_thread(
-        &mut self,
-        &Learned { profiles, processes, gap, arrival, now }: &Learned<'_>,
-        of: OfRequest,
-        profiler: Profiler,
-        set: Option<AttributeSetId>,
-        Observed { mut stretches, links }: Observed,
-    ) {
-        let dictionary = profiles.dictionary();
+    /// Remembers what a batch observed of a process.
+    fn learn_process(&mut self, batch: &Learned<'_>, OfProcess { mut said, mut threads }: OfProcess) {
+        let &Learned { profiles, processes, arrival, now, .. } = batch;
+        // In the order of the request.
+        said.sort_unstable_by_key(|(position, _)| *position);
+        let Some((first, profiler)) = said.first().copied().filter(|_| !threads.is_empty()) else { return };
+        let of = processes.get(first);
         let number = match self.by_identity.get(&of.identity.hash) {
             Some(known) => *known,
             None => self.add(processes, of, profiles, profiler),
         };
         let Some(known) = self.processes.get_mut(&number) else { return };
         known.seen = now;
-        known.profiler.wall |= profiler.wall;
-        stretches.sort_unstable();
-        // Of times that are too far from each other for one scale those count that are nearer to when they came: a clock may
-        // have been set, but one time may as well be wrong.
-        let off = |time: u64| time.abs_diff(arrival);
-        let Some(nearest) = stretches.iter().map(|stretch| stretch.end).min_by_key(|end| off(*end)) else { return };
-        let is_on = |scale: Scale, stretch: &Stretch| scale.of(*stretch).is_some();
-        let none_on = !stretches.iter().any(|stretch| is_on(known.scale, stretch));
-        if known.last == 0 || none_on && off(nearest) < off(known.last) {
-            known.scale = Scale::around(nearest);
+        known.profiler.wall |= said.iter().any(|(_, profiler)| profiler.wall);
+        let mut stretches: Vec<&mut Vec<Stretch>> = threads.iter_mut().map(|(_, of)| &mut of.stretches).collect();
+        if let Some(around) = known.begins_anew(&stretches, arrival) {
+            known.scale = Scale::around(around);
             self.bytes = self.bytes.saturating_sub(known.bytes());
             known.threads = Threads::default();
             self.bytes += known.bytes();
             known.last = 0;
         }
-        let count = stretches.len();
-        stretches.retain(|stretch| is_on(known.scale, stretch));
-        self.times_left_out += (count - stretches.len()) as u64;
-        let Some(last) = stretches.last() else { return };
-        known.last = known.last.max(last.end);
+        self.times_left_out += known.take_times(&mut stretches, arrival, now);
+        for (set, observed) in threads {
+            self.learn_thread(batch, number, set, observed);
+        }
+    }
+
+    /// Remembers what a batch observed of a thread of a process.
+    fn learn_thread(
+        &mut self,
+        &Learned { profiles, gap, now, .. }: &Learned<'_>,
+        number: u32,
+        set: Option<AttributeSetId>,
+        Observed { mut stretches, links }: Observed,
+    ) {
+        let dictionary = profiles.dictionary();
+        let Some(known) = self.processes.get_mut(&number).filter(|_| !stretches.is_empty()) else { return };
+        stretches.sort_unstable();
         let thread = Named::of(dictionary, set);
         // Observed, but nobody knows which thread.
         let key = thread.as_ref().map_or(Some(Key::NONE), |thread| Key::new(&thread.id, &mut self.texts));
@@ -179,7 +176,7 @@ impl Index {
         }
         self.bytes = (self.bytes + known.threads.bytes()).saturating_sub(before);
         let before = known.contained_bytes();
-        self.questions.add(of.identity.hash, known.contained.as_mut(), key);
+        self.questions.add(known.identity.hash, known.contained.as_mut(), key);
         self.bytes = (self.bytes + known.contained_bytes()).saturating_sub(before);
         for (link, first) in links {
             let Some(first) = scale.of(Stretch { start: first, end: first }) else { continue };
@@ -227,12 +224,46 @@ impl Index {
             threads: Threads::default(),
             scale: Scale::around(0),
             last: 0,
+            leap: None,
             seen: 0,
         };
         self.bytes += process.bytes();
         self.processes.insert(number, Box::new(process));
         number
     }
+}
+
+/// What a batch says of a process.
+#[derive(Debug, Default)]
+struct OfProcess {
+    /// Its positions in the request, and who observed it there: several resources may be of one process.
+    said: Vec<(u32, Profiler)>,
+    /// Its threads, by the attributes that their samples have.
+    threads: Vec<(Option<AttributeSetId>, Observed)>,
+}
+
+/// What a batch says, by the hash of the identity of who it says that of.
+fn by_process(
+    processes: &Processes,
+    profilers: HashMap<u32, Profiler, RandomState>,
+    observed: HashMap<(u32, Option<AttributeSetId>), Observed, RandomState>,
+) -> HashMap<u128, OfProcess, RandomState> {
+    let mut all: HashMap<u128, OfProcess, RandomState> = HashMap::default();
+    for (position, profiler) in profilers {
+        let identity = processes.get(position).identity;
+        if !identity.alone {
+            all.entry(identity.hash).or_default().said.push((position, profiler));
+        }
+    }
+    for ((position, set), observed) in observed {
+        let identity = processes.get(position).identity;
+        // What nobody can be told from is nobody's, unless spans are named.
+        let is_weak = identity.strength == IdentityStrength::Weak && observed.links.is_empty();
+        if let Some(of) = all.get_mut(&identity.hash).filter(|_| !is_weak) {
+            of.threads.push((set, observed));
+        }
+    }
+    all
 }
 
 /// A batch that is learned.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests report by panicking")]
 
 mod brute_force;
+mod clocks;
 mod configuration;
 mod contract;
 mod linking;

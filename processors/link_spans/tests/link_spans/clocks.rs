@@ -1,0 +1,147 @@
+//! Clocks that are set, and times that are wrong, by less than the weeks that are told from each other anyway.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+use profbridge_engine::component::{Now, Processor as _};
+use profbridge_model::Profiles;
+use profbridge_model::builder::Any;
+use profbridge_processor_link_spans::LinkSpans;
+
+use crate::support::*;
+
+const HOUR: u64 = 3600 * S;
+const WEB: [(&str, Any<'_>); 2] = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7))];
+
+/// So long after the start, where this machine's clock says so much behind [`T`].
+fn now(monotonic: u64, wall: u64) -> Now {
+    Now { monotonic_nano: 5 * S + monotonic, unix_nano: T + wall }
+}
+
+/// What was seen of the thread 12 from one time to another, on the clock of who saw it.
+fn observed(from: u64, to: u64) -> Profiles {
+    let times: Vec<u64> = (from..to).step_by((50 * MS) as usize).collect();
+    profiles(&WEB, &[(12, "worker", &times)])
+}
+
+/// Asks for a span of that thread. The thread with which it was linked; `None` where it waits.
+fn ask(processor: &mut LinkSpans, from: u64, to: u64, at: Now) -> Option<Option<Option<String>>> {
+    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
+    let asked = spans(&resource, vec![span(1, from, to, &[("thread.native_id", IntValue(12))])]);
+    links(&process(processor, asked, at)).pop().map(|(_, link)| link)
+}
+
+fn linked() -> Option<Option<Option<String>>> {
+    Some(Some(Some("12".to_owned())))
+}
+
+/// Guarantees: where a clock was set back by less than weeks, that of all machines or that of the sender alone, spans
+/// wait for the profiles of their time as before, and what is observed since is remembered; those from before that come
+/// late are linked as well.
+#[test]
+fn a_clock_is_set_back() {
+    for ours_too in [true, false] {
+        let mut processor = link_spans("{}");
+        let wall = |second: u64| if second >= 20 && ours_too { second * S } else { HOUR + second * S };
+        for second in 0..20 {
+            process(&mut processor, observed(HOUR + second * S, HOUR + second * S + S), now(second * S, wall(second)));
+        }
+        process(&mut processor, observed(20 * S, 21 * S), now(21 * S, wall(21)));
+        let waits = ask(&mut processor, 20_500 * MS, 21_500 * MS, now(21 * S, wall(21)));
+        assert_eq!(waits, None, "its end was not observed yet");
+        process(&mut processor, observed(21 * S, 22 * S), now(22 * S, wall(22)));
+        assert_eq!(links(&advance(&mut processor, now(23 * S, wall(23)))), [(1, Some(Some("12".to_owned())))]);
+        for second in 22..60 {
+            let batch = observed(second * S, second * S + S);
+            process(&mut processor, batch, now(second * S + S, wall(second)));
+        }
+        assert_eq!(ask(&mut processor, 30 * S, 31 * S, now(60 * S, wall(60))), linked());
+        assert_eq!(ask(&mut processor, 59_500 * MS, 60_500 * MS, now(60 * S, wall(60))), None);
+        flush(&mut processor, now(60 * S, wall(60)));
+        let before = ask(&mut processor, HOUR + 10 * S, HOUR + 11 * S, now(60 * S, wall(60)));
+        assert_eq!(before, None, "nothing of that time came since");
+        assert_eq!(links(&flush(&mut processor, now(60 * S, wall(60)))), [(1, Some(Some("12".to_owned())))]);
+    }
+}
+
+/// Guarantees: of a clock that was set back nothing stays behind: threads that ended before are forgotten when their
+/// time is past, though by their clock it is yet to come.
+#[test]
+fn what_was_before_a_clock_was_set_back_is_forgotten() {
+    let mut processor = link_spans("{}");
+    let ended: Vec<_> = (1000..3000).map(|id| (id, "", &[HOUR][..])).collect();
+    process(&mut processor, profiles(&WEB, &ended), now(0, HOUR));
+    let with_threads = processor.held().bytes;
+    for second in 1..400 {
+        process(&mut processor, observed(second * S, second * S + S), now(second * S, second * S));
+    }
+    assert!(processor.held().bytes < with_threads / 10, "{} of {with_threads}", processor.held().bytes);
+}
+
+/// Guarantees: a time that is far ahead of the others in its request is left out and counted, whichever thread it is of
+/// and whatever came before; the others count.
+#[test]
+fn a_time_ahead_of_its_request() {
+    for (thread, comes_first) in [(12, false), (12, true), (13, false), (13, true)] {
+        let mut processor = link_spans("{}");
+        if comes_first {
+            process(&mut processor, observed(0, S), at(S));
+        }
+        let times: Vec<u64> = (S..2 * S).step_by((50 * MS) as usize).collect();
+        let ahead: &[u64] = &[2 * HOUR];
+        let out = process(&mut processor, profiles(&WEB, &[(12, "worker", &times), (thread, "", ahead)]), at(2 * S));
+        assert_eq!(note(&out, "profiled_times_left_out"), 1);
+        assert_eq!(ask(&mut processor, 1500 * MS, 2500 * MS, at(2 * S)), None, "its end was not observed yet");
+        process(&mut processor, observed(2 * S, 3 * S), at(3 * S));
+        assert_eq!(links(&advance(&mut processor, at(4 * S))), [(1, Some(Some("12".to_owned())))]);
+    }
+}
+
+/// Guarantees: a time that is far ahead and comes alone holds until others come, and nothing is forgotten for it; nor
+/// is for one that is far behind.
+#[test]
+fn a_wrong_time_that_comes_alone() {
+    for wrong in [3 * HOUR, 0] {
+        let mut processor = link_spans("{}");
+        for second in 0..5 {
+            process(&mut processor, observed(HOUR + second * S, HOUR + second * S + S), at(HOUR + second * S));
+        }
+        process(&mut processor, profiles(&WEB, &[(13, "", &[wrong])]), at(HOUR + 6 * S));
+        // In between what is old is forgotten.
+        process(&mut processor, observed(HOUR + 15 * S, HOUR + 16 * S), at(HOUR + 16 * S));
+        process(&mut processor, observed(HOUR + 26 * S, HOUR + 27 * S), at(HOUR + 27 * S));
+        assert_eq!(ask(&mut processor, HOUR + S, HOUR + 2 * S, at(HOUR + 27 * S)), linked());
+        let waits = ask(&mut processor, HOUR + 26_500 * MS, HOUR + 27_500 * MS, at(HOUR + 27 * S));
+        assert_eq!(waits, None, "its end was not observed yet");
+    }
+}
+
+/// Guarantees: what a sender sends once more, or late, costs nothing of what came since, whether its clock is right or
+/// ahead, by itself or in one request with what is new; spans wait until what is new comes again at most.
+#[test]
+fn what_is_sent_late() {
+    for ahead in [0, HOUR, 2 * 24 * HOUR] {
+        for together in [false, true] {
+            let mut processor = link_spans("{}");
+            let batch = |second: u64| observed(ahead + second * S, ahead + second * S + S);
+            for second in 0..300 {
+                let out = process(&mut processor, batch(second), at(second * S + S));
+                assert_eq!(note(&out, "profiled_times_left_out"), 0);
+            }
+            for second in 300..400 {
+                let (old, new) = (ahead + 100 * S, ahead + second * S);
+                let out = if together {
+                    let times: Vec<u64> =
+                        [old, new].iter().flat_map(|from| (0..20).map(move |at| from + at * 50 * MS)).collect();
+                    process(&mut processor, profiles(&WEB, &[(12, "worker", &times)]), at(second * S + S))
+                } else {
+                    process(&mut processor, batch(100), at(second * S + S));
+                    process(&mut processor, batch(second), at(second * S + S))
+                };
+                assert_eq!(note(&out, "profiled_times_left_out"), 0);
+                let asked = ask(&mut processor, new - 50 * S, new - 49 * S, at(second * S + S));
+                assert_eq!(asked, linked(), "{ahead} {together} {second}");
+            }
+            let waits = ask(&mut processor, ahead + 399_500 * MS, ahead + 400_500 * MS, at(400 * S));
+            assert_eq!(waits, None, "its end was not observed yet");
+        }
+    }
+}
