@@ -109,7 +109,7 @@ pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, 
 }
 
 /// The thread of a span. `pointer` is the one that the span says, `main` the id of its process, where a program with one
-/// thread is taken to have run it on its main thread.
+/// thread is taken to have run on its main thread what names none.
 pub(crate) fn thread<'a>(
     found: &Found<'a>,
     view: &impl Says,
@@ -143,7 +143,9 @@ pub(crate) fn thread<'a>(
             return Ran::On(thread, Way::Name);
         }
     }
-    if let Some(pid) = main.filter(|_| runtime.single_threaded)
+    // What names a thread that is not found ran on another one, such as a worker that was not observed.
+    let names_none = || ATTRIBUTES.into_iter().all(|key| text(key).is_none());
+    if let Some(pid) = main.filter(|_| runtime.single_threaded && names_none())
         && let Some(thread) = found.thread(&pid.to_string())
     {
         return Ran::On(thread, Way::Main);

@@ -94,17 +94,32 @@ fn threads_are_found() {
     }
 }
 
-/// Guarantees: where that is asked for, a span of a runtime with one thread ran on the main thread.
+/// Guarantees: where that is asked for, a span of a runtime with one thread ran on the main thread, unless it names a
+/// thread: one that is not found is not the main thread. So it is for samples.
 #[test]
 fn the_main_thread_where_asked_for() {
-    let all = ticks(0, 1000);
-    for (yaml, language, expected) in
-        [("{main_thread: true}", "nodejs", Some("7")), ("{main_thread: true}", "java", None), ("{}", "nodejs", None)]
-    {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+    let all = ticks(50, 1000);
+    let asked = "{main_thread: true}";
+    for (yaml, language, attributes, expected) in [
+        (asked, "nodejs", vec![], Some("7")),
+        (asked, "php", vec![], Some("7")),
+        (asked, "java", vec![], None),
+        ("{}", "nodejs", vec![], None),
+        (asked, "nodejs", vec![("thread.native_id", IntValue(999))], None),
+        (asked, "nodejs", vec![("thread.id", IntValue(3))], None),
+        (asked, "nodejs", vec![("thread.name", text("worker"))], None),
+        (asked, "php", vec![("thread.id", IntValue(999))], None),
+        (asked, "nodejs", vec![("thread.id", text("")), ("thread.name", text(""))], Some("7")),
+    ] {
         let mut processor = link_spans(yaml);
         process(&mut processor, profiles(&PROFILED, &[(7, "node", &all)]), at(2 * S));
-        let out = process(&mut processor, spans(&traced(language), vec![span(1, 0, 200 * MS, &[])]), at(2 * S));
-        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{yaml} {language}");
+        let batch = || spans(&traced(language), vec![span(1, 0, 200 * MS, &attributes)]);
+        let out = process(&mut processor, batch(), at(2 * S));
+        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{yaml} {language} {attributes:?}");
+        let out = process(&mut processor, profiles(&PROFILED, &[(7, "node", &[100 * MS])]), at(2 * S));
+        let linked = u64::from(expected.is_some());
+        assert_eq!(note(&out, "observations_linked"), linked, "{yaml} {language} {attributes:?}");
     }
 }
 
