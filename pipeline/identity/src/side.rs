@@ -109,6 +109,11 @@ impl Side {
         self.pid
     }
 
+    /// Its id in its own PID namespace, where that is known to be another one.
+    pub fn own_pid(&self) -> Option<i64> {
+        self.own_pid
+    }
+
     /// Whether it may have a PID namespace of its own, and it is not known what its id is there.
     pub fn may_have_another_pid(&self) -> bool {
         self.pid.is_some() && self.own_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.said[*at].is_some())
@@ -254,6 +259,7 @@ mod tests {
         assert!(!meet(&[container, pod, pid, own_pid], &[container, ("k8s.pod.uid", "p2".into()), own]));
         let known = side(&[container, outside, pid]).with_own_pid(7);
         assert_eq!(known, side(&[container, outside, pid, own_pid]));
+        assert_eq!((known.pid(), known.own_pid(), side(&[pid]).own_pid()), (Some(4711), Some(7), None));
         assert!(side(&[container, pid]).may_have_another_pid() && side(&[pod, pid]).may_have_another_pid());
         for side in [known, side(&[outside, pid]), side(&[container])] {
             assert!(!side.may_have_another_pid());

@@ -15,7 +15,7 @@ use crate::covered::Stretch;
 use crate::index::{Found, FoundThread, Index, NotFound, Own, Wanted};
 use crate::notes;
 use crate::report::{Cause, Report};
-use crate::thread::{Ran, Way, thread};
+use crate::thread::{Ran, SaidPid, Way, thread};
 use crate::waiting::{Program, called, unnamed};
 
 /// What decides.
@@ -200,7 +200,7 @@ fn find_thread<'a>(
     pointer: Option<NonZeroU64>,
     main_thread: bool,
 ) -> Result<(Option<FoundThread<'a>>, &'static str), Unobserved> {
-    let main = main_thread.then_some(program.side.pid()).flatten();
+    let main = main_thread.then_some(SaidPid(program.side.pid()));
     match thread(found, view, program.runtime, pointer, main) {
         Ran::On(thread, way) => Ok((
             Some(thread),

@@ -90,6 +90,10 @@ pub(crate) enum Way {
     Main,
 }
 
+/// The id that a span says of its process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SaidPid(pub(crate) Option<i64>);
+
 /// What is known of a span's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ran<'a> {
@@ -108,14 +112,15 @@ pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, 
     id(NATIVE_ID).map(|id| (id, Way::NativeId)).or_else(own)
 }
 
-/// The thread of a span. `pointer` is the one that the span says, `main` the id of its process, where a program with one
-/// thread is taken to have run on its main thread what names none.
+/// The thread of a span. `pointer` is the one that the span says, `main` whether a program with one thread is taken to
+/// have run on its main thread what names none, and what its span says its id is: that counts where profiles do not say
+/// one, since it may be of another namespace than the ids of threads.
 pub(crate) fn thread<'a>(
     found: &Found<'a>,
     view: &impl Says,
     runtime: Runtime,
     pointer: Option<NonZeroU64>,
-    main: Option<i64>,
+    main: Option<SaidPid>,
 ) -> Ran<'a> {
     let text =
         |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
@@ -145,8 +150,9 @@ pub(crate) fn thread<'a>(
     }
     // What names a thread that is not found ran on another one, such as a worker that was not observed.
     let names_none = || ATTRIBUTES.into_iter().all(|key| text(key).is_none());
-    if let Some(pid) = main.filter(|_| runtime.single_threaded && names_none())
-        && let Some(thread) = found.thread(&pid.to_string())
+    if let Some(SaidPid(said)) = main.filter(|_| runtime.single_threaded && names_none())
+        && let Some(id) = found.main_thread().or(said)
+        && let Some(thread) = found.thread(&id.to_string())
     {
         return Ran::On(thread, Way::Main);
     }

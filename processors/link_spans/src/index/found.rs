@@ -90,6 +90,12 @@ impl<'a> Found<'a> {
         self.process.thread(id, &self.index.texts).is_some()
     }
 
+    /// What the process calls its main thread: its own id, in its own namespace where it has one, as profiles say it or
+    /// it was found out. `None` where profiles do not say it.
+    pub(crate) fn main_thread(&self) -> Option<i64> {
+        self.process.side.own_pid().or(self.process.side.pid())
+    }
+
     /// The thread with this pointer that was observed in the span's time, if it is the only one. Threads that were
     /// observed about that time only are asked where none was in it.
     pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> Option<FoundThread<'a>> {

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::Found;
-use crate::thread::{ATTRIBUTES, ID, Ran, Runtime, Says, thread};
+use crate::thread::{ATTRIBUTES, ID, Ran, Runtime, SaidPid, Says, thread};
 
 /// What a span says of its thread: equal for all spans of one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ impl Hints {
     }
 
     /// The thread of a span that says this, by its id. `main` as for [`thread`].
-    pub(super) fn thread(&self, found: &Found<'_>, main: Option<i64>) -> Option<String> {
+    pub(super) fn thread(&self, found: &Found<'_>, main: Option<SaidPid>) -> Option<String> {
         if self.names_profiler
             && let Some(id) = self.attribute(ID)
             && let Some(thread) = found.thread(&id.to_text())

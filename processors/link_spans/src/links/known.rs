@@ -18,6 +18,7 @@ use super::course::{Course, Interval};
 use super::hints::Hints;
 use crate::covered::Stretch;
 use crate::index::{Index, Own, Wanted};
+use crate::thread::SaidPid;
 
 /// What those that say the same of their thread take beside their spans and texts, and a thread beside its spans, in
 /// bytes, about: entries of tables, and some 150 for names.
@@ -248,7 +249,7 @@ impl KnownSpans {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
                 let Group { side, hints, spans } = group;
                 let candidates = index.candidates_of(Wanted { side, pointer: hints.pointer() });
-                let main = main_thread.then_some(side.pid()).flatten();
+                let main = main_thread.then_some(SaidPid(side.pid()));
                 let (nodes, by_samples) = (&self.nodes, &self.named);
                 // What samples place in another process is not of this one, whatever it says itself.
                 let is_elsewhere = |span: &Interval| {

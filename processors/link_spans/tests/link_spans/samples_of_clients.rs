@@ -82,6 +82,49 @@ fn the_client_is_known() {
     }
 }
 
+/// Guarantees: the main thread of a process with ids of its own is that which its profiles call so, whichever ids those
+/// have, and whatever the client's is; no other thread that has the same number.
+#[test]
+fn the_main_thread_has_an_id_of_its_own() {
+    let times = [150 * MS, 250 * MS];
+    let asked = || {
+        let mut envelope = Envelope::default();
+        envelope.meta.client_process = Some(ClientProcess { pid: 4711, host: "node-1".into() });
+        envelope.views.push(View::spans(0, transaction("node", "shop.example", "", 100, 200)));
+        envelope
+    };
+    let settings = "{main_thread: true, profile_wait: 8s}";
+    // The built-in sampler says both ids of the process, and those of the namespace of its threads.
+    let mut own = OUTSIDE.to_vec();
+    own.push(("process.vpid", Any::Int(1)));
+    let mut processor = with_settings(&Kernel::default(), settings);
+    process(&mut processor, profiles(&own, &[(1, "node", &times), (4711, "worker", &times)]), at(S));
+    let out = process(&mut processor, asked(), at(2 * S));
+    assert_eq!(note(&out, "spans_linked_to_main_thread"), 2);
+    assert_eq!(
+        left(&mut processor),
+        [(4711, 1, 150, 2), (4711, 1, 250, 0), (4711, 4711, 150, 0), (4711, 4711, 250, 0)]
+    );
+    // One whose main thread was not observed.
+    let mut processor = with_settings(&Kernel::default(), settings);
+    process(&mut processor, profiles(&own, &[(4711, "worker", &times)]), at(S));
+    let out = process(&mut processor, asked(), at(2 * S));
+    assert_eq!(note(&out, "spans_linked_without_thread"), 2);
+    assert_eq!(left(&mut processor), [(4711, 4711, 150, 0), (4711, 4711, 250, 0)]);
+    // Others say the machine's ids of both. The namespace's are found out.
+    let kernel = Kernel::default();
+    let mut processor = with_settings(&kernel, settings);
+    process(&mut processor, profiles(&OUTSIDE, &[(4711, "node", &times), (4712, "worker", &times)]), at(S));
+    let [question] = &kernel.asked()[..] else { panic!("one process is asked for") };
+    kernel.answer(question.process, Some(OwnIds { pid: 1, threads: vec![(4711, 1), (4712, 4711)] }));
+    let out = process(&mut processor, asked(), at(2 * S));
+    assert_eq!(note(&out, "spans_linked_to_main_thread"), 2);
+    assert_eq!(
+        left(&mut processor),
+        [(4711, 4711, 150, 2), (4711, 4711, 250, 0), (4711, 4712, 150, 0), (4711, 4712, 250, 0)]
+    );
+}
+
 /// Guarantees: samples that name their process and thread by the machine's ids are linked with spans that say those of the
 /// container, also where these are found out while the samples wait.
 #[test]
