@@ -121,6 +121,11 @@ impl Covered {
         self.earlier = earlier.into_boxed_slice();
     }
 
+    /// When the last of them ends.
+    pub(crate) fn end(&self) -> u32 {
+        self.last.end
+    }
+
     /// Whether any of them overlaps.
     pub(crate) fn overlaps(&self, with: Millis) -> bool {
         if self.last.overlaps(with) {

@@ -128,6 +128,8 @@ impl Index {
             known.last = 0;
         }
         self.times_left_out += known.take_times(&mut stretches, arrival, now);
+        // What was observed of a thread last, such as its name, comes last.
+        threads.sort_by_cached_key(|(set, of)| (of.stretches.iter().map(|stretch| stretch.end).max(), *set));
         for (set, observed) in threads {
             self.learn_thread(batch, number, set, observed);
         }
@@ -160,12 +162,15 @@ impl Index {
             Err(at) => (0, known.threads.insert(at, Thread::new(key, Covered::new(first)))),
         };
         let gap = (gap / MILLI) as u32;
+        let is_latest = millis.clone().any(|stretch| stretch.end >= seen.covered.end());
         millis.for_each(|stretch| seen.covered.add(stretch, gap));
         self.bytes = (self.bytes + seen.covered.bytes()).saturating_sub(thread_before);
-        if seen.name().is_none()
-            && let Some(name) = thread.as_ref().and_then(|thread| thread.name)
-        {
-            seen.set_name(self.texts.add(dictionary.string(Some(name))));
+        if let Some(name) = thread.as_ref().and_then(|thread| thread.name) {
+            let name = dictionary.string(Some(name));
+            let known = seen.name().map(|name| self.texts.get(name));
+            if known.is_none() || is_latest && known != Some(name) {
+                seen.set_name(self.texts.add(name));
+            }
         }
         let pointer = thread::pointer(dictionary, set);
         if let Some(pointer) = pointer.filter(|_| pointer != seen.pointer) {

@@ -79,7 +79,7 @@ impl Thread {
         Self { pointer: None, covered, key, name: NO_NAME }
     }
 
-    /// Its name.
+    /// The name that it had last: programs rename their threads.
     pub(super) fn name(&self) -> Option<TextId> {
         Some(self.name).filter(|name| *name != NO_NAME)
     }

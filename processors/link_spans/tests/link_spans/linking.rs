@@ -123,6 +123,41 @@ fn the_main_thread_where_asked_for() {
     }
 }
 
+/// Guarantees: a thread has the name that it had last, of a request and of several; what comes late does not rename it.
+#[test]
+fn the_latest_name_counts() {
+    let renamed = |first: u64, then: u64| {
+        let (app, worker) = (ticks(first, first + 500), ticks(then, then + 500));
+        profiles(&PROFILED, &[(12, "app", &app), (12, "worker-1", &worker), (13, "app", &ticks(0, 2000))])
+    };
+    let of = |name, from: u64, to: u64| profiles(&PROFILED, &[(12, name, &ticks(from, to))]);
+    for (batches, expected) in [
+        (vec![of("app", 0, 500), of("worker-1", 550, 1000), of("worker-2", 1050, 2000)], Some("worker-2")),
+        (vec![of("app", 0, 500), of("worker-1", 550, 1000), of("app", 1050, 2000)], Some("app")),
+        (vec![of("worker-1", 1050, 2000), of("app", 0, 500)], Some("worker-1")),
+        (vec![of("app", 0, 500), of("worker-1", 1050, 2000), of("", 2050, 2500)], Some("worker-1")),
+        (vec![renamed(0, 1000), of("app", 0, 100)], Some("worker-1")),
+        (vec![renamed(1000, 0), of("worker-1", 0, 100)], Some("app")),
+    ] {
+        let mut processor = link_spans("{span_wait: 0s}");
+        batches.into_iter().for_each(|batch| drop(process(&mut processor, batch, at(3 * S))));
+        let native = [("thread.native_id", opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue(12))];
+        let out = process(&mut processor, spans(&traced("java"), vec![span(1, 0, S, &native)]), at(3 * S));
+        let [Telemetry::Spans(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
+        let link = left.spans()[0].changes.as_ref().unwrap().profiler.as_ref().unwrap();
+        assert_eq!((link.thread_id.as_deref(), link.thread_name.as_deref()), (Some("12"), expected));
+    }
+    let mut processor = link_spans("{span_wait: 0s}");
+    for batch in [of("app", 0, 500), of("worker-1", 550, 1000)] {
+        process(&mut processor, batch, at(S));
+    }
+    for (name, expected) in [("worker-1", Some("12")), ("app", None)] {
+        let asked = vec![span(1, 0, S, &[("thread.name", text(name))])];
+        let out = process(&mut processor, spans(&traced("java"), asked), at(S));
+        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{name}");
+    }
+}
+
 /// Guarantees: what is not linked, and why: no such process, its thread not observed in its time, two processes that it
 /// could be; what names no process, or a profiler already, does not wait.
 #[test]
