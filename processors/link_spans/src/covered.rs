@@ -86,39 +86,51 @@ impl Covered {
         Self { last: first, earlier: Box::default() }
     }
 
-    /// Adds a stretch. Those that are not further than `gap` from it become one with it.
-    pub(crate) fn add(&mut self, new: Millis, gap: u32) {
-        if new.start >= self.last.start {
-            if new.start <= self.last.end.saturating_add(gap) {
-                self.last.end = self.last.end.max(new.end);
-            } else {
-                self.append(self.last);
-                self.last = new;
-            }
-            return;
+    /// Adds stretches, in the order of their starts. What is not further than `gap` from one of them becomes one with
+    /// it. It takes time for each of them, and once for those that are there, however they lie between each other.
+    pub(crate) fn add(&mut self, new: impl Iterator<Item = Millis>, gap: u32) {
+        let mut new = new.peekable();
+        // The usual case: what was observed last went on.
+        let behind = self.earlier.last().map_or(0, |of| of.end.saturating_add(gap).saturating_add(1));
+        let least = behind.max(self.last.start);
+        while let Some(next) =
+            new.next_if(|next| next.start >= least && next.start <= self.last.end.saturating_add(gap))
+        {
+            self.last.end = self.last.end.max(next.end);
         }
-        // Out of order: as if the last were one of the others.
-        self.append(self.last);
+        let Some(first) = new.peek() else { return };
+        let before = first.start.saturating_sub(gap);
         let mut all = std::mem::take(&mut self.earlier).into_vec();
-        let reach = Millis { start: new.start.saturating_sub(gap), end: new.end.saturating_add(gap) };
-        let from = all.partition_point(|known| known.end < reach.start);
-        let joined = all[from..].iter().take_while(|known| known.start <= reach.end).count();
-        if joined == 0 {
-            all.insert(from, new);
-        } else {
-            let (first, last) = (all[from], all[from + joined - 1]);
-            all[from] = Millis { start: first.start.min(new.start), end: last.end.max(new.end) };
-            all.drain(from + 1..from + joined);
+        all.reserve_exact(2);
+        all.push(self.last);
+        let from = all.partition_point(|of| of.end < before);
+        let mut known = all.split_off(from).into_iter().peekable();
+        let mut end_of_new = None::<u32>;
+        loop {
+            let is_new = match (known.peek(), new.peek()) {
+                (Some(known), Some(new)) => new.start < known.start,
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (None, None) => break,
+            };
+            let Some(next) = (if is_new { new.next() } else { known.next() }) else { break };
+            let reaches = |end: u32| next.start <= end.saturating_add(gap);
+            if is_new {
+                let mut joined = next;
+                while let Some(of) = all.pop_if(|of| reaches(of.end)) {
+                    joined = Millis { start: of.start.min(joined.start), end: of.end.max(joined.end) };
+                }
+                all.push(joined);
+                end_of_new = end_of_new.max(Some(next.end));
+            } else {
+                match all.last_mut().filter(|_| end_of_new.is_some_and(reaches)) {
+                    Some(last) => last.end = last.end.max(next.end),
+                    None => all.push(next),
+                }
+            }
         }
-        self.last = all.pop().unwrap_or(new);
+        self.last = all.pop().unwrap_or(self.last);
         self.earlier = all.into_boxed_slice();
-    }
-
-    fn append(&mut self, stretch: Millis) {
-        let mut earlier = std::mem::take(&mut self.earlier).into_vec();
-        earlier.reserve_exact(1);
-        earlier.push(stretch);
-        self.earlier = earlier.into_boxed_slice();
     }
 
     /// When the last of them ends.
@@ -174,39 +186,47 @@ impl Covered {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::once;
+
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
 
+    /// A stretch, by its start and its length.
+    fn of((start, length): &(u32, u32)) -> Millis {
+        Millis { start: *start, end: start + length }
+    }
+
     proptest! {
-        /// Guarantees: what is covered is what a list of all stretches says, with the gaps between neighbours closed, in
-        /// whatever order they come; also after the scale moved.
+        /// Guarantees: what is covered is what a list of all stretches says, with the gaps closed between what came and
+        /// what is there, in whatever order and however many at once they come, whatever gap each time closes; also
+        /// after the scale moved.
         #[test]
         fn as_a_list_says(
-            stretches in proptest::collection::vec((0u32..60, 0u32..6), 1..20),
-            gap in 0u32..4,
+            batches in vec((vec((0u32..60, 0u32..6), 1..10), 0u32..8), 1..8),
             asked in (0u32..70, 0u32..6),
             before in 0u32..70,
             by in 0u32..70,
         ) {
             let mut covered = None::<Covered>;
             let mut times = [false; 80];
-            for (start, length) in &stretches {
-                let new = Millis { start: *start, end: start + length };
-                match &mut covered {
-                    Some(covered) => covered.add(new, gap),
-                    None => covered = Some(Covered::new(new)),
+            for (stretches, gap) in &batches {
+                let mut new: Vec<Millis> = stretches.iter().map(of).collect();
+                new.sort_unstable();
+                covered.get_or_insert_with(|| Covered::new(new[0])).add(new.iter().copied(), *gap);
+                let came: Vec<usize> = new.iter().flat_map(|new| new.start as usize..=new.end as usize).collect();
+                came.iter().for_each(|at| times[*at] = true);
+                let known: Vec<usize> = (0..times.len()).filter(|at| times[*at]).collect();
+                for (one, other) in came.iter().flat_map(|one| known.iter().map(move |other| (*one, *other))) {
+                    if one.abs_diff(other) <= *gap as usize {
+                        times[one.min(other)..one.max(other)].fill(true);
+                    }
                 }
-                (*start..=start + length).for_each(|at| times[at as usize] = true);
             }
             let mut covered = covered.unwrap();
-            // Closes gaps of at most `gap` until nothing changes.
-            let marks: Vec<usize> = (0..times.len()).filter(|at| times[*at]).collect();
-            for pair in marks.windows(2) {
-                if (pair[1] - pair[0]) as u32 <= gap {
-                    (pair[0]..pair[1]).for_each(|at| times[at] = true);
-                }
-            }
+            let all: Vec<Millis> = covered.earlier.iter().copied().chain([covered.last]).collect();
+            prop_assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", all);
             let with = Millis { start: asked.0, end: asked.0 + asked.1 };
             let is_covered = |of: Millis| (of.start..=of.end).any(|at| times.get(at as usize).is_some_and(|of| *of));
             prop_assert_eq!(covered.overlaps(with), is_covered(with));
@@ -233,15 +253,14 @@ mod tests {
         /// Guarantees: what began after a time is forgotten, what began by then stays with all of its length.
         #[test]
         fn what_begins_later_is_forgotten(
-            stretches in proptest::collection::vec((0u32..60, 0u32..6), 1..20),
+            stretches in vec((0u32..60, 0u32..6), 1..20),
             after in 0u32..70,
             asked in (0u32..70, 0u32..6),
         ) {
-            let new = |(start, length): &(u32, u32)| Millis { start: *start, end: start + length };
-            let mut covered = Covered::new(new(&stretches[0]));
-            stretches[1..].iter().for_each(|stretch| covered.add(new(stretch), 1));
+            let mut covered = Covered::new(of(&stretches[0]));
+            stretches[1..].iter().for_each(|stretch| covered.add(once(of(stretch)), 1));
             let mut times = [false; 80];
-            stretches.iter().map(new).for_each(|of| times[of.start as usize..=of.end as usize].fill(true));
+            stretches.iter().map(of).for_each(|of| times[of.start as usize..=of.end as usize].fill(true));
             let begin = (after as usize + 1..times.len()).find(|at| times[*at] && !times[at - 1]);
             times[begin.unwrap_or(80)..].fill(false);
             prop_assert_eq!(covered.forget_after(after), times.contains(&true));
@@ -251,6 +270,23 @@ mod tests {
                 prop_assert_eq!(covered.overlaps(with), is_covered);
             }
         }
+    }
+
+    /// Guarantees: a million stretches that come behind others, and then a million that lie between those, take no time
+    /// that grows with the square of their number: that would be hours.
+    #[test]
+    fn a_million_out_of_order() {
+        const COUNT: u32 = 1_000_000;
+        let every = |first: u32| (0..COUNT).map(move |at| Millis { start: first + at * 1000, end: first + at * 1000 });
+        let mut covered = Covered::new(Millis { start: 500, end: 500 });
+        covered.add(every(500), 100);
+        covered.add(every(0), 100);
+        assert_eq!(covered.earlier.len() as u32, 2 * COUNT - 1);
+        assert_eq!((covered.earlier[0].start, covered.earlier[1].start, covered.end()), (0, 500, COUNT * 1000 - 500));
+        // A gap that closes all of them, by what lies in the middle of each two.
+        covered.add((0..2 * COUNT).map(|at| Millis { start: at * 500 + 250, end: at * 500 + 250 }), 250);
+        assert!(covered.earlier.is_empty());
+        assert_eq!(covered.last, Millis { start: 0, end: COUNT * 1000 - 250 });
     }
 
     /// Guarantees: times are on a scale for 24 days around its middle; what is not is said, and of what is partly on it

@@ -163,7 +163,7 @@ impl Index {
         };
         let gap = (gap / MILLI) as u32;
         let is_latest = millis.clone().any(|stretch| stretch.end >= seen.covered.end());
-        millis.for_each(|stretch| seen.covered.add(stretch, gap));
+        seen.covered.add(millis, gap);
         self.bytes = (self.bytes + seen.covered.bytes()).saturating_sub(thread_before);
         if let Some(name) = thread.as_ref().and_then(|thread| thread.name) {
             let name = dictionary.string(Some(name));
