@@ -59,8 +59,7 @@ impl Index {
         let request = RequestId { arrival, number: self.requests };
         let mut processes = Processes::new(profiles, &self.rules, request);
         let mut observed: HashMap<(u32, Option<AttributeSetId>), Observed, RandomState> = HashMap::default();
-        let mut profilers: HashMap<u32, Profiler, RandomState> = HashMap::default();
-        let mut gap = LEAST_GAP;
+        let mut observers: HashMap<u32, Observer, RandomState> = HashMap::default();
         for (at, resource) in profiles.resources().iter().enumerate() {
             let scopes = resource.scopes.iter();
             for (scope, profile) in
@@ -73,15 +72,15 @@ impl Index {
                     wall: meaning.is_some_and(|meaning| meaning.wall),
                     reads_contexts: name == SAMPLER.as_bytes(),
                 };
-                gap = gap.max(match meaning {
+                let gap = match meaning {
                     Some(meaning) if meaning.wall => WALL_GAP,
                     Some(meaning) if !meaning.timed_values => meaning.unit_nanos.saturating_mul(2).min(WALL_GAP),
                     _ => LEAST_GAP,
-                });
+                };
                 let end = profile.time_unix_nano.saturating_add(profile.duration_nano);
                 for sample in profiles.samples(profile) {
                     let Some(process) = processes.of(at as u32, sample.attributes) else { continue };
-                    profilers.entry(process).or_insert(profiler).wall |= profiler.wall;
+                    observers.entry(process).or_insert(Observer { profiler, gap: LEAST_GAP }).join(profiler.wall, gap);
                     let set = sample.attributes.or(profile.attributes);
                     let observed = observed.entry((process, set)).or_default();
                     let mut first = None;
@@ -99,8 +98,8 @@ impl Index {
                 }
             }
         }
-        let batch = Learned { profiles, processes: &processes, gap, arrival, now };
-        for of in by_process(&processes, profilers, observed).into_values() {
+        let batch = Learned { profiles, processes: &processes, arrival, now };
+        for of in by_process(&processes, observers, observed).into_values() {
             self.learn_process(&batch, of);
         }
     }
@@ -110,15 +109,16 @@ impl Index {
         let &Learned { profiles, processes, arrival, now, .. } = batch;
         // In the order of the request.
         said.sort_unstable_by_key(|(position, _)| *position);
-        let Some((first, profiler)) = said.first().copied().filter(|_| !threads.is_empty()) else { return };
+        let Some((first, mut observer)) = said.first().copied().filter(|_| !threads.is_empty()) else { return };
         let of = processes.get(first);
         let number = match self.by_identity.get(&of.identity.hash) {
             Some(known) => *known,
-            None => self.add(processes, of, profiles, profiler),
+            None => self.add(processes, of, profiles, observer.profiler),
         };
         let Some(known) = self.processes.get_mut(&number) else { return };
         known.seen = now;
-        known.profiler.wall |= said.iter().any(|(_, profiler)| profiler.wall);
+        said.iter().for_each(|(_, of)| observer.join(of.profiler.wall, of.gap));
+        known.profiler.wall |= observer.profiler.wall;
         let mut stretches: Vec<&mut Vec<Stretch>> = threads.iter_mut().map(|(_, of)| &mut of.stretches).collect();
         if let Some(around) = known.begins_anew(&stretches, arrival) {
             known.scale = Scale::around(around);
@@ -131,15 +131,17 @@ impl Index {
         // What was observed of a thread last, such as its name, comes last.
         threads.sort_by_cached_key(|(set, of)| (of.stretches.iter().map(|stretch| stretch.end).max(), *set));
         for (set, observed) in threads {
-            self.learn_thread(batch, number, set, observed);
+            self.learn_thread(batch, number, observer.gap, set, observed);
         }
     }
 
-    /// Remembers what a batch observed of a thread of a process.
+    /// Remembers what a batch observed of a thread of a process. `gap` is how far observations may be apart that cover
+    /// the time between them.
     fn learn_thread(
         &mut self,
-        &Learned { profiles, gap, now, .. }: &Learned<'_>,
+        &Learned { profiles, now, .. }: &Learned<'_>,
         number: u32,
+        gap: u64,
         set: Option<AttributeSetId>,
         Observed { mut stretches, links }: Observed,
     ) {
@@ -238,11 +240,27 @@ impl Index {
     }
 }
 
+/// Who observed a process in a batch, and how.
+#[derive(Debug, Clone, Copy)]
+struct Observer {
+    profiler: Profiler,
+    /// So far observations may be apart that cover the time between them, in nanoseconds.
+    gap: u64,
+}
+
+impl Observer {
+    /// Another profile of the process, or another resource, was observed like this.
+    fn join(&mut self, wall: bool, gap: u64) {
+        self.profiler.wall |= wall;
+        self.gap = self.gap.max(gap);
+    }
+}
+
 /// What a batch says of a process.
 #[derive(Debug, Default)]
 struct OfProcess {
     /// Its positions in the request, and who observed it there: several resources may be of one process.
-    said: Vec<(u32, Profiler)>,
+    said: Vec<(u32, Observer)>,
     /// Its threads, by the attributes that their samples have.
     threads: Vec<(Option<AttributeSetId>, Observed)>,
 }
@@ -250,14 +268,14 @@ struct OfProcess {
 /// What a batch says, by the hash of the identity of who it says that of.
 fn by_process(
     processes: &Processes,
-    profilers: HashMap<u32, Profiler, RandomState>,
+    observers: HashMap<u32, Observer, RandomState>,
     observed: HashMap<(u32, Option<AttributeSetId>), Observed, RandomState>,
 ) -> HashMap<u128, OfProcess, RandomState> {
     let mut all: HashMap<u128, OfProcess, RandomState> = HashMap::default();
-    for (position, profiler) in profilers {
+    for (position, observer) in observers {
         let identity = processes.get(position).identity;
         if !identity.alone {
-            all.entry(identity.hash).or_default().said.push((position, profiler));
+            all.entry(identity.hash).or_default().said.push((position, observer));
         }
     }
     for ((position, set), observed) in observed {
@@ -275,7 +293,6 @@ fn by_process(
 struct Learned<'a> {
     profiles: &'a Profiles,
     processes: &'a Processes,
-    gap: u64,
     /// When it came, in nanoseconds since the Unix epoch, and in the monotonic time.
     arrival: u64,
     now: u64,

@@ -158,6 +158,37 @@ fn the_latest_name_counts() {
     }
 }
 
+/// Guarantees: how far observations may be apart that cover the time between them is a matter of their own process,
+/// whatever profiler another one in the same request has.
+#[test]
+fn gaps_are_of_a_process() {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+    let mut builder = profbridge_model::Builder::new();
+    for (pid, kind) in [(7, "cpu"), (8, "wall"), (9, "cpu")] {
+        builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]);
+        let sample_type = builder.value_type(kind, "nanoseconds");
+        let period = (50 * MS) as i64;
+        builder.profile(profbridge_model::Profile {
+            sample_type,
+            period_type: sample_type,
+            period,
+            ..Default::default()
+        });
+        let frame = builder.frame("work", "main.rs", 1);
+        let stack = builder.stack(&[frame]);
+        let attributes = builder.attributes(&[("thread.id", 1.into())]);
+        let times = [T, T + 900 * MS, T + 1800 * MS];
+        builder.sample(stack, attributes, None, &times, &[period; 3]);
+    }
+    let mut processor = link_spans("{}");
+    process(&mut processor, builder.finish().unwrap(), at(2 * S));
+    for (pid, expected) in [(7, false), (8, true), (9, false)] {
+        let resource = [("host.name", text("web")), ("process.pid", IntValue(pid))];
+        let out = process(&mut processor, spans(&resource, vec![span(1, 300 * MS, 400 * MS, &[])]), at(2 * S));
+        assert_eq!(links(&out)[0].1.is_some(), expected, "{pid}");
+    }
+}
+
 /// Guarantees: what is not linked, and why: no such process, its thread not observed in its time, two processes that it
 /// could be; what names no process, or a profiler already, does not wait.
 #[test]
