@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::namespaces::{Answer, Namespaces, OwnIds, Question};
 
-/// So many questions may wait; others are answered as if there were no such process.
+/// So many questions may wait; others are not taken.
 const MAX_QUESTIONS: usize = 1024;
 
 /// Shorter names of containers and pods could be part of any path.
@@ -56,7 +56,7 @@ fn lock(answers: &Mutex<Vec<Answer>>) -> MutexGuard<'_, Vec<Answer>> {
 }
 
 impl Namespaces for Background {
-    fn ask(&mut self, question: Question) {
+    fn ask(&mut self, question: Question) -> Result<(), Question> {
         if self.questions.is_none() && !self.failed {
             match self.start() {
                 Ok(questions) => self.questions = Some(questions),
@@ -67,10 +67,15 @@ impl Namespaces for Background {
             }
         }
         let process = question.process;
-        let is_asked = self.questions.as_ref().is_some_and(|questions| questions.try_send(question).is_ok());
-        if !is_asked {
-            lock(&self.answers).push(Answer { process, ids: None });
+        match self.questions.as_ref().map(|questions| questions.try_send(question)) {
+            Some(Ok(())) => {}
+            Some(Err(TrySendError::Full(question))) => return Err(question),
+            // Nobody will read anything.
+            Some(Err(TrySendError::Disconnected(_))) | None => {
+                lock(&self.answers).push(Answer { process, ids: None });
+            }
         }
+        Ok(())
     }
 
     fn answers(&mut self) -> Vec<Answer> {
@@ -159,8 +164,8 @@ mod tests {
         let root = proc("later", &format!("0::/{CONTAINER}"), &[(4711, "4711\t7")]);
         let mut background = Background::of(root.clone());
         assert_eq!(background.answers(), []);
-        background.ask(question(CONTAINER, &[]));
-        background.ask(Question { process: 2, ..question(POD, &[]) });
+        background.ask(question(CONTAINER, &[])).unwrap();
+        background.ask(Question { process: 2, ..question(POD, &[]) }).unwrap();
         let (mut answers, start) = (Vec::new(), Instant::now());
         while answers.len() < 2 && start.elapsed() < Duration::from_secs(20) {
             answers.extend(background.answers());
@@ -169,5 +174,33 @@ mod tests {
         let own = OwnIds { pid: 7, threads: vec![] };
         assert_eq!(answers, [Answer { process: 1, ids: Some(own) }, Answer { process: 2, ids: None }]);
         fs::remove_dir_all(root).unwrap();
+    }
+
+    /// Guarantees: what finds no room is given back and not answered; when there is room again it is taken. All that is
+    /// taken is answered.
+    #[test]
+    fn a_full_queue_takes_nothing() {
+        let mut background = Background::of(PathBuf::from("/nowhere"));
+        let answers = Arc::clone(&background.answers);
+        // Who reads waits with its first answer.
+        let stopped = lock(&answers);
+        let mut taken = 0;
+        let refused = loop {
+            match background.ask(Question { process: taken, ..question(CONTAINER, &[4712]) }) {
+                Ok(()) => taken += 1,
+                Err(refused) => break refused,
+            }
+            assert!(taken <= MAX_QUESTIONS as u128 + 1, "{taken}");
+        };
+        assert_eq!(refused, Question { process: taken, ..question(CONTAINER, &[4712]) });
+        drop(stopped);
+        let (mut count, start) = (0, Instant::now());
+        let mut is_asked = false;
+        while count <= taken && start.elapsed() < Duration::from_secs(20) {
+            is_asked = is_asked || background.ask(refused.clone()).is_ok();
+            count += background.answers().len() as u128;
+            thread::yield_now();
+        }
+        assert_eq!((count, is_asked), (taken + 1, true));
     }
 }

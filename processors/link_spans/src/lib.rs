@@ -60,6 +60,9 @@ pub const FORGOTTEN_NAMED: &str = "named_spans_forgotten_early";
 /// Note: times in which something was observed, and that are weeks from others of their process, so that they are wrong.
 pub const TIMES_LEFT_OUT: &str = "profiled_times_left_out";
 
+/// Note: questions about ids inside of containers that are asked later, since too many wait for an answer.
+pub const ASKED_LATER: &str = "namespace_questions_put_off";
+
 /// The types of exporters that send the links of samples.
 const OTLP: [&str; 2] = ["otlp", "otlp_http"];
 
@@ -257,7 +260,12 @@ impl LinkSpans {
     fn learn(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
         self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
         out.note(TIMES_LEFT_OUT, self.index.times_left_out());
-        self.index.questions().for_each(|question| self.namespaces.ask(question));
+        for question in self.index.questions() {
+            if let Err(question) = self.namespaces.ask(question) {
+                out.note(ASKED_LATER, 1);
+                self.index.ask_again(&question);
+            }
+        }
         self.keep_bounds(out);
         if !self.waiting.is_empty() {
             self.look = self.look.or(Some(now.monotonic_nano.saturating_add(TICK)));

@@ -38,7 +38,11 @@ pub struct OwnIds {
 /// not `Sync`: the processor owns it, which moves to the pipeline's thread and is called by that alone.
 pub trait Namespaces: std::fmt::Debug + Send {
     /// Asks about a process. Of two questions about one process both are answered.
-    fn ask(&mut self, question: Question);
+    ///
+    /// # Errors
+    ///
+    /// Gives back what is not taken, since too much waits for an answer: it is to be asked later.
+    fn ask(&mut self, question: Question) -> Result<(), Question>;
 
     /// What was found out since the last call.
     fn answers(&mut self) -> Vec<Answer>;

@@ -82,6 +82,17 @@ impl Index {
         std::mem::take(&mut self.questions).0.into_values()
     }
 
+    /// Nobody took a question: it is asked again when profiles of the process come again.
+    pub(crate) fn ask_again(&mut self, question: &Question) {
+        let number = self.by_identity.get(&question.process);
+        let process = number.and_then(|number| self.processes.get_mut(number));
+        let Some(contained) = process.and_then(|process| process.contained.as_mut()) else { return };
+        contained.asked = false;
+        for thread in &question.threads {
+            contained.asked_threads.remove(thread);
+        }
+    }
+
     /// Remembers what was found out.
     pub(crate) fn know(&mut self, answers: Vec<Answer>) {
         for Answer { process: identity, ids } in answers {

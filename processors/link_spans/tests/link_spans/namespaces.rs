@@ -1,5 +1,7 @@
 //! Processes whose spans say other ids of them than their profiles do.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -16,11 +18,16 @@ use crate::support::*;
 pub(crate) struct Kernel {
     asked: Arc<Mutex<Vec<Question>>>,
     answers: Arc<Mutex<Vec<Answer>>>,
+    is_full: Arc<AtomicBool>,
 }
 
 impl Namespaces for Kernel {
-    fn ask(&mut self, question: Question) {
+    fn ask(&mut self, question: Question) -> Result<(), Question> {
+        if self.is_full.load(Relaxed) {
+            return Err(question);
+        }
         self.asked.lock().unwrap().push(question);
+        Ok(())
     }
 
     fn answers(&mut self) -> Vec<Answer> {
@@ -126,6 +133,29 @@ fn what_is_not_asked() {
     let native = [("thread.native_id", Value::IntValue(7))];
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
     assert_eq!(links(&out), [(1, Some(Some("7".to_owned())))]);
+}
+
+/// Guarantees: what could not be asked is counted and asked with the next profiles of the process: itself, and those
+/// threads that were not asked for.
+#[test]
+fn what_could_not_be_asked_is_asked_later() {
+    let kernel = Kernel::default();
+    let mut processor = with(&kernel);
+    let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+    let mut seen = |is_full: bool, threads: &[i64]| {
+        kernel.is_full.store(is_full, Relaxed);
+        let threads: Vec<(i64, &str, &[u64])> = threads.iter().map(|id| (*id, "", &times[..])).collect();
+        let out = process(&mut processor, profiles(&OUTSIDE, &threads), at(S));
+        let mut asked: Vec<u32> = kernel.asked().into_iter().flat_map(|question| question.threads).collect();
+        asked.sort_unstable();
+        (note(&out, "namespace_questions_put_off"), asked)
+    };
+    assert_eq!(seen(true, &[4711, 4712]), (1, vec![]));
+    assert_eq!(seen(true, &[4711]), (1, vec![]));
+    assert_eq!(seen(false, &[4711, 4712]), (0, vec![4711, 4712]));
+    assert_eq!(seen(true, &[4712, 4713]), (1, vec![]));
+    assert_eq!(seen(false, &[4712]), (0, vec![]));
+    assert_eq!(seen(false, &[4713, 4712]), (0, vec![4713]));
 }
 
 /// Guarantees: what was found out of a process holds for its spans that come when it has ended, also where a last thread of it
