@@ -248,8 +248,6 @@ impl KnownSpans {
             for number in self.by_name.get(&name).into_iter().flatten() {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
                 let Group { side, hints, spans } = group;
-                let candidates = index.candidates_of(Wanted { side, pointer: hints.pointer() });
-                let main = main_thread.then_some(SaidPid(side.pid()));
                 let (nodes, by_samples) = (&self.nodes, &self.named);
                 // What samples place in another process is not of this one, whatever it says itself.
                 let is_elsewhere = |span: &Interval| {
@@ -259,7 +257,15 @@ impl KnownSpans {
                             .is_some_and(|own| own.found.may_be(process))
                 };
                 let not_placed = |span: &Interval| !named.contains(&span.span) && !is_elsewhere(span);
-                for span in spans.during(during, nodes).filter(not_placed) {
+                // Most groups have no span of this time, and the processes that one may be of are many where they were
+                // forked.
+                let mut spans = spans.during(during, nodes).filter(not_placed).peekable();
+                if spans.peek().is_none() {
+                    continue;
+                }
+                let candidates = index.candidates_of(Wanted { side, pointer: hints.pointer() });
+                let main = main_thread.then_some(SaidPid(side.pid()));
+                for span in spans {
                     let found = candidates.get(process, Stretch { start: span.start, end: span.end });
                     if let Some(thread) = found.and_then(|found| hints.thread(&found, main)) {
                         all.add(&thread, span);
