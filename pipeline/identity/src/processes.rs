@@ -128,6 +128,12 @@ impl Processes {
         self.all[at as usize]
     }
 
+    /// What is said of a process, in order of precedence: the first attribute with a key counts. As
+    /// [`Processes::merged`], without a list of them.
+    pub fn said(&self, process: Process) -> impl Iterator<Item = &Attribute> + Clone {
+        self.attributes(process.resource, process.moved)
+    }
+
     /// Attributes in order of precedence: a sample's are nearer to the truth than its resource's.
     fn attributes(&self, resource: u32, moved: u32) -> impl Iterator<Item = &Attribute> + Clone {
         let (dictionary, resources) = (self.profiles.dictionary(), self.profiles.resources());

@@ -91,6 +91,17 @@ impl Side {
         Self { profiler: Some(id), ..self }
     }
 
+    /// The same, with what another side says of the process and this one does not.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        Self {
+            profiler: self.profiler.or(other.profiler),
+            pid: self.pid.or(other.pid),
+            own_pid: self.own_pid.or(other.own_pid),
+            said: std::array::from_fn(|at| self.said[at].or(other.said[at])),
+        }
+    }
+
     /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid, of
     /// container and pod also with the pid in the process's own namespace, the service's instance. None where it cannot be
     /// told from others.
@@ -212,6 +223,19 @@ mod tests {
         assert!(!meet(&[host, pid, ("k8s.pod.uid", "a".into())], &[host, pid, ("k8s.pod.uid", "b".into())]));
         assert!(!meet(&[("service.name", "shop".into()), pid], &[("service.name", "shop".into()), pid]));
         assert!(!meet(&[host], &[host]));
+    }
+
+    /// Guarantees: of two sides of one process the first counts in what both say.
+    #[test]
+    fn sides_are_joined() {
+        let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));
+        let (pid, own_pid, instance) =
+            (("process.pid", 7.into()), ("process.vpid", 1.into()), ("service.instance.id", Any::Str("i")));
+        let joined = side(&[host, pid]).or(&side(&[container, own_pid, ("host.name", "db".into()), instance]));
+        assert_eq!(joined, side(&[container, host, pid, own_pid, instance]));
+        assert_eq!(side(&[pid]).or(&Side::default()), side(&[pid]));
+        let profiler = side(&[("sentry.profiler_id", "00112233445546778899aabbccddeeff".into())]);
+        assert_eq!(side(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
     }
 
     /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no name of

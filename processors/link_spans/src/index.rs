@@ -54,6 +54,8 @@ pub(crate) struct Index {
     next: u32,
     by_identity: HashMap<u128, u32, RandomState>,
     by_name: Names,
+    /// Whether a process has other names than it had when `by_name` was made, so that old ones are there as well.
+    any_renamed: bool,
     /// By the names of their threads ([`Side::thread_name`]).
     by_thread: Names,
     texts: Texts,
@@ -122,6 +124,7 @@ impl Index {
             next: 0,
             by_identity: HashMap::default(),
             by_name: Names::default(),
+            any_renamed: false,
             by_thread: Names::default(),
             texts: Texts::default(),
             own_links: OwnLinks::default(),

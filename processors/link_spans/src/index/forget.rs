@@ -73,10 +73,18 @@ impl Index {
 
     /// Forgets the names of processes and threads that are forgotten, and gives back the memory.
     fn drop_what_is_unused(&mut self) {
-        let Self { processes, by_identity, by_name, by_thread, .. } = self;
+        let Self { processes, by_identity, by_name, any_renamed, by_thread, .. } = self;
         by_identity.retain(|_, number| processes.contains_key(number));
         by_identity.shrink_to(processes.len() * 2);
-        by_name.retain(|number| processes.contains_key(&number));
+        if std::mem::take(any_renamed) {
+            by_name.clear();
+            for process in processes.values() {
+                process.side.names().for_each(|name| by_name.add(name, process.number));
+            }
+            by_name.shrink();
+        } else {
+            by_name.retain(|number| processes.contains_key(&number));
+        }
         by_thread.clear();
         // The pointer of a thread that ended is used again.
         for process in processes.values() {

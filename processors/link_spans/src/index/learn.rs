@@ -115,6 +115,7 @@ impl Index {
             Some(known) => *known,
             None => self.add(processes, of, profiles, observer.profiler),
         };
+        said.iter().for_each(|(position, _)| self.hear(number, batch, processes.get(*position)));
         let Some(known) = self.processes.get_mut(&number) else { return };
         known.seen = now;
         said.iter().for_each(|(_, of)| observer.join(of.profiler.wall, of.gap));
@@ -206,6 +207,27 @@ impl Index {
         let growth = self.own_links.growth();
         if growth > 0 && self.own_links.bytes() + growth > self.share / OF_LINKS && self.bytes() + growth > self.share {
             self.forgotten.named_spans += self.own_links.forget_old();
+        }
+    }
+
+    /// A batch says of a process what it is. Some of it may come later than its first profiles, such as what the
+    /// process itself shows, or what somebody between has to look up.
+    fn hear(&mut self, number: u32, &Learned { profiles, processes, .. }: &Learned<'_>, of: OfRequest) {
+        let is_strong = of.identity.strength == IdentityStrength::Strong;
+        let Some(known) = self.processes.get_mut(&number).filter(|_| is_strong) else { return };
+        let dictionary = profiles.dictionary();
+        let side = Side::of(dictionary, processes.said(of)).or(&known.side);
+        if side == known.side {
+            return;
+        }
+        let was_contained = known.side.may_have_another_pid();
+        known.side = side;
+        side.names().for_each(|name| self.by_name.add(name, number));
+        known.thread_names().for_each(|name| self.by_thread.add(name, number));
+        self.any_renamed = true;
+        if !was_contained && known.contained.is_none() {
+            known.contained = Contained::of(&side, dictionary, &processes.merged(of));
+            self.bytes += known.contained_bytes();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Which spans are linked, with what, and when.
 
+use profbridge_engine::component::Processor as _;
 use profbridge_model::builder::Any;
 use profbridge_model::{Profiles, Telemetry};
 
@@ -187,6 +188,48 @@ fn gaps_are_of_a_process() {
         let out = process(&mut processor, spans(&resource, vec![span(1, 300 * MS, 400 * MS, &[])]), at(2 * S));
         assert_eq!(links(&out)[0].1.is_some(), expected, "{pid}");
     }
+}
+
+/// Guarantees: what a process says of itself later than with its first profiles is what its spans find it by as well,
+/// together with what it said before; what it says differently it said last.
+#[test]
+fn what_a_process_says_later() {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
+    let first = &PROFILED[1..3];
+    fn with(instance: &str) -> [(&str, Any<'_>); 3] {
+        [PROFILED[1], PROFILED[2], ("service.instance.id", Any::Str(instance))]
+    }
+    fn batch(resource: &[(&str, Any<'_>)]) -> Profiles {
+        profiles(resource, &[(12, "worker", &ticks(0, 1000))])
+    }
+    let by_instance = |instance| vec![("service.instance.id", text(instance))];
+    let by_host = vec![("host.name", text("web")), ("process.pid", IntValue(7))];
+    let mut processor = link_spans("{span_wait: 0s}");
+    let is_found = |processor: &mut _, resource: &[_]| {
+        links(&process(processor, spans(resource, vec![span(1, 0, S, &[])]), at(2 * S)))[0].1.is_some()
+    };
+    process(&mut processor, batch(first), at(S));
+    assert!(!is_found(&mut processor, &by_instance("a")) && is_found(&mut processor, &by_host));
+    process(&mut processor, batch(&with("a")), at(S));
+    assert!(is_found(&mut processor, &by_instance("a")) && is_found(&mut processor, &by_host));
+    process(&mut processor, batch(first), at(S));
+    assert!(is_found(&mut processor, &by_instance("a")), "it is said no more");
+    process(&mut processor, batch(&with("b")), at(S));
+    assert!(is_found(&mut processor, &by_instance("b")) && !is_found(&mut processor, &by_instance("a")));
+    // What says something else each time takes no more memory for that.
+    let batches = |processor: &mut _, second: u64| {
+        for number in 0..100 {
+            process(processor, batch(&with(&format!("{second} {number}"))), at(second * S));
+        }
+    };
+    batches(&mut processor, 15);
+    process(&mut processor, batch(first), at(30 * S));
+    let held = processor.held().bytes;
+    for second in 4..9 {
+        batches(&mut processor, second * 11);
+    }
+    process(&mut processor, batch(first), at(110 * S));
+    assert_eq!(processor.held().bytes, held);
 }
 
 /// Guarantees: what is not linked, and why: no such process, its thread not observed in its time, two processes that it

@@ -135,6 +135,34 @@ fn what_is_not_asked() {
     assert_eq!(links(&out), [(1, Some(Some("7".to_owned())))]);
 }
 
+/// Guarantees: a process whose container is said later than with its first profiles is asked about then, and found by
+/// its own ids.
+#[test]
+fn a_container_that_is_said_later() {
+    let kernel = Kernel::default();
+    let mut processor = with(&kernel);
+    let id = ("sentry.profiler_id", Any::Str("00112233445546778899aabbccddeeff"));
+    let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+    let mut seen = |resource: &[(&str, Any<'_>)]| {
+        process(&mut processor, profiles(resource, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
+        kernel.asked()
+    };
+    assert_eq!(seen(&[id, OUTSIDE[0], OUTSIDE[1]]), []);
+    let asked = seen(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]]);
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert_eq!((&asked[0].containers[..], asked[0].threads.len()), (&["c1c1c1c1c1c1".into()][..], 2));
+    assert_eq!(seen(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]]), []);
+    kernel.answer(asked[0].process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    let native = [("thread.native_id", Value::IntValue(8))];
+    let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
+    assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
+    // What it says as before changes nothing of that.
+    let batch = profiles(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]], &[(4711, "shop", &times)]);
+    process(&mut processor, batch, at(S));
+    let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
+    assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
+}
+
 /// Guarantees: what could not be asked is counted and asked with the next profiles of the process: itself, and those
 /// threads that were not asked for.
 #[test]
