@@ -143,13 +143,18 @@ fn decide(
                     && (at_last || found.is_past())
             };
             let inherited = of_trace.filter(may_be);
+            // Samples that name the span, or others of its trace, tell several processes apart.
+            let may_come = || match why {
+                NotFound::Unknown | NotFound::NotCovered => {
+                    may_be_named || of_trace.is_some() || program.is_named(pointer)
+                }
+                NotFound::Ambiguous => may_be_named || of_trace.is_some_and(|found| found.agrees(side)),
+                NotFound::Unobserved => false,
+            };
             if let Some(found) = inherited.filter(|_| at_last || why != NotFound::NotCovered) {
                 out.note(notes::BY_TRACE, 1);
                 found
-            } else if !at_last
-                && matches!(why, NotFound::Unknown | NotFound::NotCovered)
-                && (may_be_named || of_trace.is_some() || program.is_named(pointer))
-            {
+            } else if !at_last && may_come() {
                 return false;
             } else if !program.is_named(pointer) {
                 unnamed(spans, &SpanView::of(spans, span), program, now, report, out);

@@ -151,6 +151,42 @@ fn named_and_not_settled() {
     }
 }
 
+/// Guarantees: a span that could be of several processes waits for samples that name it, or another one of its trace,
+/// as long as such samples may come, and no longer than spans wait.
+#[test]
+fn samples_tell_several_apart() {
+    let both = |processor: &mut _, span: u8| {
+        let pods = ["a", "b"].map(|pod| ("k8s.pod.uid", Any::Str(pod)));
+        let [one, other] = pods.map(|pod| [web(7)[0], web(7)[1], pod]);
+        process(processor, seen(&one, OWN, "wall", &[(12, &[0, 900, 1800, 2700], span)]), at(3 * S));
+        process(processor, seen(&other, OWN, "wall", &[(13, &[0, 900, 1800, 2700], 0)]), at(3 * S));
+        profiler_of(&seen(&one, OWN, "wall", &[]), T)
+    };
+    let asked = || {
+        let says = [("host.name", text("web")), ("process.pid", IntValue(7))];
+        spans(&says, vec![span(1, 0, S, &[]), span(2, 0, S, &[])])
+    };
+    let mut processor = link_spans("{}");
+    both(&mut processor, 0);
+    let out = process(&mut processor, asked(), at(3 * S));
+    assert_eq!(note(&out, "spans_unlinked_ambiguous"), 2, "no sample names spans");
+
+    let mut processor = link_spans("{}");
+    both(&mut processor, 99);
+    assert!(process(&mut processor, asked(), at(3 * S)).telemetry.is_empty(), "samples may name it");
+    let profiler = both(&mut processor, 1);
+    let out = advance(&mut processor, at(4 * S));
+    assert_eq!(left(&out), [(1, Some((profiler, Some("12".to_owned())))), (2, Some((profiler, None)))]);
+    assert_eq!(note(&out, "spans_linked_with_the_process_of_their_trace"), 1);
+
+    assert!(process(&mut processor, asked(), at(4 * S)).telemetry.len() == 1, "it is known");
+    let other = || Span { trace_id: vec![2; 16], ..span(3, 0, S, &[]) };
+    let says = [("host.name", text("web")), ("process.pid", IntValue(7))];
+    assert!(process(&mut processor, spans(&says, vec![other()]), at(4 * S)).telemetry.is_empty());
+    let out = advance(&mut processor, at(19 * S));
+    assert_eq!((left(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(3, None)], 1));
+}
+
 /// Guarantees: of spans that came together, of one resource and trace, all are of the process that samples name for one, if
 /// they say no process themselves, on the thread that they name; not where samples name several, nor of another trace or
 /// resource.
