@@ -58,9 +58,9 @@ impl Index {
         Some(Found { process, index: self, during, by_thread: false, several: false })
     }
 
-    /// The process of a span, given what is said of it, which was observed in the span's time, up to its end and as far as
-    /// clocks may be off. Of a span
-    /// that does not wait any longer, `at_last`, what was observed of its time up to now has to do.
+    /// The process of a span, given what is said of it, which was observed in the span's time, up to its end and as far
+    /// as clocks may be off. Of a span that does not wait any longer, `at_last`, what was observed of its time up to
+    /// now has to do.
     pub(crate) fn find(&self, wanted: Wanted<'_>, during: Stretch, at_last: bool) -> Result<Found<'_>, NotFound> {
         let (candidates, by_thread) = self.candidates(wanted);
         if candidates.is_empty() {
