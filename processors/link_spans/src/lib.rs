@@ -57,7 +57,8 @@ pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
 /// Note: spans that samples name, and that were forgotten early, for want of memory.
 pub const FORGOTTEN_NAMED: &str = "named_spans_forgotten_early";
 
-/// Note: times in which something was observed, and that are weeks from others of their process, so that they are wrong.
+/// Note: times in which something was observed, and that are weeks from others of their process or minutes ahead of them,
+/// so that they are wrong.
 pub const TIMES_LEFT_OUT: &str = "profiled_times_left_out";
 
 /// Note: questions about ids inside of containers that are asked later, since too many wait for an answer.
