@@ -236,7 +236,8 @@ fn was_set_at(mark: &Mark, address: u64) -> bool {
 fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
     let mut calls = Vec::new();
     let mut bytes = vec![0; CODE_STEP + CALL.1 - 1];
-    for start in (code.start..code.end).step_by(CODE_STEP) {
+    // A file may say of a function that it ends anywhere.
+    for start in (code.start..code.end).step_by(CODE_STEP).take(OF_CODE.reads as usize) {
         if !target.read(start, &mut bytes) {
             continue;
         }
@@ -259,6 +260,7 @@ pub(super) fn names(located: Located, layout: &Layout, target: &mut dyn Target) 
 mod tests {
     use super::*;
     use crate::runtime::Recording;
+    use crate::runtime::recording::Counted;
 
     /// Guarantees: code that takes the next instruction into R14 from the frame in R15 and jumps is known, in both ways that
     /// GCC writes the jump and with another instruction between, and other code is not.
@@ -279,6 +281,17 @@ mod tests {
         assert!(!has(&[0x4d, 0x8b, 0x37, 0xc3]));
         assert!(!has(&[]));
         assert!(!has_registers(0x1000, &mut Recording::default()));
+    }
+
+    /// Guarantees: code that a file says to be endless costs as many reads as are allowed.
+    #[test]
+    fn attack_endless_code() {
+        for code in [0..u64::MAX, 0x1000..u64::MAX - NEAR] {
+            let mut recording = Recording::default();
+            let mut counted = Counted { recording: &mut recording, reads: 0 };
+            assert_eq!(calls(&code, &mut counted), []);
+            assert_eq!(counted.reads, OF_CODE.reads);
+        }
     }
 
     /// Guarantees: the virtual machine and the variable with the names of symbols are found among variables below and above

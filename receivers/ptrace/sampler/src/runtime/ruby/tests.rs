@@ -251,3 +251,45 @@ fn attack_circles() {
         assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
     }
 }
+
+/// Guarantees: a walk through threads that no thread of the process executes ends as well, whether these lead to
+/// themselves or in a long circle, in one ractor or in many; and it is not made again at once.
+#[test]
+fn attack_threads_without_ids() {
+    const NODES: u64 = 0x5000_0000;
+    const THREADS: u64 = 0x6000_0000;
+    // Objects behind each other, of which each begins with the address of the next one, in a circle.
+    let circle = |start: u64, size: u64, count: u64| -> Vec<u8> {
+        let next = |at: u64| (start + (at + 1) % count * size).to_le_bytes();
+        (0..count).flat_map(|at| [&next(at)[..], &vec![0; size as usize - 8]].concat()).collect()
+    };
+    for (name, bytes, _) in RECORDINGS {
+        for (threads, ractors) in [(1, 1), (20_000, 1), (1, 300), (100, 300)] {
+            let mut recording = Recording::parse(bytes).unwrap();
+            let layout = Place::at(0, 0, recording.version).unwrap().layout;
+            recording.add(recording.runtime + 8, &NODES.to_le_bytes());
+            let mut nodes = circle(NODES, 0x1000, ractors);
+            let first = layout.ractor_threads.wrapping_sub(layout.ractor_node).cast_signed();
+            for at in (0..nodes.len()).step_by(0x1000) {
+                let first = at.wrapping_add_signed(first as isize);
+                if let Some(link) = nodes.get_mut(first..first.wrapping_add(8)) {
+                    link.copy_from_slice(&THREADS.to_le_bytes());
+                }
+            }
+            recording.add(NODES, &nodes);
+            recording.add(NODES.wrapping_add_signed(first.into()), &THREADS.to_le_bytes());
+            recording.add(THREADS, &circle(THREADS, 0x100, threads));
+            let mut instance = recording.found().unwrap().instance();
+            let mut counted = Counted { recording: &mut recording, reads: 0 };
+            let (key, now) = (ThreadKey { id: 77, pointer: 0 }, Instant::now());
+            let mut captured = Captured::default();
+            assert!(!instance.capture(key, MAX_FRAMES, now, &mut counted, &mut captured), "{name}");
+            let reads = counted.reads;
+            assert!(reads < 4 * 8192 + 1024, "{name}: {reads} reads of {threads} in {ractors}");
+            // The pause grows with what was read, and not with what was found.
+            let soon = now + Duration::from_millis(500);
+            assert!(!instance.capture(key, MAX_FRAMES, soon, &mut counted, &mut captured));
+            assert_eq!(counted.reads, reads, "{name}");
+        }
+    }
+}

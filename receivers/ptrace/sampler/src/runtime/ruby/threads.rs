@@ -12,8 +12,8 @@ use crate::runtime::target::{Target, half, word};
 
 /// The most ractors, and threads of all of them.
 const MAX_RACTORS: usize = 256;
-const MAX_THREADS: usize = 8192;
-/// The shortest pause between two walks through the lists, and how much it grows with each thread that was found.
+const MAX_THREADS: u32 = 8192;
+/// The shortest pause between two walks through the lists, and how much it grows with each thread that was met.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(200));
 /// Where the virtual machine has the list of ractors.
 const RACTORS: u64 = 8;
@@ -43,8 +43,8 @@ impl Threads {
                 if self.not_before.is_some_and(|due| now < due) {
                     return None;
                 }
-                self.walk(layout, machine, target);
-                self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * self.known.len() as u32));
+                let met = self.walk(layout, machine, target);
+                self.not_before = Some(now + PAUSE.0.max(PAUSE.1 * met));
             }
             let found = self.known.iter().find(|(id, _)| *id == thread.id && *id != 0);
             if let Some((_, address)) = found.copied() {
@@ -59,8 +59,10 @@ impl Threads {
         None
     }
 
-    fn walk(&mut self, layout: &Layout, machine: u64, target: &mut dyn Target) {
+    /// Walks through the lists. Returns how many threads were met, also those that no thread of the process executes.
+    fn walk(&mut self, layout: &Layout, machine: u64, target: &mut dyn Target) -> u32 {
         self.known.clear();
+        let mut met = 0;
         let ractors = machine.wrapping_add(RACTORS);
         let mut ractor = word(target, ractors);
         for _ in 0..MAX_RACTORS {
@@ -70,8 +72,10 @@ impl Threads {
             // A thread's link is its first field.
             let mut thread = word(target, threads);
             while let Some(address) = thread.filter(|thread| *thread != threads && *thread != 0)
-                && self.known.len() < MAX_THREADS
+                && met < MAX_THREADS
             {
+                // Each step counts: a thread that has no id is none of those that are known.
+                met += 1;
                 for id in ids(layout, address, target) {
                     self.known.push((id, address));
                 }
@@ -79,6 +83,7 @@ impl Threads {
             }
             ractor = word(target, node);
         }
+        met
     }
 }
 
