@@ -1,6 +1,8 @@
 //! Recordings of what was read of a process, so that reading an interpreter's state can be tested without one.
 
 use std::collections::BTreeMap;
+#[cfg(test)]
+use std::ops::Range;
 
 use super::Found;
 use super::target::{Target, half_at, word_at};
@@ -157,6 +159,22 @@ impl Target for Counted<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.reads += 1;
         self.recording.read(address, bytes)
+    }
+}
+
+/// A recording of which a part cannot be read.
+#[cfg(test)]
+pub(super) struct Hidden<'a> {
+    pub(super) recording: &'a mut Recording,
+    pub(super) hidden: Range<u64>,
+}
+
+#[cfg(test)]
+impl Target for Hidden<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let end = address.saturating_add(bytes.len() as u64);
+        let is_hidden = address < self.hidden.end && self.hidden.start < end;
+        !is_hidden && self.recording.read(address, bytes)
     }
 }
 

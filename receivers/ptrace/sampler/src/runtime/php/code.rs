@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::calls::Calls;
 use super::layout::{CLASS_NAME, Layout, function, instruction};
 use super::place::Place;
 use super::text::{self, Mark};
@@ -23,8 +24,6 @@ const GLOBALS: u64 = 4096;
 const MAIN: &str = "{main}";
 /// The name of code that was given to `eval`, as PHP's traces have it.
 const EVAL: &str = "eval";
-/// The most instructions of a function that are looked through for what it calls, and the most names of that.
-const MAX_CALLS: (u64, usize) = (4096, 256);
 /// What the names of closures have.
 const CLOSURE: &str = "{closure";
 
@@ -54,7 +53,7 @@ struct Function {
     /// The number of the stack for which it was read, if it is code that may be freed at any time: a closure's, a
     /// script's, or that of `eval`. Other functions stay until the end of the request.
     fleeting: Option<u64>,
-    /// Its name without that of its class, in lower case: empty for scripts.
+    /// Its name without that of its class: empty for scripts.
     own_name: String,
     /// What it calls, once it was asked for.
     calls: Option<Calls>,
@@ -73,19 +72,6 @@ impl Code for Function {
     fn instructions(&self) -> Range<u64> {
         self.code.clone()
     }
-}
-
-/// What a function calls by itself, as its instructions say.
-#[derive(Debug, Default)]
-struct Calls {
-    /// Names of functions and methods, in lower case, the latter without that of a class.
-    names: Vec<String>,
-    /// It calls values, which may be any function.
-    any: bool,
-    /// It calls methods, or constructors: then also those that PHP calls instead (`__call`).
-    methods: bool,
-    /// It includes files, or calls `eval`.
-    scripts: bool,
 }
 
 /// The functions of a process.
@@ -186,17 +172,22 @@ impl ZendFunctions {
     }
 
     /// Whether a function may have called another one, both of which are known, as far as its instructions tell.
-    pub(super) fn may_call(&mut self, caller: u64, callee: u64, target: &mut dyn Target) -> bool {
-        let Some(name) = self.known.get(callee).map(|known| known.own_name.clone()) else { return false };
-        let Some(known) = self.known.get_mut(caller) else { return false };
-        let mut target = Bounded::new(target, ALLOWANCE);
-        let code = known.code.clone();
-        let calls = known.calls.get_or_insert_with(|| read_calls(code, &mut target));
-        match name.as_str() {
-            "" => calls.scripts,
-            name if name.starts_with("__") => calls.any || calls.methods,
-            name => calls.any || calls.names.iter().any(|called| called == name),
+    pub(super) fn may_call(&mut self, layout: &Layout, caller: u64, callee: u64, target: &mut dyn Target) -> bool {
+        let Some(called) = self.known.get(callee) else { return false };
+        let Some(known) = self.known.get(caller) else { return false };
+        if let Some(calls) = &known.calls {
+            return calls.permit(&called.own_name);
         }
+        let mut target = Bounded::new(target, ALLOWANCE);
+        let read = Calls::read(&known.code, &mut target);
+        // They are its own if it was there until they were read. What cannot be told does not speak against it.
+        let is_still = read_print(layout, caller, &mut target) == Some(known.print);
+        let Some(calls) = read.filter(|_| is_still) else { return true };
+        let may = calls.permit(&called.own_name);
+        if let Some(known) = self.known.get_mut(caller) {
+            known.calls = Some(calls);
+        }
+        may
     }
 
     /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that `may_lack`.
@@ -248,20 +239,18 @@ fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option
 
 fn read_new(print: Print, stack: u64, target: &mut Bounded<'_>, functions: &mut Functions) -> Option<Function> {
     let is_native = print.kind == function::INTERNAL;
-    let own = match print.name {
-        0 if print.kind == function::EVAL => EVAL.to_owned(),
-        0 => MAIN.to_owned(),
+    let own_name = match print.name {
+        0 => String::new(),
         name => text::string(target, name, MAX_NAME)?,
     };
     let name = match print.class {
-        0 => own,
-        _ if print.name == 0 => own,
+        _ if print.name == 0 => if print.kind == function::EVAL { EVAL } else { MAIN }.to_owned(),
+        0 => own_name.clone(),
         class => {
             let class = word(target, class.wrapping_add(CLASS_NAME))?;
-            format!("{}::{own}", text::string(target, class, MAX_NAME)?)
+            format!("{}::{own_name}", text::string(target, class, MAX_NAME)?)
         }
     };
-    let own_name = if print.name == 0 { String::new() } else { own_name(&name) };
     let is_fleeting = !is_native && (print.name == 0 || name.contains(CLOSURE));
     let file = if is_native { String::new() } else { text::string(target, print.file, MAX_FILE)? };
     let start = print.instructions;
@@ -277,43 +266,4 @@ fn read_new(print: Print, stack: u64, target: &mut Bounded<'_>, functions: &mut 
     let function = is_shown.then(|| functions.number(FunctionKind::Php, &name, &file, print.first_line));
     let fleeting = is_fleeting.then_some(stack);
     Some(Function { print, function, code, lines: Lines::default(), fleeting, own_name, calls: None })
-}
-
-/// A name in lower case, without that of a class.
-fn own_name(name: &str) -> String {
-    let own = if name.contains(CLOSURE) { name } else { name.rsplit("::").next().unwrap_or(name) };
-    own.to_lowercase()
-}
-
-/// Reads what a function calls.
-fn read_calls(code: Range<u64>, target: &mut Bounded<'_>) -> Calls {
-    let mut calls = Calls::default();
-    let length = code.end.saturating_sub(code.start).min(MAX_CALLS.0 * instruction::SIZE);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    if !target.read(code.start, &mut bytes) {
-        return calls;
-    }
-    let size = instruction::SIZE as usize;
-    for (index, one) in bytes.chunks_exact(size).enumerate() {
-        let does = one[instruction::CODE];
-        let is_method = instruction::METHOD_CALLS.contains(&does);
-        calls.any |= instruction::VALUE_CALLS.contains(&does);
-        calls.methods |= is_method || does == instruction::NEW;
-        calls.scripts |= does == instruction::INCLUDE;
-        if !is_method && !instruction::FUNCTION_CALLS.contains(&does) || calls.names.len() >= MAX_CALLS.1 {
-            continue;
-        }
-        match one[instruction::SECOND_TYPE] {
-            instruction::CONSTANT => {
-                let distance = i64::from(half_at(one, instruction::SECOND).cast_signed());
-                let at = code.start.wrapping_add((index * size) as u64).wrapping_add_signed(distance);
-                let name = word(target, at).and_then(|name| text::string(target, name, MAX_NAME));
-                calls.names.extend(name.map(|name| own_name(&name)));
-            }
-            0 => {}
-            // The name is a value.
-            _ => calls.any = true,
-        }
-    }
-    calls
 }

@@ -4,6 +4,7 @@
 //! (`execute_ex`) executes the frames of functions that call each other; functions that are native have frames of their
 //! own. A thread-safe build (ZTS) has a state for each thread, and is refused.
 
+mod calls;
 mod capture;
 mod code;
 mod layout;
@@ -85,7 +86,7 @@ impl Instance for Interpreter {
     }
 
     fn may_call(&mut self, caller: u64, callee: u64, target: &mut dyn Target) -> bool {
-        self.codes.may_call(caller, callee, target)
+        self.codes.may_call(&self.place.layout, caller, callee, target)
     }
 
     fn held(&self) -> Option<Held> {

@@ -1,4 +1,4 @@
-use crate::runtime::recording::Counted;
+use crate::runtime::recording::{Counted, Hidden};
 use std::collections::HashSet;
 
 use super::*;
@@ -174,6 +174,25 @@ fn may_call() {
         assert!(may(eval, wait) && may(inner, eval) && may(sum, sum) && may(main, sum), "{name}");
         assert!(!may(main, wait) && !may(sum, inner) && !may(inner, sum) && !may(wait, eval), "{name}");
         assert!(!may(1, wait) && !may(eval, 1));
+        // The namespace does not have it, so it is the one outside of it.
+        let (native, delegating, closure) = (code(0), code(4), code(6));
+        assert!(may(wait, native) && may(closure, delegating), "{name}");
+        assert!(!may(main, native) && !may(closure, inner), "{name}");
+    }
+}
+
+/// Guarantees: where the instructions of a function cannot be read it may have called anything, and later what they name,
+/// once they can be read.
+#[test]
+fn may_call_what_cannot_be_read() {
+    for (name, mut recording, mut reader) in all() {
+        reader.read(&mut recording, true);
+        let code = |index: usize| reader.captured.frames[index].code;
+        let (wait, main) = (code(1), code(11));
+        let hidden = reader.resolved[11].code.clone();
+        let mut without = Hidden { recording: &mut recording, hidden };
+        assert!(reader.instance.may_call(main, wait, &mut without), "{name}");
+        assert!(!reader.instance.may_call(main, wait, &mut recording), "{name}");
     }
 }
 
