@@ -7,7 +7,6 @@
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;
-#[cfg(target_os = "linux")]
 mod arch;
 pub mod context;
 pub mod elf;

@@ -1,23 +1,26 @@
-//! The code that depends on the architecture: the registers of a stopped thread, and how an interrupted system call is
-//! restarted.
+//! What depends on the architecture: the registers of a stopped thread, how an interrupted system call is restarted,
+//! and where things are in memory.
 
-#[cfg(not(target_arch = "x86_64"))]
+mod memory;
+#[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
 mod other;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod x86_64;
 
-#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use memory::{THREAD_IDS, USER};
+#[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
 pub(crate) use other::{
     RawRegisters, blocked_registers, is_in_call, is_interrupted_wait, registers, restart_interrupted_call, short_call,
     stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
 };
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use x86_64::{
     RawRegisters, blocked_registers, is_in_call, is_interrupted_wait, registers, restart_interrupted_call, short_call,
     stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
 };
 
 /// A system call that is about to return with less than it was asked for.
+#[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortCall {
     /// Its name.
@@ -33,6 +36,7 @@ pub(crate) struct ShortCall {
 }
 
 /// The position in a file at which a call reads.
+#[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
     /// The position that the open file has.

@@ -2,6 +2,7 @@
 
 mod short_calls;
 
+use super::THREAD_IDS;
 use crate::unwind::Registers;
 
 pub(crate) use self::short_calls::short_call;
@@ -76,7 +77,7 @@ pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
 /// thread. `read` reads memory and returns how many bytes it could read.
 pub(crate) fn thread_pointer_by_list(list: u64, thread: u32, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
     const LIST: u64 = 0x2e0;
-    const ID: usize = 0x2d0;
+    const ID: usize = THREAD_IDS[0] as usize;
     let pointer = list.checked_sub(LIST)?;
     let mut bytes = [0; ID + 4];
     if read(pointer, &mut bytes) < bytes.len() {

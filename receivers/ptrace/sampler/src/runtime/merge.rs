@@ -13,7 +13,6 @@ mod proof;
 use std::ops::Range;
 
 pub use self::held::{Held, Pieces, merge_held};
-pub(super) use self::proof::USER;
 use self::proof::{Belief, believe};
 pub use self::proof::{Lookup, NextInstruction, Words};
 use super::{Captured, Resolved};

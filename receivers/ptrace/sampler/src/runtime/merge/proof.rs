@@ -16,6 +16,7 @@
 use std::ops::Range;
 
 use super::{Merged, Place, Stack};
+use crate::arch::USER;
 use crate::message::Location;
 use crate::runtime::{Captured, Executed, RawFrame, Resolved};
 use crate::unwind::{COUNT, Frame, StackMemory};
@@ -29,9 +30,6 @@ const SAVED: u64 = 64;
 
 /// The most words of a stack that are looked at for all calls together, and for one.
 const MAX_WORDS: (usize, usize) = (8192, 1024);
-
-/// Addresses of a program's memory are between these on x86-64.
-pub(in crate::runtime) const USER: Range<u64> = 0x1_0000..0x8000_0000_0000;
 
 /// What is in memory now.
 pub trait Lookup {

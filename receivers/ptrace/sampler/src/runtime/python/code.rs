@@ -7,9 +7,9 @@ use super::code_object::{CodeObject, Context, read_new, read_print};
 use super::copies;
 use super::dict;
 use super::layout::{Instruction, Instructions, Layout};
+use crate::arch::USER;
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Checked, Code, Codes};
-use crate::runtime::merge::USER;
 use crate::runtime::target::{Allowance, Bounded, Target, word};
 use crate::runtime::{Captured, Executed, Functions, RawFrame, Resolved};
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::layout::ThreadLayout;
 use super::place::Place;
+use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word, word_at};
 
@@ -20,10 +21,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 /// How many of these pauses are made where all that is known of a thread is that it executes nothing: it may have entered
 /// another interpreter, in which it has another state.
 const IDLE_PAUSES: u32 = 10;
-
-/// Where the C library keeps a thread's id, from its thread pointer on: glibc's `struct pthread` (`nptl/descr.h`) and
-/// musl's (`src/internal/pthread_impl.h`).
-const IDS: [u64; 2] = [0x2d0, 48];
 
 /// A thread's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +102,7 @@ impl States {
             {
                 let mut state = State::parse(&layout.thread, address, &bytes);
                 if layout.thread.native_id.is_none() {
-                    state.ids = IDS.map(|at| half(target, state.thread_id.wrapping_add(at)).unwrap_or(0));
+                    state.ids = THREAD_IDS.map(|at| half(target, state.thread_id.wrapping_add(at)).unwrap_or(0));
                 }
                 self.known.push(state);
                 next = Some(word_at(&bytes, layout.thread.next as usize));

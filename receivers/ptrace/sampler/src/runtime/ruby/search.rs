@@ -13,6 +13,7 @@ use super::capture::{Mark, Saved, Scratch, capture};
 use super::layout::Layout;
 use super::objects::is_symbols;
 use super::place::{Data, Place};
+use crate::arch::USER;
 use crate::runtime::target::{Allowance, Bounded, Target, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES};
 
@@ -28,8 +29,6 @@ pub(super) const MAIN_THREAD: u64 = 40;
 pub(super) const MACHINE_OF_THREAD: u64 = 32;
 const RACTOR_OF_THREAD: u64 = 24;
 const MAIN_RACTOR: u64 = 32;
-/// Addresses of data.
-const USER: Range<u64> = 0x1_0000..0x8000_0000_0000;
 /// The longest function of which the next one does not tell the end, in bytes.
 const MAX_FUNCTION: u64 = 64 << 10;
 /// How far from the executing function its callers are looked for, and how much code is read at once, in bytes.

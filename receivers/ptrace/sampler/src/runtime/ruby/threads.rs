@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::layout::{Layout, ThreadId};
 use super::search::MACHINE_OF_THREAD;
+use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word};
 
@@ -17,10 +18,6 @@ const MAX_THREADS: u32 = 8192;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(200));
 /// Where the virtual machine has the list of ractors.
 const RACTORS: u64 = 8;
-/// Where glibc and musl keep a thread's id, from its thread pointer on (glibc `nptl/descr.h`, musl
-/// `src/internal/pthread_impl.h`).
-const IDS: [u64; 2] = [0x2d0, 48];
-
 /// The threads that were found at the last walk: the id in the process and the address of each.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
@@ -96,7 +93,7 @@ fn ids(layout: &Layout, thread: u64, target: &mut dyn Target) -> impl Iterator<I
             [native.and_then(|native| half(target, native.wrapping_add(u64::from(at)))), None]
         }
         ThreadId::Pointer { at } => match word(target, thread.wrapping_add(u64::from(at))) {
-            Some(pointer) => IDS.map(|at| half(target, pointer.wrapping_add(at))),
+            Some(pointer) => THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at))),
             None => [None; 2],
         },
     };
