@@ -1,9 +1,16 @@
 //! Recordings of what was read of a process, so that reading an interpreter's state can be tested without one.
 
-use std::collections::BTreeMap;
 #[cfg(test)]
-use std::ops::Range;
+mod reader;
+#[cfg(test)]
+mod targets;
 
+use std::collections::BTreeMap;
+
+#[cfg(test)]
+pub(super) use self::reader::Reader;
+#[cfg(test)]
+pub(super) use self::targets::{Changing, Counted, Hidden};
 use super::Found;
 use super::target::{Target, half_at, word_at};
 use crate::message::FunctionKind;
@@ -125,56 +132,6 @@ impl Target for Recording {
             bytes.copy_from_slice(found);
             true
         })
-    }
-}
-
-#[cfg(test)]
-impl Recording {
-    /// What the target may say instead: each word zeroed, flipped, huge, pointing at itself, far away or a little off. With
-    /// how far the word is behind the beginning of its part.
-    pub(super) fn hostile(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
-        let words = self.parts.iter().flat_map(|(&start, part)| {
-            let places = (0..part.len().saturating_sub(7)).step_by(8);
-            places.map(move |at| (at, start + at as u64, word_at(part, at)))
-        });
-        words.flat_map(|(at, address, word)| {
-            [0, !word, u64::MAX, address, word ^ 1 << 62, word.wrapping_add(8)].map(|hostile| {
-                let mut recording = self.clone();
-                recording.add(address, &hostile.to_le_bytes());
-                (at, recording)
-            })
-        })
-    }
-}
-
-/// Counts what is read, to see that it is bounded.
-#[cfg(test)]
-pub(super) struct Counted<'a> {
-    pub(super) recording: &'a mut Recording,
-    pub(super) reads: u32,
-}
-
-#[cfg(test)]
-impl Target for Counted<'_> {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        self.reads += 1;
-        self.recording.read(address, bytes)
-    }
-}
-
-/// A recording of which a part cannot be read.
-#[cfg(test)]
-pub(super) struct Hidden<'a> {
-    pub(super) recording: &'a mut Recording,
-    pub(super) hidden: Range<u64>,
-}
-
-#[cfg(test)]
-impl Target for Hidden<'_> {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        let end = address.saturating_add(bytes.len() as u64);
-        let is_hidden = address < self.hidden.end && self.hidden.start < end;
-        !is_hidden && self.recording.read(address, bytes)
     }
 }
 

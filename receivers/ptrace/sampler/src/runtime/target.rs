@@ -41,11 +41,18 @@ pub struct Allowance {
 pub(crate) struct Bounded<'a> {
     target: &'a mut dyn Target,
     left: Allowance,
+    refused: u32,
 }
 
 impl<'a> Bounded<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, allowance: Allowance) -> Self {
-        Self { target, left: allowance }
+        Self { target, left: allowance, refused: 0 }
+    }
+
+    /// How many reads were not done because they are not allowed: what they were for is not known, whatever the memory
+    /// has.
+    pub(crate) fn refused(&self) -> u32 {
+        self.refused
     }
 }
 
@@ -53,6 +60,7 @@ impl Target for Bounded<'_> {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let (Some(reads), Some(rest)) = (self.left.reads.checked_sub(1), self.left.bytes.checked_sub(bytes.len()))
         else {
+            self.refused = self.refused.saturating_add(1);
             return false;
         };
         self.left = Allowance { reads, bytes: rest };
@@ -67,20 +75,25 @@ mod tests {
     struct Zeros;
 
     impl Target for Zeros {
-        fn read(&mut self, _address: u64, bytes: &mut [u8]) -> bool {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
             bytes.fill(0);
-            true
+            address != 0
         }
     }
 
-    /// Guarantees: neither more reads nor more bytes than allowed reach the target.
+    /// Guarantees: neither more reads nor more bytes than allowed reach the target, and it is known which reads failed
+    /// for that alone.
     #[test]
     fn allowance() {
         let mut zeros = Zeros;
         let mut bounded = Bounded::new(&mut zeros, Allowance { reads: 2, bytes: 20 });
         assert_eq!(word(&mut bounded, 8), Some(0));
         assert!(!bounded.read(8, &mut [0; 13]));
+        assert_eq!(bounded.refused(), 1);
         assert_eq!(word(&mut bounded, 8), Some(0));
         assert_eq!(half(&mut bounded, 8), None);
+        assert_eq!(bounded.refused(), 2);
+        let mut bounded = Bounded::new(&mut zeros, Allowance { reads: 2, bytes: 20 });
+        assert_eq!((word(&mut bounded, 0), bounded.refused()), (None, 0));
     }
 }

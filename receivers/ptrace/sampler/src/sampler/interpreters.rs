@@ -171,6 +171,8 @@ impl Interpreters {
             }
             None => merge(stack, captured, resolved, evaluation.as_ref(), words, locations),
         };
+        // What was read for this sample is known to every one that is taken from now on.
+        instance.sampled(None, Instant::now());
         merged.unknown = merged.unknown.saturating_add(native.merged.unknown);
         Named { any: native.any || merged.named > 0, cut: captured.cut, merged, ..native }
     }

@@ -1,13 +1,14 @@
 //! Tells which function a frame executes, and the line of an instruction of it.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::calls::Calls;
 use super::layout::{CLASS_NAME, Layout, function, instruction};
 use super::place::Place;
 use super::text::{self, Mark};
 use crate::message::{FunctionKind, Location};
-use crate::runtime::codes::{Checked, Code, Codes, Lines};
+use crate::runtime::codes::{Code, Codes, Look, Reading};
 use crate::runtime::target::{Allowance, Bounded, Target, half, half_at, word, word_at};
 use crate::runtime::{Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved};
 
@@ -24,6 +25,8 @@ const GLOBALS: u64 = 4096;
 const MAIN: &str = "{main}";
 /// The name of code that was given to `eval`, as PHP's traces have it.
 const EVAL: &str = "eval";
+/// The most functions that may share their instructions.
+const MAX_SHARING: usize = 8;
 /// What the names of closures have.
 const CLOSURE: &str = "{closure";
 
@@ -49,10 +52,9 @@ struct Function {
     /// `None` for frames that are not shown.
     function: Option<u32>,
     code: Range<u64>,
-    lines: Lines,
-    /// The number of the stack for which it was read, if it is code that may be freed at any time: a closure's, a
-    /// script's, or that of `eval`. Other functions stay until the end of the request.
-    fleeting: Option<u64>,
+    /// It is code that may be freed at any time: a closure's, a script's, or that of `eval`. Other functions stay until
+    /// the end of the request.
+    is_fleeting: bool,
     /// Its name without that of its class: empty for scripts.
     own_name: String,
     /// What it calls, once it was asked for.
@@ -63,7 +65,7 @@ impl Code for Function {
     type Print = Print;
 
     /// Closures of one place in the program share their instructions, and methods of a trait.
-    const MAX_SHARING: usize = 8;
+    const MAX_SHARING: usize = MAX_SHARING;
 
     fn print(&self) -> &Print {
         &self.print
@@ -80,7 +82,73 @@ pub(super) struct ZendFunctions {
     known: Codes<Function>,
 }
 
+/// How functions are read.
+struct Source<'a, 'b> {
+    layout: &'a Layout,
+    target: &'a mut Bounded<'b>,
+    functions: &'a mut Functions,
+}
+
+/// What is read of a function.
+struct Texts {
+    own_name: String,
+    name: String,
+    file: String,
+    code: Range<u64>,
+}
+
+impl Reading for Source<'_, '_> {
+    type Code = Function;
+    type Texts = Texts;
+
+    fn refused(&self) -> u32 {
+        self.target.refused()
+    }
+
+    fn print(&mut self, address: u64) -> Option<Print> {
+        read_print(self.layout, address, self.target)
+    }
+
+    fn texts(&mut self, _address: u64, print: &Print) -> Option<Texts> {
+        read_texts(print, self.target)
+    }
+
+    fn make(&mut self, print: Print, texts: Texts, _before: Option<&Function>) -> Function {
+        let Texts { own_name, name, file, code } = texts;
+        let is_fleeting = !print.is_native() && (print.name == 0 || name.contains(CLOSURE));
+        let number = || self.functions.number(FunctionKind::Php, &name, &file, print.first_line);
+        let function = print.is_shown().then(number);
+        Function { print, function, code, is_fleeting, own_name, calls: None }
+    }
+
+    fn line(&mut self, _code: &Function, instruction: u64) -> Option<u32> {
+        half(self.target, instruction.wrapping_add(instruction::LINE))
+    }
+}
+
+impl Print {
+    fn is_native(&self) -> bool {
+        self.kind == function::INTERNAL
+    }
+
+    /// The frame that a fiber begins with has no name, and executes nothing.
+    fn is_shown(&self) -> bool {
+        !(self.is_native() && self.name == 0)
+    }
+}
+
 impl ZendFunctions {
+    /// See [`Codes::sampled`].
+    pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        self.known.sampled(at, now);
+    }
+
+    /// Whether a function that may be freed at any time was read only after the sample: it may have been another one
+    /// then.
+    pub(super) fn is_fresh(&self, code: u64) -> bool {
+        self.known.get(code).is_some_and(|known| known.is_fleeting) && self.known.is_fresh(code)
+    }
+
     /// Tells what these frames are. `stands` if the thread still stands where they were read.
     pub(super) fn resolve(
         &mut self,
@@ -100,15 +168,10 @@ impl ZendFunctions {
         for frame in frames {
             let is_known = self.look(&place.layout, frame.code, stands, &mut new, &mut target, functions)
                 && (stands || !self.is_fresh(frame.code));
-            let told = if is_known { self.tell(place, frame, is_innermost, &mut target) } else { None };
-            is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.kind == function::INTERNAL);
+            let told = if is_known { self.tell(place, frame, is_innermost, &mut target, functions) } else { None };
+            is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
             resolved.push(told.unwrap_or_else(|| Resolved::unknown(FunctionKind::Php, functions)));
         }
-    }
-
-    /// Whether a function that may be freed at any time was read for this stack: it may have been another one before.
-    fn is_fresh(&self, address: u64) -> bool {
-        self.known.get(address).is_some_and(|known| known.fleeting == Some(self.known.stack()))
     }
 
     /// Makes sure that what is known of a function is what is in memory. Returns whether it is known.
@@ -121,30 +184,10 @@ impl ZendFunctions {
         target: &mut Bounded<'_>,
         functions: &mut Functions,
     ) -> bool {
-        if self.known.is_checked(address) {
-            return true;
-        }
-        let print = match self.known.check(address, read_print(layout, address, target), stands) {
-            Checked::Known => return true,
-            Checked::Lost => return false,
-            Checked::New(print) => print,
-        };
-        let Some(left) = new.checked_sub(1) else { return false };
-        *new = left;
-        let Some(mut function) = read_new(print, self.known.stack(), target, functions) else { return false };
-        // The names were read after what points to them, and belong together if that did not change meanwhile.
-        if read_print(layout, address, target) != Some(print) {
-            return false;
-        }
-        // Each closure of one place in the program is a function of its own: it is not new if another one was known.
-        let sharing = self.known.beginning_at(function.code.start).iter();
-        let same = sharing.filter_map(|other| self.known.get(*other)).filter(|other| other.print == print);
-        function.fleeting = same.filter_map(|other| other.fleeting).chain(function.fleeting).min();
-        self.known.insert(address, function);
-        true
+        self.known.look(address, stands, new, &mut Source { layout, target, functions }) == Look::Known
     }
 
-    /// The function that has an instruction at this address, if it was known before this stack and has not changed; or
+    /// The function that has an instruction at this address, if it was known before the sample and has not changed; or
     /// the native one that begins there.
     pub(super) fn executed(
         &mut self,
@@ -155,12 +198,15 @@ impl ZendFunctions {
     ) -> Option<Executed> {
         let mut target = Bounded::new(target, ALLOWANCE);
         let mut found: Option<Executed> = None;
-        for code in self.known.around(address) {
+        let mut codes = [0; MAX_SHARING];
+        codes.iter_mut().zip(self.known.around(address)).for_each(|(code, around)| *code = around);
+        for code in codes.into_iter().filter(|code| *code != 0) {
             if !self.look(&place.layout, code, false, &mut 0, &mut target, functions) || self.is_fresh(code) {
                 continue;
             }
             let frame = RawFrame { address: 0, code, instruction: address };
-            let told = self.tell(place, &frame, false, &mut target).filter(|told| told.location.is_some());
+            let told = self.tell(place, &frame, false, &mut target, functions);
+            let told = told.filter(|told| told.location.is_some());
             let Some(resolved) = told else { continue };
             match &mut found {
                 // Closures of one place are the same function, methods of one trait are not.
@@ -191,17 +237,25 @@ impl ZendFunctions {
     }
 
     /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that `may_lack`.
-    fn tell(&mut self, place: &Place, frame: &RawFrame, may_lack: bool, target: &mut Bounded<'_>) -> Option<Resolved> {
-        let known = self.known.get_mut(frame.code)?;
+    fn tell(
+        &mut self,
+        place: &Place,
+        frame: &RawFrame,
+        may_lack: bool,
+        target: &mut Bounded<'_>,
+        functions: &mut Functions,
+    ) -> Option<Resolved> {
+        let known = self.known.get(frame.code)?;
         let code = known.code.clone();
         let Some(function) = known.function else {
             return Some(Resolved { location: None, code, unknown: false });
         };
         let is_own = (place.globals..place.globals.saturating_add(GLOBALS)).contains(&frame.instruction);
-        let line = if known.print.kind == function::INTERNAL {
+        let line = if known.print.is_native() {
             0
-        } else if known.code.contains(&frame.instruction) {
-            known.lines.line(frame.instruction, || half(target, frame.instruction.wrapping_add(instruction::LINE)))
+        } else if code.contains(&frame.instruction) {
+            let mut source = Source { layout: &place.layout, target, functions };
+            self.known.line(frame.code, frame.instruction, &mut source)?
         } else {
             // While an exception is looked for, the instruction is one of PHP's own.
             (may_lack || is_own).then_some(0)?
@@ -237,8 +291,7 @@ fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option
     }
 }
 
-fn read_new(print: Print, stack: u64, target: &mut Bounded<'_>, functions: &mut Functions) -> Option<Function> {
-    let is_native = print.kind == function::INTERNAL;
+fn read_texts(print: &Print, target: &mut Bounded<'_>) -> Option<Texts> {
     let own_name = match print.name {
         0 => String::new(),
         name => text::string(target, name, MAX_NAME)?,
@@ -251,19 +304,17 @@ fn read_new(print: Print, stack: u64, target: &mut Bounded<'_>, functions: &mut 
             format!("{}::{own_name}", text::string(target, class, MAX_NAME)?)
         }
     };
-    let is_fleeting = !is_native && (print.name == 0 || name.contains(CLOSURE));
-    let file = if is_native { String::new() } else { text::string(target, print.file, MAX_FILE)? };
+    let file = if print.is_native() { String::new() } else { text::string(target, print.file, MAX_FILE)? };
     let start = print.instructions;
-    let length = if is_native {
+    let length = if print.is_native() {
         1
     } else {
         let count = Some(print.count).filter(|count| (1..MAX_INSTRUCTIONS).contains(count))?;
         u64::from(count) * instruction::SIZE
     };
-    // The frame that a fiber begins with has no name, and executes nothing.
-    let is_shown = !(is_native && print.name == 0);
-    let code = if is_shown { start..Some(start).filter(|start| *start != 0)?.checked_add(length)? } else { 0..0 };
-    let function = is_shown.then(|| functions.number(FunctionKind::Php, &name, &file, print.first_line));
-    let fleeting = is_fleeting.then_some(stack);
-    Some(Function { print, function, code, lines: Lines::default(), fleeting, own_name, calls: None })
+    let code = match print.is_shown() {
+        true => start..Some(start).filter(|start| *start != 0)?.checked_add(length)?,
+        false => 0..0,
+    };
+    Some(Texts { own_name, name, file, code })
 }

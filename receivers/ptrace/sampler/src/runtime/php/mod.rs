@@ -77,6 +77,14 @@ impl Instance for Interpreter {
         self.codes.resolve(&self.place, &captured.frames, stands, target, functions, resolved);
     }
 
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        self.codes.sampled(at, now);
+    }
+
+    fn is_fresh(&self, code: u64) -> bool {
+        self.codes.is_fresh(code)
+    }
+
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
         self.codes.executed(&self.place, address, target, functions)
     }

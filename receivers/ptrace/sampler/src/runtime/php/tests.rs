@@ -1,8 +1,9 @@
-use crate::runtime::recording::{Counted, Hidden};
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::*;
-use crate::message::{Function, FunctionKind, Location};
+use crate::message::FunctionKind;
+use crate::runtime::recording::{Counted, Hidden, Reader};
 use crate::runtime::{MAX_FRAMES, Recording};
 
 macro_rules! recordings {
@@ -43,57 +44,6 @@ fn stack(minor: u32, major: u32) -> Vec<(String, String, u32)> {
 
 fn expected(recording: &Recording) -> Vec<(String, String, u32)> {
     stack(recording.version >> 8 & 0xff, recording.version >> 16)
-}
-
-/// An interpreter that is read from a recording.
-struct Reader {
-    instance: Box<dyn Instance>,
-    functions: Functions,
-    told: Vec<Function>,
-    captured: Captured,
-    resolved: Vec<Resolved>,
-}
-
-impl Reader {
-    fn new(recording: &mut Recording) -> Option<Self> {
-        Some(Self {
-            instance: recording.found().ok()?.instance(),
-            functions: Functions::default(),
-            told: Vec::new(),
-            captured: Captured::default(),
-            resolved: Vec::new(),
-        })
-    }
-
-    fn read(&mut self, target: &mut dyn Target, stands: bool) -> Vec<(String, String, u32)> {
-        let key = ThreadKey { id: 1, pointer: 0 };
-        if !self.instance.capture(key, MAX_FRAMES, Instant::now(), target, &mut self.captured) {
-            return Vec::new();
-        }
-        self.resolve(target, stands)
-    }
-
-    fn resolve(&mut self, target: &mut dyn Target, stands: bool) -> Vec<(String, String, u32)> {
-        self.instance.resolve(&self.captured, stands, target, &mut self.functions, &mut self.resolved);
-        assert_eq!(self.resolved.len(), self.captured.frames.len());
-        let locations: Vec<Location> = self.resolved.iter().filter_map(|frame| frame.location).collect();
-        locations.into_iter().map(|location| self.text(location)).collect()
-    }
-
-    fn text(&mut self, location: Location) -> (String, String, u32) {
-        if let Some((first, fresh)) = self.functions.take_fresh() {
-            assert_eq!(first as usize, self.told.len());
-            self.told.extend(fresh);
-        }
-        let Location::Interpreted { function, line } = location else { return Default::default() };
-        let Function { name, file, .. } = &self.told[function as usize];
-        (name.clone(), file.clone(), line)
-    }
-
-    fn executed(&mut self, address: u64, target: &mut dyn Target) -> Option<((String, String, u32), bool)> {
-        let found = self.instance.executed(address, target, &mut self.functions)?;
-        Some((self.text(found.resolved.location?), found.shared))
-    }
 }
 
 fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
@@ -181,8 +131,8 @@ fn may_call() {
     }
 }
 
-/// Guarantees: where the instructions of a function cannot be read it may have called anything, and later what they name,
-/// once they can be read.
+/// Guarantees: where the instructions of a function cannot be read it may have called anything, and later what they
+/// name, once they can be read.
 #[test]
 fn may_call_what_cannot_be_read() {
     for (name, mut recording, mut reader) in all() {
@@ -258,6 +208,28 @@ fn fleeting_code() {
         assert_eq!(reader.executed(instruction, &mut recording), None, "{name}");
         assert_eq!(reader.read(&mut recording, false), wanted, "{name}");
         assert!(reader.executed(instruction, &mut recording).is_some(), "{name}");
+    }
+}
+
+/// Guarantees: such code counts as known only for samples that were taken after it was read, also where samples are
+/// read long after they were taken; another closure of the same place in the program is not new.
+#[test]
+fn fleeting_code_of_earlier_samples() {
+    for (name, mut recording, mut reader) in all() {
+        let start = reader.now;
+        let wanted = expected(&recording);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (now, sampled, is_known) in [(10, 9, false), (12, 9, false), (13, 11, false), (14, 13, true)] {
+            reader.now = at(now);
+            let read = reader.read_of(&mut recording, Some(at(sampled)));
+            for index in [2, 6, 11] {
+                let expected = if is_known { wanted[index].0.as_str() } else { "[unknown function]" };
+                assert_eq!(read[index].0, expected, "{name}, at {now}");
+                let instruction = reader.captured.frames[index].instruction;
+                assert_eq!(reader.executed(instruction, &mut recording).is_some(), is_known, "{name}, at {now}");
+            }
+            assert_eq!((&read[0], &read[1]), (&wanted[0], &wanted[1]), "{name}");
+        }
     }
 }
 

@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::code_object::{CodeObject, Context, read_new, read_print};
+use super::code_object::{CodeObject, Context, Source};
 use super::copies;
-use super::dict;
 use super::layout::{Instruction, Instructions, Layout};
 use crate::arch::USER;
 use crate::message::{FunctionKind, Location};
-use crate::runtime::codes::{Checked, Code, Codes};
+use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::{Allowance, Bounded, Target, word};
 use crate::runtime::{Captured, Executed, Functions, RawFrame, Resolved};
 
@@ -33,35 +32,17 @@ pub(super) struct CodeObjects {
     known: Codes<CodeObject>,
     /// The type of code objects.
     kind: Option<u64>,
-    /// The code objects that were read since [`Self::sampled`].
-    fresh: Vec<u64>,
-    /// When the sample was taken that is worked on; `None` if its thread stood still.
-    sampled: Option<Instant>,
-}
-
-/// What a frame's code turned out to be.
-enum Look {
-    Known,
-    /// No code object: an interpreter's own frame.
-    Other,
-    Unknown,
 }
 
 impl CodeObjects {
-    /// What follows is about a sample of this moment. What was read before was read before `now`.
+    /// See [`Codes::sampled`].
     pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        for address in self.fresh.drain(..) {
-            if let Some(known) = self.known.get_mut(address) {
-                known.since.get_or_insert(now);
-            }
-        }
-        self.sampled = at;
+        self.known.sampled(at, now);
     }
 
-    /// Whether a code object was read only after the sample, when it may have had the place of another one.
+    /// See [`Codes::is_fresh`].
     pub(super) fn is_fresh(&self, code: u64) -> bool {
-        let since = self.known.get(code).and_then(|known| known.since);
-        self.sampled.is_some_and(|sampled| since.is_none_or(|since| since > sampled))
+        self.known.is_fresh(code)
     }
 
     /// Tells what these frames are. `stands` if the thread still stands where they were read.
@@ -83,7 +64,11 @@ impl CodeObjects {
             let context = Some(Context { frame: frame.address, globals });
             let unknown = |functions: &mut Functions| Resolved::unknown(FunctionKind::CPython, functions);
             let told = match self.look(layout, (frame.code, context), stands, &mut new, &mut target, functions) {
-                Look::Known => self.place(layout, frame, &mut target).unwrap_or_else(|| unknown(functions)),
+                Look::Known => {
+                    let place = self.place(layout, frame, &mut target, functions);
+                    place.unwrap_or_else(|| unknown(functions))
+                }
+                // An interpreter's own frame.
                 Look::Other => Resolved { location: None, code: 0..0, unknown: false },
                 Look::Unknown => unknown(functions),
             };
@@ -101,60 +86,26 @@ impl CodeObjects {
         target: &mut Bounded<'_>,
         functions: &mut Functions,
     ) -> Look {
-        if self.known.is_checked(address) {
-            return Look::Known;
-        }
-        let (print, before) = match self.known.check(address, read_print(layout, address, target), stands) {
-            Checked::Known => match self.known.get_mut(address) {
-                Some(known) if known.again > 0 && context.is_some() && *new > 0 => {
-                    known.again -= 1;
-                    (known.print, Some((known.again, known.since)))
-                }
-                _ => return Look::Known,
-            },
-            Checked::Lost => return Look::Unknown,
-            Checked::New(print) => (print, None),
-        };
-        if self.kind != Some(print.kind) {
-            if !dict::is_a(layout, print.kind, b"code", target) {
-                return Look::Other;
-            }
-            self.kind = Some(print.kind);
-        }
-        let Some(left) = new.checked_sub(1) else { return Look::Unknown };
-        *new = left;
-        let Some(mut code) = read_new(layout, (address, context), print, target, functions) else {
-            return if before.is_some() { Look::Known } else { Look::Unknown };
-        };
-        if let Some((again, since)) = before {
-            code.again = code.again.min(again);
-            code.since = since;
-            self.known.forget(address);
-        }
-        self.known.insert(address, code);
-        self.fresh.push(address);
-        Look::Known
+        let Self { known, kind } = self;
+        known.look(address, stands, new, &mut Source { layout, kind, context, target, functions })
     }
 
     /// The instructions of a code object, or a thread's copy of them, that this address is in.
     fn part(&mut self, layout: &Layout, code: u64, address: u64, target: &mut Bounded<'_>) -> Option<Range<u64>> {
-        let stack = self.known.stack();
-        let known = self.known.get_mut(code)?;
+        let known = self.known.get(code)?;
         if let Instructions::Inside { copies: Some(at), .. } = layout.code.instructions
             && !known.code.contains(&address)
-            && known.copies.0 != Some(stack)
+            && !self.known.has_copies(code)
         {
+            let own = known.code.start;
+            let refused = target.refused();
             let mut now = copies::read(at, code, target);
-            now.retain(|start| *start != known.code.start);
-            let (_, before) = std::mem::replace(&mut known.copies, (Some(stack), now));
-            if known.copies.1.iter().any(|start| !before.contains(start)) {
-                // At the moment of the sample the memory of a new copy may have been another function's.
-                known.since = None;
-                self.fresh.push(code);
+            if target.refused() == refused {
+                now.retain(|start| *start != own);
+                self.known.set_copies(code, now);
             }
-            self.known.copied(code, &before);
         }
-        self.known.get(code)?.part(address)
+        self.known.part(code, address)
     }
 
     /// The function that has its instructions at this address, if it is known and has not changed, and the line of the
@@ -168,11 +119,12 @@ impl CodeObjects {
     ) -> Option<Executed> {
         let mut target = Bounded::new(target, ALLOWANCE);
         for _ in 0..MAX_FREED {
-            let around = self.known.around(address);
-            let (&code, others) = around.split_first()?;
+            let mut around = self.known.around(address);
+            let (code, is_only) = (around.next()?, around.next().is_none());
+            drop(around);
             if let Look::Known = self.look(layout, (code, None), false, &mut 0, &mut target, functions) {
-                let shared = !others.is_empty() || self.has_other_owners(layout, code, &mut target);
-                let resolved = self.resolved_at(layout, code, address, &mut target)?;
+                let shared = !is_only || self.has_other_owners(layout, code, &mut target);
+                let resolved = self.resolved_at(layout, code, address, &mut target, functions)?;
                 return Some(Executed { code, resolved, shared });
             }
         }
@@ -188,11 +140,12 @@ impl CodeObjects {
         target: &mut dyn Target,
         functions: &mut Functions,
     ) -> Option<Executed> {
-        let mut among = self.known.around(address).into_iter().filter(|code| words.contains(code));
+        let mut among = self.known.around(address).filter(|code| words.contains(code));
         let (code, None) = (among.next()?, among.next()) else { return None };
+        drop(among);
         let mut target = Bounded::new(target, ALLOWANCE);
         let Look::Known = self.look(layout, (code, None), false, &mut 0, &mut target, functions) else { return None };
-        let resolved = self.resolved_at(layout, code, address, &mut target)?;
+        let resolved = self.resolved_at(layout, code, address, &mut target, functions)?;
         Some(Executed { code, resolved, shared: false })
     }
 
@@ -213,12 +166,20 @@ impl CodeObjects {
             return None;
         };
         let frame = RawFrame { address, code, instruction };
-        let resolved = self.place(layout, &frame, &mut target).filter(|resolved| resolved.location.is_some())?;
+        let resolved =
+            self.place(layout, &frame, &mut target, functions).filter(|resolved| resolved.location.is_some())?;
         Some(Executed { code, resolved, shared: false })
     }
 
     /// A function that is known, and the line of the instruction before an address in its code.
-    fn resolved_at(&mut self, layout: &Layout, code: u64, address: u64, target: &mut Bounded<'_>) -> Option<Resolved> {
+    fn resolved_at(
+        &mut self,
+        layout: &Layout,
+        code: u64,
+        address: u64,
+        target: &mut Bounded<'_>,
+        functions: &mut Functions,
+    ) -> Option<Resolved> {
         let start = self.part(layout, code, address, target)?.start;
         let before = address.wrapping_sub(start).wrapping_sub(UNIT);
         let instruction = match layout.code.instructions {
@@ -226,7 +187,7 @@ impl CodeObjects {
             Instructions::Inside { .. } => self.known.get(code)?.code.start.wrapping_add(before),
         };
         let frame = RawFrame { address: 0, code, instruction };
-        self.place(layout, &frame, target).filter(|resolved| resolved.location.is_some())
+        self.place(layout, &frame, target, functions).filter(|resolved| resolved.location.is_some())
     }
 
     /// Whether other code objects than the ones that are known may have these instructions: up to 3.10, functions of a
@@ -277,18 +238,26 @@ impl CodeObjects {
     }
 
     /// The function and line of a frame whose code is known; `None` if the frame's instruction is not one of it.
-    fn place(&mut self, layout: &Layout, frame: &RawFrame, target: &mut Bounded<'_>) -> Option<Resolved> {
-        let known = self.known.get_mut(frame.code)?;
+    fn place(
+        &mut self,
+        layout: &Layout,
+        frame: &RawFrame,
+        target: &mut Bounded<'_>,
+        functions: &mut Functions,
+    ) -> Option<Resolved> {
+        let known = self.known.get(frame.code)?;
         let Some(function) = known.function else {
             return Some(Resolved { location: None, code: 0..0, unknown: false });
         };
-        let (code, length) = (known.code.clone(), known.code.end.saturating_sub(known.code.start));
+        let (code, first_line) = (known.code.clone(), known.print.first_line);
+        let length = code.end.saturating_sub(code.start);
         // Up to 3.10 an offset, later an address. Both are before the first instruction when a function begins.
         let offset = match layout.code.instructions {
             Instructions::Object { .. } => frame.instruction.cast_signed(),
             Instructions::Inside { .. } => frame.instruction.wrapping_sub(code.start).cast_signed(),
         };
         let is_within = offset >= -2 && offset < length.cast_signed();
+        let refused = target.refused();
         let (code, offset) = if is_within {
             (code, offset)
         } else if let Instructions::Inside { copies: Some(_), .. } = layout.code.instructions
@@ -297,16 +266,18 @@ impl CodeObjects {
             let offset = frame.instruction.wrapping_sub(copy.start).cast_signed();
             (copy, offset)
         } else {
-            self.known.forget(frame.code);
+            if target.refused() == refused {
+                self.known.forget(frame.code);
+            }
             return None;
         };
-        let known = self.known.get_mut(frame.code)?;
-        let (line, was_read) = known.line(layout, offset, target);
-        // What the table said is believed if it was this code's until then.
-        if was_read && read_print(layout, frame.code, target) != Some(known.print) {
-            self.known.forget(frame.code);
-            return None;
-        }
+        let Self { known, kind } = self;
+        let line = match u64::try_from(offset) {
+            Ok(offset) => {
+                known.line(frame.code, offset, &mut Source { layout, kind, context: None, target, functions })?
+            }
+            Err(_) => first_line,
+        };
         let location = Some(Location::Interpreted { function, line });
         Some(Resolved { location, code, unknown: false })
     }

@@ -1,14 +1,14 @@
 //! A code object: what is read of it, and what it says of itself.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use super::belongs::{self, Told};
+use super::dict;
 use super::layout::{Instructions, Layout};
 use super::lines;
 use super::text;
 use crate::message::FunctionKind;
-use crate::runtime::codes::{Code, Lines};
+use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
 use crate::runtime::{Functions, MAX_FILE, MAX_NAME};
 
@@ -24,12 +24,12 @@ const SHIM: &str = "<shim>";
 /// What a code object says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Print {
-    pub(super) kind: u64,
+    kind: u64,
     file: u64,
     name: u64,
     table: u64,
     instructions: u64,
-    first_line: u32,
+    pub(super) first_line: u32,
     /// A number that only it has, or else the hash of its name.
     mark: u64,
 }
@@ -41,17 +41,14 @@ pub(super) struct CodeObject {
     /// `None` for code that is the interpreter's own.
     pub(super) function: Option<u32>,
     pub(super) code: Range<u64>,
-    /// Where threads have copies of its instructions, and the number of the stack for which that was read.
-    pub(super) copies: (Option<u64>, Vec<u64>),
-    lines: Lines,
     /// How often it may be read again because what its function belongs to is missing.
-    pub(super) again: u8,
-    /// A moment before which it was read; `None` if that was for the present stack.
-    pub(super) since: Option<Instant>,
+    again: u8,
 }
 
 impl Code for CodeObject {
     type Print = Print;
+
+    const MAX_SHARING: usize = 256;
 
     fn print(&self) -> &Print {
         &self.print
@@ -59,10 +56,6 @@ impl Code for CodeObject {
 
     fn instructions(&self) -> Range<u64> {
         self.code.clone()
-    }
-
-    fn copies(&self) -> &[u64] {
-        &self.copies.1
     }
 }
 
@@ -73,18 +66,98 @@ pub(super) struct Context {
     pub(super) globals: u64,
 }
 
-impl CodeObject {
-    /// The line of an instruction, 0 if there is none, and whether it was read from the table just now.
-    pub(super) fn line(&mut self, layout: &Layout, offset: i64, target: &mut Bounded<'_>) -> (u32, bool) {
-        let Ok(offset) = u64::try_from(offset) else { return (self.print.first_line, false) };
-        let Self { print, lines, .. } = self;
-        let mut was_read = false;
-        let line = lines.line(offset, || {
-            was_read = true;
-            let table = text::bytes(&layout.object, target, print.table, MAX_TABLE)?;
-            Some(lines::line(layout.code.lines, &table, print.first_line, offset).unwrap_or(0))
-        });
-        (line, was_read)
+/// How code objects are read.
+pub(super) struct Source<'a, 'b> {
+    pub(super) layout: &'a Layout,
+    /// The type of code objects, once it is known.
+    pub(super) kind: &'a mut Option<u64>,
+    pub(super) context: Option<Context>,
+    pub(super) target: &'a mut Bounded<'b>,
+    pub(super) functions: &'a mut Functions,
+}
+
+/// What is read of a code object.
+pub(super) struct Texts {
+    file: String,
+    name: String,
+    code: Range<u64>,
+    module: Told,
+    class: Told,
+}
+
+impl Texts {
+    fn is_shown(&self) -> bool {
+        !self.file.is_empty() && self.file != SHIM
+    }
+}
+
+impl Reading for Source<'_, '_> {
+    type Code = CodeObject;
+    type Texts = Texts;
+
+    fn refused(&self) -> u32 {
+        self.target.refused()
+    }
+
+    fn print(&mut self, address: u64) -> Option<Print> {
+        read_print(self.layout, address, self.target)
+    }
+
+    fn is_code(&mut self, print: &Print) -> bool {
+        if *self.kind != Some(print.kind) {
+            if !dict::is_a(self.layout, print.kind, b"code", self.target) {
+                return false;
+            }
+            *self.kind = Some(print.kind);
+        }
+        true
+    }
+
+    fn again(&self, known: &mut CodeObject) -> bool {
+        let may = known.again > 0 && self.context.is_some();
+        known.again -= u8::from(may);
+        may
+    }
+
+    fn texts(&mut self, address: u64, print: &Print) -> Option<Texts> {
+        let Self { layout, target, .. } = self;
+        let file = text::string(&layout.object, *target, print.file, MAX_FILE)?;
+        let name = text::string(&layout.object, *target, print.name, MAX_NAME)?;
+        let (start, length) = match layout.code.instructions {
+            Instructions::Object { .. } => {
+                let start = print.instructions.wrapping_add(u64::from(layout.object.bytes_data));
+                (start, text::length(&layout.object, *target, print.instructions)?)
+            }
+            Instructions::Inside { at, .. } => {
+                (address.wrapping_add(u64::from(at)), print.instructions.checked_mul(2)?)
+            }
+        };
+        // A code object of more than a gigabyte is none.
+        let end = (length < 1 << 30).then(|| start.checked_add(length))??;
+        let mut texts = Texts { file, name, code: start..end, module: Told::Nothing, class: Told::Nothing };
+        // What the frame says is about this function if its code is there and in use all the time.
+        if let Some(Context { frame, globals }) = self.context.filter(|_| texts.is_shown()) {
+            let method = layout.method.map(|method| belongs::class(layout, method, frame, address, *target));
+            (texts.module, texts.class) = (belongs::module(layout, globals, *target), method.unwrap_or(Told::Nothing));
+        }
+        Some(texts)
+    }
+
+    fn make(&mut self, print: Print, texts: Texts, before: Option<&CodeObject>) -> CodeObject {
+        let is_shown = texts.is_shown();
+        let Texts { file, name, code, module, class } = texts;
+        let is_whole = ![&module, &class].contains(&&Told::Later) && self.context.is_some();
+        let again = if is_whole { 0 } else { before.map_or(MAX_AGAIN, |before| before.again) };
+        let name = if let Told::Is(class) = class { format!("{class}.{name}") } else { name };
+        let module = if let Told::Is(module) = module { module } else { String::new() };
+        let kind = FunctionKind::CPython;
+        let function = is_shown.then(|| self.functions.number_in(&module, kind, &name, &file, print.first_line));
+        CodeObject { print, function, code, again }
+    }
+
+    fn line(&mut self, code: &CodeObject, offset: u64) -> Option<u32> {
+        let table = text::bytes(&self.layout.object, self.target, code.print.table, MAX_TABLE)?;
+        Some(lines::line(self.layout.code.lines, &table, code.print.first_line, offset).unwrap_or(0))
     }
 }
 
@@ -130,45 +203,4 @@ fn is_in_use(layout: &Layout, object: &[u8]) -> bool {
     // of memory. Above the count is what 3.14 keeps there besides.
     let head = word_at(object, 0);
     layout.object.items != HEAD || (head & 0xffff_ffff != 0 && head >> 32 & 0xffff == 0)
-}
-
-/// Reads a code object that said this of itself; `None` if it does not any more.
-pub(super) fn read_new(
-    layout: &Layout,
-    (address, context): (u64, Option<Context>),
-    print: Print,
-    target: &mut Bounded<'_>,
-    functions: &mut Functions,
-) -> Option<CodeObject> {
-    let file = text::string(&layout.object, target, print.file, MAX_FILE)?;
-    let name = text::string(&layout.object, target, print.name, MAX_NAME)?;
-    let (start, length) = match layout.code.instructions {
-        Instructions::Object { .. } => {
-            let start = print.instructions.wrapping_add(u64::from(layout.object.bytes_data));
-            (start, text::length(&layout.object, target, print.instructions)?)
-        }
-        Instructions::Inside { at, .. } => (address.wrapping_add(u64::from(at)), print.instructions.checked_mul(2)?),
-    };
-    // A code object of more than a gigabyte is none.
-    let end = (length < 1 << 30).then(|| start.checked_add(length))??;
-    let is_shown = !file.is_empty() && file != SHIM;
-    let (module, class) = match context.filter(|_| is_shown) {
-        Some(Context { frame, globals }) => {
-            let method = layout.method.map(|method| belongs::class(layout, method, frame, address, target));
-            (belongs::module(layout, globals, target), method.unwrap_or(Told::Nothing))
-        }
-        None => (Told::Nothing, Told::Nothing),
-    };
-    // The texts were read after what points to them, and what the frame says is about this function: both only if its
-    // code was there and in use all the time.
-    if read_print(layout, address, target) != Some(print) {
-        return None;
-    }
-    let again = if [&module, &class].contains(&&Told::Later) || context.is_none() { MAX_AGAIN } else { 0 };
-    let name = if let Told::Is(class) = class { format!("{class}.{name}") } else { name };
-    let module = if let Told::Is(module) = module { module } else { String::new() };
-    let function =
-        is_shown.then(|| functions.number_in(&module, FunctionKind::CPython, &name, &file, print.first_line));
-    let (copies, lines) = ((None, Vec::new()), Lines::default());
-    Some(CodeObject { print, function, code: start..end, copies, lines, again, since: None })
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::layout::Instructions;
 use super::*;
 use crate::message::{Function, FunctionKind, Location};
-use crate::runtime::recording::Counted;
-use crate::runtime::{Found, MAX_FRAMES, Recording};
+use crate::runtime::recording::{Changing, Counted, Reader};
+use crate::runtime::{MAX_FRAMES, Recording};
 
 macro_rules! recordings {
     ($($name:literal),+) => {
@@ -33,52 +33,6 @@ const STACK: [(&str, &str, u32); 10] = [
     ("Späte.methode", "/tmp/recorded/program.py", 7),
     ("<module>", "/tmp/recorded/program.py", 26),
 ];
-
-/// An interpreter that is read from a recording.
-struct Reader {
-    instance: Box<dyn Instance>,
-    functions: Functions,
-    told: Vec<Function>,
-    now: Instant,
-    captured: Captured,
-    resolved: Vec<Resolved>,
-}
-
-impl Reader {
-    fn new(recording: &mut Recording) -> Option<Self> {
-        let found = Found::python(recording.runtime, recording.version, recording).ok()?;
-        Some(Self {
-            instance: found.instance(),
-            functions: Functions::default(),
-            told: Vec::new(),
-            now: Instant::now(),
-            captured: Captured::default(),
-            resolved: Vec::new(),
-        })
-    }
-
-    fn read(&mut self, recording: &mut Recording, stands: bool) -> Vec<(String, String, u32)> {
-        let key = ThreadKey { id: recording.thread, pointer: recording.pointer };
-        self.now += Duration::from_secs(10);
-        if !self.instance.capture(key, MAX_FRAMES, self.now, recording, &mut self.captured) {
-            return Vec::new();
-        }
-        self.instance.resolve(&self.captured, stands, recording, &mut self.functions, &mut self.resolved);
-        assert_eq!(self.resolved.len(), self.captured.frames.len());
-        if let Some((first, fresh)) = self.functions.take_fresh() {
-            assert_eq!(first as usize, self.told.len());
-            self.told.extend(fresh);
-        }
-        let shown = self.resolved.iter().filter_map(|frame| match frame.location? {
-            Location::Interpreted { function, line } => {
-                let Function { name, file, .. } = &self.told[function as usize];
-                Some((name.clone(), file.clone(), line))
-            }
-            Location::Native { .. } => None,
-        });
-        shown.collect()
-    }
-}
 
 fn recording(name: &str) -> Recording {
     let (_, bytes) = RECORDINGS.into_iter().find(|(known, _)| *known == name).unwrap();

@@ -15,21 +15,19 @@ const BLOCK_BYTES: usize = 80;
 /// The bits of a count of a block's word.
 const COUNT_BITS: u64 = 9;
 
-/// The line at a position of a sequence that has these descriptions, so many of them, and this index.
+/// The line at a position of a sequence that has these descriptions, so many of them, and this index: 0 if it has none.
+/// `None` if that cannot be read.
 pub(super) fn line(
     layout: &Layout,
     (info, count, index): (u64, u32, u64),
     position: u64,
     target: &mut Bounded<'_>,
 ) -> Option<u32> {
-    let at = match count {
-        0 => return None,
-        1 => 0,
-        _ => rank(index, position, target)?.checked_sub(1)?,
+    let rank = match count {
+        0 | 1 => u64::from(count),
+        _ => rank(index, position, target)?,
     };
-    if at >= u64::from(count) {
-        return None;
-    }
+    let Some(at) = rank.checked_sub(1).filter(|at| *at < u64::from(count)) else { return Some(0) };
     half(target, info.wrapping_add(at * u64::from(layout.info_entry)))
 }
 
@@ -93,7 +91,10 @@ mod tests {
             assert_eq!(line(&layout, (0x9000, count, 0x1000), position, &mut target), known, "{position}");
         }
         assert_eq!(line(&layout, (0x9000, 1, 0), 9, &mut target), Some(1000));
-        assert_eq!(line(&layout, (0x9000, 0, 0), 9, &mut target), None);
-        assert_eq!(line(&layout, (0x9000, 2, 0x1000), 1299, &mut target), None);
+        // There is no line, or it cannot be read.
+        assert_eq!(line(&layout, (0x9000, 0, 0), 9, &mut target), Some(0));
+        assert_eq!(line(&layout, (0x9000, 2, 0x1000), 1299, &mut target), Some(0));
+        assert_eq!(line(&layout, (0x9000, 2, 0x10), 9, &mut target), None);
+        assert_eq!(line(&layout, (0x10, 1, 0), 9, &mut target), None);
     }
 }

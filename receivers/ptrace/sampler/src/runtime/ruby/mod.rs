@@ -9,9 +9,11 @@ mod capture;
 mod code;
 mod layout;
 mod lines;
+mod methods;
 mod objects;
 mod place;
 mod search;
+mod sequences;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::capture::Saved;
-use self::code::{Reading, Sequences};
+use self::code::Sequences;
 pub(super) use self::place::Place;
 use self::search::{Code, Executors, Located};
 use self::threads::Threads;
@@ -180,9 +182,16 @@ impl Instance for Interpreter {
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
     ) {
-        let layout = &self.place.layout;
-        let names = search::names(self.located, layout, target);
-        self.codes.resolve(Reading { layout, names, stands }, captured, target, functions, resolved);
+        let of = (&self.place.layout, self.located);
+        self.codes.resolve(of, captured, stands, target, functions, resolved);
+    }
+
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        self.codes.sampled(at, now);
+    }
+
+    fn is_fresh(&self, code: u64) -> bool {
+        self.codes.is_fresh(code)
     }
 
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {

@@ -112,8 +112,30 @@ pub(super) fn is_symbols(layout: &Layout, target: &mut dyn Target, address: u64)
     symbol(layout, target, address, u64::from(b'+'), 8).as_deref() == Some("+")
 }
 
-/// The name of a class, and whether it is that of the object whose own methods these are.
-pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<(String, bool)> {
+/// What a class says of itself, as far as it belongs to its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Class {
+    /// Where its name is, and what is there; 0 if it has none.
+    path: u64,
+    content: [u8; 24],
+    /// It has the methods of one object, which is the class that the name is of.
+    is_singleton: bool,
+}
+
+impl Class {
+    /// Its name, if it has one. It is its own as long as the class says the same of itself.
+    pub(super) fn name(&self, layout: &Layout, target: &mut dyn Target, limit: usize) -> Option<String> {
+        if self.path == 0 { None } else { string(layout, target, self.path, limit) }
+    }
+
+    /// What stands between its name and that of a method.
+    pub(super) fn join(&self) -> char {
+        if self.is_singleton { '.' } else { '#' }
+    }
+}
+
+/// What a class says of itself; `None` if that cannot be read, or names of classes are not known.
+pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64) -> Option<Class> {
     let of = layout.class?;
     let mut bytes = [0; 192];
     let mut read = |address: u64, target: &mut dyn Target| {
@@ -131,8 +153,15 @@ pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64, limi
         is_singleton = true;
         (flags, _, path, _) = read(attached, target)?;
     }
-    if !matches!(flags & KIND, CLASS | MODULE) {
-        return None;
-    }
-    Some((string(layout, target, path, limit)?, is_singleton))
+    // Other objects have methods of their own as well, and no name. What is no address says that there is none.
+    let is_class = matches!(flags & KIND, CLASS | MODULE);
+    let path = if is_class && path & 7 == 0 { path } else { 0 };
+    let content = if path == 0 { [0; 24] } else { content(target, path)? };
+    Some(Class { path, content, is_singleton })
+}
+
+/// What a string or an array has behind the flags, of which the collector uses some bits, and its class.
+pub(super) fn content(target: &mut dyn Target, address: u64) -> Option<[u8; 24]> {
+    let mut bytes = [0; 24];
+    target.read(address.wrapping_add(16), &mut bytes).then_some(bytes)
 }

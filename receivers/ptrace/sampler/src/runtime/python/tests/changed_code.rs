@@ -31,21 +31,6 @@ fn replaced_code() {
     }
 }
 
-/// Memory that changes before one of the reads.
-struct Changing {
-    before: Recording,
-    after: Recording,
-    reads: usize,
-    at: usize,
-}
-
-impl Target for Changing {
-    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        self.reads += 1;
-        if self.reads > self.at { &mut self.after } else { &mut self.before }.read(address, bytes)
-    }
-}
-
 /// Guarantees: whenever another code object takes the place of one while it is read, name, file and line are of the one
 /// or of the other, or the function is unknown.
 #[test]
@@ -132,8 +117,8 @@ fn code_that_is_known_before_a_sample() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut is_fresh = |sampled: Option<u64>, now| {
-            reader.instance.sampled(sampled.map(at), at(now));
-            reader.read(&mut recording, false);
+            reader.now = at(now);
+            reader.read_of(&mut recording, sampled.map(at));
             reader.instance.is_fresh(reader.captured.frames[0].code)
         };
         assert!(is_fresh(Some(9), 10), "{name}");

@@ -1,0 +1,127 @@
+//! Makes sure that what is known of code is what is in memory.
+//!
+//! Whatever is read of code is read after what points to it, and is the code's own only if that did not change until
+//! then. So its print is read before and after, here and for all interpreters. Where reads were refused because no more
+//! is allowed for one stack, nothing is learned: neither what could not be read is remembered, nor is anything
+//! forgotten.
+
+use super::{Checked, Code, Codes};
+
+/// How code of one kind is read.
+pub(in crate::runtime) trait Reading: Sized {
+    /// What it is when it was read.
+    type Code: Code;
+    /// What is read of it besides its print.
+    type Texts;
+
+    /// How many reads were refused because no more is allowed.
+    fn refused(&self) -> u32;
+
+    /// What the code at an address says of itself; `None` if there is none.
+    fn print(&mut self, address: u64) -> Option<Print<Self>>;
+
+    /// Whether what says this of itself is code.
+    fn is_code(&mut self, _print: &Print<Self>) -> bool {
+        true
+    }
+
+    /// Whether code that is known is to be read again, to add what was missing.
+    fn again(&self, _known: &mut Self::Code) -> bool {
+        false
+    }
+
+    /// Reads code that says this of itself.
+    fn texts(&mut self, address: u64, print: &Print<Self>) -> Option<Self::Texts>;
+
+    /// What was read is the code's own: the code that it is. `before` is what it was known as, if it was read again.
+    fn make(&mut self, print: Print<Self>, texts: Self::Texts, before: Option<&Self::Code>) -> Self::Code;
+
+    /// The line of one of its instructions, 0 if it has none; `None` if that cannot be read.
+    fn line(&mut self, code: &Self::Code, instruction: u64) -> Option<u32>;
+}
+
+type Print<R> = <<R as Reading>::Code as Code>::Print;
+
+/// What code turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runtime) enum Look {
+    /// It is known.
+    Known,
+    /// It is something else than code.
+    Other,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl<C: Code> Codes<C> {
+    /// Makes sure that what is known of code is what is in memory, once for each stack. `stands` if the thread still
+    /// stands where its frames were read. `new` is how many may be read for the first time.
+    pub(in crate::runtime) fn look<R: Reading<Code = C>>(
+        &mut self,
+        address: u64,
+        stands: bool,
+        new: &mut u32,
+        reading: &mut R,
+    ) -> Look {
+        if self.is_checked(address) {
+            return Look::Known;
+        }
+        let refused = reading.refused();
+        let print = reading.print(address);
+        if reading.refused() != refused {
+            return Look::Unknown;
+        }
+        let (print, otherwise) = match self.check(address, print, stands) {
+            Checked::Known => {
+                let known = self.get_mut(address).filter(|_| *new > 0);
+                match known.and_then(|known| reading.again(known).then(|| known.print().clone())) {
+                    Some(print) => (print, Look::Known),
+                    None => return Look::Known,
+                }
+            }
+            Checked::New(print) => (print, Look::Unknown),
+            Checked::Lost => return Look::Unknown,
+        };
+        if !reading.is_code(&print) {
+            return Look::Other;
+        }
+        let Some(left) = new.checked_sub(1) else { return Look::Unknown };
+        *new = left;
+        let texts = reading.texts(address, &print);
+        let (Some(texts), true) = (texts, reading.print(address).as_ref() == Some(&print)) else { return otherwise };
+        if reading.refused() != refused {
+            return otherwise;
+        }
+        let code = reading.make(print, texts, self.get(address));
+        self.insert(address, code);
+        Look::Known
+    }
+
+    /// The line of an instruction of code that is known: as it was read before, or as it is read now, 0 if it cannot be
+    /// read. `None` if the code is another one by now.
+    pub(in crate::runtime) fn line<R: Reading<Code = C>>(
+        &mut self,
+        address: u64,
+        instruction: u64,
+        reading: &mut R,
+    ) -> Option<u32> {
+        let known = self.known.get(&address)?;
+        if let Some(line) = known.lines.get(instruction) {
+            return Some(line);
+        }
+        let refused = reading.refused();
+        let line = reading.line(&known.code, instruction);
+        let is_still = line.is_none() || reading.print(address).as_ref() == Some(known.code.print());
+        if reading.refused() != refused {
+            return Some(0);
+        }
+        if !is_still {
+            self.forget(address);
+            return None;
+        }
+        if let (Some(line), Some(known)) = (line, self.known.get_mut(&address)) {
+            known.lines.add(instruction, line);
+        }
+        Some(line.unwrap_or(0))
+    }
+}

@@ -1,0 +1,306 @@
+use std::time::{Duration, Instant};
+
+use super::lines::MAX_LINES;
+use super::*;
+
+#[derive(Debug)]
+struct Function(u32, Range<u64>);
+
+impl Code for Function {
+    type Print = u32;
+
+    const MAX_SHARING: usize = 2;
+
+    fn print(&self) -> &u32 {
+        &self.0
+    }
+
+    fn instructions(&self) -> Range<u64> {
+        self.1.clone()
+    }
+}
+
+fn function(print: u32, instructions: Range<u64>) -> Function {
+    Function(print, instructions)
+}
+
+fn codes() -> Codes<Function> {
+    let mut codes = Codes::default();
+    codes.next_stack();
+    codes.insert(10, function(1, 100..120));
+    codes.insert(20, function(2, 200..220));
+    codes
+}
+
+impl Codes<Function> {
+    fn all_around(&self, address: u64) -> Vec<u64> {
+        self.around(address).collect()
+    }
+
+    fn beginning_at(&self, start: u64) -> &[u64] {
+        self.places.get(&start).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Guarantees: code that says the same is known once for each stack; other code in its place is never taken for it,
+/// and is read only if it is certain that the frame is of it.
+#[test]
+fn compared() {
+    let mut codes = codes();
+    assert!(codes.is_checked(10));
+    codes.next_stack();
+    assert!(!codes.is_checked(10));
+    assert!(matches!(codes.check(10, Some(1), false), Checked::Known));
+    assert!(codes.is_checked(10));
+    assert!(matches!(codes.check(10, Some(3), true), Checked::New(3)));
+    assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
+    assert!(matches!(codes.check(20, Some(3), false), Checked::Lost));
+    assert!(matches!(codes.check(20, Some(3), false), Checked::New(3)));
+    codes.insert(20, function(3, 200..220));
+    assert!(matches!(codes.check(20, None, true), Checked::Lost));
+    assert!(codes.get(20).is_none());
+}
+
+/// Guarantees: code is found by its instructions, also where several share them, of which the oldest goes first; code
+/// without any instructions has no place.
+#[test]
+fn found_by_instructions() {
+    let mut codes = codes();
+    assert_eq!(codes.all_around(100), [10]);
+    assert_eq!(codes.all_around(219), [20]);
+    assert!(codes.all_around(120).is_empty() && codes.all_around(99).is_empty());
+    codes.insert(30, function(1, 100..130));
+    assert_eq!(codes.all_around(119), [10, 30]);
+    assert_eq!(codes.all_around(120), [30]);
+    codes.insert(40, function(1, 100..130));
+    assert_eq!(codes.beginning_at(100), [30, 40]);
+    assert!(codes.get(10).is_none());
+    codes.insert(40, function(1, 100..140));
+    assert_eq!(codes.beginning_at(100), [30, 40]);
+    codes.forget(30);
+    codes.forget(40);
+    assert!(codes.beginning_at(100).is_empty());
+    for address in 50..60 {
+        codes.insert(address, function(7, 0..0));
+    }
+    assert!((50..60).all(|address| codes.get(address).is_some()) && codes.beginning_at(0).is_empty());
+}
+
+/// Guarantees: code whose instructions are where other code had its own takes the place of that, copies included;
+/// and it is found by its copies as long as it has them.
+#[test]
+fn memory_used_again() {
+    let mut codes = codes();
+    codes.insert(50, function(5, 90..101));
+    assert!(codes.get(10).is_none() && codes.get(20).is_some());
+    assert!(!codes.has_copies(20));
+    codes.set_copies(20, vec![1000, 2000]);
+    assert!(codes.has_copies(20));
+    assert_eq!(codes.all_around(1019), [20]);
+    assert_eq!((codes.part(20, 2010), codes.part(20, 201)), (Some(2000..2020), Some(200..220)));
+    assert_eq!((codes.part(20, 2020), codes.part(50, 2010)), (None, None));
+    codes.next_stack();
+    assert!(!codes.has_copies(20));
+    codes.set_copies(20, vec![2000, 3000]);
+    assert!(codes.all_around(1000).is_empty());
+    assert_eq!((codes.all_around(2019), codes.all_around(3000)), (vec![20], vec![20]));
+    codes.insert(60, function(6, 3019..3030));
+    assert!(codes.get(20).is_none() && codes.all_around(200).is_empty() && codes.all_around(2000).is_empty());
+    assert_eq!(codes.all_around(3019), [60]);
+}
+
+/// Guarantees: what is remembered is bounded.
+#[test]
+fn bounded() {
+    let mut codes = codes();
+    for address in 0..MAX_CODES as u64 {
+        codes.insert(address, function(1, address * 1000..address * 1000 + 10));
+    }
+    codes.next_stack();
+    assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
+}
+
+/// Guarantees: code is known for samples that were taken after it was read, as far as that is certain; code that says the
+/// same of itself as other code with the same instructions is as old as that, and a new copy makes it new.
+#[test]
+fn known_before_a_sample() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut codes = codes();
+    let is_fresh = |codes: &mut Codes<Function>, sampled: Option<u64>, now| {
+        codes.sampled(sampled.map(at), at(now));
+        codes.is_fresh(10)
+    };
+    assert!(!is_fresh(&mut codes, Some(5), 5) && is_fresh(&mut codes, Some(4), 6) && !is_fresh(&mut codes, None, 6));
+    codes.sampled(Some(at(8)), at(9));
+    assert!(!codes.is_fresh(10) && codes.is_fresh(77));
+    codes.insert(11, function(1, 100..120));
+    assert!(!codes.is_fresh(11));
+    codes.insert(12, function(4, 100..120));
+    assert!(codes.is_fresh(12));
+    codes.insert(20, function(2, 200..220));
+    assert!(!codes.is_fresh(20));
+    for (copies, is_new) in [(vec![1000], true), (vec![1000], false), (vec![], false), (vec![2000], true)] {
+        codes.sampled(Some(at(20)), at(10));
+        codes.set_copies(20, copies);
+        assert_eq!(codes.is_fresh(20), is_new);
+    }
+}
+
+/// What there is to be read: what code at an address says of itself, and a line. Reads are refused when none are left.
+struct Memory {
+    prints: Vec<(u64, u32)>,
+    /// These are so from the given number of reads on.
+    later: (u32, Vec<(u64, u32)>),
+    line: Option<u32>,
+    reads: u32,
+    left: u32,
+    refused: u32,
+    again: bool,
+}
+
+impl Memory {
+    fn new(prints: &[(u64, u32)]) -> Self {
+        let later = (u32::MAX, Vec::new());
+        Self { prints: prints.to_vec(), later, line: Some(5), reads: 0, left: 100, refused: 0, again: false }
+    }
+
+    fn read(&mut self) -> bool {
+        self.reads += 1;
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        self.refused += u32::from(!is_left);
+        is_left
+    }
+}
+
+impl Reading for Memory {
+    type Code = Function;
+    type Texts = Range<u64>;
+
+    fn refused(&self) -> u32 {
+        self.refused
+    }
+
+    fn print(&mut self, address: u64) -> Option<u32> {
+        let is_read = self.read();
+        let prints = if self.reads > self.later.0 { &self.later.1 } else { &self.prints };
+        prints.iter().find(|(at, _)| is_read && *at == address).map(|(_, print)| *print)
+    }
+
+    fn is_code(&mut self, print: &u32) -> bool {
+        *print != 99
+    }
+
+    fn again(&self, _known: &mut Function) -> bool {
+        self.again
+    }
+
+    fn texts(&mut self, address: u64, _print: &u32) -> Option<Range<u64>> {
+        // What cannot be read because it is not allowed is nothing, and so may be mistaken for something.
+        let length = if self.read() { 10 } else { 0 };
+        Some(address * 100..address * 100 + length)
+    }
+
+    fn make(&mut self, print: u32, texts: Range<u64>, _before: Option<&Function>) -> Function {
+        Function(print, texts)
+    }
+
+    fn line(&mut self, _code: &Function, _instruction: u64) -> Option<u32> {
+        let is_read = self.read();
+        self.line.filter(|_| is_read)
+    }
+}
+
+/// Guarantees: code is read once, up to the number that is allowed, and compared once for each stack; what is something
+/// else costs none of that number.
+#[test]
+fn looked_at_once() {
+    let mut codes = Codes::<Function>::default();
+    let mut memory = Memory::new(&[(1, 1), (2, 2), (3, 99)]);
+    let mut new = 1;
+    let mut look = |codes: &mut Codes<_>, memory: &mut Memory, address| {
+        let before = memory.reads;
+        (codes.look(address, false, &mut new, memory), memory.reads - before)
+    };
+    assert_eq!(look(&mut codes, &mut memory, 3), (Look::Other, 1));
+    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 3));
+    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 0));
+    assert_eq!(look(&mut codes, &mut memory, 2), (Look::Unknown, 1));
+    assert_eq!(look(&mut codes, &mut memory, 4), (Look::Unknown, 1));
+    codes.next_stack();
+    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
+    // Code that lacks something is read again while that is allowed.
+    memory.again = true;
+    codes.next_stack();
+    assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
+    codes.next_stack();
+    let before = memory.reads;
+    assert_eq!(codes.look(1, false, &mut 1, &mut memory), Look::Known);
+    assert_eq!((memory.reads - before, codes.get(1).unwrap().0), (3, 1));
+}
+
+/// Guarantees: what was read of code that changed until then is not known, and neither is its line.
+#[test]
+fn changed_while_it_is_read() {
+    for at in 0..4 {
+        let mut codes = Codes::<Function>::default();
+        let mut memory = Memory { later: (at, vec![(1, 2)]), ..Memory::new(&[(1, 1)]) };
+        let look = codes.look(1, false, &mut 9, &mut memory);
+        assert_eq!(look, if matches!(at, 1 | 2) { Look::Unknown } else { Look::Known }, "at {at}");
+        assert_eq!(codes.get(1).map(|code| code.0), [Some(2), None, None, Some(1)][at as usize]);
+        if at == 3 {
+            assert_eq!((codes.line(1, 7, &mut memory), codes.get(1).is_none()), (None, true));
+        }
+    }
+}
+
+/// Guarantees: lines are read once, those that cannot be read are read again, and how many are remembered is bounded.
+#[test]
+fn lines_of_code() {
+    let mut codes = Codes::<Function>::default();
+    let mut memory = Memory { line: None, ..Memory::new(&[(1, 1)]) };
+    assert_eq!(codes.look(1, true, &mut 1, &mut memory), Look::Known);
+    assert_eq!(codes.line(1, 7, &mut memory), Some(0));
+    memory.line = Some(5);
+    assert_eq!(codes.line(1, 7, &mut memory), Some(5));
+    memory.line = Some(6);
+    assert_eq!((codes.line(1, 7, &mut memory), codes.line(2, 7, &mut memory)), (Some(5), None));
+    memory.left = u32::MAX;
+    for instruction in 0..2 * MAX_LINES as u64 {
+        assert!(codes.line(1, 100 + instruction, &mut memory).is_some());
+    }
+}
+
+/// Guarantees: where no more reads are allowed nothing is forgotten, and nothing is remembered that could not be read.
+#[test]
+fn refused_reads() {
+    for left in 0..3 {
+        let mut codes = Codes::<Function>::default();
+        let mut memory = Memory { left, ..Memory::new(&[(1, 1)]) };
+        assert_eq!(codes.look(1, true, &mut 9, &mut memory), Look::Unknown, "{left} left");
+        assert!(codes.get(1).is_none());
+    }
+    let mut codes = Codes::<Function>::default();
+    let mut memory = Memory { left: 3, ..Memory::new(&[(1, 1)]) };
+    assert_eq!(codes.look(1, false, &mut 9, &mut memory), Look::Known);
+    // Of a line, either it or what the code says afterwards is not read.
+    for left in 0..2 {
+        memory.left = left;
+        assert_eq!(codes.line(1, 7, &mut memory), Some(0), "{left} left");
+    }
+    codes.next_stack();
+    memory.left = 0;
+    for again in [false, true] {
+        memory.again = again;
+        assert_eq!(codes.look(1, false, &mut 9, &mut memory), Look::Unknown);
+    }
+    for left in 1..3 {
+        memory.left = left;
+        codes.next_stack();
+        assert_eq!(codes.look(1, false, &mut 9, &mut memory), Look::Known, "{left} left");
+        assert_eq!(codes.get(1).unwrap().1, 100..110);
+    }
+    memory.left = 9;
+    assert_eq!(codes.line(1, 7, &mut memory), Some(5));
+}

@@ -1,0 +1,67 @@
+//! Recordings that are read in other ways.
+
+use std::ops::Range;
+
+use super::Recording;
+use crate::runtime::Target;
+use crate::runtime::target::word_at;
+
+impl Recording {
+    /// What the target may say instead: each word zeroed, flipped, huge, pointing at itself, far away or a little off.
+    /// With how far the word is behind the beginning of its part.
+    pub(in crate::runtime) fn hostile(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
+        let words = self.parts.iter().flat_map(|(&start, part)| {
+            let places = (0..part.len().saturating_sub(7)).step_by(8);
+            places.map(move |at| (at, start + at as u64, word_at(part, at)))
+        });
+        words.flat_map(|(at, address, word)| {
+            [0, !word, u64::MAX, address, word ^ 1 << 62, word.wrapping_add(8)].map(|hostile| {
+                let mut recording = self.clone();
+                recording.add(address, &hostile.to_le_bytes());
+                (at, recording)
+            })
+        })
+    }
+}
+
+/// Counts what is read, to see that it is bounded.
+pub(in crate::runtime) struct Counted<'a> {
+    pub(in crate::runtime) recording: &'a mut Recording,
+    pub(in crate::runtime) reads: u32,
+}
+
+impl Target for Counted<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.reads += 1;
+        self.recording.read(address, bytes)
+    }
+}
+
+/// A recording of which a part cannot be read.
+pub(in crate::runtime) struct Hidden<'a> {
+    pub(in crate::runtime) recording: &'a mut Recording,
+    pub(in crate::runtime) hidden: Range<u64>,
+}
+
+impl Target for Hidden<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let end = address.saturating_add(bytes.len() as u64);
+        let is_hidden = address < self.hidden.end && self.hidden.start < end;
+        !is_hidden && self.recording.read(address, bytes)
+    }
+}
+
+/// Memory that changes before one of the reads.
+pub(in crate::runtime) struct Changing {
+    pub(in crate::runtime) before: Recording,
+    pub(in crate::runtime) after: Recording,
+    pub(in crate::runtime) reads: usize,
+    pub(in crate::runtime) at: usize,
+}
+
+impl Target for Changing {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.reads += 1;
+        if self.reads > self.at { &mut self.after } else { &mut self.before }.read(address, bytes)
+    }
+}

@@ -1,0 +1,122 @@
+//! Methods: which sequence or C function they have, and the class that has them.
+
+use std::ops::Range;
+
+use super::layout::Layout;
+use super::objects::{self, Class, METHOD, VARIABLES};
+use super::search::{self, Located};
+use crate::message::FunctionKind;
+use crate::runtime::codes::{Code, Reading};
+use crate::runtime::target::{Bounded, Target, word_at};
+use crate::runtime::{Functions, MAX_NAME};
+
+/// What C functions have for a path.
+const NO_FILE: &str = "<cfunc>";
+/// Where the definition of a method has the name that it was defined with.
+const ORIGINAL_NAME: usize = 32;
+
+/// A method: the class that has it, and what it says of itself.
+pub(super) struct Method {
+    /// Its sequence, for one that has any.
+    pub(super) body: u64,
+    pub(super) owner: u64,
+    print: [u64; 5],
+}
+
+/// What a method says of itself. A frame may have it behind the object of its special variables.
+pub(super) fn read(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
+    let mut bytes = [0; 40];
+    let mut at = address;
+    for _ in 0..2 {
+        if at == 0 || at & 7 != 0 || !target.read(at, &mut bytes) {
+            return None;
+        }
+        let flags = word_at(&bytes, 0);
+        if objects::is_internal(flags, METHOD) {
+            let (class, definition, called, owner) =
+                (word_at(&bytes, 8), word_at(&bytes, 16), word_at(&bytes, 24), word_at(&bytes, 32));
+            let mut bytes = [0; ORIGINAL_NAME + 8];
+            if !target.read(definition, &mut bytes) {
+                return None;
+            }
+            let (body, name) = (word_at(&bytes, 8), word_at(&bytes, ORIGINAL_NAME));
+            return Some(Method { body, owner, print: [class, definition, called, owner, name] });
+        }
+        if !objects::is_internal(flags, VARIABLES) {
+            return None;
+        }
+        at = word_at(&bytes, 8);
+    }
+    None
+}
+
+/// What the method of a C function and its class say of themselves; the class nothing, where it cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Print {
+    method: [u64; 5],
+    class: Option<Class>,
+}
+
+/// A C function.
+#[derive(Debug)]
+pub(super) struct CFunction {
+    print: Print,
+    pub(super) function: u32,
+}
+
+impl Code for CFunction {
+    type Print = Print;
+
+    const MAX_SHARING: usize = 1;
+
+    fn print(&self) -> &Print {
+        &self.print
+    }
+
+    fn instructions(&self) -> Range<u64> {
+        0..0
+    }
+}
+
+/// How C functions are read.
+pub(super) struct Source<'a, 'b> {
+    pub(super) layout: &'a Layout,
+    pub(super) located: Located,
+    /// The array of the names of symbols, once it was needed for this stack.
+    pub(super) names: &'a mut Option<Option<u64>>,
+    pub(super) target: &'a mut Bounded<'b>,
+    pub(super) functions: &'a mut Functions,
+}
+
+impl Reading for Source<'_, '_> {
+    type Code = CFunction;
+    /// Its name, with that of its class.
+    type Texts = String;
+
+    fn refused(&self) -> u32 {
+        self.target.refused()
+    }
+
+    fn print(&mut self, address: u64) -> Option<Print> {
+        let method = read(address, self.target)?;
+        let class = objects::class(self.layout, self.target, method.owner);
+        Some(Print { method: method.print, class })
+    }
+
+    fn texts(&mut self, _address: u64, print: &Print) -> Option<String> {
+        let Self { layout, located, names, target, .. } = self;
+        let names = names.get_or_insert_with(|| search::names(*located, layout, *target));
+        let [.., number] = print.method;
+        let name = objects::symbol(layout, *target, (*names)?, number, MAX_NAME)?;
+        let class = print.class.and_then(|class| Some((class.name(layout, *target, MAX_NAME)?, class.join())));
+        Some(class.map_or(name.clone(), |(class, join)| format!("{class}{join}{name}")))
+    }
+
+    fn make(&mut self, print: Print, name: String, _before: Option<&CFunction>) -> CFunction {
+        CFunction { print, function: self.functions.number(FunctionKind::Ruby, &name, NO_FILE, 0) }
+    }
+
+    fn line(&mut self, _code: &CFunction, _instruction: u64) -> Option<u32> {
+        Some(0)
+    }
+}

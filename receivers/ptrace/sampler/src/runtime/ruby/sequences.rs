@@ -1,0 +1,199 @@
+//! Instruction sequences: what is read of them, and what they say of themselves.
+//!
+//! The collector frees and moves sequences, and another one may have the place of one that was read. Compared are all
+//! its addresses, its place in the text, and the bytes of its label and path.
+
+use std::ops::Range;
+
+use super::layout::Layout;
+use super::lines;
+use super::objects::{self, Class, SEQUENCE};
+use crate::message::FunctionKind;
+use crate::runtime::codes::{Code, Reading};
+use crate::runtime::target::{Bounded, Target, half_at, word_at};
+use crate::runtime::{Functions, MAX_FILE, MAX_NAME};
+
+/// The size of a word of a sequence, and the most words of one.
+const WORD: u64 = 8;
+const MAX_WORDS: u32 = 1 << 24;
+/// The most methods of one sequence that are remembered.
+const MAX_OWNERS: usize = 8;
+
+/// Where a sequence has its body, and this the type, the number of words, the words, and the place in the text.
+const BODY: u64 = 16;
+const BODY_SIZE: usize = 192;
+const WORDS: (usize, usize) = (4, 8);
+const TEXT: usize = 64;
+/// The size of the place in the text: path, label of the method, label, line and columns.
+const TEXT_SIZE: usize = 48;
+/// The type of sequences that are methods.
+const OF_METHOD: u32 = 1;
+/// The label of evaluated text from 3.4 on; before it has that of what is around it, as it has in backtraces.
+const EVALUATED: &str = "<compiled>";
+
+/// What a sequence says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Print {
+    body: u64,
+    words: u64,
+    count: u32,
+    text: [u8; TEXT_SIZE],
+    info: [u64; 3],
+    /// The sequence of the method around it.
+    pub(super) method: u64,
+    label: [u8; 24],
+    path: [u8; 24],
+}
+
+/// A sequence that was read.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) print: Print,
+    file: String,
+    label: String,
+    /// How many bytes of the label stand before the method's name, and that name; `None` outside of methods.
+    pub(super) method: Option<(usize, String)>,
+    first_line: u32,
+    pub(super) code: Range<u64>,
+    /// The functions by the method whose class is in their names, and that of none.
+    pub(super) owners: Vec<Owner>,
+}
+
+/// A method that has a sequence, or none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    /// Where it is, 0 for none.
+    pub(super) method: u64,
+    /// Its class, and what that said of itself.
+    pub(super) class: u64,
+    pub(super) said: Option<Class>,
+    pub(super) function: u32,
+    /// The number of the stack for which it was compared with what is in memory.
+    pub(super) checked: u64,
+}
+
+impl Code for Sequence {
+    type Print = Print;
+
+    const MAX_SHARING: usize = 8;
+
+    fn print(&self) -> &Print {
+        &self.print
+    }
+
+    fn instructions(&self) -> Range<u64> {
+        self.code.clone()
+    }
+}
+
+impl Sequence {
+    /// The function of a method whose class has this name, as Ruby's own backtraces have it from 3.4 on.
+    pub(super) fn function(&self, class: Option<(String, char)>, functions: &mut Functions) -> u32 {
+        let name = match (&self.method, class) {
+            (Some((prefix, method)), Some((class, join))) => {
+                &format!("{}{class}{join}{method}", self.label.get(..*prefix).unwrap_or_default())
+            }
+            _ => &self.label,
+        };
+        functions.number(FunctionKind::Ruby, name, &self.file, self.first_line)
+    }
+
+    /// Remembers the function of a method.
+    pub(super) fn add(&mut self, owner: Owner) {
+        self.owners.retain(|known| known.method != owner.method);
+        if self.owners.len() >= MAX_OWNERS {
+            self.owners.clear();
+        }
+        self.owners.push(owner);
+    }
+}
+
+/// How sequences are read.
+pub(super) struct Source<'a, 'b> {
+    pub(super) layout: &'a Layout,
+    pub(super) target: &'a mut Bounded<'b>,
+}
+
+impl Reading for Source<'_, '_> {
+    type Code = Sequence;
+    type Texts = Sequence;
+
+    fn refused(&self) -> u32 {
+        self.target.refused()
+    }
+
+    fn print(&mut self, address: u64) -> Option<Print> {
+        read_print(self.layout, address, self.target)
+    }
+
+    fn texts(&mut self, _address: u64, print: &Print) -> Option<Sequence> {
+        read_new(self.layout, *print, self.target)
+    }
+
+    fn make(&mut self, _print: Print, sequence: Sequence, _before: Option<&Sequence>) -> Sequence {
+        sequence
+    }
+
+    /// The line of the instruction before this one.
+    fn line(&mut self, code: &Sequence, instruction: u64) -> Option<u32> {
+        let position = (instruction.wrapping_sub(code.code.start) / WORD).saturating_sub(1);
+        let [info, count, index] = code.print.info;
+        lines::line(self.layout, (info, count as u32, index), position, self.target)
+    }
+}
+
+/// The body of a sequence.
+fn body(address: u64, target: &mut Bounded<'_>) -> Option<(u64, [u8; BODY_SIZE])> {
+    let mut head = [0; 24];
+    if address & 7 != 0 || !target.read(address, &mut head) || !objects::is_internal(word_at(&head, 0), SEQUENCE) {
+        return None;
+    }
+    let body = word_at(&head, BODY as usize);
+    let mut bytes = [0; BODY_SIZE];
+    target.read(body, &mut bytes).then_some((body, bytes))
+}
+
+fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option<Print> {
+    let (body, bytes) = body(address, target)?;
+    let mut text = [0; TEXT_SIZE];
+    text.copy_from_slice(bytes.get(TEXT..TEXT + TEXT_SIZE)?);
+    Some(Print {
+        body,
+        words: word_at(&bytes, WORDS.1),
+        count: half_at(&bytes, WORDS.0),
+        path: objects::content(target, word_at(&text, 0))?,
+        label: objects::content(target, word_at(&text, 16))?,
+        text,
+        info: [
+            word_at(&bytes, layout.info as usize),
+            u64::from(half_at(&bytes, layout.info_size as usize)),
+            word_at(&bytes, layout.info_index as usize),
+        ],
+        method: word_at(&bytes, layout.method_sequence as usize),
+    })
+}
+
+fn read_new(layout: &Layout, print: Print, target: &mut Bounded<'_>) -> Option<Sequence> {
+    let text = |at: usize| word_at(&print.text, at);
+    let file = objects::path(layout, target, text(0), MAX_FILE)?;
+    let mut label = objects::string(layout, target, text(16), MAX_NAME)?;
+    let line = text(24) as u32;
+    // Up to 3.1 a small integer as Ruby has it.
+    let first_line = if layout.string_length { line } else { line >> 1 };
+    let count = Some(print.count).filter(|count| *count <= MAX_WORDS)?;
+    let end = print.words.checked_add(u64::from(count) * WORD)?.checked_add(WORD)?;
+    let around = body(print.method, target).and_then(|(_, body)| {
+        let name = objects::string(layout, target, word_at(&body, TEXT + 8), MAX_NAME)?;
+        Some((half_at(&body, 0) == OF_METHOD, name))
+    });
+    if let Some((_, name)) = &around
+        && label == EVALUATED
+    {
+        label.clone_from(name);
+    }
+    let method = around.filter(|(is_method, _)| *is_method).and_then(|(_, name)| {
+        let prefix = label.strip_suffix(name.as_str())?.len();
+        Some((prefix, name))
+    });
+    Some(Sequence { print, file, label, method, first_line, code: print.words..end, owners: Vec::new() })
+}
