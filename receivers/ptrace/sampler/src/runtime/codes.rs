@@ -15,13 +15,15 @@ use std::ops::Range;
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use self::lines::Lines;
 pub(super) use self::reading::{Look, Reading};
 
-/// The most code that is remembered of a process; all is forgotten when there is more.
+/// The most code that is remembered of a process, and the most copies of instructions of all of it; all is forgotten
+/// when there is more.
 const MAX_CODES: usize = 16_384;
+const MAX_COPIES: usize = 131_072;
 
 /// Code that was read: a function, or a script.
 pub(super) trait Code: Debug {
@@ -44,6 +46,9 @@ pub(super) struct Codes<C> {
     known: HashMap<u64, Known<C>, RandomState>,
     /// Where the instructions of each begin, and copies of them, and the addresses of the code that has them.
     places: BTreeMap<u64, Vec<u64>>,
+    /// How many copies there are of all, and whether there were too many.
+    copies: usize,
+    is_full: bool,
     /// The number of the stack that is told.
     stack: u64,
     /// The code that was read since [`Self::sampled`].
@@ -60,8 +65,8 @@ struct Known<C> {
     /// A moment before which it was read; `None` if that was for the present stack.
     since: Option<Instant>,
     lines: Lines,
-    /// Where copies of its instructions begin, each of which has memory of its own, and the number of the stack for which
-    /// that was read.
+    /// Where copies of its instructions begin, each of which has memory of its own, and the number of the stack for
+    /// which that was read.
     copies: Vec<u64>,
     copied: Option<u64>,
 }
@@ -79,13 +84,21 @@ enum Checked<P> {
 
 impl<C> Default for Codes<C> {
     fn default() -> Self {
-        Self { known: HashMap::default(), places: BTreeMap::new(), stack: 0, fresh: Vec::new(), sampled: None }
+        Self {
+            known: HashMap::default(),
+            places: BTreeMap::new(),
+            copies: 0,
+            is_full: false,
+            stack: 0,
+            fresh: Vec::new(),
+            sampled: None,
+        }
     }
 }
 
 impl<C: Code> Codes<C> {
-    /// What follows is about a sample of this moment, whose thread ran on since; `None` if it stood still. What was read
-    /// before was read before `now`.
+    /// What follows is about a sample of this moment, whose thread ran on since; `None` if it stood still. What was
+    /// read before was read before `now`.
     pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
         for address in self.fresh.drain(..) {
             if let Some(known) = self.known.get_mut(&address) {
@@ -104,9 +117,10 @@ impl<C: Code> Codes<C> {
     /// Says that from now on another stack is told, for which all code is compared anew.
     pub(super) fn next_stack(&mut self) {
         self.stack += 1;
-        if self.known.len() >= MAX_CODES {
+        if self.known.len() >= MAX_CODES || self.is_full {
             self.known.clear();
             self.places.clear();
+            (self.copies, self.is_full) = (0, false);
         }
     }
 
@@ -165,6 +179,7 @@ impl<C: Code> Codes<C> {
     /// Forgets code.
     pub(super) fn forget(&mut self, address: u64) {
         if let Some(known) = self.known.remove(&address) {
+            self.copies -= known.copies.len();
             self.forget_place(known.code.instructions().start, address);
             known.copies.iter().for_each(|start| self.forget_place(*start, address));
         }
@@ -185,15 +200,25 @@ impl<C: Code> Codes<C> {
     }
 
     /// Sets where copies of its instructions begin. What was known to be there is gone.
-    pub(super) fn set_copies(&mut self, address: u64, copies: Vec<u64>) {
+    pub(super) fn set_copies(&mut self, address: u64, mut copies: Vec<u64>) {
         let Some(known) = self.known.get_mut(&address) else { return };
         known.copied = Some(self.stack);
+        if known.copies == copies {
+            return;
+        }
         let before = std::mem::take(&mut known.copies);
-        if copies.iter().any(|start| !before.contains(start)) {
+        self.copies -= before.len();
+        if self.copies + copies.len() > MAX_COPIES {
+            self.is_full = true;
+            copies = Vec::new();
+        }
+        let known_before: HashSet<u64, RandomState> = before.iter().copied().collect();
+        if copies.iter().any(|start| !known_before.contains(start)) {
             // At the moment of the sample the memory of a new copy may have been another function's.
             known.since = None;
             self.fresh.push(address);
         }
+        self.copies += copies.len();
         known.copies.clone_from(&copies);
         before.into_iter().for_each(|start| self.forget_place(start, address));
         self.places.extend(copies.into_iter().map(|start| (start, vec![address])));

@@ -106,7 +106,7 @@ fn memory_used_again() {
     assert_eq!((codes.all_around(2019), codes.all_around(3000)), (vec![20], vec![20]));
     codes.insert(60, function(6, 3019..3030));
     assert!(codes.get(20).is_none() && codes.all_around(200).is_empty() && codes.all_around(2000).is_empty());
-    assert_eq!(codes.all_around(3019), [60]);
+    assert_eq!((codes.all_around(3019), codes.copies), (vec![60], 0));
 }
 
 /// Guarantees: what is remembered is bounded.
@@ -120,8 +120,31 @@ fn bounded() {
     assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
 }
 
-/// Guarantees: code is known for samples that were taken after it was read, as far as that is certain; code that says the
-/// same of itself as other code with the same instructions is as old as that, and a new copy makes it new.
+/// Guarantees: code that has as many copies as are read costs a bounded amount of memory, however much of it there is,
+/// and little time where nothing changed or everything did.
+#[test]
+fn attack_copies() {
+    const EACH: u64 = 8192;
+    let mut codes = codes();
+    let start = Instant::now();
+    for address in 0..200u64 {
+        codes.insert(1000 + address, function(7, address * 10..address * 10 + 1));
+        for moved in [0, 0, 1] {
+            codes.set_copies(1000 + address, (0..EACH).map(|copy| (address * EACH + copy) * 64 + moved).collect());
+        }
+        assert!(codes.copies <= MAX_COPIES && codes.places.len() <= MAX_COPIES + 202);
+    }
+    // Compared one by one they would take minutes.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    codes.next_stack();
+    assert_eq!((codes.copies, codes.places.len(), codes.known.len()), (0, 0, 0));
+    codes.insert(20, function(2, 200..220));
+    codes.set_copies(20, vec![1000]);
+    assert_eq!(codes.all_around(1000), [20]);
+}
+
+/// Guarantees: code is known for samples that were taken after it was read, as far as that is certain; code that says
+/// the same of itself as other code with the same instructions is as old as that, and a new copy makes it new.
 #[test]
 fn known_before_a_sample() {
     let start = Instant::now();
