@@ -67,10 +67,11 @@ impl Instance for Interpreter {
     ) -> bool {
         captured.clear();
         let Self { place, states, scratch, .. } = self;
+        states.forget_ended(place, thread, target);
         // A thread may have several states: those of sub-interpreters, or of C code that enters an interpreter.
         for again in [false, true] {
             // A thread that is stopped for this does not wait for a search that is likely to find nothing.
-            let may_walk = limit == MAX_FRAMES || !states.knows(thread);
+            let may_walk = limit == MAX_FRAMES || !states.knows(place, thread);
             if again && !(may_walk && states.walk_for(thread, place, now, target)) {
                 return false;
             }
@@ -83,7 +84,7 @@ impl Instance for Interpreter {
                 }
             }
             if outdated {
-                states.forget(thread);
+                states.forget(place, thread);
             }
         }
         false

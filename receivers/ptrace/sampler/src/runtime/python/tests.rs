@@ -1,6 +1,7 @@
 mod belongs;
 mod changed_code;
 mod copies;
+mod threads;
 
 use std::time::{Duration, Instant};
 
@@ -271,7 +272,7 @@ fn attack_circles() {
         let mut states = States::default();
         states.walk(&place, &mut counted);
         assert!(counted.reads < 4 * 8192 + 1024, "{name}: {}", counted.reads);
-        assert!(states.knows(key));
+        assert!(states.knows(&place, key));
     }
 }
 

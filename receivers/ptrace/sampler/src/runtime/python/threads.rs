@@ -45,9 +45,24 @@ impl State {
         now.thread_id == self.thread_id && (layout.native_id.is_none() || now.ids == self.ids)
     }
 
-    fn is_of(&self, thread: ThreadKey) -> bool {
-        (self.ids.contains(&thread.id) && thread.id != 0) || (thread.pointer != 0 && thread.pointer == self.thread_id)
+    /// Whether it is the state of a thread. From 3.11 on only the id counts: a thread pointer is used again by the next
+    /// thread.
+    fn is_of(&self, layout: &ThreadLayout, thread: ThreadKey) -> bool {
+        self.has_id(thread) || (layout.native_id.is_none() && self.has_pointer(thread))
     }
+
+    fn has_id(&self, thread: ThreadKey) -> bool {
+        thread.id != 0 && self.ids.contains(&thread.id)
+    }
+
+    fn has_pointer(&self, thread: ThreadKey) -> bool {
+        thread.pointer != 0 && thread.pointer == self.thread_id
+    }
+}
+
+/// What the C library may keep as the id of the thread that has this thread pointer.
+fn ids(target: &mut dyn Target, pointer: u64) -> [u32; 2] {
+    THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at)).unwrap_or(0))
 }
 
 /// The states that were found at the last walk.
@@ -60,24 +75,35 @@ pub(super) struct States {
 impl States {
     /// The states of a thread.
     pub(super) fn of(&self, place: &Place, thread: ThreadKey) -> impl Iterator<Item = State> {
-        // From 3.11 on only the id counts: a thread pointer is used again by the next thread.
-        let thread = if place.layout.thread.native_id.is_some() { ThreadKey { pointer: 0, ..thread } } else { thread };
-        self.known.iter().filter(move |state| state.is_of(thread)).copied()
+        let layout = place.layout.thread;
+        self.known.iter().filter(move |state| state.is_of(&layout, thread)).copied()
     }
 
     /// Whether there are states of a thread.
-    pub(super) fn knows(&self, thread: ThreadKey) -> bool {
-        self.known.iter().any(|state| state.is_of(thread))
+    pub(super) fn knows(&self, place: &Place, thread: ThreadKey) -> bool {
+        self.known.iter().any(|state| state.is_of(&place.layout.thread, thread))
     }
 
     /// Forgets the states of a thread, because one of them is another thread's by now.
-    pub(super) fn forget(&mut self, thread: ThreadKey) {
-        self.known.retain(|state| !state.is_of(thread));
+    pub(super) fn forget(&mut self, place: &Place, thread: ThreadKey) {
+        self.known.retain(|state| !state.is_of(&place.layout.thread, thread));
+    }
+
+    /// Forgets the states of threads that ended and whose thread pointer this thread has by now: its id is where that
+    /// points to, and was not there at the walk. Where the C library keeps ids somewhere else this says nothing.
+    pub(super) fn forget_ended(&mut self, place: &Place, thread: ThreadKey, target: &mut dyn Target) {
+        let is_doubtful = |state: &State| state.has_pointer(thread) && !state.has_id(thread);
+        if place.layout.thread.native_id.is_none()
+            && self.known.iter().any(is_doubtful)
+            && ids(target, thread.pointer).contains(&thread.id)
+        {
+            self.known.retain(|state| !is_doubtful(state));
+        }
     }
 
     /// Walks through the lists for a thread, unless that was done a moment ago. Returns whether it was done.
     pub(super) fn walk_for(&mut self, thread: ThreadKey, place: &Place, now: Instant, target: &mut dyn Target) -> bool {
-        let pauses = if self.knows(thread) { IDLE_PAUSES } else { 1 };
+        let pauses = if self.knows(place, thread) { IDLE_PAUSES } else { 1 };
         let pause = PAUSE.0.max(PAUSE.1 * self.known.len() as u32) * pauses;
         if self.walked.is_some_and(|at| now < at + pause) {
             return false;
@@ -102,7 +128,7 @@ impl States {
             {
                 let mut state = State::parse(&layout.thread, address, &bytes);
                 if layout.thread.native_id.is_none() {
-                    state.ids = THREAD_IDS.map(|at| half(target, state.thread_id.wrapping_add(at)).unwrap_or(0));
+                    state.ids = ids(target, state.thread_id);
                 }
                 self.known.push(state);
                 next = Some(word_at(&bytes, layout.thread.next as usize));
