@@ -174,8 +174,10 @@ struct Call {
     executed: Option<Executed>,
     /// Where it is between functions: the frame whose instruction comes next.
     frames: Vec<u64>,
-    /// All words that it had.
+    /// All words that it had: those in registers, and then those on the stack.
     words: Vec<u64>,
+    /// How many of them are in registers.
+    registers: usize,
     /// Its code goes on to read instructions of a program.
     reads_instructions: bool,
 }
@@ -203,7 +205,7 @@ impl Search<'_, '_> {
             return leaf.map_or(Belief::Nothing, |(_, told)| Belief::Other(told.location.into_iter().collect()));
         }
         let has = |frame: &RawFrame| call.words.contains(&frame.address);
-        let callers = match frames.iter().position(|frame| frame.code == hit.code && (!self.by_address || has(frame))) {
+        let callers = match self.level(&call, frames, hit.code) {
             // What it called, if anything, began later.
             Some(index) => index + 1,
             // Another function has its frame's place by now, called from the same one.
@@ -214,6 +216,17 @@ impl Search<'_, '_> {
         merged.later_read += callers.len() as u32 + u32::from(self.words.lookup.is_fresh(hit.code));
         let callers = callers.iter().filter_map(|caller| caller.location);
         Belief::Other(hit.resolved.location.into_iter().chain(callers).collect())
+    }
+
+    /// Which of the frames with this code a native call executed. A function that calls itself has several: the call has
+    /// the address of its frame in a register as a rule, and on its part of the stack maybe those of earlier ones, too.
+    fn level(&self, call: &Call, frames: &[RawFrame], code: u64) -> Option<usize> {
+        let (registers, _) = call.words.split_at_checked(call.registers).unwrap_or_default();
+        let among = |words: &[u64]| {
+            frames.iter().position(|frame| frame.code == code && words.contains(&frame.address))
+        };
+        let innermost = || frames.iter().position(|frame| frame.code == code).filter(|_| !self.by_address);
+        among(registers).or_else(|| among(&call.words)).or_else(innermost)
     }
 
     /// The function that a native call executed, by what it says itself.
@@ -244,7 +257,7 @@ impl Search<'_, '_> {
         let (part, Words { memory, lookup }) = (frame.sp..caller.sp, &mut self.words);
         let mut read = |address: u64| part.contains(&address).then(|| memory.peek_u64(address)).flatten();
         let next = lookup.next_instructions(&frame, &mut read);
-        let words = self.all_words(&frame, caller);
+        let (words, registers) = self.all_words(&frame, caller);
         let addresses = next.iter().filter_map(|next| match next {
             NextInstruction::At(address) => Some(*address).filter(|address| USER.contains(address)),
             NextInstruction::Of(_) => None,
@@ -265,7 +278,8 @@ impl Search<'_, '_> {
             NextInstruction::Of(frame) => Some(*frame),
             NextInstruction::At(_) => None,
         });
-        Some(Call { executed, frames: frames.collect(), words, reads_instructions: !next.is_empty() })
+        let (frames, reads_instructions) = (frames.collect(), !next.is_empty());
+        Some(Call { executed, frames, words, registers, reads_instructions })
     }
 
     /// What a call says of which it is known that two registers have its next instruction and its frame. Other registers
@@ -275,7 +289,8 @@ impl Search<'_, '_> {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
             let instruction = frame.registers.get(instruction).filter(|address| USER.contains(address));
             let executed = self.only(instruction.into_iter(), &words);
-            return Call { executed, frames: Vec::new(), words, reads_instructions: true };
+            let registers = words.len();
+            return Call { executed, frames: Vec::new(), words, registers, reads_instructions: true };
         }
         let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
         let (mut words, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
@@ -300,7 +315,7 @@ impl Search<'_, '_> {
                 break;
             }
         }
-        Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
+        Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words, registers }
     }
 
     /// The function that a call executes which executes one only, by the registers that it leaves as they were or else by
@@ -322,10 +337,11 @@ impl Search<'_, '_> {
         by_register.or_else(|| self.only(words.into_iter().filter(known), &[]))
     }
 
-    /// The words of a call: its registers, and its own part of the stack.
-    fn all_words(&mut self, frame: &Frame, caller: &Frame) -> Vec<u64> {
+    /// The words of a call: its registers, and its own part of the stack. And how many are in registers.
+    fn all_words(&mut self, frame: &Frame, caller: &Frame) -> (Vec<u64>, usize) {
         let mut words: Vec<u64> = (0..COUNT as u8).filter_map(|register| frame.registers.get(register)).collect();
-        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return words };
+        let registers = words.len();
+        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return (words, registers) };
         for _ in 0..MAX_WORDS.1.min(self.left) {
             if address >= caller.sp {
                 break;
@@ -335,7 +351,7 @@ impl Search<'_, '_> {
             words.push(value);
             address = address.saturating_add(8);
         }
-        words
+        (words, registers)
     }
 
     /// The function that has its instructions at these addresses; none if there are several.

@@ -1,3 +1,5 @@
+mod recursion;
+
 use super::*;
 use crate::runtime::{Executed, RawFrame, Segment};
 use crate::unwind::StackCopy;
