@@ -273,11 +273,7 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
             return None;
         }
         // Beginnings of the objects that hold instructions.
-        let mut at = end.saturating_sub(1) & !7;
-        loop {
-            if at < from {
-                break;
-            }
+        for at in (from / 8..=(end - 1) / 8).rev().map(|word| word * 8) {
             let holder = word_at(&bytes[..length], (at - from) as usize);
             if is_object(holder) && (at.wrapping_add(head)).is_multiple_of(ALIGNMENT) {
                 let object = match heap.layout.code.instructions {
@@ -303,7 +299,6 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
                     }
                 }
             }
-            at -= 8;
         }
         end = from;
     }

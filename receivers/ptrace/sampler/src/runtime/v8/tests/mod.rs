@@ -233,6 +233,19 @@ fn moved() {
     assert_eq!((rows[2].1.as_str(), named.unknown), ("[unknown function]", 1));
 }
 
+/// Guarantees: code is looked for down to the first word of memory, where a program has that, and not beyond it.
+#[test]
+fn first_page() {
+    let (layout, mut maps, mut memory) = (layout(), Maps::default(), Recording::default());
+    memory.add(0, &[0; 4096]);
+    let mut codes = Codes::default();
+    codes.next_stack();
+    let mut heap = Heap { layout: &layout, maps: &mut maps, target: Bounded::new(&mut memory, ALLOWANCE) };
+    for address in [1, 8, 2000, 4095] {
+        assert_eq!(codes.find(address, &mut heap), None);
+    }
+}
+
 /// Guarantees: whatever a word of memory is, its complement, nothing, everything or its own address, reading ends, with
 /// bounded texts.
 #[test]
