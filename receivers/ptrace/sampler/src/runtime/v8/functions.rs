@@ -177,8 +177,9 @@ impl Known {
 }
 
 impl Script {
+    /// The line of a place, 0 if it is behind the last known end: of long scripts not all ends are known.
     fn line(&self, offset: u32) -> u32 {
-        if self.ends.is_empty() {
+        if self.ends.last().is_none_or(|last| *last < offset) {
             return 0;
         }
         let line = self.ends.partition_point(|end| *end < offset) as u32;
@@ -254,7 +255,7 @@ fn read_script(address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<Script>
 }
 
 /// Where lines end as V8 has noted it, which it does when it needs that itself.
-fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
+pub(super) fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
     if !is_object(ends) || heap.kind(ends)? != heap.layout.types.fixed_array {
         return None;
     }
@@ -264,7 +265,7 @@ fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
 }
 
 /// Where lines end in a source: at the ends that ECMAScript knows, and at its own.
-fn count_ends(source: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
+pub(super) fn count_ends(source: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
     let (mut ends, mut at, mut was_return) = (Vec::new(), 0u32, false);
     heap.characters(source, MAX_SOURCE, &mut |character| {
         if std::mem::take(&mut was_return) && character != u16::from(b'\n') {
@@ -278,6 +279,9 @@ fn count_ends(source: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
         at += 1;
         ends.len() < MAX_LINES
     })?;
+    if was_return {
+        ends.push(at - 1);
+    }
     ends.push(at);
     Some(ends)
 }

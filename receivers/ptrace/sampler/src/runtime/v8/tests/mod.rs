@@ -1,3 +1,4 @@
+mod lines;
 mod recordings;
 
 use super::frames::{BYTECODE, CONTEXT, FUNCTION, OFFSET};
@@ -58,6 +59,8 @@ struct Made {
     memory: Recording,
     next: u64,
     maps: Vec<u16>,
+    /// The script of all functions.
+    script: u64,
 }
 
 impl Made {
@@ -115,6 +118,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     let mut words = vec![source, file, 0, 0, 0, 0, 0, small(7)];
     words.resize(16, nothing);
     let script = made.object(types.script, &words);
+    made.script = script;
     let shared = |made: &mut Made, name: &str, start: u64, number: u64, code: u64| {
         let name = made.text(name);
         let scope = [small(1), small(0), small(0), small(start), small(start + 3), name, small(1), nothing];
@@ -181,8 +185,8 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     (made, frames, stack)
 }
 
-/// What the stack's frames are told to be: their native frame, name, file and line.
-fn told(memory: &mut Recording, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(usize, String, u32)>, Named) {
+/// What a new reader tells the stack's frames to be, and the functions that it met.
+fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Named, Vec<Function>) {
     let mut engine = Engine::new(layout());
     let (mut functions, mut named) = (Functions::default(), Named::default());
     let place = |address: u64| match address {
@@ -190,9 +194,15 @@ fn told(memory: &mut Recording, frames: &[Frame], stack: &mut StackCopy) -> (Vec
         0x5fff..0x7000 => CodePlace::Builtin,
         _ => CodePlace::Other,
     };
-    engine.name_native(NativeStack { frames, place: &place }, stack, memory, &mut functions, &mut named);
+    engine.name_native(NativeStack { frames, place: &place }, stack, target, &mut functions, &mut named);
     let fresh: Vec<Function> = functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default();
     assert!(fresh.iter().all(|one| one.name.len() <= MAX_NAME && one.file.len() <= MAX_FILE));
+    (named, fresh)
+}
+
+/// What the stack's frames are told to be: their native frame, name, file and line.
+fn told(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(usize, String, u32)>, Named) {
+    let (named, fresh) = read(target, frames, stack);
     let rows = named.locations.iter().filter_map(|(at, location)| match location {
         Location::Interpreted { function, line } => Some((*at, fresh[*function as usize].name.clone(), *line)),
         Location::Native { .. } => None,
