@@ -178,8 +178,8 @@ impl Reader<'_, '_> {
                     return Some(self.look(function).map_or(Told::Unknown, Told::Inlined));
                 };
                 let mut told = Vec::with_capacity(chain.len());
-                for (function, position) in chain {
-                    let Some(known) = self.look(function) else {
+                for (one, position) in chain {
+                    let Some(known) = self.look(one) else {
                         return Some(self.look(function).map_or(Told::Unknown, Told::Inlined));
                     };
                     told.push((known, position));
@@ -200,7 +200,7 @@ impl Reader<'_, '_> {
             // What is executed was moved meanwhile; other frames are no functions' ones.
             return is_bytecode.then_some(Told::Unknown);
         }
-        let known = self.function(words.function)?;
+        let Some(known) = self.function(words.function) else { return is_bytecode.then_some(Told::Unknown) };
         if known.builtin && known.is_anonymous() {
             // Its symbol says more.
             return None;

@@ -32,6 +32,7 @@ struct Print {
     map: u64,
     name: u64,
     script: u64,
+    has_script: bool,
     /// The script's number, which no other script of the isolate ever has.
     script_id: u64,
     /// The number of parameters, where it begins, and its number in the script.
@@ -70,31 +71,21 @@ pub(super) struct SharedFunctions {
 }
 
 impl SharedFunctions {
-    /// The function with this `SharedFunctionInfo`, which is read anew if it is another one by now.
+    /// The function with this `SharedFunctionInfo`, which is read anew if it is another one by now. `None` also if it, or
+    /// what it refers to, was moved or freed while it was read: its texts may be anything then.
     pub(super) fn look(&mut self, shared: u64, heap: &mut Heap<'_, '_>, functions: &mut Functions) -> Option<Known> {
-        let layout = heap.layout;
-        let mut bytes = [0; 192];
-        let length = layout.script as usize + 24;
-        if !heap.read(shared, 0, bytes.get_mut(..length)?) {
-            return None;
-        }
-        let field = |offset: u64| word_at(&bytes, offset as usize);
-        let (map, script, name) = (field(0), field(layout.script), field(layout.name));
-        if heap.kind_of_map(map) != Some(layout.types.shared) {
-            return None;
-        }
-        let has_script = heap.kind(script) == Some(layout.types.script);
-        let script_id = if has_script { heap.field(script, ID)? } else { 0 };
-        let numbers = [field(layout.script + 8) & ((1 << 48) - 1), field(layout.script + 16) >> 32];
-        let print = Print { map, name, script, script_id, numbers };
-        let code = field(8);
+        let (print, code) = print(shared, heap)?;
         if let Some(known) = self.known.get_mut(&shared)
             && known.print == print
         {
             known.code = code;
             return Some(known.clone());
         }
-        let known = self.read(print, code, has_script, heap, functions)?;
+        let mut known = self.read(print, code, heap)?;
+        if self::print(shared, heap).is_none_or(|(now, _)| now != print) {
+            return None;
+        }
+        known.function = functions.number(FunctionKind::V8, &known.name, &known.file, known.first_line);
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
         }
@@ -102,14 +93,7 @@ impl SharedFunctions {
         Some(known)
     }
 
-    fn read(
-        &mut self,
-        print: Print,
-        code: u64,
-        has_script: bool,
-        heap: &mut Heap<'_, '_>,
-        functions: &mut Functions,
-    ) -> Option<Known> {
+    fn read(&mut self, print: Print, code: u64, heap: &mut Heap<'_, '_>) -> Option<Known> {
         let (name, start) = if number(print.name).is_some() {
             (String::new(), None)
         } else if heap.is_string(print.name) {
@@ -120,18 +104,17 @@ impl SharedFunctions {
         let mut known = Known {
             print,
             code,
-            builtin: !has_script,
+            builtin: !print.has_script,
             function: 0,
             name: if name.is_empty() { ANONYMOUS.to_owned() } else { name },
             file: String::new(),
             first_line: 0,
         };
-        if has_script {
+        if print.has_script {
             let script = self.script(print.script, print.script_id, heap)?;
             known.file.clone_from(&script.file);
             known.first_line = start.map_or(0, |start| script.line(start));
         }
-        known.function = functions.number(FunctionKind::V8, &known.name, &known.file, known.first_line);
         Some(known)
     }
 
@@ -155,6 +138,25 @@ impl SharedFunctions {
         }
         self.scripts.get(&address)
     }
+}
+
+/// What the `SharedFunctionInfo` at an address says of itself, and its code.
+fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
+    let layout = heap.layout;
+    let mut bytes = [0; 192];
+    let length = layout.script as usize + 24;
+    if !heap.read(shared, 0, bytes.get_mut(..length)?) {
+        return None;
+    }
+    let field = |offset: u64| word_at(&bytes, offset as usize);
+    let (map, script, name) = (field(0), field(layout.script), field(layout.name));
+    if heap.kind_of_map(map) != Some(layout.types.shared) {
+        return None;
+    }
+    let has_script = heap.kind(script) == Some(layout.types.script);
+    let script_id = if has_script { heap.field(script, ID)? } else { 0 };
+    let numbers = [field(layout.script + 8) & ((1 << 48) - 1), field(layout.script + 16) >> 32];
+    Some((Print { map, name, script, has_script, script_id, numbers }, field(8)))
 }
 
 /// What ends the name of a function that stands for those that were inlined into it as well.
@@ -211,10 +213,10 @@ fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
     }
     let mut bytes = [0; 8 * 6];
     let at = 8 + 8 * first as u64;
-    let length = (1..=6).rev().find(|count| heap.read(scope, at, &mut bytes[..8 * count]))?;
+    let length = 8 * (1..=6).rev().find(|count| heap.read(scope, at, &mut bytes[..8 * count]))?;
     let mut name = String::new();
     let mut before = None;
-    for &word in bytes[..8 * length].as_chunks::<8>().0 {
+    for &word in bytes[..length].as_chunks::<8>().0 {
         let word = u64::from_le_bytes(word);
         if let Some(value) = number(word) {
             if !layout.positions_first
@@ -234,24 +236,30 @@ fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
             break;
         }
     }
-    Some((name, start))
+    // The name was this one's if it is referred to still.
+    let mut now = [0; 8 * 6];
+    (heap.read(scope, at, &mut now[..length]) && now == bytes).then_some((name, start))
 }
 
 fn read_script(address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<Script> {
-    let mut bytes = [0; 120];
-    if !heap.read(address, 0, &mut bytes) {
-        return None;
-    }
-    let field = |offset: u64| word_at(&bytes, offset as usize);
+    let fields = |heap: &mut Heap<'_, '_>| {
+        let mut bytes = [0; 120];
+        let places = [ID, NAME, heap.layout.source_url, FIRST_LINE, LINE_ENDS, SOURCE];
+        heap.read(address, 0, &mut bytes).then(|| places.map(|offset| word_at(&bytes, offset as usize)))
+    };
+    let before = fields(heap)?;
+    let [_, name, url, first_line, ends, source] = before;
     let mut file = String::new();
-    for name in [field(NAME), field(heap.layout.source_url)] {
+    for name in [name, url] {
         if file.is_empty() && heap.is_string(name) {
             file = heap.string(name, MAX_FILE)?;
         }
     }
-    let first_line = number(field(FIRST_LINE)).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
-    let ends = known_ends(field(LINE_ENDS), heap).or_else(|| count_ends(field(SOURCE), heap)).unwrap_or_default();
-    Some(Script { id, file, first_line: first_line.min(1 << 30), ends })
+    let first_line = number(first_line).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
+    let ends = known_ends(ends, heap).or_else(|| count_ends(source, heap)).unwrap_or_default();
+    // They were this one's if it refers to them still.
+    let script = Script { id, file, first_line: first_line.min(1 << 30), ends };
+    (before[0] == id && fields(heap)? == before).then_some(script)
 }
 
 /// Where lines end as V8 has noted it, which it does when it needs that itself.

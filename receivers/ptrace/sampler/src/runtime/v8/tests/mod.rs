@@ -1,3 +1,4 @@
+mod changed;
 mod lines;
 mod recordings;
 
@@ -59,8 +60,11 @@ struct Made {
     memory: Recording,
     next: u64,
     maps: Vec<u16>,
-    /// The script of all functions.
+    /// The script of all functions, and the last function that was made.
     script: u64,
+    shared: u64,
+    /// The strings, and how many words each has.
+    texts: Vec<(u64, u64)>,
 }
 
 impl Made {
@@ -93,7 +97,9 @@ impl Made {
             word[..chunk.len()].copy_from_slice(chunk);
             u64::from_le_bytes(word)
         }));
-        self.object(40, &words)
+        let object = self.object(40, &words);
+        self.texts.push((object, words.len() as u64 + 1));
+        object
     }
 
     fn bytes(&mut self, kind: u16, bytes: &[u8]) -> u64 {
@@ -132,6 +138,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     let main = shared(&mut made, "main", 0, 1, bytecode);
     let outer = shared(&mut made, "outer", 5, 2, nothing);
     let inner = shared(&mut made, "inner", 11, 3, nothing);
+    made.shared = inner;
     // At 16 in the code is a call of `inner`, in which character 13 is executed, and which `outer` called at 8.
     let position = |offset: u64, inlining: u64| (offset + 1) << 1 | inlining << 31;
     let calls: Vec<u8> = [position(8, 0), 0].iter().flat_map(|word| word.to_le_bytes()).collect();

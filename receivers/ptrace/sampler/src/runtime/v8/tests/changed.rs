@@ -1,0 +1,120 @@
+//! Functions and texts that change while they are read.
+
+use super::*;
+
+/// Memory that changes before one of the reads.
+struct Changing {
+    before: Recording,
+    after: Recording,
+    reads: usize,
+    at: usize,
+}
+
+impl Target for Changing {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        self.reads += 1;
+        if self.reads > self.at { &mut self.after } else { &mut self.before }.read(address, bytes)
+    }
+}
+
+/// What is read, whenever memory changes from that of `before` to this: of each moment the frames' functions and lines.
+fn at_all_moments(
+    (made, frames, stack): &(Made, Vec<Frame>, StackCopy),
+    after: &Recording,
+) -> Vec<Vec<(Function, u32)>> {
+    let mut all = Vec::new();
+    for at in 0.. {
+        let mut changing = Changing { before: made.memory.clone(), after: after.clone(), reads: 0, at };
+        let (named, functions) = read(&mut changing, frames, &mut stack.clone());
+        let rows = named.locations.iter().filter_map(|(_, location)| match location {
+            Location::Interpreted { function, line } => Some((functions[*function as usize].clone(), *line)),
+            Location::Native { .. } => None,
+        });
+        all.push(rows.collect());
+        if changing.reads < at {
+            return all;
+        }
+    }
+    unreachable!("reading ends");
+}
+
+fn word(memory: &mut Recording, address: u64) -> u64 {
+    let mut word = [0; 8];
+    assert!(memory.read(address, &mut word));
+    u64::from_le_bytes(word)
+}
+
+/// Overwrites the characters of a string, and leaves its type and length.
+fn overwrite(memory: &mut Recording, text: u64, words: u64) {
+    memory.add(text - 1 + 16, &vec![b'X'; (words as usize - 2) * 8]);
+}
+
+/// Guarantees: whenever a collector moves strings while a function is read, its name, file and lines are its own, or it is
+/// unknown: nothing is shown of what has the strings' place by then.
+#[test]
+fn strings_that_are_moved() {
+    let stack = made();
+    let mut after = stack.0.memory.clone();
+    for (index, (text, words)) in stack.0.texts.iter().enumerate() {
+        let moved = 0x50_0000 + index as u64 * 0x1000;
+        for at in 0..*words {
+            let value = word(&mut after, text - 1 + at * 8);
+            after.add(moved + at * 8, &value.to_le_bytes());
+        }
+        for (start, part) in after.parts.clone() {
+            let places = (0..part.len() as u64 / 8).map(|at| start + at * 8);
+            for place in places {
+                if word(&mut after, place) == *text {
+                    after.add(place, &(moved + 1).to_le_bytes());
+                }
+            }
+        }
+        overwrite(&mut after, *text, *words);
+    }
+    let expected = [("inner", 3, 3), ("outer", 2, 2), ("main", 1, 2), ("outer [with inlined functions]", 2, 0)];
+    let (mut whole, mut unknown) = (0, 0);
+    for (at, rows) in at_all_moments(&stack, &after).iter().enumerate() {
+        for (function, line) in rows {
+            if function.name == "[unknown function]" {
+                unknown += 1;
+                continue;
+            }
+            let (_, first_line, now) = expected.into_iter().find(|(name, ..)| *name == function.name).unwrap();
+            assert_eq!((function.file.as_str(), function.line), ("/srv/app.js", first_line), "at {at}: {rows:?}");
+            assert!([0, now].contains(line), "at {at}: {rows:?}");
+        }
+        whole += usize::from(rows.len() == 3 && rows.iter().all(|(_, line)| *line > 0));
+    }
+    assert!(whole > 0 && unknown > 0, "{whole}, {unknown}");
+}
+
+/// Guarantees: whenever another function takes the place of one while it is read, name and line are of the one or of the
+/// other, or it is unknown.
+#[test]
+fn functions_that_are_replaced() {
+    let mut stack = made();
+    let (shared, before) = (stack.0.shared, stack.0.memory.clone());
+    let name = stack.0.text("other");
+    let nothing = stack.0.object(131, &[0; 4]);
+    let scope = [small(1), small(0), small(0), small(17), small(20), name, small(1), nothing];
+    let scope = stack.0.object(layout().types.scope_info, &scope);
+    let mut after = stack.0.memory.clone();
+    stack.0.memory = before;
+    after.add(shared - 1 + 24, &scope.to_le_bytes());
+    after.add(shared - 1 + 56, &(9u64 << 32).to_le_bytes());
+    let (text, words) = stack.0.texts[4];
+    overwrite(&mut after, text, words);
+    let mut met = [0; 3];
+    for (at, rows) in at_all_moments(&stack, &after).iter().enumerate() {
+        // Where the inlined function is unknown, the compiled one stands for it.
+        let (function, _) = &rows[0];
+        let which = match (function.name.as_str(), function.line) {
+            ("inner", 3) => 0,
+            ("other", 4) => 1,
+            ("outer [with inlined functions]", 2) => 2,
+            _ => panic!("at {at}: {rows:?}"),
+        };
+        met[which] += 1;
+    }
+    assert!(met.iter().all(|count| *count > 0), "{met:?}");
+}
