@@ -7,7 +7,7 @@ use super::active::{Active, Found};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
-use super::interpreters::{AtSample, Interpreted, UNSTOPPED, WHILE_STOPPED};
+use super::interpreters::{AtSample, Interpreted, Named, UNSTOPPED, WHILE_STOPPED};
 use super::pending_stops::PendingStop;
 use super::stack_unwinder::StackUnwinder;
 use crate::arch::{self, RawRegisters};
@@ -72,6 +72,8 @@ pub(super) struct Unknown {
     kernel: Vec<Location>,
     pieces: StackPieces,
     interpreted: Interpreted,
+    /// What naming that part found.
+    named: Named,
     ran_on_since: Option<Instant>,
 }
 
@@ -277,7 +279,7 @@ impl Captures {
         };
         let mut memory = pieces.as_mut().map(StackPieces::copied);
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, ran_on_since });
-        unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
+        let named = unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
         if unknown && captured.space_generation == process.attached.space_generation {
@@ -305,13 +307,14 @@ impl Captures {
                     kernel,
                     pieces,
                     interpreted,
+                    named,
                     ran_on_since,
                 });
             }
             (sample, pieces) => {
                 self.spare.extend(pieces);
                 if sample.is_some() {
-                    process.observed(outcome.trust);
+                    process.observed(outcome.trust, &named);
                 }
             }
         }
@@ -331,17 +334,18 @@ impl Captures {
             return;
         }
         let at_sample = AtSample { memory: &mut unknown.pieces.copied(), ran_on_since: unknown.ran_on_since };
-        unwinder.name(process, &mut outcome, &unknown.interpreted, false, Some(at_sample), locations);
+        let named = unwinder.name(process, &mut outcome, &unknown.interpreted, false, Some(at_sample), locations);
         locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);
-        process.observed(if replaced { outcome.trust } else { unknown.trust });
+        let (trust, named) = if replaced { (outcome.trust, named) } else { (unknown.trust, unknown.named) };
+        process.observed(trust, &named);
         self.spare.push(unknown.pieces);
     }
 
     /// Counts the samples whose stacks ended in unknown code as they are, because their batch is sent now.
     pub(super) fn settle_unknown(&mut self, process: &mut Active) {
         for unknown in self.take_unknown(process.attached.id) {
-            process.observed(unknown.trust);
+            process.observed(unknown.trust, &unknown.named);
             self.spare.push(unknown.pieces);
         }
     }
@@ -374,3 +378,6 @@ fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
     let addresses = sample.kernel.addresses().enumerate();
     addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,6 +85,12 @@ impl Interpreters {
         }
     }
 
+    /// Adds a reader of nothing that was found.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, instance: Box<dyn Instance>) {
+        self.instances.extend(Found::php(0x1000, 0x08_02_00).ok().map(|found| (found, instance)));
+    }
+
     /// Whether there is none, as in most processes.
     pub(super) fn is_empty(&self) -> bool {
         self.instances.is_empty()

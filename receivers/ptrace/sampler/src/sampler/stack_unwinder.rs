@@ -1,7 +1,7 @@
 //! Unwinding stacks of any process, with buffers that are reused from one stack to the next.
 
 use super::active::Active;
-use super::interpreters::{AtSample, Interpreted};
+use super::interpreters::{AtSample, Interpreted, Named};
 use crate::message::{Location, Trust};
 use crate::runtime::Stack;
 use crate::stack_copy::StackPieces;
@@ -44,7 +44,8 @@ impl StackUnwinder {
 
     /// Replaces `locations` by the frames of the stack that was unwound last, the innermost first, with those of an
     /// interpreter in the places of the native ones that stand for them. `stands` if the thread still stands where
-    /// these were read. If it ran on meanwhile, only what its stack proves is believed.
+    /// these were read. If it ran on meanwhile, only what its stack proves is believed. What it found is counted by
+    /// [`Active::observed`], since a stack may be named several times until it is one.
     pub(super) fn name(
         &self,
         process: &mut Active,
@@ -53,20 +54,12 @@ impl StackUnwinder {
         stands: bool,
         at_sample: Option<AtSample<'_>>,
         locations: &mut Vec<Location>,
-    ) {
+    ) -> Named {
         let attached = &mut process.attached;
         let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
         let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, told: &[] };
         let memory = (&*attached.space, &*attached.files);
         let named = attached.interpreters.name(interpreted, stands, memory, stack, at_sample, locations);
-        let status = &mut attached.status;
-        status.interpreted += u64::from(named.any);
-        status.unproven_frames += u64::from(named.merged.unproven);
-        status.later_read_frames += u64::from(named.merged.later_read);
-        status.unknown_functions += u64::from(named.merged.unknown);
-        status.positioned_frames += named.positioned;
-        status.unpositioned_frames += named.named;
-        status.inlining_frames += named.inlined;
         // Where what was read is proven or left out, what is missing still has its native frames.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;
@@ -74,5 +67,6 @@ impl StackUnwinder {
         if named.merged.later_read > 0 && outcome.trust == Trust::Complete {
             outcome.trust = Trust::LaterRead;
         }
+        named
     }
 }

@@ -13,7 +13,7 @@ use crate::unwind::{FRAME_POINTER, Registers};
 
 use super::batch::BatchEntry;
 use super::contexts::{Blocks, Worked};
-use super::interpreters::Interpreted;
+use super::interpreters::{Interpreted, Named};
 use super::ledger::Ledger;
 use super::precedence::Lately;
 use super::states::{LastSeen, StopTurn};
@@ -110,6 +110,8 @@ pub(super) struct Blocked {
     pub(super) locations: Vec<Location>,
     /// Its frames in an interpreter: they may differ where no word that unwinding read does.
     pub(super) interpreted: Interpreted,
+    /// What naming these found that is not counted yet.
+    pub(super) named: Named,
     /// How often in a row no frames of it were found in an interpreter of the process.
     pub(super) vain: u8,
     /// This stack in a batch.

@@ -8,6 +8,7 @@ use crate::os::time;
 use crate::probe::SchedStat;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
+use crate::sampler::interpreters::Named;
 use crate::sampler::ledger::{Next, Rest, Rules};
 use crate::sampler::states::LastSeen;
 use crate::sampler::unseen::Unseen;
@@ -104,7 +105,9 @@ impl Active {
         thread.run = Some(self.batch.entry(sample));
         let sched = thread.sched;
         thread.ledger.blocked(sample, now, sched);
-        self.observed(trust);
+        // As often as it was read, not as often as it was found unchanged.
+        let named = std::mem::take(&mut thread.blocked.named);
+        self.observed(trust, &named);
     }
 
     /// Shares the time of all threads among their samples. `next` is what comes later.
@@ -290,13 +293,21 @@ impl Active {
     }
 
     /// Counts a sample that was taken.
-    pub(in crate::sampler) fn observed(&mut self, trust: Trust) {
-        self.attached.status.observations += 1;
+    pub(in crate::sampler) fn observed(&mut self, trust: Trust, named: &Named) {
+        let status = &mut self.attached.status;
+        status.observations += 1;
         match trust {
-            Trust::Complete | Trust::LaterRead => self.attached.status.complete += 1,
-            Trust::Truncated => self.attached.status.truncated += 1,
-            Trust::Guessed => self.attached.status.guessed += 1,
+            Trust::Complete | Trust::LaterRead => status.complete += 1,
+            Trust::Truncated => status.truncated += 1,
+            Trust::Guessed => status.guessed += 1,
         }
+        status.interpreted += u64::from(named.any);
+        status.unproven_frames += u64::from(named.merged.unproven);
+        status.later_read_frames += u64::from(named.merged.later_read);
+        status.unknown_functions += u64::from(named.merged.unknown);
+        status.positioned_frames += named.positioned;
+        status.unpositioned_frames += named.named;
+        status.inlining_frames += named.inlined;
     }
 }
 

@@ -240,7 +240,8 @@ impl Active {
         }
         // Before it is known whether the thread ran meanwhile: if it did not, these are the names at that moment.
         let at_sample = AtSample { memory: &mut memory, ran_on_since: None };
-        unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
+        known.named =
+            unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
         if !self.attached.interpreters.is_empty() {
             known.looked_for_frames(known.interpreted.is_any());
         }
