@@ -220,6 +220,8 @@ pub struct Captured {
     pub segments: Vec<Segment>,
     /// Outer frames are missing, because they were too many or could not be read.
     pub cut: bool,
+    /// They were too many, so that reading them again finds no more of them.
+    pub too_many: bool,
     /// By frame: where the method is described that it belongs to, for interpreters that say it apart from the code
     /// (Ruby).
     pub owners: Vec<u64>,
@@ -235,10 +237,16 @@ impl Captured {
     pub fn clear(&mut self) {
         self.frames.clear();
         self.segments.clear();
-        self.cut = false;
+        (self.cut, self.too_many) = (false, false);
         self.owners.clear();
         self.globals.clear();
         self.nested = false;
+    }
+
+    /// Whether the frame at this address comes again: a chain that is just being changed may lead in a circle.
+    fn has(&self, address: u64) -> bool {
+        self.frames.iter().any(|frame| frame.address == address)
+            || self.segments.iter().any(|segment| segment.anchor == Some(address))
     }
 }
 

@@ -98,7 +98,7 @@ impl Interpreters {
 
     /// Reads the frames of a thread, at most `limit` of them one by one. What is on its stack is taken from `copy`, which
     /// belongs to the rest if the thread stands still. If it runs there is none, and what made no sense because it was
-    /// just being changed is read again.
+    /// just being changed is read again, unless it is read before a stop, to have it in caches.
     pub(super) fn capture(
         &mut self,
         thread: ThreadKey,
@@ -108,7 +108,7 @@ impl Interpreters {
         interpreted: &mut Interpreted,
     ) {
         let mut target = Memory { pieces: copy, files };
-        for _ in 0..if copy.is_some() { 1 } else { ATTEMPTS } {
+        for _ in 0..if copy.is_some() || limit < UNSTOPPED { 1 } else { ATTEMPTS } {
             interpreted.of = None;
             interpreted.captured.clear();
             let (now, generation) = (Instant::now(), self.generation);
@@ -118,7 +118,7 @@ impl Interpreters {
             interpreted.of = self.instances.iter_mut().position(capturing).map(|index| (index, generation));
             if interpreted.of.is_none() {
                 interpreted.captured.clear();
-            } else if !interpreted.captured.cut {
+            } else if !interpreted.captured.cut || interpreted.captured.too_many {
                 break;
             }
         }
@@ -304,3 +304,6 @@ impl Target for Memory<'_> {
             || self.files.read_memory(address, bytes) == bytes.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

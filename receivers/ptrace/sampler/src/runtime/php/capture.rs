@@ -86,6 +86,7 @@ pub(super) fn capture(
         address = word_at(&bytes, frame::PREVIOUS);
     }
     captured.cut = address != 0;
+    captured.too_many = captured.frames.len() >= MAX_FRAMES && !captured.has(address);
     let end = captured.frames.len();
     if captured.segments.last().map_or(0, |segment| segment.end) < end {
         captured.segments.push(Segment { end, anchor: None });

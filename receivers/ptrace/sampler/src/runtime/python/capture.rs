@@ -137,9 +137,9 @@ pub(super) fn capture(
     {
         scratch.keep(target, start, end.wrapping_sub(start));
     }
-    let mut sound = walk(&layout.frame, first, target, scratch, captured);
+    let mut end = walk(&layout.frame, first, target, scratch, captured);
     if let Some((link, Some(frame), previous)) = chain
-        && (!sound || begins_elsewhere(&layout.frame, captured, link))
+        && (end == End::Nowhere || begins_elsewhere(&layout.frame, captured, link))
     {
         // While the evaluation function is being entered, the chain has a link of which the frame is not set yet.
         let before = word(target, link.wrapping_add(u64::from(previous))).filter(|link| *link != 0);
@@ -147,19 +147,19 @@ pub(super) fn capture(
         if let Some(second) = second {
             let seen = std::mem::take(captured);
             let again = walk(&layout.frame, second, target, scratch, captured);
-            if again || captured.frames.len() > seen.frames.len() {
-                sound = again;
+            if again == End::Reached || captured.frames.len() > seen.frames.len() {
+                end = again;
             } else {
                 *captured = seen;
             }
         }
     }
-    captured.cut = !sound;
+    (captured.cut, captured.too_many) = (end != End::Reached, end == End::TooMany);
     if let Some((link, frame, previous)) = chain
         && !matches!(layout.frame.calls, Calls::Owned { .. })
     {
         let ended = links(link, (frame, previous), (state.address, thread.size() as u64), target, scratch, captured);
-        anchor(&scratch.chain, frame.is_some(), ended && sound, captured);
+        anchor(&scratch.chain, frame.is_some(), ended && end == End::Reached, captured);
     }
     if captured.frames.is_empty() { Outcome::Idle } else { Outcome::Frames }
 }
@@ -171,14 +171,25 @@ fn begins_elsewhere(layout: &FrameLayout, captured: &Captured, link: u64) -> boo
     matches!(layout.calls, Calls::Owned { .. }) && anchor.is_some_and(|anchor| anchor.abs_diff(link) > SAME_CALL)
 }
 
-/// Follows the frames from this one on. Returns whether their end was reached.
+/// Where following frames ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At the outermost frame.
+    Reached,
+    /// There are more frames than may be read.
+    TooMany,
+    /// They make no sense: they are just being changed.
+    Nowhere,
+}
+
+/// Follows the frames from this one on.
 fn walk(
     layout: &FrameLayout,
     first: u64,
-    target: &mut dyn Target,
+    target: &mut Bounded<'_>,
     scratch: &mut Scratch,
     captured: &mut Captured,
-) -> bool {
+) -> End {
     captured.clear();
     let mut address = first;
     let mut bytes = [0; 512];
@@ -189,13 +200,17 @@ fn walk(
             captured.segments.push(Segment { end, anchor });
         }
     };
-    let mut sound = true;
+    let mut came = End::Nowhere;
     for _ in 0..2 * MAX_FRAMES {
         if address == 0 {
+            came = End::Reached;
             break;
         }
-        sound = address & 7 == 0 && captured.frames.len() < MAX_FRAMES && scratch.frame(target, address, bytes);
-        if !sound {
+        if address & 7 != 0 || captured.frames.len() >= MAX_FRAMES || !scratch.frame(target, address, bytes) {
+            let is_limit = captured.frames.len() >= MAX_FRAMES || target.refused() > 0;
+            if is_limit && address & 7 == 0 && !captured.has(address) {
+                came = End::TooMany;
+            }
             break;
         }
         let instruction = match layout.instruction {
@@ -211,10 +226,7 @@ fn walk(
         let byte = |at: u32| bytes.get(at as usize).copied().unwrap_or(0);
         match layout.calls {
             Calls::Owned { at } if byte(at) >= OUTERMOST => end(captured, Some(address)),
-            _ if code == 0 => {
-                sound = false;
-                break;
-            }
+            _ if code == 0 => break,
             calls => {
                 captured.frames.push(frame);
                 captured.globals.push(word_at(bytes, layout.globals as usize));
@@ -229,7 +241,7 @@ fn walk(
         address = word_at(bytes, layout.previous as usize);
     }
     end(captured, None);
-    sound && address == 0
+    came
 }
 
 /// The owner of the outermost frame of a call: `FRAME_OWNED_BY_CSTACK` in 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER`

@@ -1,6 +1,7 @@
 mod belongs;
 mod changed_code;
 mod copies;
+mod deep;
 mod threads;
 
 use std::time::{Duration, Instant};

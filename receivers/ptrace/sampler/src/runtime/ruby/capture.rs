@@ -144,6 +144,7 @@ pub(super) fn capture(
         }
         let count = ((end - frame) / size).min(MAX_FRAMES as u64);
         captured.cut = count < (end - frame) / size;
+        captured.too_many = captured.cut;
         scratch.frames.resize((count * size) as usize, 0);
         if !bounded.read(frame, &mut scratch.frames) {
             return false;
@@ -172,7 +173,7 @@ pub(super) fn capture(
         let address = frame + index as u64 * size;
         let (pc, sequence) = (word_at(bytes, 0), word_at(bytes, 16));
         let Some(environment) = values.environment(word_at(bytes, 32)) else {
-            captured.cut = true;
+            (captured.cut, captured.too_many) = (true, false);
             break;
         };
         if environment.flags & KIND == FIRST {
