@@ -20,10 +20,17 @@ pub const MAX_FILE: usize = 1024;
 /// The name of functions that cannot be told: because memory changed while it was read, or because there are too many.
 pub const UNKNOWN_FUNCTION: &str = "[unknown function]";
 
+/// How many numbers, and how much text, are kept free for the unknown functions: one of each kind, which may be met when
+/// there are too many other functions already.
+const KINDS: usize = 4;
+const UNKNOWN_TEXT: usize = KINDS * UNKNOWN_FUNCTION.len();
+
 /// The functions that were met. Their numbers ascend from 0 without gaps.
 #[derive(Debug, Default)]
 pub struct Functions {
     numbers: HashMap<Function, u32, RandomState>,
+    /// The unknown functions' numbers, by their kind.
+    unknown: [Option<u32>; KINDS],
     text: usize,
     /// Those that the owner was not told of yet.
     fresh: Vec<Function>,
@@ -38,7 +45,6 @@ impl Functions {
 
     /// The same for a function of a module.
     pub fn number_in(&mut self, module: &str, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
-        // The first one of each kind, so that there is always room for it.
         let unknown = self.unknown(kind);
         let (name, module) = (plain(name, MAX_NAME), plain(module, MAX_NAME));
         let function = Function { kind, name, module, file: plain(file, MAX_FILE), line };
@@ -47,24 +53,37 @@ impl Functions {
 
     /// The number of the function that stands for those that cannot be told.
     pub fn unknown(&mut self, kind: FunctionKind) -> u32 {
+        let place = match kind {
+            FunctionKind::CPython => 0,
+            FunctionKind::Php => 1,
+            FunctionKind::V8 => 2,
+            FunctionKind::Ruby => 3,
+        };
+        if let Some(number) = self.unknown[place] {
+            return number;
+        }
         let (name, module) = (UNKNOWN_FUNCTION.to_owned(), String::new());
-        let function = Function { kind, name, module, file: String::new(), line: 0 };
-        self.add(function).unwrap_or(0)
+        let number = self.insert(Function { kind, name, module, file: String::new(), line: 0 });
+        self.unknown[place] = Some(number);
+        number
     }
 
+    /// The number of a function; `None` where there are too many.
     fn add(&mut self, function: Function) -> Option<u32> {
         if let Some(number) = self.numbers.get(&function) {
             return Some(*number);
         }
-        let text = function.text();
-        if self.numbers.len() >= MAX_FUNCTIONS || self.text + text > MAX_TEXT {
-            return None;
-        }
-        self.text += text;
+        let is_room =
+            self.numbers.len() < MAX_FUNCTIONS - KINDS && self.text + function.text() <= MAX_TEXT - UNKNOWN_TEXT;
+        is_room.then(|| self.insert(function))
+    }
+
+    fn insert(&mut self, function: Function) -> u32 {
+        self.text += function.text();
         let number = self.numbers.len() as u32;
         self.fresh.push(function.clone());
         self.numbers.insert(function, number);
-        Some(number)
+        number
     }
 
     /// Takes the functions that the owner was not told of yet, and the number of the first one.
@@ -117,5 +136,37 @@ mod tests {
         assert!(functions.text <= MAX_TEXT);
         assert_eq!(functions.number(FunctionKind::CPython, "name", &file, 40_000), 0);
         assert_eq!(functions.number(FunctionKind::CPython, "name", &file, 0), 1);
+    }
+
+    /// Guarantees: a kind of which nothing was met before there were too many functions, or too much text, has an unknown
+    /// function of its own, within the limits, and no other kind's functions are taken for it.
+    #[test]
+    fn kinds_that_come_late() {
+        for (file, count) in [("", MAX_FUNCTIONS as u32), (&*"f".repeat(2000), 40_000)] {
+            let mut functions = Functions::default();
+            for line in 0..count {
+                functions.number(FunctionKind::CPython, "name", file, line);
+            }
+            let late = [FunctionKind::Php, FunctionKind::V8, FunctionKind::Ruby];
+            let numbers = late.map(|kind| [functions.number(kind, "name", file, 7), functions.unknown(kind)]);
+            let (first, told) = functions.take_fresh().unwrap();
+            assert_eq!(first, 0);
+            for (kind, number) in late.iter().zip(numbers) {
+                let [named, unknown] = number.map(|number| &told[number as usize]);
+                assert_eq!((unknown.kind, unknown.name.as_str()), (*kind, UNKNOWN_FUNCTION));
+                assert_eq!(named, unknown);
+            }
+            assert!(told.len() <= MAX_FUNCTIONS && functions.text <= MAX_TEXT);
+        }
+    }
+
+    /// Guarantees: an unknown function that a program has itself is no reason to count another one for it.
+    #[test]
+    fn functions_that_are_called_like_the_unknown_one() {
+        let mut functions = Functions::default();
+        let kind = FunctionKind::CPython;
+        let own = functions.number(kind, UNKNOWN_FUNCTION, "", 0);
+        assert_eq!((own, functions.unknown(kind)), (0, 0));
+        assert_eq!(functions.take_fresh().unwrap().1.len(), 1);
     }
 }

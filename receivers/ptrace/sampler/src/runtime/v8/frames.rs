@@ -92,8 +92,8 @@ pub(super) enum Told {
     /// This function, or one that was inlined into it, in code without positions: V8's own profiler says the function,
     /// and so does this, which is counted.
     Outermost(Known),
-    /// Code that is no function.
-    Other(&'static str),
+    /// The code of a regular expression.
+    RegularExpression,
     /// A function that cannot be told.
     Unknown,
     /// A built-in function that is called by this.
@@ -148,7 +148,7 @@ impl Reader<'_, '_> {
         let offset = one.lookup.wrapping_sub(start);
         match self.codes.get(start)? {
             What::Other => self.builtin(one),
-            What::RegularExpression => Some(Told::Other("[regular expression]")),
+            What::RegularExpression => Some(Told::RegularExpression),
             What::Baseline { bytecode, table } => {
                 let (bytecode, table) = (*bytecode, Arc::clone(table));
                 let (function, in_frame) = match one.words {
@@ -303,9 +303,9 @@ impl Reader<'_, '_> {
                 named.inlined += 1;
                 add(known.function, 0);
             }
-            Told::Other(name) => {
+            Told::RegularExpression => {
                 named.named += 1;
-                add(self.functions.number(FunctionKind::V8, name, "", 0), 0);
+                add(self.known.regular_expression(self.functions), 0);
             }
             Told::Calls(_) | Told::Unknown => {
                 named.unknown += 1;

@@ -3,6 +3,8 @@
 //! What all instances of a function share (`SharedFunctionInfo`) has the name, or an object that has it (`ScopeInfo`),
 //! and the script. Source of the layouts: v8/v8 `src/objects/shared-function-info.tq`, `scope-info.tq`, `script.tq`.
 
+use std::sync::{Arc, OnceLock};
+
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
@@ -39,7 +41,7 @@ struct Print {
     numbers: [u64; 2],
 }
 
-/// A function that was read.
+/// A function that was read. It is looked up for each frame, so its texts are not copied then.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     print: Print,
@@ -48,15 +50,23 @@ pub(super) struct Known {
     /// It has no source: a part of V8.
     pub(super) builtin: bool,
     pub(super) function: u32,
-    name: String,
-    file: String,
-    pub(super) first_line: u32,
+    texts: Arc<Texts>,
 }
 
-#[derive(Debug, Default)]
+/// What a function is called, and where it is.
+#[derive(Debug)]
+struct Texts {
+    name: String,
+    file: Arc<str>,
+    first_line: u32,
+    /// The number of what stands for it and for those that were inlined into it, once that was met.
+    with_inlined: OnceLock<u32>,
+}
+
+#[derive(Debug)]
 struct Script {
     id: u64,
-    file: String,
+    file: Arc<str>,
     first_line: u32,
     /// Where lines end, in characters.
     ends: Vec<u32>,
@@ -68,6 +78,8 @@ pub(super) struct SharedFunctions {
     known: HashMap<u64, Known, RandomState>,
     scripts: HashMap<u64, Script, RandomState>,
     lines: usize,
+    /// The number of what stands for code of regular expressions, once that was met.
+    regular_expression: Option<u32>,
 }
 
 impl SharedFunctions {
@@ -85,7 +97,8 @@ impl SharedFunctions {
         if self::print(shared, heap).is_none_or(|(now, _)| now != print) {
             return None;
         }
-        known.function = functions.number(FunctionKind::V8, &known.name, &known.file, known.first_line);
+        let Texts { name, file, first_line, .. } = &*known.texts;
+        known.function = functions.number(FunctionKind::V8, name, file, *first_line);
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
         }
@@ -101,21 +114,21 @@ impl SharedFunctions {
         } else {
             scope(print.name, heap)?
         };
-        let mut known = Known {
-            print,
-            code,
-            builtin: !print.has_script,
-            function: 0,
-            name: if name.is_empty() { ANONYMOUS.to_owned() } else { name },
-            file: String::new(),
-            first_line: 0,
-        };
-        if print.has_script {
+        let name = if name.is_empty() { ANONYMOUS.to_owned() } else { name };
+        let (file, first_line) = if print.has_script {
             let script = self.script(print.script, print.script_id, heap)?;
-            known.file.clone_from(&script.file);
-            known.first_line = start.map_or(0, |start| script.line(start));
-        }
-        Some(known)
+            (Arc::clone(&script.file), start.map_or(0, |start| script.line(start)))
+        } else {
+            (Arc::default(), 0)
+        };
+        let texts = Arc::new(Texts { name, file, first_line, with_inlined: OnceLock::new() });
+        Some(Known { print, code, builtin: !print.has_script, function: 0, texts })
+    }
+
+    /// The number of what stands for code of regular expressions.
+    pub(super) fn regular_expression(&mut self, functions: &mut Functions) -> u32 {
+        let number = || functions.number(FunctionKind::V8, REGULAR_EXPRESSION, "", 0);
+        *self.regular_expression.get_or_insert_with(number)
     }
 
     /// The line of a place in a function's script, 0 if it is not known.
@@ -162,19 +175,23 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
 /// What ends the name of a function that stands for those that were inlined into it as well.
 pub const WITH_INLINED: &str = " [with inlined functions]";
 
+/// What stands for code of regular expressions.
+const REGULAR_EXPRESSION: &str = "[regular expression]";
+
 /// What V8 calls functions without a name.
 const ANONYMOUS: &str = "<anonymous>";
 
 impl Known {
     /// It has no name.
     pub(super) fn is_anonymous(&self) -> bool {
-        self.name == ANONYMOUS
+        self.texts.name == ANONYMOUS
     }
 
-    /// Its name, for frames that stand for it and others.
+    /// The number of what stands for it and others.
     pub(super) fn with_inlined(&self, functions: &mut Functions) -> u32 {
-        let name = format!("{}{WITH_INLINED}", self.name);
-        functions.number(FunctionKind::V8, &name, &self.file, self.first_line)
+        let Texts { name, file, first_line, with_inlined } = &*self.texts;
+        let number = || functions.number(FunctionKind::V8, &format!("{name}{WITH_INLINED}"), file, *first_line);
+        *with_inlined.get_or_init(number)
     }
 }
 
@@ -258,7 +275,7 @@ fn read_script(address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<Script>
     let first_line = number(first_line).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
     let ends = known_ends(ends, heap).or_else(|| count_ends(source, heap)).unwrap_or_default();
     // They were this one's if it refers to them still.
-    let script = Script { id, file, first_line: first_line.min(1 << 30), ends };
+    let script = Script { id, file: file.into(), first_line: first_line.min(1 << 30), ends };
     (before[0] == id && fields(heap)? == before).then_some(script)
 }
 
