@@ -136,12 +136,11 @@ mod linux {
         };
         let last = named.locations.iter().rfind(|(_, location)| is_own(location));
         let (last, _) = last.ok_or("the thread executes no function of a file")?;
-        let lookup = |index: usize, frame: &Frame| if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
         let mut own: Vec<_> = frames
             .iter()
             .enumerate()
             .take(last + 1)
-            .map(|(index, frame)| (*frame, place(lookup(index, frame))))
+            .map(|(index, frame)| (*frame, place(frame.lookup(index))))
             .collect();
         // The caller tells where the last one ends, and is not named itself.
         let caller = frames

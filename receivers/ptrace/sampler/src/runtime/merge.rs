@@ -59,8 +59,7 @@ impl Stack<'_> {
     }
 
     fn is_evaluation(&self, index: usize, evaluation: &Range<u64>) -> bool {
-        let lookup = |frame: &Frame| if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-        self.frames.get(index).is_some_and(|frame| evaluation.contains(&lookup(frame)))
+        self.frames.get(index).is_some_and(|frame| evaluation.contains(&frame.lookup(index)))
     }
 }
 

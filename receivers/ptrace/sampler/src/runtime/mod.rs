@@ -399,6 +399,13 @@ pub trait Instance: Debug + Send {
         None
     }
 
+    /// Whether each native call of its evaluation function executes one function only, from its beginning to its end, so
+    /// that what the call has in registers and on the stack is of that one, or was there before it began (Python up to
+    /// 3.10).
+    fn has_calls_of_one(&self) -> bool {
+        false
+    }
+
     /// The registers (DWARF numbers) that have the address of the next instruction and that of the frame in all of the
     /// evaluation function, where its code is known to have them there (Ruby).
     fn registers(&self) -> Option<(u8, u8)> {
@@ -416,7 +423,7 @@ pub trait Instance: Debug + Send {
 
     /// Whether native calls of its evaluation function tell by themselves what they execute, so that something is known
     /// of them also where no frames could be read.
-    fn proves_alone(&self) -> bool {
+    fn proves_by_itself(&self) -> bool {
         false
     }
 

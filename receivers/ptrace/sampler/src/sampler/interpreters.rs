@@ -153,7 +153,7 @@ impl Interpreters {
         if of.is_none() && captured.frames.is_empty() && at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some())
         {
             // Frames could not be read, but the native ones may prove functions by themselves.
-            of = instances.iter().position(|(_, instance)| instance.proves_alone());
+            of = instances.iter().position(|(_, instance)| instance.proves_by_itself());
         }
         let Some((_, instance)) = of.and_then(|index| instances.get_mut(index)) else {
             stack.show(locations);
@@ -261,7 +261,7 @@ impl Lookup for Live<'_> {
     }
 
     fn has_calls_of_one(&self) -> bool {
-        self.instance.instruction_in_frame().is_none()
+        self.instance.has_calls_of_one()
     }
 
     fn registers(&self) -> Option<(u8, u8)> {

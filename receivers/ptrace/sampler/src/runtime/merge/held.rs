@@ -231,11 +231,7 @@ fn standing(
         let mut here = Vec::new();
         // Calls of the evaluation function that have no partner began later.
         for inner in items[before..item].iter().filter(|inner| inner.native.is_some()) {
-            let found = (from..native).find(|index| {
-                let frame = &pieces.stack.frames[*index];
-                let pc = if *index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-                start(pc) == inner.native
-            });
+            let found = (from..native).find(|index| start(pieces.stack.frames[*index].lookup(*index)) == inner.native);
             match found {
                 Some(index) => {
                     placed.instead.push((index, pieces.locations(inner, merged)));
@@ -346,7 +342,7 @@ fn proven(
         let callee = native.checked_sub(1).filter(|callee| !natives.contains(callee));
         let native_function = callee.and_then(|callee| {
             let frame = pieces.stack.frames.get(callee)?;
-            let begins = start(if callee == 0 { frame.pc } else { frame.pc.wrapping_sub(1) })?;
+            let begins = start(frame.lookup(callee))?;
             let hit = lookup.executed(begins).filter(|hit| hit.resolved.code == (begins..begins + 1) && !hit.shared)?;
             Some((callee, vec![hit.resolved.location?]))
         });

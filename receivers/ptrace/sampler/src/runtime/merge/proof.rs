@@ -56,8 +56,7 @@ pub trait Lookup {
         true
     }
 
-    /// Whether each native call executes one function only (Python up to 3.10): what it has in registers and on the stack
-    /// is of that one, or was there before it began.
+    /// See [`Instance::has_calls_of_one`](crate::runtime::Instance::has_calls_of_one).
     fn has_calls_of_one(&self) -> bool;
 
     /// See [`Instance::registers`](crate::runtime::Instance::registers).
@@ -125,10 +124,10 @@ pub(super) fn believe(
         beliefs.segments.resize(captured.segments.len(), Belief::Whole);
         return beliefs;
     };
-    let alone = words.lookup.has_calls_of_one();
+    let one_each = words.lookup.has_calls_of_one();
     // Where frames are in one array, a call has the address of its innermost one.
     let by_address = !captured.owners.is_empty();
-    let mut search = Search { words, stack, left: MAX_WORDS.0, alone, by_address };
+    let mut search = Search { words, stack, left: MAX_WORDS.0, one_each, by_address };
     let mut start = 0;
     for (segment, place) in captured.segments.iter().zip(places) {
         let range = start..segment.end;
@@ -149,7 +148,7 @@ pub(super) fn believe(
     }
     for native in evaluation.into_iter().flat_map(|evaluation| stack.evaluations(evaluation)) {
         if !places.contains(&Place::At(native)) {
-            let hit = search.call(native).and_then(|call| search.alone(&call, merged));
+            let hit = search.call(native).and_then(|call| search.by_itself(&call, merged));
             merged.unproven += u32::from(hit.is_none());
             beliefs.besides.extend(hit.map(|hit| (native, vec![hit])));
         }
@@ -162,7 +161,7 @@ struct Search<'a, 'b> {
     stack: Stack<'b>,
     left: usize,
     /// Each call executes one function from its beginning to its end.
-    alone: bool,
+    one_each: bool,
     /// Frames are in one array, and a call has the address of its innermost one (Ruby): a frame that was read is
     /// believed only if the call has its address.
     by_address: bool,
@@ -190,7 +189,7 @@ impl Search<'_, '_> {
         let (frames, told) = (&frames[..sound.min(frames.len())], &told[..sound]);
         let Some(hit) = call.executed.as_ref() else {
             let Some(from) = frames.iter().position(|frame| call.frames.contains(&frame.address)) else {
-                return self.alone(&call, merged).map_or(Belief::Nothing, |one| Belief::Other(vec![one]));
+                return self.by_itself(&call, merged).map_or(Belief::Nothing, |one| Belief::Other(vec![one]));
             };
             let told = told.get(from..).unwrap_or_default();
             merged.later_read += told.len() as u32;
@@ -222,15 +221,14 @@ impl Search<'_, '_> {
     /// the address of its frame in a register as a rule, and on its part of the stack maybe those of earlier ones, too.
     fn level(&self, call: &Call, frames: &[RawFrame], code: u64) -> Option<usize> {
         let (registers, _) = call.words.split_at_checked(call.registers).unwrap_or_default();
-        let among = |words: &[u64]| {
-            frames.iter().position(|frame| frame.code == code && words.contains(&frame.address))
-        };
+        let among =
+            |words: &[u64]| frames.iter().position(|frame| frame.code == code && words.contains(&frame.address));
         let innermost = || frames.iter().position(|frame| frame.code == code).filter(|_| !self.by_address);
         among(registers).or_else(|| among(&call.words)).or_else(innermost)
     }
 
     /// The function that a native call executed, by what it says itself.
-    fn alone(&mut self, call: &Call, merged: &mut Merged) -> Option<Location> {
+    fn by_itself(&mut self, call: &Call, merged: &mut Merged) -> Option<Location> {
         let lookup = &mut *self.words.lookup;
         let (hit, is_later) = match &call.executed {
             Some(hit) if hit.shared => return None,
@@ -271,7 +269,7 @@ impl Search<'_, '_> {
             });
             executed = at.next().or(executed);
         }
-        if executed.is_none() && self.alone {
+        if executed.is_none() && self.one_each {
             executed = self.only_function(&frame, caller);
         }
         let frames = next.iter().filter_map(|next| match next {

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use self::code::CodeObjects;
-use self::layout::Instruction;
+use self::layout::{Calls, Instruction};
 pub(super) use self::place::Place;
 use self::threads::States;
 use super::target::Target;
@@ -144,11 +144,15 @@ impl Instance for Interpreter {
         }
     }
 
+    fn has_calls_of_one(&self) -> bool {
+        self.place.layout.frame.calls == Calls::Each
+    }
+
     fn evaluation(&self) -> Option<Range<u64>> {
         self.place.evaluation.clone()
     }
 
-    fn proves_alone(&self) -> bool {
+    fn proves_by_itself(&self) -> bool {
         true
     }
 }

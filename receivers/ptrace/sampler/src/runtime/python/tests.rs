@@ -126,6 +126,7 @@ fn calls() {
             11 => &[2, 3, 4, 5, 10],
             _ => &ends,
         };
+        assert_eq!(reader.instance.has_calls_of_one(), minor <= 10, "{name}");
         assert_eq!(ends, expected, "{name}");
         assert_eq!(ends.last(), Some(&10), "{name}");
         let anchors: Vec<u64> = reader.captured.segments.iter().filter_map(|segment| segment.anchor).collect();

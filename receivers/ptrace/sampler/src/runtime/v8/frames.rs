@@ -73,7 +73,7 @@ impl<'a> OneFrame<'a> {
         let pointer = frame.registers.get(FRAME_POINTER).filter(|pointer| (frame.sp..end).contains(pointer));
         let words = pointer.and_then(|pointer| Words::read(pointer, memory));
         let is_leaf = index == 0;
-        let lookup = if is_leaf { frame.pc } else { frame.pc.wrapping_sub(1) };
+        let lookup = frame.lookup(index);
         // A function may have a built-in one make its frame.
         let called = frames.first().filter(|_| index <= 1).and_then(|leaf| leaf.registers.get(CALLED));
         // A built-in function without a frame of its own was called by the one that has this frame.

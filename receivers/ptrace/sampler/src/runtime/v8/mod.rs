@@ -124,8 +124,7 @@ impl Instance for Engine {
         let heap = Heap { layout, maps, target: Bounded::new(target, ALLOWANCE) };
         let mut reader = Reader { heap, known, codes, bytecodes, functions, walk: Walk::default() };
         for (index, frame) in stack.frames.iter().enumerate() {
-            let lookup = if index == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-            let place = (stack.place)(lookup);
+            let place = (stack.place)(frame.lookup(index));
             if place == CodePlace::Other {
                 continue;
             }
