@@ -108,6 +108,8 @@ impl Interpreters {
         interpreted: &mut Interpreted,
     ) {
         let mut target = Memory { pieces: copy, files };
+        // If nothing makes sense, what was read of most frames does as far as it goes.
+        let mut most = Interpreted::default();
         for _ in 0..if copy.is_some() || limit < UNSTOPPED { 1 } else { ATTEMPTS } {
             interpreted.of = None;
             interpreted.captured.clear();
@@ -119,8 +121,13 @@ impl Interpreters {
             if interpreted.of.is_none() {
                 interpreted.captured.clear();
             } else if !interpreted.captured.cut || interpreted.captured.too_many {
-                break;
+                return;
+            } else if interpreted.captured.frames.len() > most.captured.frames.len() {
+                std::mem::swap(interpreted, &mut most);
             }
+        }
+        if most.is_any() && most.captured.frames.len() >= interpreted.captured.frames.len() {
+            std::mem::swap(interpreted, &mut most);
         }
     }
 
