@@ -130,25 +130,30 @@ pub(super) fn capture(
         }
         _ => 0,
     };
-    if let Some((start, end)) = chunk
-        && start != 0
-        && first != 0
-        && end.wrapping_sub(start) <= MAX_CHUNK
-    {
+    let chunk = chunk.filter(|(start, end)| *start != 0 && end.wrapping_sub(*start) <= MAX_CHUNK);
+    if let Some((start, end)) = chunk.filter(|_| first != 0) {
         scratch.keep(target, start, end.wrapping_sub(start));
     }
     let mut end = walk(&layout.frame, first, target, scratch, captured);
+    // The link that the frames begin at, with what it had as its frame then.
+    let mut begins = chain.map(|(link, ..)| (link, first));
     if let Some((link, Some(frame), previous)) = chain
-        && (end == End::Nowhere || begins_elsewhere(&layout.frame, captured, link))
+        && (captured.frames.is_empty()
+            || end == End::Nowhere
+            || (end == End::Left && limit < MAX_FRAMES)
+            || begins_elsewhere(&layout.frame, captured, link))
     {
         // While the evaluation function is being entered, the chain has a link of which the frame is not set yet.
         let before = word(target, link.wrapping_add(u64::from(previous))).filter(|link| *link != 0);
-        let second = before.and_then(|link| word(target, link.wrapping_add(u64::from(frame)))).filter(|at| *at != 0);
-        if let Some(second) = second {
+        let second = before.and_then(|link| Some((link, word(target, link.wrapping_add(u64::from(frame)))?)));
+        if let Some((before, second)) = second.filter(|(_, at)| *at != 0) {
+            if let Some((start, end)) = chunk.filter(|_| first == 0) {
+                scratch.keep(target, start, end.wrapping_sub(start));
+            }
             let seen = std::mem::take(captured);
             let again = walk(&layout.frame, second, target, scratch, captured);
             if again == End::Reached || captured.frames.len() > seen.frames.len() {
-                end = again;
+                (end, begins) = (again, Some((before, second)));
             } else {
                 *captured = seen;
             }
@@ -159,6 +164,9 @@ pub(super) fn capture(
         && !matches!(layout.frame.calls, Calls::Owned { .. })
     {
         let ended = links(link, (frame, previous), (state.address, thread.size() as u64), target, scratch, captured);
+        // By now the thread may execute another frame in this call.
+        let known = scratch.chain.iter_mut().find(|(link, _)| begins.is_some_and(|(first, _)| first == *link));
+        known.zip(begins).into_iter().for_each(|((_, of), (_, frame))| *of = frame);
         anchor(&scratch.chain, frame.is_some(), ended && end == End::Reached, captured);
     }
     if captured.frames.is_empty() { Outcome::Idle } else { Outcome::Frames }
@@ -178,6 +186,8 @@ enum End {
     Reached,
     /// There are more frames than may be read.
     TooMany,
+    /// At a generator without a caller, or at a function without a call that executes it: it has just been left.
+    Left,
     /// They make no sense: they are just being changed.
     Nowhere,
 }
@@ -201,9 +211,13 @@ fn walk(
         }
     };
     let mut came = End::Nowhere;
+    let mut last = None;
     for _ in 0..2 * MAX_FRAMES {
         if address == 0 {
-            came = End::Reached;
+            came = match (layout.calls, last) {
+                (Calls::Owned { .. }, Some(..OUTERMOST)) | (Calls::Marked { .. }, Some(GENERATOR)) => End::Left,
+                _ => End::Reached,
+            };
             break;
         }
         if address & 7 != 0 || captured.frames.len() >= MAX_FRAMES || !scratch.frame(target, address, bytes) {
@@ -224,6 +238,10 @@ fn walk(
         let code = word_at(bytes, layout.code as usize) & !3;
         let frame = RawFrame { address, code, instruction };
         let byte = |at: u32| bytes.get(at as usize).copied().unwrap_or(0);
+        last = match layout.calls {
+            Calls::Each => None,
+            Calls::Marked { owner: at, .. } | Calls::Owned { at } => Some(byte(at)),
+        };
         match layout.calls {
             Calls::Owned { at } if byte(at) >= OUTERMOST => end(captured, Some(address)),
             _ if code == 0 => break,
@@ -233,7 +251,7 @@ fn walk(
                 match calls {
                     Calls::Owned { .. } => {}
                     Calls::Each => end(captured, None),
-                    Calls::Marked { at } if byte(at) == 0 => {}
+                    Calls::Marked { at, .. } if byte(at) == 0 => {}
                     Calls::Marked { .. } => end(captured, None),
                 }
             }
@@ -248,6 +266,8 @@ fn walk(
 /// in 3.14; and more than that is `FRAME_OWNED_BY_CSTACK` in 3.14 (CPython `Include/internal/pycore_frame.h`,
 /// `pycore_interpframe_structs.h`).
 const OUTERMOST: u8 = 3;
+/// The owner of the frames of generators: `FRAME_OWNED_BY_GENERATOR`.
+const GENERATOR: u8 = 1;
 
 /// Reads the chain on the native stack: where each link is, and its frame. Returns whether its end was reached, which
 /// is in the thread's state.

@@ -59,8 +59,8 @@ pub(super) enum Instruction {
 pub(super) enum Calls {
     /// Each frame has its own.
     Each,
-    /// The outermost frame of a call is marked by a byte here that is not 0.
-    Marked { at: u32 },
+    /// The outermost frame of a call is marked by a byte here that is not 0. Another byte tells a frame's owner.
+    Marked { at: u32, owner: u32 },
     /// The outermost frame of a call is a local variable of the evaluation function and executes no code of the
     /// program. It is told by its owner, a byte here.
     Owned { at: u32 },
@@ -221,7 +221,7 @@ impl Layout {
                     globals: 8,
                     previous: 48,
                     instruction: Instruction::Address { at: 56 },
-                    calls: Calls::Marked { at: 68 },
+                    calls: Calls::Marked { at: 68, owner: 69 },
                     size: 80,
                 },
                 code: CodeLayout {

@@ -2,6 +2,7 @@ mod belongs;
 mod changed_code;
 mod copies;
 mod deep;
+mod running;
 mod threads;
 
 use std::time::{Duration, Instant};
