@@ -264,7 +264,8 @@ impl Active {
     pub(super) fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
-        self.review.usage(self.attached.files.pid(), switches, machine, now)
+        let interpreted = !self.attached.interpreters.is_empty();
+        self.review.usage(self.attached.files.pid(), switches, interpreted, machine, now)
     }
 
     /// How often the process's busiest thread was given a processor since the last time.

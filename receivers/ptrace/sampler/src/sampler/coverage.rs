@@ -32,6 +32,16 @@ pub(super) struct Usage {
     pub(super) machine: Duration,
     /// How often per second its busiest thread was given a processor.
     pub(super) switches: u64,
+    /// Whether frames of an interpreter are read behind samples, the sooner the better: then each sample of what is
+    /// covered wakes the sampling thread.
+    pub(super) interpreted: bool,
+}
+
+impl Usage {
+    /// Whether the other processes of the machine used less than this many times what the process did.
+    fn others_below(&self, times: u32) -> bool {
+        self.machine.saturating_sub(self.own) < self.own * times
+    }
 }
 
 /// Which coverages besides threads are permitted.
@@ -69,6 +79,10 @@ const GROUP: u32 = 4;
 /// The machine is covered if the other processes use less than this many times what the process does.
 const OTHERS: u32 = 8;
 
+/// Where samples wake the sampling thread, the machine is covered if the other processes use less than this many times
+/// what the process does: their samples wake it for nothing.
+const OTHERS_THAT_WAKE: u32 = 3;
+
 /// If a thread is switched more often per second than this, events of threads cost it more than 1 % of a processor.
 const SWITCHES: u64 = 4_000;
 
@@ -76,7 +90,7 @@ impl Coverage {
     /// The coverage from now on. What is covered already may use twice the bounds, so that the coverage does not change
     /// back and forth.
     fn next(self, usage: Usage, permitted: Permitted) -> Self {
-        let Usage { elapsed, own, group, machine, switches } = usage;
+        let Usage { elapsed, own, group, switches, .. } = usage;
         if own * IDLE < elapsed {
             return Self::Threads;
         }
@@ -84,11 +98,18 @@ impl Coverage {
         if permitted.group && group.is_some_and(|group| group < own * GROUP * patience(Self::Group)) {
             return Self::Group;
         }
-        let others = machine.saturating_sub(own);
-        if permitted.machine && (others < own * OTHERS * patience(Self::Machine) || switches > SWITCHES) {
+        let most = if usage.interpreted { OTHERS_THAT_WAKE } else { OTHERS };
+        if permitted.machine && (usage.others_below(most * patience(Self::Machine)) || switches > SWITCHES) {
             return Self::Machine;
         }
         Self::Threads
+    }
+
+    /// Whether each sample is to wake the sampling thread, and not the next tick only, where frames of an interpreter
+    /// are read behind samples: unless most samples are of other processes. `before` is what was covered until now.
+    pub(super) fn is_worth_waking(self, usage: Option<Usage>, before: Self) -> bool {
+        let patience = if self == before { 2 } else { 1 };
+        self != Self::Machine || usage.is_none_or(|usage| usage.others_below(OTHERS_THAT_WAKE * patience))
     }
 
     /// The coverage while the use of the processors is not known: the present one; or the machine, for a command that
@@ -142,7 +163,8 @@ mod tests {
 
     fn usage(own: f64, group: Option<f64>, machine: f64, switches: u64) -> Usage {
         let elapsed = seconds(1.0);
-        Usage { elapsed, own: seconds(own), group: group.map(seconds), machine: seconds(machine), switches }
+        let (own, group, machine) = (seconds(own), group.map(seconds), seconds(machine));
+        Usage { elapsed, own, group, machine, switches, interpreted: false }
     }
 
     /// Guarantees: a process that uses most of a group or a machine is sampled by events of that, one among many by
@@ -157,6 +179,26 @@ mod tests {
         assert_eq!(from_threads(1.0, None, 9.1, 0), Coverage::Threads);
         assert_eq!(from_threads(1.0, Some(20.0), 30.0, 4_001), Coverage::Machine);
         assert_eq!(from_threads(0.0, Some(0.0), 0.0, 9_999), Coverage::Threads);
+    }
+
+    /// Guarantees: where samples wake the sampling thread, the machine is covered only while at most three quarters of
+    /// them are of other processes, or where threads are switched too often for events of their own: then samples of
+    /// a machine on which others work much wake nobody. What is covered may use twice as much.
+    #[test]
+    fn samples_that_wake() {
+        let from = |coverage: Coverage, machine, switches| {
+            let usage = Usage { interpreted: true, ..usage(1.0, None, machine, switches) };
+            let next = coverage.next(usage, ALL);
+            (next, next.is_worth_waking(Some(usage), coverage))
+        };
+        let (machine, threads) = (Coverage::Machine, Coverage::Threads);
+        assert_eq!(from(threads, 3.9, 0), (machine, true));
+        assert_eq!(from(threads, 4.1, 0), (threads, true));
+        assert_eq!(from(threads, 4.1, 4_001), (machine, false));
+        assert_eq!(from(machine, 6.9, 0), (machine, true));
+        assert_eq!(from(machine, 7.1, 0), (threads, true));
+        assert!(machine.is_worth_waking(None, threads));
+        assert!(Coverage::Group.is_worth_waking(Some(usage(1.0, Some(7.0), 99.0, 0)), threads));
     }
 
     /// Guarantees: a coverage is not given up because others use a little more for a moment.

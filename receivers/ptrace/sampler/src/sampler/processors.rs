@@ -46,7 +46,16 @@ pub(super) struct Processors {
     varied: Instant,
     /// The processors that were online when these were opened.
     online: Vec<u32>,
-    processes: Vec<(ProcessId, u32)>,
+    processes: Vec<Sharer>,
+}
+
+/// A process that is sampled with a set of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sharer {
+    id: ProcessId,
+    pid: u32,
+    /// Whether each sample is to wake the sampling thread for its sake.
+    wakes: bool,
 }
 
 impl Processors {
@@ -82,10 +91,14 @@ impl Processors {
         }
     }
 
-    /// Whether these are events of this group (`None`: the machine) on exactly these processors, which wake the sampling
-    /// thread if that is needed.
-    fn covers(&self, group: Option<&ControlGroup>, online: &[u32], wakes: bool) -> bool {
-        self.group.as_ref() == group && self.online == online && (self.wakes || !wakes)
+    /// Whether these are events of this group (`None`: the machine) on exactly these processors.
+    fn are_of(&self, group: Option<&ControlGroup>, online: &[u32]) -> bool {
+        self.group.as_ref() == group && self.online == online
+    }
+
+    /// What a process wants of these events, if it is sampled with them.
+    fn sharer(&mut self, process: ProcessId) -> Option<&mut Sharer> {
+        self.processes.iter_mut().find(|sharer| sharer.id == process)
     }
 }
 
@@ -186,8 +199,15 @@ impl Review {
     }
 
     /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
-    /// busiest thread was given one meanwhile.
-    pub(super) fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
+    /// busiest thread was given one meanwhile, `interpreted` is that it has an interpreter.
+    pub(super) fn usage(
+        &mut self,
+        pid: u32,
+        switches: u64,
+        interpreted: bool,
+        machine: &Machine,
+        now: Instant,
+    ) -> Option<Usage> {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
@@ -203,23 +223,45 @@ impl Review {
             group: marks.group.zip(before.group).map(|(after, before)| after.saturating_sub(before)),
             machine: marks.machine.saturating_sub(before.machine),
             switches: switches.saturating_mul(1000) / millis,
+            interpreted,
         })
     }
 }
 
 impl Events {
-    /// Whether a process is sampled with events of this group (`None`: the machine) on all processors that are online
-    /// now.
-    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
-        let mut of = self.processors.iter().filter(|set| set.processes.iter().any(|(id, _)| *id == process));
-        of.any(|set| set.covers(group, &self.machine.online, wakes))
+    /// Whether a process is sampled with the events of a group (`None`: the machine) that it should be sampled with, on
+    /// all processors that are online now. From now on they wake the sampling thread for its sake if it `wakes`.
+    fn covers(&mut self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
+        let wakes_for_any = self.wakes_for_any(process, group, wakes);
+        let mut sets = self.processors.iter_mut();
+        let set = sets.find(|set| set.are_of(group, &self.machine.online) && set.wakes == wakes_for_any);
+        let sharer = set.and_then(|set| set.sharer(process));
+        sharer.is_some_and(|sharer| {
+            sharer.wakes = wakes;
+            true
+        })
     }
 
-    /// The index of the set of events of a group (`None`: the machine), which is opened if there is none yet. All
-    /// processes that are sampled with it share it.
-    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64, wakes: bool) -> Option<usize> {
+    /// Whether the events of a group (`None`: the machine) are to wake the sampling thread by each sample, since this
+    /// process wants that or another one does that is sampled with them: two sets would cost everybody twice.
+    fn wakes_for_any(&self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
+        let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online));
+        wakes || of.any(|set| set.processes.iter().any(|sharer| sharer.wakes && sharer.id != process))
+    }
+
+    /// The index of the set of events of a group (`None`: the machine) for a process, which is opened if there is none
+    /// yet. All processes that are sampled with it share it.
+    fn open_processors(
+        &mut self,
+        process: ProcessId,
+        group: Option<&ControlGroup>,
+        period_nano: u64,
+        wakes: bool,
+    ) -> Option<usize> {
+        let wakes = self.wakes_for_any(process, group, wakes);
         let online = &self.machine.online;
-        if let Some(index) = self.processors.iter().position(|set| set.covers(group, online, wakes)) {
+        let known = self.processors.iter().position(|set| set.are_of(group, online) && set.wakes == wakes);
+        if let Some(index) = known {
             return (self.processors[index].period_nano == period_nano).then_some(index);
         }
         let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano, wakes)?;
@@ -247,17 +289,18 @@ impl Engine<'_> {
         // Events of processors cost other processes something, too. If the budget has lowered the rate, there is
         // nothing to spare.
         let spare = process.is_at_full_rate();
-        let wakes = !process.attached.interpreters.is_empty();
+        let interpreted = !process.attached.interpreters.is_empty();
         let review = &mut process.review;
         let group = review.membership.group().cloned();
         let mut opened = None;
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
+                let wakes = interpreted && coverage.is_worth_waking(usage, before);
                 if coverage == before && events.covers(id, group, wakes) {
                     return true;
                 }
-                opened = events.open_processors(group, period_nano, wakes);
+                opened = events.open_processors(id, group, period_nano, wakes).map(|index| (index, wakes));
                 opened.is_some()
             })
         } else {
@@ -269,11 +312,11 @@ impl Engine<'_> {
         // The samples so far are from the events before. The process is added to the new set afterwards, so that no
         // moment is sampled twice.
         self.drain_process(index);
-        if let (Some(events), Some(opened)) = (&mut self.events, opened) {
+        if let (Some(events), Some((opened, wakes))) = (&mut self.events, opened) {
             let pid = self.processes[index].attached.files.pid();
-            events.processors[opened].processes.push((id, pid));
+            events.processors[opened].processes.push(Sharer { id, pid, wakes });
         }
-        self.leave_processors_but(id, opened);
+        self.leave_processors_but(id, opened.map(|(index, _)| index));
         let process = &mut self.processes[index];
         process.watch = Watch::covering(coverage);
         process.attached.status.level = process.watch.level();
@@ -290,7 +333,7 @@ impl Engine<'_> {
         let Some(events) = &mut self.events else { return };
         for (index, set) in events.processors.iter_mut().enumerate() {
             if Some(index) != kept {
-                set.processes.retain(|(id, _)| *id != process);
+                set.processes.retain(|sharer| sharer.id != process);
             }
         }
         // A set that was opened before a processor went online or offline ends with its last process.
@@ -315,10 +358,10 @@ impl Engine<'_> {
         if ring.is_empty() {
             return;
         }
-        let wanted = |pid| processes.iter().any(|(_, of)| *of == pid);
+        let wanted = |pid| processes.iter().any(|sharer| sharer.pid == pid);
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |sample| {
-            let of = processes.iter().find(|(_, pid)| *pid == sample.process);
-            let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.attached.id == *id));
+            let of = processes.iter().find(|sharer| sharer.pid == sample.process);
+            let process = of.and_then(|of| sampled.iter_mut().find(|process| process.attached.id == of.id));
             let Some(process) = process else { return };
             captures.take_sample(process.attached.id, process.attached.space_generation, &sample);
             if sample.user == User::OtherArchitecture {
@@ -332,8 +375,8 @@ impl Engine<'_> {
         }
         if shortfall != Shortfall::default() {
             // It is not known whose samples were lost, so they are counted for each process of the set.
-            for (id, _) in processes.iter() {
-                if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == *id) {
+            for sharer in processes.iter() {
+                if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == sharer.id) {
                     shortfall.add_to(&mut process.attached.status);
                 }
             }

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Who used the processors in a second in which nobody else in its group, and nobody else at all, did.
 fn alone() -> Usage {
-    Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0 }
+    Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0, interpreted: false }
 }
 
 /// What is known for the next decision, and the last one.
@@ -94,7 +94,7 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
         rings: Vec::new(),
         varied: Instant::now(),
         online: online.to_vec(),
-        processes: vec![(ProcessId(process.into()), process)],
+        processes: vec![Sharer { id: ProcessId(process.into()), pid: process, wakes: false }],
     }
 }
 
@@ -120,15 +120,29 @@ fn processors_that_are_switched() {
     }
 }
 
-/// Guarantees: events that wake the sampling thread only by the tick are not enough for a process whose interpreters'
-/// frames are read behind samples, and those that do are enough for all.
+/// Guarantees: a process whose interpreters' frames are read behind samples is sampled with events that wake the sampling
+/// thread; all others share those while there are any, so that nobody is sampled by two sets, and by no longer than
+/// somebody wants them.
 #[test]
 fn events_that_wake() {
     let mut events = Events::new().unwrap();
-    events.processors = vec![set(None, &[0, 1], 1), Processors { wakes: true, ..set(None, &[0, 1], 2) }];
+    let waking = |process, wakes| {
+        let id = ProcessId(u64::from(process));
+        Processors { wakes: true, processes: vec![Sharer { id, pid: process, wakes }], ..set(None, &[0, 1], process) }
+    };
     events.machine.online = vec![0, 1];
-    let covers = |id, wakes| events.covers(ProcessId(id), None, wakes);
-    assert_eq!([covers(1, false), covers(1, true), covers(2, false), covers(2, true)], [true, false, true, true]);
+    events.processors = vec![set(None, &[0, 1], 1)];
+    assert!(events.covers(ProcessId(1), None, false));
+    assert!(!events.covers(ProcessId(1), None, true));
+    events.processors.push(waking(2, true));
+    assert!(events.covers(ProcessId(2), None, true));
+    assert!(!events.covers(ProcessId(1), None, false), "the other set costs it nothing more");
+    // The second one wants it no longer, and nobody else does.
+    events.processors = vec![waking(2, true)];
+    assert!(!events.covers(ProcessId(2), None, false));
+    events.processors[0].processes.push(Sharer { id: ProcessId(3), pid: 3, wakes: true });
+    assert!(events.covers(ProcessId(2), None, false));
+    assert!(events.covers(ProcessId(3), None, true));
 }
 
 /// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that
