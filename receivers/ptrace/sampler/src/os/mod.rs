@@ -1,5 +1,6 @@
 //! System calls for which no library offers what is needed here. All `unsafe` of the sampling is in here.
 
+pub(crate) mod affinity;
 pub(crate) mod directory;
 pub(crate) mod priority;
 pub(crate) mod ptrace;

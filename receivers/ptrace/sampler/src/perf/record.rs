@@ -63,6 +63,8 @@ pub struct OnCpuSample<'a> {
     pub time_nano: u64,
     /// How much running time it stands for, in nanoseconds.
     pub period_nano: u64,
+    /// The processor that executed the thread.
+    pub processor: u32,
     /// Where the thread was: in its program or in the kernel.
     pub mode: CpuMode,
     /// The kernel's call chain, if the thread was in the kernel and that may be seen.
@@ -215,7 +217,8 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     let _instruction = rest.word()?;
     let (process, thread) = rest.pair()?;
     let time_nano = rest.word()?;
-    let _processor = rest.word()?;
+    // Behind it 4 reserved bytes.
+    let (processor, _) = rest.pair()?;
     let period_nano = rest.word()?;
     let calls = usize::try_from(rest.word()?).ok().and_then(|calls| calls.checked_mul(8)).ok_or(Malformed::Short)?;
     let kernel = KernelChain(rest.bytes(calls)?);
@@ -246,7 +249,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     };
     // Time in a hypervisor or a guest is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
-    Ok(OnCpuSample { process, thread, time_nano, period_nano, mode, kernel, user, stack })
+    Ok(OnCpuSample { process, thread, time_nano, period_nano, processor, mode, kernel, user, stack })
 }
 
 /// The part of a record that was not read yet.

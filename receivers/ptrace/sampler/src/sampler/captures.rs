@@ -35,7 +35,7 @@ pub(super) struct Captured {
     /// The kernel's call chain, the innermost function first.
     kernel: Vec<Location>,
     /// When it was taken.
-    at: Instant,
+    pub(super) at: Instant,
     space_generation: u64,
     /// Whether the thread was in a system call.
     in_call: bool,
@@ -43,6 +43,8 @@ pub(super) struct Captured {
     blocked: bool,
     /// Whether the thread was stopped to take this; else it ran on since.
     stopped: bool,
+    /// The processor that executed it when the kernel took the sample.
+    pub(super) processor: Option<u32>,
     /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
@@ -194,6 +196,7 @@ impl Captures {
             in_call: arch::is_in_call(raw),
             blocked,
             stopped: true,
+            processor: None,
             period_nano,
             stack,
             interpreted,
@@ -216,6 +219,7 @@ impl Captures {
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
             stopped: false,
+            processor: Some(sample.processor),
             period_nano: sample.period_nano,
             stack: CapturedStack::Copied(pieces),
             interpreted: Interpreted::default(),

@@ -96,6 +96,11 @@ impl Interpreters {
         self.instances.is_empty()
     }
 
+    /// Whether one of them has its frames in its own memory, and not on the native stack that comes with a sample.
+    pub(super) fn has_frames_in_memory(&self) -> bool {
+        self.instances.iter().any(|(_, instance)| !instance.is_native())
+    }
+
     /// Reads the frames of a thread, at most `limit` of them one by one. What is on its stack is taken from `copy`, which
     /// belongs to the rest if the thread stands still. If it runs there is none, and what made no sense because it was
     /// just being changed is read again, unless it is read before a stop, to have it in caches.

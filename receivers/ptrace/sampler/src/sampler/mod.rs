@@ -27,6 +27,7 @@ mod contexts;
 mod coverage;
 mod cut;
 mod events;
+mod following;
 mod harvest;
 mod interpreters;
 mod ledger;

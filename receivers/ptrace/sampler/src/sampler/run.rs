@@ -12,6 +12,7 @@ use super::attached::Attached;
 use super::budget::CpuMark;
 use super::captures::{Captured, Captures};
 use super::events::Events;
+use super::following::Following;
 use super::harvest::REAP;
 use super::output_sender::{OutputSender, RETRY};
 use super::pending_stops::PendingStops;
@@ -81,6 +82,7 @@ pub(super) struct Engine<'a> {
     pub(super) captures: Captures,
     /// `None` where the kernel lacks epoll, with which samples are waited for.
     pub(super) events: Option<Events>,
+    following: Following,
     pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
@@ -113,6 +115,7 @@ impl<'a> Engine<'a> {
             seizing,
             captures: Captures::default(),
             events,
+            following: Following::default(),
             unwinder: StackUnwinder::default(),
             locations: Vec::new(),
             ids: Vec::new(),
@@ -146,6 +149,7 @@ impl<'a> Engine<'a> {
         }
         self.sender.send_unsent();
         let now = Instant::now();
+        self.following.review(now);
         if let Some(deadline) = self.stopping
             && (self.pending_stops.is_empty() || now >= deadline)
         {
@@ -185,7 +189,13 @@ impl<'a> Engine<'a> {
         self.charge(captured.process);
         let current = self.current.replace(captured.process);
         let process = &mut self.processes[index];
+        let reads_behind = process.attached.interpreters.has_frames_in_memory();
+        let (taken, sampled_on) = (captured.at, captured.processor.filter(|_| reads_behind));
+        let now = Instant::now();
         self.captures.finish(process, captured, &mut self.unwinder, &mut self.locations);
+        if let Some(processor) = sampled_on {
+            self.following.sampled(processor, now.saturating_duration_since(taken), now);
+        }
         self.current = current;
     }
 

@@ -68,6 +68,7 @@ fn sampled(process: &Active, pc: u64) -> Captured {
         in_call: false,
         blocked: false,
         stopped: false,
+        processor: None,
         period_nano: 1,
         stack: CapturedStack::Copied(pieces),
         interpreted: Interpreted::default(),
