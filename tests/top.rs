@@ -228,6 +228,20 @@ fn lines() {
     assert!(none.stderr.contains("there is no process named pb-no-such-name"), "{}", none.stderr);
 }
 
+/// Guarantees: where standard output is no terminal the end of a run is written as well, also of a command that ends
+/// before the first line was due, and its status is that of profbridge.
+#[test]
+fn lines_of_a_short_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 3";
+    let ended = run(folder.path(), &[&["top"], stops(), &["--", "sh", "-c", script]].concat());
+    assert_eq!(ended.status.code(), Some(3), "{}", ended.stderr);
+    let mut lines = ended.stdout.lines();
+    assert!(lines.next().is_some_and(|line| line.contains(" samples, 1 threads")), "{}", ended.stdout);
+    assert!(lines.next().is_some_and(|line| line.starts_with("last ")), "{}", ended.stdout);
+    assert_eq!(lines.next(), Some("   self   total    wait  function"), "{}", ended.stdout);
+}
+
 /// Guarantees: help says the keys, and what is asked for has the same rules as that of `sample`.
 #[test]
 fn help() {

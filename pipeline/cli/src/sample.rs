@@ -20,6 +20,7 @@ mod writer;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use profbridge_sampler::is_any_named;
 use profbridge_sampler::message::TargetId;
@@ -69,12 +70,16 @@ pub(crate) trait View {
     fn after_command(&mut self) -> Result<(), Failure>;
     /// A line that is said to a person. Nothing in it commands the terminal.
     fn say(&mut self, text: &str);
-    /// More samples.
-    fn take(&mut self, halves: &Halves);
+    /// More samples. `until` is how long the run had gone on where they end.
+    fn take(&mut self, halves: &Halves, until: Duration);
     /// How the run goes now. Called many times a second; returns whether somebody wants the end.
     fn look(&mut self, look: &Look<'_>) -> bool;
     /// The view ends, and the terminal is what it was before.
     fn close(&mut self);
+    /// Whether the end of a run is shown as well: the last samples, which come once the view is closed.
+    fn shows_the_end(&self) -> bool;
+    /// The end of the run, behind its last samples.
+    fn end(&mut self, look: &Look<'_>);
 }
 
 /// `profbridge sample`.

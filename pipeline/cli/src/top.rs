@@ -83,8 +83,8 @@ impl View for Live {
         }
     }
 
-    fn take(&mut self, halves: &Halves) {
-        self.state.take(halves);
+    fn take(&mut self, halves: &Halves, until: Duration) {
+        self.state.take(halves, until);
     }
 
     fn look(&mut self, look: &Look<'_>) -> bool {
@@ -116,6 +116,13 @@ impl View for Live {
             output.show();
         }
     }
+
+    /// Its screen is gone by then.
+    fn shows_the_end(&self) -> bool {
+        false
+    }
+
+    fn end(&mut self, _look: &Look<'_>) {}
 }
 
 impl Drop for Live {
@@ -139,6 +146,17 @@ impl Plain {
     fn new() -> Self {
         Self { state: State::default(), beat: Beat(Instant::now() + REDRAW), lost: false }
     }
+
+    fn write(&mut self) {
+        let text: String = screen::plain(&self.state).into_iter().map(|line| line + "\n").collect();
+        let written = stdout().write_all(terminal::escaped(&text).as_bytes()).and_then(|()| stdout().flush());
+        if let Err(error) = written {
+            if error.kind() != std::io::ErrorKind::BrokenPipe {
+                terminal::say(format!("error: standard output: {error}"));
+            }
+            self.lost = true;
+        }
+    }
 }
 
 impl View for Plain {
@@ -154,25 +172,27 @@ impl View for Plain {
         terminal::say(text);
     }
 
-    fn take(&mut self, halves: &Halves) {
-        self.state.take(halves);
+    fn take(&mut self, halves: &Halves, until: Duration) {
+        self.state.take(halves, until);
     }
 
     fn look(&mut self, look: &Look<'_>) -> bool {
         self.state.look(look);
         if self.beat.is_due(Instant::now()) {
-            let text: String = screen::plain(&self.state).into_iter().map(|line| line + "\n").collect();
-            let written = stdout().write_all(terminal::escaped(&text).as_bytes()).and_then(|()| stdout().flush());
-            if let Err(error) = written {
-                if error.kind() != std::io::ErrorKind::BrokenPipe {
-                    terminal::say(format!("error: standard output: {error}"));
-                }
-                self.lost = true;
-            }
+            self.write();
         }
         // Nobody reads it any more.
         self.lost
     }
 
     fn close(&mut self) {}
+
+    fn shows_the_end(&self) -> bool {
+        !self.lost
+    }
+
+    fn end(&mut self, look: &Look<'_>) {
+        self.state.look(look);
+        self.write();
+    }
 }

@@ -8,7 +8,7 @@ mod part;
 mod tests;
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use profbridge_receiver_ptrace::ServiceNames;
 use profbridge_receiver_ptrace::assemble::{Attribute, FileMapping};
@@ -63,6 +63,8 @@ pub(crate) struct Collector {
     begins: Option<u64>,
     /// How many samples are in it.
     samples: usize,
+    /// When the last batch came.
+    heard: Instant,
     waiting: Vec<Part>,
 }
 
@@ -77,6 +79,7 @@ impl Collector {
             open: Vec::new(),
             begins: None,
             samples: 0,
+            heard: Instant::now(),
             waiting: Vec::new(),
         }
     }
@@ -148,6 +151,7 @@ impl Collector {
         }
         self.begins.get_or_insert(begins);
         self.samples += batch.samples.len();
+        self.heard = Instant::now();
         self.open.push(batch);
     }
 
@@ -161,7 +165,7 @@ impl Collector {
         if self.open.is_empty() {
             return;
         }
-        let part = Part { batches: std::mem::take(&mut self.open) };
+        let part = Part { batches: std::mem::take(&mut self.open), heard: self.heard };
         (self.begins, self.samples) = (None, 0);
         for batch in &part.batches {
             if let Some(process) = self.process(batch.process) {

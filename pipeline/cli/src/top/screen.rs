@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::state::{Sort, State, ThreadTimes, Totals};
+use super::state::{LATELY, Sort, State, ThreadTimes, Totals};
 use crate::sample::Function;
 
 /// From so many columns on times stand beside shares.
@@ -100,7 +100,9 @@ fn row(text: String, style: Style) -> Row {
 
 fn summary(state: &State, totals: &Totals, time: Duration) -> String {
     let of = |nano: u64| nano as f64 / (time.as_nanos() as f64).max(1.0);
-    let span = if state.since_start { "all time".to_owned() } else { format!("last {:.0} s", time.as_secs_f64()) };
+    // Parts are half a second long, so what they cover may be somewhat longer.
+    let lately = time.min(LATELY).as_secs_f64();
+    let span = if state.since_start { "all time".to_owned() } else { format!("last {lately:.0} s") };
     let mut text =
         format!("{span}: running {:.2} processors, waiting {:.2} threads", of(totals.running), of(totals.waiting));
     if !state.filter.is_empty() || state.typing {

@@ -9,7 +9,14 @@ use super::keys::Key;
 use crate::sample::{Cost, Functions, Halves, Look, Shares, times};
 
 /// What "lately" is.
-const LATELY: Duration = Duration::from_secs(10);
+pub(super) const LATELY: Duration = Duration::from_secs(10);
+
+/// How far what is known may lie behind: threads that ran are heard of every half second, and their names take a
+/// moment. Where nothing was heard for longer, nothing ran.
+const BEHIND: Duration = Duration::from_secs(2);
+
+/// How long a part is at most, about.
+const PART: Duration = Duration::from_secs(1);
 
 /// So many lines that were said are kept.
 const MOST_SAID: usize = 200;
@@ -122,8 +129,12 @@ pub(super) struct Course {
 #[derive(Debug)]
 pub(super) struct State {
     shares: Shares,
-    /// The parts of the last seconds, each with when it came.
+    /// The parts of the last seconds, each with where in the run it ends.
     lately: VecDeque<(Duration, Totals)>,
+    /// Where the last part ended that is not among them any more.
+    left: Duration,
+    /// Where the last part ended.
+    heard: Duration,
     all: Totals,
     pub(super) course: Course,
     said: VecDeque<String>,
@@ -145,6 +156,8 @@ impl Default for State {
         Self {
             shares: Shares::default(),
             lately: VecDeque::new(),
+            left: Duration::ZERO,
+            heard: Duration::ZERO,
             all: Totals::default(),
             course: Course::default(),
             said: VecDeque::new(),
@@ -161,8 +174,8 @@ impl Default for State {
 }
 
 impl State {
-    /// Adds samples.
-    pub(super) fn take(&mut self, halves: &Halves) {
+    /// Adds samples, up to some time since the run began.
+    pub(super) fn take(&mut self, halves: &Halves, until: Duration) {
         let mut part = Totals::default();
         for each in &halves.each {
             for (profiles, waiting) in [(&each.running, false), (&each.waiting, true)] {
@@ -176,7 +189,8 @@ impl State {
         part.running(&running.by_own());
         part.waiting(&waiting.by_own());
         self.all.add(&part);
-        self.lately.push_back((self.course.elapsed, part));
+        self.heard = self.heard.max(until);
+        self.lately.push_back((self.heard, part));
     }
 
     fn add_threads(&mut self, part: &mut Totals, label: &str, batch: &Profiles, waiting: bool) {
@@ -205,9 +219,11 @@ impl State {
         let text = look.to_string();
         let text = text.strip_prefix("sampling ").unwrap_or(&text).to_owned();
         self.course = Course { elapsed: look.elapsed, text };
-        while let Some((came, _)) = self.lately.front()
-            && look.elapsed.saturating_sub(*came) > LATELY
+        let end = self.end();
+        while let Some((ended, _)) = self.lately.front()
+            && end.saturating_sub(*ended) >= LATELY
         {
+            self.left = *ended;
             self.lately.pop_front();
         }
     }
@@ -230,14 +246,24 @@ impl State {
         &self.shares.functions
     }
 
-    /// The sums that are shown, and for how long a time they are.
+    /// Until when it is known what threads did.
+    fn end(&self) -> Duration {
+        self.heard.max(self.course.elapsed.saturating_sub(BEHIND))
+    }
+
+    /// The sums that are shown, and for how long a time they are: what is known of that, and not what has passed, since
+    /// the last samples are still to come.
     pub(super) fn totals(&self) -> (Totals, Duration) {
+        let end = self.end();
         if self.since_start {
-            return (self.all.clone(), self.course.elapsed);
+            return (self.all.clone(), end);
         }
         let mut totals = Totals::default();
         self.lately.iter().for_each(|(_, part)| totals.add(part));
-        (totals, self.course.elapsed.min(LATELY))
+        // The first of them begins where the one before it ended, unless nothing was heard for a while.
+        let first = self.lately.front().map_or(end, |(ended, _)| ended.saturating_sub(PART));
+        let start = first.min(end.saturating_sub(LATELY)).max(self.left);
+        (totals, end.saturating_sub(start))
     }
 
     /// The functions that are shown, in their order.

@@ -1,5 +1,7 @@
 //! A stretch of time, as batches of profiles.
 
+use std::time::Instant;
+
 use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
 use profbridge_receiver_ptrace::assemble::{Assembler, Subject};
@@ -12,6 +14,9 @@ use crate::sample::runtimes::Runtime;
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(super) batches: Vec<Batch>,
+    /// When the last of them came: it is about then that their samples end. A part waits for its names, so when it is
+    /// shown says nothing of that.
+    pub(crate) heard: Instant,
 }
 
 /// The profiles of a stretch of time: all, and those of running and of blocked threads of each process.

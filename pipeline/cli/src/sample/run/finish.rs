@@ -15,6 +15,9 @@ use crate::{Failure, terminal};
 /// How long reading symbols may take.
 const NAMES: Duration = Duration::from_secs(120);
 
+/// How long it may take where nothing but the last lines of a view waits for it.
+const NAMES_OF_VIEW: Duration = Duration::from_secs(5);
+
 impl Run<'_> {
     /// Lets go of what is sampled, hears the last samples of it, and lets the sampler process end by itself.
     pub(super) fn stop_sampling(&mut self, finish: Finish) -> Result<(), Failure> {
@@ -47,9 +50,10 @@ impl Run<'_> {
     /// Reads the last names, writes the result and shows it.
     pub(super) fn finish(&mut self, finish: Finish, elapsed: Duration) -> Result<(), Failure> {
         let viewed = self.view.is_some();
-        if !viewed {
+        let ends_shown = self.view.as_ref().is_none_or(|view| view.shows_the_end());
+        if ends_shown {
             self.collector.cut();
-            self.read_names();
+            self.read_names(if viewed { NAMES_OF_VIEW } else { NAMES });
             self.take_parts(true)?;
         }
         self.progress = None;
@@ -58,6 +62,9 @@ impl Run<'_> {
         }
         let sampled = self.shares.running.observations() + self.shares.waiting.observations();
         if viewed && (self.course.ever_attached() || sampled > 0) {
+            if ends_shown {
+                self.show_end(elapsed);
+            }
             return Ok(());
         }
         if sampled == 0 {
@@ -101,8 +108,8 @@ impl Run<'_> {
     }
 
     /// Waits until the symbolizer has read what it was asked for.
-    fn read_names(&mut self) {
-        let deadline = Instant::now() + NAMES;
+    fn read_names(&mut self, most: Duration) {
+        let deadline = Instant::now() + most;
         while !self.collector.is_empty() && Instant::now() < deadline {
             let idle = self.symbolizer.wait(TICK);
             if idle && self.collector.are_named() {

@@ -57,22 +57,40 @@ impl Run<'_> {
         if self.view.is_none() && self.progress.is_none() {
             return false;
         }
-        let title = match self.stats.processes().saturating_sub(1) {
-            0 => self.title.clone(),
-            more => format!("{} and {more} more", self.title),
-        };
-        let look = Look {
-            title: &title,
-            elapsed: self.begun.map(|begun| begun.elapsed()).unwrap_or_default(),
-            duration: self.subject.duration,
-            status: self.stats.total(),
-            threads: self.stats.threads(),
-            rate_hertz: self.stats.rate_hertz(),
-        };
+        let title = self.title_of_all();
+        let look = self.look(&title, self.begun.map(|begun| begun.elapsed()).unwrap_or_default());
         if let (Some(progress), Some(_)) = (&mut self.progress, self.begun) {
             progress.show(&look);
         }
         self.view.as_mut().is_some_and(|view| view.look(&look))
+    }
+
+    /// Has a view show what was sampled until the end.
+    pub(super) fn show_end(&mut self, elapsed: Duration) {
+        let title = self.title_of_all();
+        // By now there may be none left.
+        let look = Look { threads: self.stats.most_threads(), ..self.look(&title, elapsed) };
+        if let Some(view) = &mut self.view {
+            view.end(&look);
+        }
+    }
+
+    fn title_of_all(&self) -> String {
+        match self.stats.processes().saturating_sub(1) {
+            0 => self.title.clone(),
+            more => format!("{} and {more} more", self.title),
+        }
+    }
+
+    fn look<'t>(&self, title: &'t str, elapsed: Duration) -> Look<'t> {
+        Look {
+            title,
+            elapsed,
+            duration: self.subject.duration,
+            status: self.stats.total(),
+            threads: self.stats.threads(),
+            rate_hertz: self.stats.rate_hertz(),
+        }
     }
 
     /// Has the view show what was sampled so far.
@@ -87,12 +105,12 @@ impl Run<'_> {
     pub(super) fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
         for part in self.collector.ready(give_up) {
             let halves = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
-            self.take_halves(&halves)?;
+            self.take_halves(&halves, part.heard)?;
         }
         Ok(())
     }
 
-    fn take_halves(&mut self, halves: &Halves) -> Result<(), Failure> {
+    fn take_halves(&mut self, halves: &Halves, heard: Instant) -> Result<(), Failure> {
         for each in &halves.each {
             let before = (self.shares.running.nano(), self.shares.waiting.nano());
             if let Some(running) = &each.running {
@@ -107,7 +125,8 @@ impl Run<'_> {
             self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         }
         if let Some(view) = &mut self.view {
-            view.take(halves);
+            let until = self.begun.map(|begun| heard.saturating_duration_since(begun));
+            view.take(halves, until.unwrap_or_default());
         }
         self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
         match &mut self.output.writer {

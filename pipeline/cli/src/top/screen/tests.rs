@@ -66,7 +66,7 @@ fn state() -> State {
     ]);
     let waiting = batch(&[(&[(LIBC, "futex"), (APP, "next_job"), (APP, "worker")], (8, "pool"), 2000)]);
     state.look(&look(2));
-    state.take(&halves(&running, Some(&waiting)));
+    state.take(&halves(&running, Some(&waiting)), Duration::from_secs(2));
     state
 }
 
@@ -123,7 +123,7 @@ fn any_size() {
     let long = format!("shop::{}::rank<漢字漢字>", "very_long_module_name::".repeat(20));
     let wide = "漢".repeat(300);
     let running = batch(&[(&[(APP, &long), (APP, &wide)], (7, "漢字漢字漢字"), 100)]);
-    state.take(&halves(&running, None));
+    state.take(&halves(&running, None), Duration::from_secs(2));
     for width in (0..40).chain([80, 100, 120, 250, 2000]) {
         for height in (0..30).chain([50, 200]) {
             for typing in [false, true] {
@@ -186,7 +186,7 @@ fn lately() {
     let mut state = state();
     state.look(&look(30));
     let running = batch(&[(&[(APP, "later"), (APP, "main")], (7, "app"), 500)]);
-    state.take(&halves(&running, None));
+    state.take(&halves(&running, None), Duration::from_secs(30));
     state.say("note: one");
     state.say("note: two");
     let drawn = text(&draw(&mut state, 80, 24));
@@ -196,6 +196,37 @@ fn lately() {
     let drawn = text(&draw(&mut state, 80, 24));
     assert!(drawn.contains(" 48.0 %  72.0 %   0.0 %  rank (app)"), "{drawn}");
     assert!(drawn.contains("all time: running 0.08 processors"), "{drawn}");
+}
+
+/// Guarantees: what is known is divided by the time that it is of, however far that lies behind, from the first samples
+/// on and when older ones are left out.
+#[test]
+fn behind() {
+    let mut state = State::default();
+    let summary = |state: &State| plain(state)[1].clone();
+    let busy = |milliseconds| halves(&batch(&[(&[(APP, "work")], (7, "app"), milliseconds)]), None);
+    let at = |milliseconds: u64| Look { elapsed: Duration::from_millis(milliseconds), ..look(0) };
+    // A thread that is always busy is heard of each half second, and its names come another half second later.
+    for part in 1..=60 {
+        let until = part * 500;
+        state.look(&at(until + 500));
+        state.take(&busy(500), Duration::from_millis(until));
+        let shown = summary(&state);
+        assert!(shown.contains("running 1.00 processors") && !shown.contains("last 11 s"), "{until} ms: {shown}");
+        let drawn = text(&draw(&mut state, 80, 24));
+        assert!(drawn.contains("\n100.0 %   0.0 %  app (7)  work (app)\n"), "{until} ms: {drawn}");
+        state.since_start = true;
+        assert!(summary(&state).contains("running 1.00 processors"), "{until} ms: {}", summary(&state));
+        state.since_start = false;
+    }
+    assert!(summary(&state).starts_with("last 10 s: "), "{}", summary(&state));
+    // Nothing is heard of threads that do not run, in cpu mode. What is known ends two seconds ago then.
+    state.look(&at(37_000));
+    assert!(summary(&state).contains("running 0.50 processors"), "{}", summary(&state));
+    state.look(&at(100_000));
+    assert!(summary(&state).starts_with("last 10 s: running 0.00 processors"), "{}", summary(&state));
+    state.take(&busy(500), Duration::from_millis(100_000));
+    assert!(summary(&state).starts_with("last 10 s: running 0.05 processors"), "{}", summary(&state));
 }
 
 /// Guarantees: functions of the kernel are no code of the program, and a thread that waits in one is shown where the
@@ -217,7 +248,7 @@ fn the_kernel() {
     builder.sample(stack, None, None, &[1], &[900_000_000]);
     let mut state = State::default();
     state.look(&look(1));
-    state.take(&halves(&builder.finish().unwrap(), None));
+    state.take(&halves(&builder.finish().unwrap(), None), Duration::from_secs(1));
     let drawn = draw(&mut state, 80, 24);
     let style = |name: &str| drawn.iter().find(|row| row.text.ends_with(&format!("%  {name}"))).unwrap().style;
     assert_eq!((style("do_sys_poll"), style("serve")), (Style::Other, Style::Own));
@@ -231,7 +262,7 @@ fn many_threads() {
     let mut state = State::default();
     let stacks: Vec<Stack<'_>> = (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
     state.look(&look(2));
-    state.take(&halves(&batch(&stacks), None));
+    state.take(&halves(&batch(&stacks), None), Duration::from_secs(2));
     let drawn = text(&draw(&mut state, 80, 24));
     assert!(drawn.contains("pool (40)") && drawn.contains("and 36 more"), "{drawn}");
     // A heading without a thread below it says nothing.
@@ -241,7 +272,7 @@ fn many_threads() {
     }
     let mut other = halves(&batch(&[(&[(APP, "work")], (41, "other"), 900)]), None);
     other.each[0].label = "job (pid 9)".to_owned();
-    state.take(&other);
+    state.take(&other, Duration::from_secs(2));
     let drawn = text(&draw(&mut state, 80, 24));
     assert!(drawn.contains("job (pid 9) other (41)") && drawn.contains("app (pid 7) pool (40)"), "{drawn}");
 }
