@@ -274,6 +274,7 @@ impl State {
             wanted.is_empty()
                 || function.name.to_lowercase().contains(&wanted)
                 || function.module.to_lowercase().contains(&wanted)
+                || function.source.to_lowercase().contains(&wanted)
         };
         let functions = totals.functions.iter().filter(|(number, _)| shown(**number));
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();

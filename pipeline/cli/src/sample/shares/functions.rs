@@ -22,8 +22,12 @@ const UNKNOWN: &str = "[unknown]";
 pub(crate) struct Function {
     /// Its name, or the file it lies in, in brackets, where it has none. Nothing in it moves a terminal's cursor.
     pub(crate) name: Box<str>,
-    /// The base name of the file it lies in; empty for code outside of any file.
+    /// The base name of the file it lies in: of machine code, or of the source of what an interpreter runs; empty for
+    /// code outside of any file.
     pub(crate) module: Box<str>,
+    /// The source file of what lies in no file of machine code, since names such as `run`, `<module>` and `<lambda>`
+    /// are in many of them; empty for all else.
+    pub(crate) source: Box<str>,
     /// Whether it belongs to the program and not to the kernel, a library of the system or a language's standard library.
     pub(crate) own: bool,
 }
@@ -112,7 +116,8 @@ impl Functions {
         match self.others {
             Some(number) => number,
             None => {
-                let number = self.push(Function { name: "[other functions]".into(), module: "".into(), own: false });
+                let (name, empty) = ("[other functions]".into(), || "".into());
+                let number = self.push(Function { name, module: empty(), source: empty(), own: false });
                 self.others = Some(number);
                 number
             }
@@ -127,9 +132,10 @@ impl Functions {
 
 fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -> Function {
     let file = location.mapping.map(|mapping| dictionary.string(dictionary.mapping(mapping).filename));
-    let module = file.unwrap_or_default().rsplit('/').next().unwrap_or_default();
     let function = line.and_then(|line| line.function).map(|id| dictionary.function(id));
     let source = function.map(|function| dictionary.string(function.filename)).unwrap_or_default();
+    let file = file.filter(|file| !file.is_empty());
+    let module = file.unwrap_or(source).rsplit('/').next().unwrap_or_default();
     let name = function.map(|function| {
         let name = dictionary.string(function.name);
         if name.is_empty() { dictionary.string(function.system_name) } else { name }
@@ -145,8 +151,12 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
         dictionary.find(location.attributes, "profile.frame.type"),
         Some(Value::String(kind)) if dictionary.string(*kind) == "kernel"
     );
-    let own = !kernel && !is_system_library(module) && !is_standard_library(&name) && !is_library_source(source);
-    Function { name, module: printable(module), own }
+    let own = !kernel
+        && !is_system_library(file.map_or("", |_| module))
+        && !is_standard_library(&name)
+        && !is_library_source(source);
+    let source = if file.is_none() { printable(source) } else { "".into() };
+    Function { name, module: printable(module), source, own }
 }
 
 /// Text of a target as it may be shown: it must not be able to send commands to the terminal.

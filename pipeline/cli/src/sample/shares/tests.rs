@@ -128,6 +128,42 @@ fn names() {
     assert_eq!(names, ["[libcrypto.so.3]", "[vdso]", "[unknown]", "init", "init"]);
 }
 
+/// Guarantees: functions of one name that an interpreter runs are told apart by their source files, each of which is
+/// shown by its last name; one that calls another is no recursion; one without a name is called by its file.
+#[test]
+fn interpreted() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let mut frame = |name: &str, source: &str| {
+                let (name, filename) = (builder.string(name), builder.string(source));
+                let function = builder.function(Function { name, filename, ..Function::default() });
+                builder.location(Location::default(), &[Line { function, line: 1, column: 0 }])
+            };
+            let [here, there] = ["/srv/a.py", "/srv/b.py"].map(|source| frame("run", source));
+            let other = frame("run", "/srv/old/a.py");
+            let nameless = frame("", "/srv/c.js");
+            sample(builder, &[here, there], 30);
+            sample(builder, &[there], 20);
+            sample(builder, &[other], 10);
+            sample(builder, &[nameless], 5);
+        }),
+        false,
+    );
+    let function = |number: u32| shares.functions.get(number);
+    let ms = |nano: u64| nano / MS as u64;
+    let costs = shares.running.by_own();
+    let told: Vec<_> = costs
+        .iter()
+        .map(|cost| {
+            (&*function(cost.function).name, &*function(cost.function).module, ms(cost.own_nano), ms(cost.total_nano))
+        })
+        .collect();
+    let expected =
+        [("run", "a.py", 30, 30), ("run", "b.py", 20, 50), ("run", "a.py", 10, 10), ("[c.js]", "c.js", 5, 5)];
+    assert_eq!(told, expected);
+}
+
 /// Attack: a function's name that holds commands for the terminal.
 /// Guarantees: nothing but what can be seen is shown.
 #[test]
@@ -200,7 +236,7 @@ fn waits_in_libraries() {
 /// Guarantees: waiting for children is known under each name that glibc has for it, and a program's own `wait` is none.
 #[test]
 fn waits_for_children() {
-    let function = |name: &str, own| super::Function { name: name.into(), module: "m".into(), own };
+    let function = |name: &str, own| super::Function { name: name.into(), module: "m".into(), source: "".into(), own };
     for name in ["wait4", "__wait4", "__GI___wait4", "waitpid", "__waitpid", "__libc_wait4", "__GI___waitid"] {
         assert!(function(name, false).waits_for_a_child(), "{name}");
     }
