@@ -77,14 +77,14 @@ fn is_interpreter(module: &str) -> bool {
 }
 
 /// Libraries of the system, by the names they have on Linux.
-pub(crate) fn is_system_library(module: &str) -> bool {
+fn is_system_library(module: &str) -> bool {
     let shared = module.starts_with("lib") && (module.ends_with(".so") || module.contains(".so."));
     shared || module.starts_with("ld-") || module.contains("vdso")
 }
 
 /// Source files that are not the program's: of a language's library, of packages, of the system's headers. Their
 /// functions are in the program's own file where they were inlined or linked statically.
-pub(crate) fn is_library_source(path: &str) -> bool {
+fn is_library_source(path: &str) -> bool {
     const FOLDERS: [&str; 11] = [
         "/rustc/",
         "/.rustup/",
@@ -104,7 +104,7 @@ pub(crate) fn is_library_source(path: &str) -> bool {
 }
 
 /// Functions of the libraries that languages bring, and those that a program starts with.
-pub(crate) fn is_standard_library(name: &str) -> bool {
+fn is_standard_library(name: &str) -> bool {
     const PREFIXES: [&str; 8] = ["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust", "runtime."];
     const START: [&str; 4] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone3"];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || START.contains(&name)

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles, Value};
+use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles};
 
 use crate::terminal::is_unprintable;
-use crate::views::kind::{is_library_source, is_standard_library, is_system_library};
+use crate::views::kind::Kind;
 
 /// The most functions that are told apart. Code that is compiled at run time may bring any number of names; beyond this
 /// one they share one entry.
@@ -28,7 +28,7 @@ pub(crate) struct Function {
     /// The source file of what lies in no file of machine code, since names such as `run`, `<module>` and `<lambda>`
     /// are in many of them; empty for all else.
     pub(crate) source: Box<str>,
-    /// Whether it belongs to the program and not to the kernel, a library of the system or a language's standard library.
+    /// Whether it belongs to the program and not to the kernel, an interpreter or a library, as graphs tell it.
     pub(crate) own: bool,
 }
 
@@ -147,14 +147,7 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
         None if module.is_empty() => UNKNOWN.into(),
         None => printable(&format!("[{module}]")),
     };
-    let kernel = matches!(
-        dictionary.find(location.attributes, "profile.frame.type"),
-        Some(Value::String(kind)) if dictionary.string(*kind) == "kernel"
-    );
-    let own = !kernel
-        && !is_system_library(file.map_or("", |_| module))
-        && !is_standard_library(&name)
-        && !is_library_source(source);
+    let own = Kind::of(dictionary, location, &name, file.unwrap_or_default(), source) == Kind::Own;
     let source = if file.is_none() { printable(source) } else { "".into() };
     Function { name, module: printable(module), source, own }
 }

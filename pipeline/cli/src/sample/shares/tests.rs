@@ -164,6 +164,36 @@ fn interpreted() {
     assert_eq!(told, expected);
 }
 
+/// Guarantees: functions of an interpreter, and of extensions that come with it, are no code of the program, wherever
+/// the interpreter's code lies; what it runs is.
+#[test]
+fn own_code() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let interpreters = ["python3.11", "node", "php", "ruby", "java", "libpython3.12.so.1.0"];
+            let extension = "/usr/lib/python3.11/lib-dynload/_json.cpython-311-x86_64-linux-gnu.so";
+            for file in
+                interpreters.map(|name| format!("/usr/bin/{name}")).iter().map(|file| &**file).chain([extension])
+            {
+                let library = frame(builder, file, &["evaluate"]);
+                sample(builder, &[library], 1);
+            }
+            let program = frame(builder, "/srv/nodeship", &["evaluate"]);
+            sample(builder, &[program], 1);
+            let (name, filename) = (builder.string("rank"), builder.string("/srv/shop.py"));
+            let function = builder.function(Function { name, filename, ..Function::default() });
+            let interpreted = builder.location(Location::default(), &[Line { function, line: 1, column: 0 }]);
+            sample(builder, &[interpreted], 1);
+        }),
+        false,
+    );
+    let costs = shares.running.by_own();
+    let own = costs.iter().map(|cost| shares.functions.get(cost.function)).filter(|function| function.own);
+    let own: Vec<_> = own.map(|function| &*function.module).collect();
+    assert_eq!((costs.len(), own), (9, vec!["nodeship", "shop.py"]));
+}
+
 /// Attack: a function's name that holds commands for the terminal.
 /// Guarantees: nothing but what can be seen is shown.
 #[test]
