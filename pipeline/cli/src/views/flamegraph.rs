@@ -6,6 +6,8 @@
 
 mod cells;
 mod picture;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;

@@ -51,7 +51,9 @@ function width() {
 
 // Puts the cells of the view that is shown where the zoom has them.
 function place() {
-  var room = width() - 2 * MARGIN, zoomed = shown.zoomed, tiny = 1e-6;
+  // Places are rounded to a hundredth of 1180 pixels, left edges and widths each by itself, so that edges that are one
+  // may be 1.7e-5 of the whole apart. No cell is narrower than 1e-4.
+  var room = width() - 2 * MARGIN, zoomed = shown.zoomed, tiny = 2e-5;
   var outermost = shown.cells[0].y, depth = Math.abs(zoomed.y - outermost);
   shown.cells.forEach(function (one) {
     var inside = one.left >= zoomed.left - tiny && one.left + one.width <= zoomed.left + zoomed.width + tiny;
