@@ -188,7 +188,7 @@ impl Reading {
         batch: &Profiles,
         place: Place<'_>,
         of: &mut OfBatch,
-        threads: &mut HashMap<Option<AttributeSetId>, Whose>,
+        threads: &mut HashMap<Attributes, Whose>,
         take: &mut impl FnMut(&Observed<'_>),
     ) {
         let Place { given, profile, choice, .. } = place;
@@ -206,7 +206,9 @@ impl Reading {
             |given| given.state,
         );
         for sample in batch.samples(profile) {
-            let Whose { thread, told } = *threads.entry(sample.attributes).or_insert_with(|| Whose {
+            // A sample that does not say its thread is of the one that its profile says.
+            let attributes = Attributes { sample: sample.attributes, profile: profile.attributes };
+            let Whose { thread, told } = *threads.entry(attributes).or_insert_with(|| Whose {
                 thread: self.thread(batch, &place, sample.attributes),
                 told: thread::State::of(batch.dictionary(), sample.attributes),
             });
@@ -249,6 +251,13 @@ fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashM
     all.push(one.clone());
     numbers.insert(one, new);
     Some(new)
+}
+
+/// What says whose a sample of a resource is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Attributes {
+    sample: Option<AttributeSetId>,
+    profile: Option<AttributeSetId>,
 }
 
 /// What the attributes of a sample say.

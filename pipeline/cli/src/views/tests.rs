@@ -429,6 +429,29 @@ fn told_states() {
     assert_eq!(names, ["running", "running or waiting", "waiting"]);
 }
 
+/// Guarantees: samples that do not say their thread are each of the one that their profile says, whatever profiles the
+/// process has beside it.
+#[test]
+fn threads_of_profiles() {
+    let mut builder = Builder::new();
+    begin(&mut builder, "cpu", "nanoseconds");
+    let frame = builder.frame("hot", "app.c", 1);
+    let stack = builder.stack(&[frame]);
+    for (at, name) in ["main", "pool"].into_iter().enumerate() {
+        if at > 0 {
+            let sample_type = builder.value_type("cpu", "nanoseconds");
+            builder.profile(Profile { sample_type, time_unix_nano: T0, ..Profile::default() });
+        }
+        let attributes = builder.attributes(&[("thread.name", name.into())]);
+        builder.open_profile().unwrap().attributes = attributes;
+        builder.sample(stack, None, None, &[T0], &[5]);
+    }
+    let mut timeline = Timeline::default();
+    timeline.add(&builder.finish().unwrap(), None);
+    let names: Vec<&str> = timeline.tracks().into_iter().map(|track| &*timeline.thread(track).0.name).collect();
+    assert_eq!(names, ["main", "pool"]);
+}
+
 /// A function for each weight, below one that calls them all.
 fn weighted(unit: &str, weights: &[(String, i64)]) -> Profiles {
     let mut builder = Builder::new();
