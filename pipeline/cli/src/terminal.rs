@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 /// The path that stands for standard input or output.
 pub(crate) const STANDARD: &str = "-";
 
@@ -73,29 +75,69 @@ fn escape(text: &str, bad: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,
-    width: usize,
+    /// What stands on it.
+    shown: String,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal(), width: 0 }
+        Self { terminal: io::stderr().is_terminal(), shown: String::new() }
     }
 
     pub(crate) fn show(&mut self, text: impl Display) {
-        if self.terminal {
-            let text = escape(&text.to_string(), is_unprintable).into_owned();
-            let padding = self.width.saturating_sub(text.chars().count());
-            write!(io::stderr(), "\r{text}{:padding$}", "").ok();
-            self.width = text.chars().count();
+        if self.terminal
+            && let Some(line) = self.line(&text.to_string(), columns())
+        {
+            io::stderr().write_all(line.as_bytes()).ok();
         }
     }
+
+    /// What shows a text on a terminal of so many columns; `None` where it stands there already. A line that is as wide
+    /// as the terminal goes on in the next one, which nothing writes over.
+    fn line(&mut self, text: &str, columns: usize) -> Option<String> {
+        let most = columns.saturating_sub(1);
+        let text = cut(&escape(text, is_unprintable), most);
+        if text == self.shown {
+            return None;
+        }
+        let padding = self.shown.width().min(most).saturating_sub(text.width());
+        let line = format!("\r{text}{:padding$}", "");
+        self.shown = text;
+        Some(line)
+    }
+}
+
+/// The beginning of a text that has room in so many columns.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    let mut used = 0;
+    let fits = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used <= columns
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// What a terminal has that does not say its size.
+const USUAL_COLUMNS: usize = 80;
+
+/// The columns of the terminal that standard error is.
+fn columns() -> usize {
+    #[cfg(target_os = "linux")]
+    if let Ok(size) = rustix::termios::tcgetwinsize(io::stderr())
+        && size.ws_col > 0
+    {
+        return size.ws_col.into();
+    }
+    USUAL_COLUMNS
 }
 
 impl Drop for Progress {
     /// Clears the line, so that what is said next starts on an empty one.
     fn drop(&mut self) {
-        if self.terminal && self.width > 0 {
-            write!(io::stderr(), "\r{:width$}\r", "", width = self.width).ok();
+        if self.terminal
+            && let Some(line) = self.line("", columns())
+        {
+            write!(io::stderr(), "{line}\r").ok();
         }
     }
 }
@@ -124,6 +166,21 @@ mod tests {
     fn sizes() {
         let shown = [0, 1023, 1024, 1536, 5 << 20, 3 << 30].map(bytes);
         assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB"]);
+    }
+
+    /// Guarantees: a line that is written over stays in one line of the terminal, whatever it says; nothing is written
+    /// where it stands already, and nothing of a longer one is left.
+    #[test]
+    fn progress() {
+        let mut progress = Progress { terminal: true, shown: String::new() };
+        let long = "sampling app (pid 4711): 12 s of 60 s, 2424 samples, 12 threads, 101 Hz, 100.0 % complete";
+        assert_eq!(progress.line(long, 80), Some(format!("\r{}", &long[..79])));
+        assert_eq!(progress.line(long, 80), None);
+        assert_eq!(progress.line("short", 80), Some(format!("\rshort{:74}", "")));
+        assert_eq!(progress.line("漢字漢字", 8), Some("\r漢字漢".to_owned()));
+        assert_eq!(progress.line("a\u{1b}", 8), Some("\ra\\u{1b}".to_owned()));
+        assert_eq!(progress.line(long, 0), Some("\r".to_owned()));
+        assert_eq!(progress.line("", 80), None);
     }
 
     /// Guarantees: nothing that is shown commands the terminal or turns text about; lines stay lines, except within a

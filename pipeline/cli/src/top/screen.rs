@@ -9,6 +9,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::state::{LATELY, Sort, State, ThreadTimes, Totals};
 use crate::sample::Function;
+use crate::terminal::cut;
 
 /// From so many columns on times stand beside shares.
 const WIDE: usize = 100;
@@ -204,14 +205,4 @@ fn named(function: &Function, width: usize, taken: usize) -> String {
     tail.push('…');
     tail.extend(head.chars().rev());
     tail.into_iter().rev().collect()
-}
-
-/// The beginning of a text that fits.
-fn cut(text: &str, width: usize) -> String {
-    let mut used = 0;
-    let fits = |c: &char| {
-        used += c.width().unwrap_or(0);
-        used <= width
-    };
-    text.chars().take_while(fits).collect()
 }
