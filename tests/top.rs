@@ -158,6 +158,7 @@ fn another_size() {
 }
 
 /// Guarantees: Ctrl-C ends a view as `q` does, and so does the end of the process; each time the terminal is given back.
+/// Ctrl-Z and Ctrl-\, which would leave it as it is, do nothing.
 #[test]
 fn ends() {
     let Some(terminal) = Terminal::start(80, 24) else { return };
@@ -165,6 +166,11 @@ fn ends() {
     let mut target = working();
     terminal.top(&format!("--pid {}", target.pid()));
     terminal.wait_for("toil (worker)");
+    terminal.press("C-z");
+    terminal.press("C-\\");
+    // Keys come in their order.
+    terminal.press("t");
+    terminal.wait_for(">total");
     terminal.press("C-c");
     terminal.wait_for("status 0");
     assert!(!terminal.is_viewed() && target.is_alive());

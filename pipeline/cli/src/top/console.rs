@@ -59,8 +59,11 @@ impl Console {
         let saved = tcgetattr(stdout()).map_err(failed)?;
         let mut single = saved.clone();
         single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
-        // Whoever is suspended leaves the terminal as it is; 0 is no character (termios(3), `_POSIX_VDISABLE`).
-        single.special_codes[SpecialCodeIndex::VSUSP] = 0;
+        // Whoever is suspended, or ended by SIGQUIT, leaves the terminal as it is; 0 is no character (termios(3),
+        // `_POSIX_VDISABLE`).
+        for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
+            single.special_codes[key] = 0;
+        }
         tcsetattr(stdout(), OptionalActions::Now, &single).map_err(failed)?;
         write(ENTER);
         let (restorer, keys) = (Restorer(Arc::new(Mutex::new(Some(saved)))), stdin().is_terminal());
