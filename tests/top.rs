@@ -248,6 +248,21 @@ fn lines_of_a_short_command() {
     assert_eq!(lines.next(), Some("   self   total    wait  function"), "{}", ended.stdout);
 }
 
+/// Guarantees: lines that are lost are an error.
+#[test]
+fn lost_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = working();
+    let pid = target.pid();
+    let arguments = [&["top", "--pid", &pid], stops()].concat();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut lost = command(folder.path(), &arguments);
+    let ended = lost.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("error: standard output: ").count(), 1, "{said}");
+}
+
 /// Guarantees: help says the keys, and what is asked for has the same rules as that of `sample`.
 #[test]
 fn help() {

@@ -170,7 +170,9 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     match written? {
         // There the result itself stands.
         Some(written) if arguments.output.as_os_str() == STANDARD => terminal::say(written),
-        Some(written) => terminal::result(written),
+        Some(written) => {
+            terminal::result(written);
+        }
         None => return Err(Failure(nothing(&tally, arguments, &unreadable))),
     }
     Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

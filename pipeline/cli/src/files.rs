@@ -75,11 +75,24 @@ pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Res
 
 /// Writes to what is no file and stays what it is.
 fn write_at_once(path: &Path, kind: OutputKind, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
-    let file = match kind {
-        OutputKind::Standard => io::stdout().as_fd().try_clone_to_owned()?.into(),
-        OutputKind::File | OutputKind::Stream => open_stream(path)?,
-    };
-    write_to(file, write)
+    match kind {
+        OutputKind::Standard => write_standard(io::stdout().as_fd().try_clone_to_owned()?.into(), write),
+        OutputKind::File | OutputKind::Stream => write_to(open_stream(path)?, write),
+    }
+}
+
+/// Writes to standard output, by the rule of [`terminal::result`]: that its reader has gone away is no error. Returns
+/// how much was written before.
+fn write_standard(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
+    let mut target = Target { file: BufWriter::new(file), bytes: 0 };
+    let written = write(&mut target).and_then(|()| target.flush());
+    // What it holds has nowhere to go.
+    let Target { file, bytes } = target;
+    drop(file.into_parts());
+    match written {
+        Err(error) if !terminal::is_reader_gone(&error) => Err(error),
+        _ => Ok(bytes),
+    }
 }
 
 /// How long nobody need read a pipe before that is said.

@@ -19,15 +19,22 @@ pub(crate) const STANDARD: &str = "-";
 /// Set once a result could not be written.
 static RESULT_IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Writes a result. A reader that has gone away (`| head`) is no error; a disk that is full is one.
-pub(crate) fn result(text: impl Display) {
+/// Writes a result; returns whether standard output took it. A reader that has gone away (`| head`) is no error; a disk
+/// that is full is one.
+pub(crate) fn result(text: impl Display) -> bool {
     let written = writeln!(io::stdout(), "{}", escaped(&text.to_string())).and_then(|()| io::stdout().flush());
-    if let Err(error) = written
-        && error.kind() != ErrorKind::BrokenPipe
-        && !RESULT_IS_LOST.swap(true, Ordering::Relaxed)
-    {
-        say(format!("error: standard output: {error}"));
+    match &written {
+        Err(error) if !is_reader_gone(error) && !RESULT_IS_LOST.swap(true, Ordering::Relaxed) => {
+            say(format!("error: standard output: {error}"));
+        }
+        _ => {}
     }
+    written.is_ok()
+}
+
+/// Whether what is written has a reader no more, who has seen what they wanted.
+pub(crate) fn is_reader_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
 }
 
 /// Whether a result could not be written.

@@ -9,7 +9,7 @@ mod output;
 mod screen;
 mod state;
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -148,14 +148,7 @@ impl Plain {
     }
 
     fn write(&mut self) {
-        let text: String = screen::plain(&self.state).into_iter().map(|line| line + "\n").collect();
-        let written = stdout().write_all(terminal::escaped(&text).as_bytes()).and_then(|()| stdout().flush());
-        if let Err(error) = written {
-            if error.kind() != std::io::ErrorKind::BrokenPipe {
-                terminal::say(format!("error: standard output: {error}"));
-            }
-            self.lost = true;
-        }
+        self.lost |= !terminal::result(screen::plain(&self.state).join("\n"));
     }
 }
 

@@ -128,6 +128,22 @@ fn devices() {
     assert_eq!(names(folder.path()), ["null"]);
 }
 
+/// Guarantees: that nobody reads standard output to its end is no error, as of lines that are written there; that it
+/// takes nothing is one.
+#[test]
+fn standard_output() {
+    let text = vec![b'x'; 1 << 20];
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let writer = || std::os::fd::OwnedFd::from(writer.try_clone().unwrap()).into();
+    let written = write_standard(writer(), |file| file.write_all(&text)).unwrap();
+    assert!(written < 1 << 20, "{written}");
+    assert_eq!(write_standard(writer(), |file| file.write_all(b"few")).unwrap(), 3);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let error = write_standard(full, |file| file.write_all(b"few")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+}
+
 /// Guarantees: a folder and a socket are refused in words, and stay.
 #[test]
 fn neither_file_nor_stream() {
