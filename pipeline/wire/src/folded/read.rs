@@ -85,7 +85,7 @@ pub struct RefusedLine {
 pub fn is_folded(text: &[u8]) -> bool {
     let mut lines =
         text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).peekable();
-    if lines.peek().is_none_or(|first| matches!(first, [b'{' | b'<' | b'#', ..])) {
+    if lines.peek().is_none_or(|first| matches!(first, [b'{' | b'#', ..]) || is_markup(first)) {
         return false;
     }
     let (mut seen, mut numbered, mut deep) = (0, 0, false);
@@ -101,6 +101,15 @@ pub fn is_folded(text: &[u8]) -> bool {
         }
     }
     deep && numbered * 2 >= seen
+}
+
+/// Whether a line begins a document, such as a flame graph. Names of functions begin with `<` as well: `<module>`,
+/// `<main>`, `<core::option::Option<T>>::map`.
+fn is_markup(line: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 4] = [b"<?", b"<!", b"<svg", b"<html"];
+    BEGINNINGS
+        .iter()
+        .any(|beginning| line.get(..beginning.len()).is_some_and(|line| line.eq_ignore_ascii_case(beginning)))
 }
 
 /// The stack of a line, and what stands behind its last white space.

@@ -92,6 +92,9 @@ fn known_by_their_lines() {
         b"\n[running];main 7\n",
         b"a;b 1\nno number\n",
         "größe;b 3".as_bytes(),
+        b"<x>a;b 1",
+        b"<module> (app.py:3);handle (app.py:7) 12\n",
+        b"<main>;<top (required)> 2\n<cfunc>;b 3\n",
     ] {
         assert!(is_folded(text), "{}", String::from_utf8_lossy(text));
     }
@@ -101,7 +104,10 @@ fn known_by_their_lines() {
         b"a;b;c\nd;e;f\n",
         b"{\"a;b\": 12\n",
         b"[\n 1\n]",
-        b"<x>a;b 1",
+        b"<?xml version=\"1.0\"?>\na;b 1",
+        b"<!-- a;b 1",
+        b"<svg width=\"1\">\na;b 1",
+        b"<HTML>;a 1",
         b"# a;b 1",
         b"a;b 1\nx\ny\nz\n",
         b"\x0a\x02a;b 1\x01",
