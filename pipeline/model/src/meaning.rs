@@ -113,7 +113,7 @@ fn period_nanos(dictionary: &Dictionary, profile: &Profile) -> Option<u64> {
 }
 
 /// The nanoseconds of a unit of time, as UCUM or pprof write it.
-fn unit_nanos(unit: &[u8]) -> Option<u64> {
+pub fn unit_nanos(unit: &[u8]) -> Option<u64> {
     match unit {
         b"nanoseconds" | b"nanosecond" | b"ns" => Some(1),
         b"microseconds" | b"microsecond" | b"us" => Some(1_000),
@@ -124,7 +124,7 @@ fn unit_nanos(unit: &[u8]) -> Option<u64> {
 }
 
 /// Whether a unit is that of counted samples, as UCUM (1, an annotation), pprof (`count`) or other profilers write it.
-fn is_count(unit: &[u8]) -> bool {
+pub fn is_count(unit: &[u8]) -> bool {
     matches!(unit, b"" | b"1" | b"count" | b"counts" | b"sample" | b"samples" | b"{sample}" | b"{samples}")
 }
 

@@ -5,7 +5,8 @@
 //! they are replaced.
 //!
 //! A flame graph has one unit. Where every folded profile can be told in time, the weight is nanoseconds: values whose
-//! unit is a time, or counts times the period. Otherwise it is observations. Profiles of one scope that say the same
+//! unit is a time, or counts times the period. Where all values are of one other unit, such as bytes, it is these.
+//! Otherwise it is observations. Profiles of one scope that say the same
 //! in another type (counts beside nanoseconds) or something else (bytes beside time) would be added up to nonsense:
 //! the most telling type of a scope is folded, the others are counted as redundant.
 
@@ -21,6 +22,7 @@ use profbridge_model::thread::State;
 use profbridge_model::{AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, Value};
 
 pub use choice::Choice;
+use choice::Measure;
 pub use name::{MAX_NAME, frame_name, shortened};
 pub use read::{Counted, Read, RefusedLine, is_folded, read};
 
@@ -56,19 +58,23 @@ pub enum Unit {
     Samples,
     /// Time.
     Nanoseconds,
+    /// What all values are a number of, such as bytes.
+    Values,
 }
 
-/// How heavy a stack is, in both units.
+/// How heavy a stack is, in each of the units.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
     samples: u64,
     nanoseconds: u64,
+    values: u64,
 }
 
 impl Weight {
     fn add(&mut self, other: Weight) {
         self.samples = self.samples.saturating_add(other.samples);
         self.nanoseconds = self.nanoseconds.saturating_add(other.nanoseconds);
+        self.values = self.values.saturating_add(other.values);
     }
 }
 
@@ -80,7 +86,10 @@ pub struct Folded {
     stacks: HashMap<Box<str>, Weight>,
     bytes: usize,
     max_bytes: usize,
-    timeless: bool,
+    /// What values were a number of so far; `None` before the first.
+    measure: Option<Measure>,
+    /// Whether they were numbers of different things.
+    mixed: bool,
     losses: Losses,
 }
 
@@ -93,7 +102,8 @@ impl Folded {
             stacks: HashMap::new(),
             bytes: 0,
             max_bytes: MAX_BYTES,
-            timeless: false,
+            measure: None,
+            mixed: false,
             losses: Losses::default(),
         }
     }
@@ -134,7 +144,8 @@ impl Folded {
         let apart = self.threads == Threads::Apart
             && batch.samples(profile).any(|sample| names_thread(dictionary, sample.attributes));
         let tells_state = self.states && Mode::of(dictionary, profile) == Mode::Wall;
-        self.timeless |= period.is_none();
+        let measure = choice.measure(profile);
+        self.mixed |= *self.measure.get_or_insert_with(|| measure.clone()) != measure;
         let mut groups: HashMap<Group, (Weight, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
             let state = if tells_state { State::of(dictionary, sample.attributes) } else { None };
@@ -175,7 +186,12 @@ impl Folded {
 
     /// What the weights will be, given what was added so far.
     pub fn unit(&self) -> Unit {
-        if self.timeless { Unit::Samples } else { Unit::Nanoseconds }
+        match &self.measure {
+            _ if self.mixed => Unit::Samples,
+            None | Some(Measure::Time) => Unit::Nanoseconds,
+            Some(Measure::Samples) => Unit::Samples,
+            Some(Measure::Of(_)) => Unit::Values,
+        }
     }
 
     /// What was not folded, and why.
@@ -196,6 +212,7 @@ impl Folded {
             .map(move |(stack, weight)| match unit {
                 Unit::Samples => (&**stack, weight.samples),
                 Unit::Nanoseconds => (&**stack, weight.nanoseconds),
+                Unit::Values => (&**stack, weight.values),
             })
             .filter(|&(_, weight)| weight > 0)
     }
@@ -224,7 +241,7 @@ fn weigh(sample: &Sample<'_>, choice: &Choice, period: u64) -> Weight {
     // Timestamps without values count one each.
     let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
     let samples = if choice.counts() { value } else { sample.observations() };
-    Weight { samples, nanoseconds: value.saturating_mul(period) }
+    Weight { samples, nanoseconds: value.saturating_mul(period), values: value }
 }
 
 /// Whether attributes say which thread it was.

@@ -194,7 +194,7 @@ impl Reading {
         let Place { given, profile, choice, .. } = place;
         let (unit, scale) = match choice.nanoseconds(profile) {
             Some(scale) => (Unit::Nanoseconds, scale),
-            None if matches!(choice.unit(), "bytes" | "byte" | "By") => (Unit::Bytes, 1),
+            None if choice.is_bytes() => (Unit::Bytes, 1),
             None => (Unit::Count, 1),
         };
         let of_profile = given.map_or_else(

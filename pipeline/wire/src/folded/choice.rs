@@ -1,5 +1,6 @@
 //! Which type of value of a scope's profiles is shown: folded, or drawn.
 
+use profbridge_model::meaning::{is_count, unit_nanos};
 use profbridge_model::{Profile, Profiles, ValueType};
 
 /// One type of value.
@@ -59,33 +60,44 @@ impl Choice {
         }
     }
 
-    /// The unit of the values.
-    pub fn unit(&self) -> &str {
-        &self.unit
+    /// Whether a value is a number of bytes.
+    pub fn is_bytes(&self) -> bool {
+        matches!(self.unit.as_str(), "bytes" | "byte" | "By")
+    }
+
+    /// What the values of a profile are a number of.
+    pub(super) fn measure(&self, profile: &Profile) -> Measure {
+        if self.nanoseconds(profile).is_some() {
+            Measure::Time
+        } else if self.counts() {
+            Measure::Samples
+        } else {
+            Measure::Of(if self.is_bytes() { "bytes" } else { &self.unit }.into())
+        }
     }
 
     /// Whether a value is a number of samples.
     pub fn counts(&self) -> bool {
-        matches!(self.unit.as_str(), "count" | "samples" | "1" | "{sample}" | "{samples}")
+        is_count(self.unit.as_bytes())
     }
 
     /// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
     pub fn nanoseconds(&self, profile: &Profile) -> Option<u64> {
-        if let Some(scale) = nanoseconds(&self.unit) {
+        if let Some(scale) = unit_nanos(self.unit.as_bytes()) {
             return Some(scale);
         }
         let period = u64::try_from(profile.period).ok().filter(|&period| period > 0 && self.counts())?;
-        nanoseconds(&self.period_unit)?.checked_mul(period)
+        unit_nanos(self.period_unit.as_bytes())?.checked_mul(period)
     }
 }
 
-/// How long a unit of time is. Profilers write words, the semantic conventions UCUM.
-fn nanoseconds(unit: &str) -> Option<u64> {
-    match unit {
-        "nanoseconds" | "nanosecond" | "ns" => Some(1),
-        "microseconds" | "microsecond" | "us" => Some(1_000),
-        "milliseconds" | "millisecond" | "ms" => Some(1_000_000),
-        "seconds" | "second" | "s" => Some(1_000_000_000),
-        _ => None,
-    }
+/// What values are a number of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Some time.
+    Time,
+    /// Samples.
+    Samples,
+    /// A unit of their own.
+    Of(Box<str>),
 }

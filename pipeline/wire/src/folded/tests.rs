@@ -88,6 +88,32 @@ fn observations() {
     assert_eq!(text(&folded), "allocated 2\ncounted 37\ntimed 1\n");
 }
 
+/// Guarantees: where all values are of one unit that is no time, they are what is written, however the unit is written.
+#[test]
+fn values_of_one_unit() {
+    let allocated = |unit: &'static str, value: i64| {
+        batch(move |builder| {
+            profile(builder, ("alloc_space", unit), ("", "", 0));
+            let frame = builder.frame("allocated", "", 0);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &[1, 2], &[value, value]);
+        })
+    };
+    let folded = |batches: &[Profiles]| {
+        let mut folded = Folded::new(Threads::Merged);
+        batches.iter().for_each(|batch| folded.add(batch));
+        (folded.unit(), text(&folded))
+    };
+    let expected = (Unit::Values, "allocated 8292\n".to_owned());
+    assert_eq!(folded(&[allocated("bytes", 4096), allocated("By", 50)]), expected);
+    let expected = (Unit::Samples, "allocated 4\n".to_owned());
+    assert_eq!(folded(&[allocated("bytes", 4096), allocated("objects", 50)]), expected);
+    // What counts samples has many names.
+    for unit in ["", "1", "count", "counts", "sample", "samples", "{sample}", "{samples}"] {
+        assert_eq!(folded(&[allocated(unit, 3), allocated("count", 4)]), (Unit::Samples, "allocated 14\n".to_owned()));
+    }
+}
+
 /// Guarantees: of the types of one scope only the most telling is folded, with all profiles that have it; off-CPU time
 /// only where there is nothing else.
 #[test]
