@@ -15,7 +15,7 @@ use super::{Stage, profiles};
 use crate::Failure;
 use crate::destination::Destination;
 use crate::files::Results;
-use crate::terminal::STANDARD;
+use crate::terminal::{STANDARD, shown};
 
 /// Collects profiles, and writes them at the end.
 pub(crate) struct Pprof {
@@ -28,12 +28,18 @@ pub(crate) struct Pprof {
     pub(crate) observations: u64,
     /// The files, each with its size in bytes.
     pub(crate) files: Vec<(PathBuf, u64)>,
+    /// Where the profiles of a run go that cannot go to standard output, since they are as many files.
+    rescue: PathBuf,
 }
+
+/// The name of that file.
+const RESCUE: &str = "profbridge.pprof";
 
 impl Pprof {
     /// An output that writes nothing before its end, and each batch by itself.
     pub(crate) fn open(destination: Destination) -> Self {
-        Self { destination, dedup: None, profiles: Vec::new(), observations: 0, files: Vec::new() }
+        let rescue = PathBuf::from(RESCUE);
+        Self { destination, dedup: None, profiles: Vec::new(), observations: 0, files: Vec::new(), rescue }
     }
 
     /// As [`open`](Self::open), for the parts of a run, which are put together by the processor of this section.
@@ -69,6 +75,7 @@ impl Pprof {
 
     /// Writes the files.
     pub(crate) fn close(&mut self, report: &mut Report) -> Result<(), Failure> {
+        let is_run = self.dedup.is_some();
         if let Some(mut dedup) = self.dedup.take() {
             let out = dedup.flush();
             self.encode_all(out, report);
@@ -79,13 +86,87 @@ impl Pprof {
         if self.profiles.len() > 1 && self.destination.path.as_os_str() == STANDARD {
             let what =
                 format!("error: {} pprof profiles are as many files, which cannot go there", self.profiles.len());
-            return Err(Failure(format!("{what}\nhint: name a file; the others are written beside it")));
+            let hint = "hint: name a file; the others are written beside it";
+            // A conversion can be done again, and a run cannot.
+            let instead = if is_run { self.rescue()? } else { String::new() };
+            return Err(Failure(format!("{what}{instead}\n{hint}")));
         }
+        self.write()
+    }
+
+    /// Writes the profiles to files that nobody named, and says which.
+    fn rescue(&mut self) -> Result<String, Failure> {
+        let with_number = |number: u64| {
+            let path = Destination { path: self.rescue.clone(), ..self.destination.clone() }.part(number);
+            Destination { path, ..self.destination.clone() }
+        };
+        let is_free = |destination: &Destination| {
+            (1..).zip(&self.profiles).all(|(number, _)| destination.part(number).symlink_metadata().is_err())
+        };
+        // What stands there was not named by anybody, so it is not replaced.
+        let free = (1..100).map(with_number).find(is_free);
+        self.destination = free.ok_or_else(|| Failure(format!("error: {} is taken", shown(&self.rescue))))?;
+        self.write()?;
+        let last = self.files.last().map(|(path, _)| shown(path)).unwrap_or_default();
+        Ok(format!("; they are in {} to {last}", shown(&self.destination.path)))
+    }
+
+    fn write(&mut self) -> Result<(), Failure> {
         let mut results = Results::default();
         for (number, (_, profile)) in (1..).zip(&self.profiles) {
             results.add(self.destination.part(number), |file| file.write_all(profile))?;
         }
         self.files = results.finish()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_model::{Builder, Profile};
+
+    use super::*;
+    use crate::destination::Format;
+    use crate::views::flamegraph::Layout;
+
+    /// Two processes, which are as many pprof profiles.
+    fn two_processes() -> Profiles {
+        let mut builder = Builder::new();
+        for (pid, count) in [(6, 1), (7, 3)] {
+            builder.resource(&[("process.pid", pid.into())]);
+            let sample_type = builder.value_type("wall", "nanoseconds");
+            builder.profile(Profile { sample_type, time_unix_nano: 1, duration_nano: 9, ..Profile::default() });
+            let frame = builder.frame("work", "app.c", 1);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &vec![1; count], &vec![1; count]);
+        }
+        builder.finish().unwrap()
+    }
+
+    /// Guarantees: profiles of a run that cannot go to standard output are written to files beside each other, none of
+    /// which was there, and it is said which; those of a conversion are not, since it can be done again.
+    #[test]
+    fn several_for_standard_output() {
+        let folder = tempfile::tempdir().unwrap();
+        let standard =
+            || Destination { path: PathBuf::from(STANDARD), format: Format::Pprof, layout: Layout::default() };
+        let rescue = folder.path().join(RESCUE);
+        let run = || {
+            let section = Section::from_yaml("{window: 10m}").unwrap();
+            let mut pprof = Pprof { rescue: rescue.clone(), ..Pprof::merging(standard(), &section).unwrap() };
+            pprof.take(&two_processes(), &mut Report::default());
+            let Failure(why) = pprof.close(&mut Report::default()).unwrap_err();
+            (why, pprof.files.into_iter().map(|(path, _)| path).collect::<Vec<_>>())
+        };
+        let inside = |names: [&str; 2]| names.map(|name| folder.path().join(name)).to_vec();
+        let (why, files) = run();
+        assert_eq!(files, inside(["profbridge.pprof", "profbridge-2.pprof"]));
+        assert!(files.iter().all(|path| path.is_file() && why.contains(&shown(path))), "{why}");
+        let (_, others) = run();
+        assert_eq!(others, inside(["profbridge-3.pprof", "profbridge-3-2.pprof"]));
+        let mut conversion = Pprof { rescue, ..Pprof::open(standard()) };
+        conversion.take(&two_processes(), &mut Report::default());
+        let Failure(why) = conversion.close(&mut Report::default()).unwrap_err();
+        assert!(conversion.files.is_empty() && why.contains("hint: name a file"), "{why}");
     }
 }

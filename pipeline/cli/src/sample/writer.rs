@@ -16,10 +16,15 @@ use profbridge_wire::sentry::chunk::Settings;
 use super::collect::Halves;
 use crate::Failure;
 use crate::destination::{Destination, Format};
-use crate::output::{EnvelopeDestination, Envelopes, MERGE, Otlp, Pprof, View};
+use crate::output::{EnvelopeDestination, Envelopes, Otlp, Pprof, View};
 use crate::terminal::shown;
 use crate::views::reading::{Given, State};
 use stacks::Stacks;
+
+/// How the parts of a run become one: a file has all of it, and the bounds of a pipeline's windows would divide a run
+/// of some minutes with a few busy threads. An observation takes 28 bytes, so 1 GiB is a day of four threads; the batch
+/// that a window becomes is smaller than 4 GiB.
+const MERGE: &str = "{window: 10m, resends: drop, max_observations: 1000000000000, max_bytes: 1GiB}";
 
 /// Takes the profiles of a run, part by part, and makes files of them.
 pub(crate) enum Writer {

@@ -163,6 +163,30 @@ fn otlp() {
     assert_eq!(decoded.profiles.observations(), 2 * 202);
 }
 
+/// Guarantees: however long a run is, a process is one pprof profile, and all of it one OTLP message.
+#[test]
+fn long_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let many = |start: u64| {
+        let mut builder = Builder::new();
+        builder.resource(&[("host.name", "h".into()), ("process.pid", 7.into()), ("service.name", "app".into())]);
+        let sample_type = builder.value_type("wall", "nanoseconds");
+        let times: Vec<u64> = (0..700_000).map(|tick| start + tick).collect();
+        let (time_unix_nano, duration_nano) = (start, 700_000);
+        builder.profile(Profile { sample_type, time_unix_nano, duration_nano, ..Profile::default() });
+        let frame = builder.frame("hot", "app.c", 1);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &times, &vec![1; times.len()]);
+        Halves { whole: builder.finish().unwrap(), each: Vec::new(), malformed: 0 }
+    };
+    let parts = [many(T0), many(T0 + 700_000), many(T0 + 1_400_000)];
+    assert_eq!(write(folder.path(), "a.pprof", Mode::Wall, &parts).files.len(), 1);
+    let written = write(folder.path(), "a.otlp", Mode::Wall, &parts);
+    let bytes = fs::read(&written.files[0].0).unwrap();
+    let decoded = profbridge_wire::otlp::decode(bytes.into(), &profbridge_wire::otlp::Limits::default()).unwrap();
+    assert_eq!(decoded.profiles.observations(), 2_100_000);
+}
+
 /// Guarantees: each part is an envelope of its own beside the first, and each passes Relay's rules.
 #[test]
 fn envelopes() {
