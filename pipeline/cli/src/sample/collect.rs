@@ -7,7 +7,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use profbridge_receiver_ptrace::ServiceNames;
@@ -33,7 +33,6 @@ const MOST_SAMPLES: usize = 1 << 19;
 /// One process, from when it was found.
 #[derive(Debug)]
 struct Tracked {
-    id: ProcessId,
     pid: u32,
     label: String,
     /// What is known of it from outside.
@@ -91,7 +90,6 @@ impl Collector {
         let number = self.processes.len();
         self.places.insert(process.id, number);
         self.processes.push(Tracked {
-            id: process.id,
             pid: process.pid,
             label: label(&process),
             resource: described.attributes.clone(),
@@ -165,22 +163,26 @@ impl Collector {
         if self.open.is_empty() {
             return;
         }
-        let part = Part { batches: std::mem::take(&mut self.open), heard: self.heard };
         (self.begins, self.samples) = (None, 0);
-        for batch in &part.batches {
-            if let Some(process) = self.process(batch.process) {
-                process.names.ask(batch);
+        let mut of: BTreeMap<usize, Vec<Batch>> = BTreeMap::new();
+        for batch in std::mem::take(&mut self.open) {
+            // Of another process nothing is known.
+            let Some(&place) = self.places.get(&batch.process) else { continue };
+            if let Some(process) = self.processes.get_mut(place) {
+                process.names.ask(&batch);
             }
+            of.entry(place).or_default().push(batch);
         }
-        self.waiting.push(part);
+        self.waiting.push(Part { of, heard: self.heard });
     }
 
     /// Asks once more for what was refused while too much was waiting; returns whether a name may still come.
     fn is_late(&mut self, part: &Part) -> bool {
         let mut late = false;
-        for batch in &part.batches {
-            if let Some(process) = self.process(batch.process) {
-                late |= process.names.is_late(batch);
+        for (&place, batches) in &part.of {
+            if let Some(process) = self.processes.get_mut(place) {
+                // Each is asked.
+                late |= batches.iter().fold(false, |late, batch| process.names.is_late(batch) | late);
             }
         }
         late

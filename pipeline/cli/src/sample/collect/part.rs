@@ -1,5 +1,6 @@
 //! A stretch of time, as batches of profiles.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use profbridge_model::Profiles;
@@ -13,8 +14,10 @@ use crate::sample::runtimes::Runtime;
 /// The samples of a stretch of time, as the sampler said them.
 #[derive(Debug)]
 pub(crate) struct Part {
-    pub(super) batches: Vec<Batch>,
-    /// When the last of them came: it is about then that their samples end. A part waits for its names, so when it is
+    /// Of each process that has any, by its place among all that were seen: a build starts thousands, of which few are
+    /// there in any part.
+    pub(super) of: BTreeMap<usize, Vec<Batch>>,
+    /// When the last batch came: it is about then that their samples end. A part waits for its names, so when it is
     /// shown says nothing of that.
     pub(crate) heard: Instant,
 }
@@ -45,13 +48,13 @@ pub(crate) struct OfProcess {
 
 impl Part {
     pub(super) fn halves(&self, processes: &[Tracked]) -> Result<Halves, Invalid> {
-        let (whole, malformed) = assemble(processes, &self.batches)?;
+        let present = || self.of.iter().filter_map(|(&place, batches)| Some((processes.get(place)?, &batches[..])));
+        let (whole, malformed) = assemble(present())?;
         let mut each = Vec::new();
-        for process in processes {
+        for (process, batches) in present() {
             let half = |blocked: bool| -> Result<Option<Profiles>, Invalid> {
-                let own = self.batches.iter().filter(|batch| batch.process == process.id);
-                let batches: Vec<Batch> = own.map(|batch| some(batch, blocked)).collect();
-                let (profiles, _) = assemble(std::slice::from_ref(process), &batches)?;
+                let batches: Vec<Batch> = batches.iter().filter_map(|batch| some(batch, blocked)).collect();
+                let (profiles, _) = assemble([(process, &batches[..])].into_iter())?;
                 Ok((profiles.observations() > 0).then_some(profiles))
             };
             let (running, waiting) = (half(false)?, half(true)?);
@@ -64,27 +67,23 @@ impl Part {
     }
 }
 
-fn assemble(processes: &[Tracked], batches: &[Batch]) -> Result<(Profiles, u64), Invalid> {
+fn assemble<'a>(of: impl Iterator<Item = (&'a Tracked, &'a [Batch])>) -> Result<(Profiles, u64), Invalid> {
     let mut assembler = Assembler::new();
-    for process in processes {
-        let own: Vec<Batch> =
-            batches.iter().filter(|batch| batch.process == process.id && !batch.samples.is_empty()).cloned().collect();
-        if !own.is_empty() {
-            let Tracked { resource, mappings, functions, names, .. } = process;
-            let subject = Subject { resource, mappings, functions, thread_attributes: &[], names };
-            assembler.process(subject, &own);
-        }
+    for (process, batches) in of.filter(|(_, batches)| !batches.is_empty()) {
+        let Tracked { resource, mappings, functions, names, .. } = process;
+        let subject = Subject { resource, mappings, functions, thread_attributes: &[], names };
+        assembler.process(subject, batches);
     }
     let assembled = assembler.finish()?;
     Ok((assembled.profiles, assembled.malformed))
 }
 
-/// A batch with the samples of either blocked or running threads. In cpu mode a sample says for how long its thread
-/// ran, even if it is found blocked by then.
-fn some(batch: &Batch, blocked: bool) -> Batch {
+/// A batch with the samples of either blocked or running threads; `None` where it has none. In cpu mode a sample says
+/// for how long its thread ran, even if it is found blocked by then.
+fn some(batch: &Batch, blocked: bool) -> Option<Batch> {
     let is_blocked = |sample: &Sample| sample.blocked && batch.mode == Mode::Wall;
-    let samples = batch.samples.iter().filter(|sample| is_blocked(sample) == blocked).copied().collect();
-    Batch {
+    let samples: Vec<_> = batch.samples.iter().filter(|sample| is_blocked(sample) == blocked).copied().collect();
+    (!samples.is_empty()).then(|| Batch {
         process: batch.process,
         period_nano: batch.period_nano,
         mode: batch.mode,
@@ -93,5 +92,5 @@ fn some(batch: &Batch, blocked: bool) -> Batch {
         stacks: batch.stacks.clone(),
         contexts: batch.contexts.clone(),
         samples,
-    }
+    })
 }

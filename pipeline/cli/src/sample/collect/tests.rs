@@ -100,6 +100,26 @@ fn running_and_waiting() {
     assert_eq!(executables, ["app1", "app2"]);
 }
 
+/// Guarantees: in a part are the processes that have samples in it, each once with all of them, in the order in which
+/// they were found, however the samples came and however many processes there were before.
+#[test]
+fn many_processes() {
+    let mut collector = collector();
+    for id in 0..3_000 {
+        collector.attached(process(id));
+    }
+    for second in 0..3 {
+        for id in [2_999, 7, 1_500] {
+            collector.batch(batch(id, second));
+        }
+    }
+    collector.cut();
+    let parts = halves(&mut collector);
+    let each: Vec<_> = parts[0].each.iter().map(|of| (&*of.label, of.running.as_ref().map(seconds))).collect();
+    assert_eq!(each, [("app7 (pid 7)", Some(3)), ("app1500 (pid 7)", Some(3)), ("app2999 (pid 7)", Some(3))]);
+    assert_eq!((seconds(&parts[0].whole), parts[0].whole.resources().len()), (27, 3));
+}
+
 /// Guarantees: time on the processor is running time, whatever its thread does by then.
 #[test]
 fn on_the_processor() {
