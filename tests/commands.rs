@@ -223,16 +223,22 @@ fn convert_pprof() {
         std::fs::read_to_string(folder.path().join(out)).unwrap()
     };
     let before = stacks(&["in"], "before.folded");
-    assert!(before.contains("hot") && before.contains("cold"), "{before}");
-    let unthreaded = |text: &str| {
-        text.lines().filter_map(|line| line.split_once(';')).map(|(_, rest)| rest.to_owned()).collect::<Vec<_>>()
+    for part in ["hot", "cold", "p (pid 1);", "p (pid 2);"] {
+        assert!(before.contains(part), "no `{part}`: {before}");
+    }
+    // pprof does not say the process, and the thread in other words.
+    let behind = |text: &str, roots: usize| {
+        let mut lines: Vec<String> =
+            text.lines().map(|line| line.splitn(roots + 1, ';').last().unwrap_or_default().to_owned()).collect();
+        lines.sort();
+        lines
     };
     for [first, second] in [["a.pprof", "a-2.pprof"], ["b.pb.gz", "b-2.pb.gz"]] {
         let finished = convert(&["in", "-o", first]);
         assert!(finished.stdout.contains(&format!("to 2 files, {first} and beside it")), "{}", finished.stdout);
         assert!(finished.stderr.contains("pprof_samples_without_their_times 2"), "{}", finished.stderr);
         let after = stacks(&[first, second], "after.folded");
-        assert_eq!(unthreaded(&after), unthreaded(&before));
+        assert_eq!(behind(&after, 1), behind(&before, 2));
         convert(&[first, "-o", "envelopes"]);
     }
     for payload in payloads(&folder.path().join("envelopes")) {

@@ -12,18 +12,23 @@
 
 mod choice;
 mod name;
+mod process;
 mod read;
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use profbridge_model::meaning::Mode;
 use profbridge_model::thread::State;
-use profbridge_model::{AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, Value};
+use profbridge_model::{
+    AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Resource, Sample, StackId, Value,
+};
 
 pub use choice::Choice;
 use choice::Measure;
 pub use name::{MAX_NAME, frame_name, shortened};
+pub use process::Process;
 pub use read::{Counted, Read, RefusedLine, is_folded, read};
 
 use crate::pprof::pruned;
@@ -83,7 +88,14 @@ impl Weight {
 pub struct Folded {
     threads: Threads,
     states: bool,
-    stacks: HashMap<Box<str>, Weight>,
+    /// Whether stacks are told apart by their process.
+    apart: bool,
+    /// What processes are called, by their numbers; the numbers by that.
+    processes: Vec<Box<str>>,
+    numbers: HashMap<Box<str>, usize>,
+    /// The bytes of that, which leave most of the room to stacks.
+    label_bytes: usize,
+    stacks: HashMap<Root, HashMap<Box<str>, Weight>>,
     bytes: usize,
     max_bytes: usize,
     /// What values were a number of so far; `None` before the first.
@@ -99,6 +111,10 @@ impl Folded {
         Self {
             threads,
             states: false,
+            apart: false,
+            processes: Vec::new(),
+            numbers: HashMap::new(),
+            label_bytes: 0,
             stacks: HashMap::new(),
             bytes: 0,
             max_bytes: MAX_BYTES,
@@ -115,6 +131,12 @@ impl Folded {
         Self { states: true, ..self }
     }
 
+    /// The same with the process of stacks as their root, behind what threads did, where there are several.
+    #[must_use]
+    pub fn with_processes(self) -> Self {
+        Self { apart: true, ..self }
+    }
+
     /// Adds all stacks of a batch, without the frames that pprof's `drop_frames` says are not to be shown.
     pub fn add(&mut self, batch: &Profiles) {
         match pruned(batch) {
@@ -124,24 +146,52 @@ impl Folded {
     }
 
     fn add_all(&mut self, batch: &Profiles) {
-        for scope in batch.resources().iter().flat_map(|resource| &resource.scopes) {
-            let choice = Choice::best(batch, &scope.profiles);
-            for profile in &scope.profiles {
-                match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
-                    Some(choice) => self.add_profile(batch, profile, choice),
-                    None => self.losses.add_observations(Reason::RedundantType, batch.observations_of(profile)),
+        for resource in batch.resources() {
+            let mut processes = HashMap::new();
+            for scope in &resource.scopes {
+                let choice = Choice::best(batch, &scope.profiles);
+                for profile in &scope.profiles {
+                    match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
+                        Some(choice) => self.add_profile(batch, (&resource.resource, &mut processes), profile, choice),
+                        None => self.losses.add_observations(Reason::RedundantType, batch.observations_of(profile)),
+                    }
                 }
             }
         }
     }
 
-    fn add_profile(&mut self, batch: &Profiles, profile: &Profile, choice: &Choice) {
+    /// The number of the process of a sample with these attributes; `None` where there is no room for another one.
+    fn process(&mut self, batch: &Profiles, resource: &Resource, attributes: Option<AttributeSetId>) -> Option<usize> {
+        let mut label = String::new();
+        match Process::of(batch, resource, attributes).to_string() {
+            unknown if unknown.is_empty() => label.push_str("[unknown process]"),
+            known => name::push(&mut label, &known),
+        }
+        if let Some(&number) = self.numbers.get(&*label) {
+            return Some(number);
+        }
+        // It is held twice.
+        let bytes = self.label_bytes + 2 * label.len();
+        self.label_bytes = Some(bytes).filter(|&bytes| bytes <= self.max_bytes / 4)?;
+        let number = self.processes.len();
+        self.processes.push(label.as_str().into());
+        self.numbers.insert(label.into(), number);
+        Some(number)
+    }
+
+    fn add_profile(
+        &mut self,
+        batch: &Profiles,
+        (resource, processes): (&Resource, &mut HashMap<Option<AttributeSetId>, Option<usize>>),
+        profile: &Profile,
+        choice: &Choice,
+    ) {
         if profile.samples.is_empty() {
             return;
         }
         let dictionary = &**batch.dictionary();
         let period = choice.nanoseconds(profile);
-        let apart = self.threads == Threads::Apart
+        let by_thread = self.threads == Threads::Apart
             && batch.samples(profile).any(|sample| names_thread(dictionary, sample.attributes));
         let tells_state = self.states && Mode::of(dictionary, profile) == Mode::Wall;
         let measure = choice.measure(profile);
@@ -149,39 +199,47 @@ impl Folded {
         let mut groups: HashMap<Group, (Weight, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
             let state = if tells_state { State::of(dictionary, sample.attributes) } else { None };
-            let attributes = sample.attributes.filter(|_| apart);
-            let group = groups.entry((state, attributes, sample.stack)).or_default();
+            let process = if self.apart {
+                let known = processes.entry(sample.attributes);
+                *known.or_insert_with(|| self.process(batch, resource, sample.attributes))
+            } else {
+                Some(0)
+            };
+            let Some(process) = process else {
+                self.losses.add_observations(Reason::LimitExceeded, sample.observations());
+                continue;
+            };
+            let attributes = sample.attributes.filter(|_| by_thread);
+            let group = groups.entry(((state, process), attributes, sample.stack)).or_default();
             group.0.add(weigh(&sample, choice, period.unwrap_or_default()));
             group.1 += sample.observations();
         }
         let mut text = String::new();
-        for ((state, attributes, stack), (weight, observations)) in groups {
+        for ((root, attributes, stack), (weight, observations)) in groups {
             text.clear();
-            match state {
-                Some(State::Running) => text.push_str(RUNNING),
-                Some(State::Waiting) => text.push_str(WAITING),
-                None => {}
-            }
-            if apart {
+            if by_thread {
                 push_thread(&mut text, dictionary, attributes);
             }
             if !push_stack(&mut text, dictionary, stack) {
                 self.losses.add_observations(Reason::NoFrames, observations);
                 continue;
             }
-            self.add_stack(&text, weight, observations);
+            self.add_stack(root, &text, weight, observations);
         }
     }
 
-    fn add_stack(&mut self, text: &str, weight: Weight, observations: u64) {
-        if let Some(known) = self.stacks.get_mut(text) {
+    fn add_stack(&mut self, root: Root, text: &str, weight: Weight, observations: u64) {
+        let stacks = self.stacks.entry(root).or_default();
+        if let Some(known) = stacks.get_mut(text) {
             return known.add(weight);
         }
-        if self.bytes + text.len() > self.max_bytes {
+        // Its process stands in front of each in what is written.
+        let length = text.len() + self.processes.get(root.1).map_or(0, |label| label.len() + 1);
+        if self.bytes + length > self.max_bytes {
             return self.losses.add_observations(Reason::LimitExceeded, observations);
         }
-        self.bytes += text.len();
-        self.stacks.insert(text.into(), weight);
+        self.bytes += length;
+        stacks.insert(text.into(), weight);
     }
 
     /// What the weights will be, given what was added so far.
@@ -205,16 +263,35 @@ impl Folded {
     }
 
     /// The lines without their order: a stack and its weight, which is not zero.
-    pub fn lines(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
+    pub fn lines(&self) -> impl Iterator<Item = (Cow<'_, str>, u64)> + '_ {
         let unit = self.unit();
-        self.stacks
-            .iter()
-            .map(move |(stack, weight)| match unit {
-                Unit::Samples => (&**stack, weight.samples),
-                Unit::Nanoseconds => (&**stack, weight.nanoseconds),
-                Unit::Values => (&**stack, weight.values),
-            })
-            .filter(|&(_, weight)| weight > 0)
+        let weigh = move |weight: &Weight| match unit {
+            Unit::Samples => weight.samples,
+            Unit::Nanoseconds => weight.nanoseconds,
+            Unit::Values => weight.values,
+        };
+        let of_all = self.stacks.iter().filter(move |(_, stacks)| stacks.values().any(|weight| weigh(weight) > 0));
+        let processes: HashSet<usize> = of_all.clone().map(|(&(_, process), _)| process).collect();
+        let several = processes.len() > 1;
+        of_all.flat_map(move |(&root, stacks)| {
+            let root = self.root(root, several);
+            let lines = stacks.iter().map(move |(stack, weight)| {
+                let line = if root.is_empty() { Cow::Borrowed(&**stack) } else { format!("{root};{stack}").into() };
+                (line, weigh(weight))
+            });
+            lines.filter(|&(_, weight)| weight > 0)
+        })
+    }
+
+    /// What stands in front of stacks.
+    fn root(&self, (state, process): Root, several: bool) -> String {
+        let state = match state {
+            Some(State::Running) => Some(RUNNING),
+            Some(State::Waiting) => Some(WAITING),
+            None => None,
+        };
+        let process = self.processes.get(process).filter(|_| several).map(|label| &**label);
+        state.into_iter().chain(process).collect::<Vec<_>>().join(";")
     }
 
     /// Writes the lines, sorted, so that equal profiles are equal text.
@@ -232,8 +309,11 @@ impl Folded {
     }
 }
 
-/// What tells stacks of a profile apart: what the thread did, the thread, and the stack.
-type Group = (Option<State>, Option<AttributeSetId>, Option<StackId>);
+/// What stands in front of stacks: what the thread did, and the number of the process.
+type Root = (Option<State>, usize);
+
+/// What tells stacks of a profile apart: what stands in front of them, the thread, and the stack.
+type Group = (Root, Option<AttributeSetId>, Option<StackId>);
 
 /// `period`: the nanoseconds of one unit of value.
 fn weigh(sample: &Sample<'_>, choice: &Choice, period: u64) -> Weight {

@@ -238,7 +238,7 @@ pub(super) struct Stacks {
 
 impl Stacks {
     fn open(path: PathBuf) -> Box<Self> {
-        Box::new(Self { path, folded: Folded::new(Threads::Apart).with_states() })
+        Box::new(Self { path, folded: Folded::new(Threads::Apart).with_states().with_processes() })
     }
 
     fn close(self, report: &mut Report) -> Result<Option<String>, Failure> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use profbridge_model::meaning::Mode;
 use profbridge_model::thread::{self, Thread as Identity};
-use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample, Value};
-use profbridge_wire::folded::Choice;
+use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample};
+use profbridge_wire::folded::{self, Choice};
 use profbridge_wire::pprof::pruned;
 
 use super::stacks::{Node, OfBatch, Stacks, clean};
@@ -278,28 +278,9 @@ struct Place<'a> {
     choice: &'a Choice,
 }
 
-/// The process that a sample is of: by its own attributes, which the eBPF profiler writes, else by the resource's.
+/// The process that a sample is of.
 fn process_of(batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Process {
-    let dictionary = batch.dictionary();
-    let find = |key: &str| dictionary.find(attributes, key).or_else(|| batch.find(&place.resource.attributes, key));
-    let text = |key: &str| match find(key) {
-        Some(Value::String(text)) => Some(dictionary.string(*text)).filter(|text| !text.is_empty()),
-        _ => None,
-    };
-    let pid = match find("process.pid") {
-        Some(Value::Int(pid)) => u32::try_from(*pid).ok(),
-        _ => None,
-    };
-    if let Some(given) = place.given {
-        return Process { label: given.label.into(), pid };
-    }
-    let path = || text("process.executable.path").and_then(|path| path.rsplit('/').next());
-    let name = text("service.name").or_else(|| text("process.executable.name")).or_else(path);
-    let label = match (name, pid) {
-        (Some(name), Some(pid)) => format!("{name} (pid {pid})"),
-        (Some(name), None) => name.to_owned(),
-        (None, Some(pid)) => format!("pid {pid}"),
-        (None, None) => String::new(),
-    };
-    Process { label: clean(&label), pid }
+    let of = folded::Process::of(batch, place.resource, attributes);
+    let label = place.given.map_or_else(|| clean(&of.to_string()), |given| given.label.into());
+    Process { label, pid: of.pid }
 }

@@ -284,6 +284,59 @@ fn states() {
     assert_eq!(told(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
 }
 
+/// Guarantees: where it is asked for and there are several processes, each stands in front of its stacks, by its
+/// resource or by what samples say themselves; one alone does not, and one without any weight is none.
+#[test]
+fn processes() {
+    let told = |resources: &[(&[(&str, &str)], i64)], samples: &[&str]| {
+        let mut folded = Folded::new(Threads::Apart).with_states().with_processes();
+        folded.add(&batch(|builder| {
+            for (attributes, value) in resources {
+                let attributes: Vec<_> = attributes.iter().map(|&(key, value)| (key, value.into())).collect();
+                builder.resource(&attributes);
+                profile(builder, ("wall", "nanoseconds"), ("", "", 0));
+                let frame = builder.frame("f", "", 0);
+                let stack = builder.stack(&[frame]);
+                for executable in samples {
+                    let mut attributes = vec![("profbridge.thread.state", "waiting".into())];
+                    attributes.push(("process.executable.name", (*executable).into()));
+                    let attributes = builder.attributes(&attributes);
+                    builder.sample(stack, attributes, None, &[5], &[*value]);
+                }
+            }
+        }));
+        text(&folded)
+    };
+    let (shop, api, none): (&[_], &[_], &[_]) = (&[("service.name", "sh;op")], &[("service.name", "api")], &[]);
+    assert_eq!(told(&[(shop, 3), (api, 4)], &[""]), "[waiting];api;f 4\n[waiting];sh:op;f 3\n");
+    assert_eq!(told(&[(shop, 3), (none, 4)], &[""]), "[waiting];[unknown process];f 4\n[waiting];sh:op;f 3\n");
+    assert_eq!(told(&[(none, 3)], &["a", "b", "a"]), "[waiting];a;f 6\n[waiting];b;f 3\n");
+    assert_eq!(told(&[(shop, 3), (shop, 4)], &[""]), "[waiting];f 7\n");
+    assert_eq!(told(&[(shop, 3), (api, 0)], &[""]), "[waiting];f 3\n");
+}
+
+/// Attack: one long name of a process with thousands of ids.
+/// Guarantees: all that is written has the limit, what stands in front of stacks included.
+#[test]
+fn attack_long_processes() {
+    let mut folded = Folded { max_bytes: 64 << 10, ..Folded::new(Threads::Merged) }.with_processes();
+    folded.add(&batch(|builder| {
+        let name = "x".repeat(1_000);
+        builder.resource(&[("service.name", name.as_str().into())]);
+        builder.on_cpu(1);
+        let frame = builder.frame("f", "", 0);
+        let stack = builder.stack(&[frame]);
+        for pid in 0..1_000 {
+            let attributes = builder.attributes(&[("process.pid", pid.into())]);
+            builder.sample(stack, attributes, None, &[1], &[]);
+        }
+    }));
+    let held: usize = folded.lines().map(|(stack, _)| stack.len()).sum();
+    let kept = folded.lines().count() as u64;
+    assert!(held <= 64 << 10 && kept > 5, "{held} {kept}");
+    assert_eq!(kept + folded.losses().get(Reason::LimitExceeded).total(), 1_000);
+}
+
 /// Guarantees: two functions whose long names begin in the same way are two, and no name is longer than the bound.
 #[test]
 fn long_names() {

@@ -1,0 +1,45 @@
+//! What a process is called.
+
+use std::fmt::{self, Display, Formatter};
+
+use profbridge_model::{AttributeSetId, Profiles, Resource, Value};
+
+/// A process, as far as profiles name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process<'a> {
+    /// The name of its service, or of its executable; empty where neither is known.
+    pub name: &'a str,
+    /// Its id.
+    pub pid: Option<u32>,
+}
+
+impl<'a> Process<'a> {
+    /// The process of a sample with these attributes: by its own, which the eBPF profiler writes, else by those of its
+    /// resource.
+    pub fn of(batch: &'a Profiles, resource: &'a Resource, attributes: Option<AttributeSetId>) -> Self {
+        let dictionary = batch.dictionary();
+        let find = |key: &str| dictionary.find(attributes, key).or_else(|| batch.find(&resource.attributes, key));
+        let text = |key: &str| match find(key) {
+            Some(Value::String(text)) => Some(dictionary.string(*text)).filter(|text| !text.is_empty()),
+            _ => None,
+        };
+        let path = || text("process.executable.path").and_then(|path| path.rsplit('/').next());
+        let name = text("service.name").or_else(|| text("process.executable.name")).or_else(path);
+        let pid = match find("process.pid") {
+            Some(Value::Int(pid)) => u32::try_from(*pid).ok(),
+            _ => None,
+        };
+        Self { name: name.unwrap_or_default(), pid }
+    }
+}
+
+impl Display for Process<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (self.name, self.pid) {
+            ("", Some(pid)) => write!(f, "pid {pid}"),
+            ("", None) => Ok(()),
+            (name, Some(pid)) => write!(f, "{name} (pid {pid})"),
+            (name, None) => f.write_str(name),
+        }
+    }
+}
