@@ -25,7 +25,7 @@ fn payloads(folder: &Path) -> Vec<Vec<u8>> {
     items.filter(|(header, _)| header["type"] != "transaction").map(|(_, payload)| payload).collect()
 }
 
-/// Guarantees: help names every command, and each has help of its own.
+/// Guarantees: help names every command, and each has help of its own, in which no line is wider than 100 columns.
 #[test]
 fn help() {
     let folder = tempfile::tempdir().unwrap();
@@ -33,6 +33,12 @@ fn help() {
     for command in ["run", "validate", "config", "components", "demo", "convert", "sample", "profiler"] {
         assert!(help.contains(command), "{help}");
         assert!(run(folder.path(), &[command, "--help"]).status.success());
+    }
+    for of in [&[][..], &["run"], &["convert"], &["demo"], &["sample"], &["top"], &["profiler"], &["profiler", "start"]]
+    {
+        let help = run(folder.path(), &[of, &["--help"]].concat()).stdout;
+        let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 100).collect();
+        assert!(!help.is_empty() && wide.is_empty(), "{of:?}: {wide:#?}");
     }
     assert!(run(folder.path(), &["convert", "--help"]).stdout.contains("exporters.sentry.environment=prod"));
     assert!(run(folder.path(), &["--version"]).stdout.starts_with("profbridge "));

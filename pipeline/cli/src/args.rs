@@ -17,11 +17,12 @@ Without a command, profbridge runs with ./config.yaml: `profbridge run --config 
 
 Exit status:
   0    what was asked for was done
-  1    it was not: something could not be read, written, started or sent, or failed; standard error says why
+  1    it was not: something could not be read, written, started or sent, or failed; standard error
+       says why
   2    the command line is wrong
   130  a second signal ended it at once; what it held is lost
-`profbridge sample -- COMMAND` and `top -- COMMAND` hand on the command's status, 128 + N where signal N ended it, 127 where there is \
-no such command, 126 where it cannot be started.";
+`profbridge sample -- COMMAND` and `top -- COMMAND` hand on the command's status, 128 + N where
+signal N ended it, 127 where there is no such command, 126 where it cannot be started.";
 
 /// Bridges profiles from where they are made (OpenTelemetry profilers) to where they are read (Sentry, OTLP backends).
 #[derive(Debug, Parser)]
@@ -46,7 +47,8 @@ pub(crate) enum Command {
     Components,
     /// Send a generated but realistic profile through the running pipeline, or through one of its own.
     Demo(DemoArgs),
-    /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped or not.
+    /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped
+    /// or not.
     Convert(ConvertArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     #[cfg(target_os = "linux")]
@@ -106,16 +108,16 @@ pub(crate) struct DemoArgs {
 pub(crate) struct ConvertArgs {
     /// Files: OTLP profiles or traces (ProfilesData, TracesData and the requests of both), as protobuf or JSON, the
     /// Collector file exporter's length-prefixed frames and lines of JSON, a pprof profile, a Sentry envelope with
-    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. What they are is told by their
-    /// content. `-` is standard input.
+    /// profiles, transactions or spans, the JSON of a profile_chunk, or collapsed stacks. What they are is told by
+    /// their content. `-` is standard input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks),
-    /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof), .otlp (OTLP), .json or
-    /// .otlp.json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside it, as
-    /// for several pprof profiles); a name without an ending is a folder, for one Sentry envelope per file. `-` is
-    /// standard output, which needs `--to`. A file from before is replaced once all of the new one is there; a pipe or a
-    /// device is written to.
+    /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof), .otlp (OTLP), .json
+    /// or .otlp.json (the same as JSON), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside
+    /// it, as for several pprof profiles); a name without an ending is a folder, for one Sentry envelope per file. `-`
+    /// is standard output, which needs `--to`. A file from before is replaced once all of the new one is there; a pipe
+    /// or a device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// What to write, whatever the ending says.

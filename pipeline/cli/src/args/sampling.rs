@@ -12,38 +12,43 @@ use crate::views::flamegraph::Layout;
 
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
-Neither the process nor its build needs to be changed for it. Its threads are looked at from outside: blocked ones are \
-not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts, unless \
---subprocesses is given; of a command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
+Neither the process nor its build needs to be changed for it. Its threads are looked at from
+outside: blocked ones are not stopped, running ones are sampled by the kernel's perf events where it
+permits them, and not stopped then either; --stops says what happens elsewhere. Only the process
+itself is sampled, not those it starts, unless --subprocesses is given; of a command also the one
+process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under
+its own name.
 
-Names come from symbol tables and debug information, those of Python (3.8 to 3.14), Ruby (3.0 to 3.4), PHP (7.3 to 8.5) and Node \
-(18, 20, 22, 24) from the runtime's memory, and for other code that is compiled at run time from perf maps: `jcmd PID Compiler.perfmap` for Java 17 and later. Other \
+Names come from symbol tables and debug information, those of Python (3.8 to 3.14), Ruby (3.0 to
+3.4), PHP (7.3 to 8.5) and Node (18, 20, 22, 24) from the runtime's memory, and for other code that
+is compiled at run time from perf maps: `jcmd PID Compiler.perfmap` for Java 17 and later. Other
 interpreted code without one shows as the interpreter's functions.
 
-With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \
-started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \
-is 0, or 1 where nothing could be sampled, or none of it written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) \
-only does so where profbridge runs as root; sample a running one by its id instead.
+With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or
+126 where it could not be started), standard output is the command's alone, and what profbridge says
+goes to standard error. Otherwise the status is 0, or 1 where nothing could be sampled, or none of
+it written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) only does so
+where profbridge runs as root; sample a running one by its id instead.
 
-Ctrl-C, SIGTERM and SIGHUP end sampling and write what there is; a second one ends profbridge at once. A command gets the signal as well, and is \
-waited for: it is killed by the second one, 30 s after a signal that did not come from the terminal, and when profbridge is killed. A process \
-that profbridge did not start gets no signal from it.";
+Ctrl-C, SIGTERM and SIGHUP end sampling and write what there is; a second one ends profbridge at
+once. A command gets the signal as well, and is waited for: it is killed by the second one, 30 s
+after a signal that did not come from the terminal, and when profbridge is killed. A process that
+profbridge did not start gets no signal from it.";
 
 /// What to sample, and where the result goes.
 #[derive(Debug, Args)]
 #[command(after_long_help = ABOUT_SAMPLING)]
-#[command(
-    override_usage = "profbridge sample [OPTIONS] --pid <PID>\n       profbridge sample [OPTIONS] --name <PATTERN>\n       \
-                            profbridge sample [OPTIONS] -- <COMMAND>..."
-)]
+#[command(override_usage = "profbridge sample [OPTIONS] --pid <PID>\n       \
+                      profbridge sample [OPTIONS] --name <PATTERN>\n       \
+                      profbridge sample [OPTIONS] -- <COMMAND>...")]
 pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks),
     /// .speedscope.json (speedscope), .firefox.json (Firefox Profiler), .pprof or .pb.gz (pprof, one for each process),
     /// .otlp (OTLP profiles), .json or .otlp.json (the same as JSON), .envelope (Sentry envelope; one for each process
-    /// and 45 s, so `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs `--to`; everything else is said
-    /// on standard error then. Default: `profile-PID.svg`, of several the first.
+    /// and 45 s, so `x.envelope` may be followed by `x-2.envelope`). `-` is standard output, which needs `--to`;
+    /// everything else is said on standard error then. Default: `profile-PID.svg`, of several the first.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// What to write, whatever the ending says.
@@ -85,23 +90,25 @@ impl SampleArgs {
 
 /// What `top` says about what it shows.
 const ABOUT_TOP: &str = "\
-Percentages are of the running time of all threads in the last ten seconds (`a`: since the start), those of the column `wait` of their waiting time. A \
-function's self time is its own, its total time that of all that it called as well. Functions of the program come before those of libraries (`o`).
+Percentages are of the running time of all threads in the last ten seconds (`a`: since the start),
+those of the column `wait` of their waiting time. A function's self time is its own, its total time
+that of all that it called as well. Functions of the program come before those of libraries (`o`).
 
-Keys: s, t, w sort by self, total or waiting time; o own code first or not; h threads or not; a all time or the last ten seconds; / filters by name, Enter \
-keeps the filter and Escape drops it; arrows, PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
+Keys: s, t, w sort by self, total or waiting time; o own code first or not; h threads or not; a all
+time or the last ten seconds; / filters by name, Enter keeps the filter and Escape drops it; arrows,
+PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
 
-Where standard output is no terminal, lines are written instead, every second. A command gets no input, and what it writes to the terminal is shown when \
-the view is closed, the last MiB of it; direct its output to a file to keep all. When the view is closed a command goes on, and its exit status becomes that \
-of profbridge, as with `sample`.";
+Where standard output is no terminal, lines are written instead, every second and at the end. A
+command gets no input, and what it writes to the terminal is shown when the view is closed, the last
+MiB of it; direct its output to a file to keep all. When the view is closed a command goes on, and
+its exit status becomes that of profbridge, as with `sample`.";
 
 /// What to watch.
 #[derive(Debug, Args)]
 #[command(after_long_help = ABOUT_TOP)]
-#[command(
-    override_usage = "profbridge top [OPTIONS] --pid <PID>\n       profbridge top [OPTIONS] --name <PATTERN>\n       \
-                            profbridge top [OPTIONS] -- <COMMAND>..."
-)]
+#[command(override_usage = "profbridge top [OPTIONS] --pid <PID>\n       \
+                      profbridge top [OPTIONS] --name <PATTERN>\n       \
+                      profbridge top [OPTIONS] -- <COMMAND>...")]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
