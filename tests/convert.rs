@@ -89,8 +89,8 @@ fn transactions(folder: &Path) -> Vec<Value> {
     transactions
 }
 
-/// Guarantees: OTLP spans go from protobuf to JSON, to lines and back as they were; several files become one message; and
-/// for Sentry they are put together by local root, over all files.
+/// Guarantees: OTLP spans go from protobuf to JSON, to lines and back as they were; several files become one message;
+/// and for Sentry they are put together by local root, over all files.
 #[test]
 fn spans_to_all_formats() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,8 +140,8 @@ fn spans_to_all_formats() {
     assert!(finished.stdout.starts_with("wrote envelopes of 4 transactions"), "{}", finished.stdout);
 }
 
-/// Guarantees: lines and frames with profiles and spans mixed are read; OTLP of both is frames, or lines, of a message for
-/// each signal; Sentry gets chunks and transactions; and stacks are made of the profiles, with the spans counted.
+/// Guarantees: lines and frames with profiles and spans mixed are read; OTLP of both is frames, or lines, of a message
+/// for each signal; Sentry gets chunks and transactions; and stacks are made of the profiles, with the spans counted.
 #[test]
 fn profiles_and_spans() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,8 +174,9 @@ fn profiles_and_spans() {
     }
 }
 
-/// Guarantees: transactions and containers of Sentry's SDKs become OTLP spans, and these the transaction that it was, under
-/// its own id and with all that it said, or a container again; where Sentry's form is asked for an envelope stays as it is.
+/// Guarantees: transactions and containers of Sentry's SDKs become OTLP spans, and these the transaction that it was,
+/// under its own id and with all that it said, or a container again; where Sentry's form is asked for an envelope stays
+/// as it is.
 #[test]
 fn sentry_there_and_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,8 +217,8 @@ fn without_times(value: &mut Value) {
     }
 }
 
-/// Guarantees: what could be profiles or spans is refused with both names, and of a file with lines nothing else is lost
-/// with one; a span that breaks a rule is named with its place and counted.
+/// Guarantees: what could be profiles or spans is refused with both names, and of a file with lines nothing else is
+/// lost with one; a span that breaks a rule is named with its place and counted.
 #[test]
 fn refused_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,8 +247,8 @@ fn refused_alone() {
     assert!(finished.stdout.starts_with("wrote 7 spans to out.otlp"), "{}", finished.stdout);
 }
 
-/// Guarantees: spans that come over OTLP are written by the exporter `file` in each of its formats, which `convert` reads
-/// as what was sent; where its format is Sentry's, `validate` asks for the processor that puts them together.
+/// Guarantees: spans that come over OTLP are written by the exporter `file` in each of its formats, which `convert`
+/// reads as what was sent; where its format is Sentry's, `validate` asks for the processor that puts them together.
 #[test]
 fn files_of_the_exporter() {
     let out = tempfile::tempdir().unwrap();
@@ -318,7 +319,8 @@ proptest! {
     // Each case runs the binary several times.
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: any spans that go from OTLP in protobuf to JSON and back are equal, and so are those that stay protobuf.
+    /// Guarantees: any spans that go from OTLP in protobuf to JSON and back are equal, and so are those that stay
+    /// protobuf.
     #[test]
     fn spans_come_out_as_they_went_in(request in any_spans::requests()) {
         let count = request.resource_spans.iter().flat_map(|of| &of.scope_spans).map(|of| of.spans.len()).sum::<usize>();

@@ -63,9 +63,9 @@ fn traced(pid: i64) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![resource_spans] }.encode_to_vec()
 }
 
-/// Guarantees: with the example's configuration, what OpenTelemetry traced and what a profiler saw of one process arrive
-/// in Sentry as a transaction and a chunk that name the same profiler, and the transaction and its span name the thread
-/// that has their time in the chunk. A process that nobody profiled has a transaction without a profiler.
+/// Guarantees: with the example's configuration, what OpenTelemetry traced and what a profiler saw of one process
+/// arrive in Sentry as a transaction and a chunk that name the same profiler, and the transaction and its span name the
+/// thread that has their time in the chunk. A process that nobody profiled has a transaction without a profiler.
 #[test]
 fn transactions_name_the_profile_of_their_time() {
     let sentry = Sentry::start();
@@ -163,9 +163,9 @@ fn linked(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<(i64, u64), u8>
     all
 }
 
-/// Guarantees: to an OTLP backend samples leave with links to the innermost span that their thread ran, and to no other:
-/// of spans that came before them where profiles do not wait, and of those that came behind them where they do. Nothing
-/// is lost, and the counts say what became of all.
+/// Guarantees: to an OTLP backend samples leave with links to the innermost span that their thread ran, and to no
+/// other: of spans that came before them where profiles do not wait, and of those that came behind them where they do.
+/// Nothing is lost, and the counts say what became of all.
 #[test]
 fn samples_name_the_span_of_their_time() {
     let times: [u64; 20] = ms(std::array::from_fn(|tick| tick as u64 * 50));

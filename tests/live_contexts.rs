@@ -155,9 +155,9 @@ pub(crate) fn span_of((trace, span, name): &Said, [start, end]: [u64; 2]) -> Res
     ResourceSpans { scope_spans, ..ResourceSpans::default() }
 }
 
-/// Guarantees: spans that say neither of which process nor of which thread they are arrive in Sentry as transactions with
-/// the profiler of the chunks and the thread that worked on them, by the links of the sampler's samples alone, and are
-/// counted as such. A span that no thread worked on has no profiler.
+/// Guarantees: spans that say neither of which process nor of which thread they are arrive in Sentry as transactions
+/// with the profiler of the chunks and the thread that worked on them, by the links of the sampler's samples alone, and
+/// are counted as such. A span that no thread worked on has no profiler.
 #[test]
 fn to_sentry() {
     let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));
@@ -182,7 +182,8 @@ service:
     // The one that runs is seen with its span only where the kernel permits events.
     let waiting: Vec<(&String, &Said)> = threads.iter().filter(|(_, said)| said.2 != "spinner").collect();
     let note = |name: &str| profbridge.metric("profbridge_notes_total", &format!("note=\"{name}\""));
-    // Spans that name no process are waited for once samples come that name spans. Links are counted since a file has them.
+    // Spans that name no process are waited for once samples come that name spans. Links are counted since a file has
+    // them.
     eventually("samples name spans", || (note("observations_with_link") >= 20.0).then_some(()));
     let nobody = ("ab".repeat(16), "cd".repeat(8), "nobody".to_owned());
     let spans = waiting.iter().map(|(_, said)| *said).chain([&nobody]);

@@ -158,8 +158,8 @@ fn all_files_or_none() {
     assert_eq!(names(folder.path()), ["one", "x-2.envelope", "x-2.pprof", "x.envelope", "x.pprof"]);
 }
 
-/// Guarantees: an envelope of which nothing is read is not written as an empty result: it is said what is in it, and how
-/// to get one that has profiles or spans; nor are spans, where the format has no place for them.
+/// Guarantees: an envelope of which nothing is read is not written as an empty result: it is said what is in it, and
+/// how to get one that has profiles or spans; nor are spans, where the format has no place for them.
 #[test]
 fn envelopes_without_a_profile() {
     let folder = tempfile::tempdir().unwrap();

@@ -130,8 +130,8 @@ fn assert_linked(sentry: &Sentry, threads: impl Iterator<Item = (String, String)
     }
 }
 
-/// Guarantees: spans of a process in a PID namespace of its own, which name its ids there, get the profiler of the sampler
-/// outside and the right thread of its chunks.
+/// Guarantees: spans of a process in a PID namespace of its own, which name its ids there, get the profiler of the
+/// sampler outside and the right thread of its chunks.
 #[test]
 fn the_sampler_outside() {
     let Some((container, program, threads)) = contained() else { return };
@@ -158,8 +158,8 @@ service:
     assert_linked(&sentry, threads.into_iter().map(|(id, (_, _, name))| (name, id)));
 }
 
-/// Guarantees: the same where profiles say the machine's ids only, as those of the eBPF profiler do: what the process calls
-/// itself and its threads is read from `/proc`.
+/// Guarantees: the same where profiles say the machine's ids only, as those of the eBPF profiler do: what the process
+/// calls itself and its threads is read from `/proc`.
 #[test]
 fn a_profiler_that_says_the_machines_ids() {
     let Some((container, program, threads)) = contained() else { return };

@@ -102,8 +102,8 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: &[u8]) -> u16 {
     status(&answer)
 }
 
-/// Guarantees: a Go program's CPU profile becomes a chunk with the time that it spent, whose functions have the names and
-/// modules that Go's SDK gives them, with its own code in-app; an OTLP backend gets both types with their labels.
+/// Guarantees: a Go program's CPU profile becomes a chunk with the time that it spent, whose functions have the names
+/// and modules that Go's SDK gives them, with its own code in-app; an OTLP backend gets both types with their labels.
 #[test]
 fn go_to_sentry_and_otlp() {
     let (sentry, backend) = (Sentry::start(), Otlp::start());

@@ -86,8 +86,8 @@ pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
     finished
 }
 
-/// Checks the OTLP that a command was told to write: a message, or frames of several. Of spans it has to be a message that
-/// protobuf's own reader takes.
+/// Checks the OTLP that a command was told to write: a message, or frames of several. Of spans it has to be a message
+/// that protobuf's own reader takes.
 fn check_otlp(folder: &Path, arguments: &[&str]) {
     let output = arguments.windows(2).find(|pair| pair[0] == "-o").map(|pair| folder.join(pair[1]));
     let is_otlp = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "otlp" || ending == "pb");

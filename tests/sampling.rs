@@ -7,9 +7,9 @@ use crate::process::Profbridge;
 use crate::sentry_envelopes::Sent;
 
 /// Guarantees: with rates of 0 the chunks of profiles are gone, and of transactions those that nobody had decided to
-/// keep, with their V1 profile; an SDK's own decision keeps what it sends, byte for byte. What is gone is counted by its
-/// reason, and reported to the client's project as an SDK would report it: the transaction, its spans and itself, its
-/// profile and its attachment. An envelope's other items arrive.
+/// keep, with their V1 profile; an SDK's own decision keeps what it sends, byte for byte. What is gone is counted by
+/// its reason, and reported to the client's project as an SDK would report it: the transaction, its spans and itself,
+/// its profile and its attachment. An envelope's other items arrive.
 #[test]
 fn what_is_sampled_out_does_not_arrive() {
     let sentry = Sentry::start();

@@ -157,8 +157,8 @@ fn another_size() {
     eventually("the end", || (!terminal.is_viewed()).then_some(()));
 }
 
-/// Guarantees: Ctrl-C ends a view as `q` does, and so does the end of the process; each time the terminal is given back.
-/// Ctrl-Z and Ctrl-\, which would leave it as it is, do nothing.
+/// Guarantees: Ctrl-C ends a view as `q` does, and so does the end of the process; each time the terminal is given
+/// back. Ctrl-Z and Ctrl-\, which would leave it as it is, do nothing.
 #[test]
 fn ends() {
     let Some(terminal) = Terminal::start(80, 24) else { return };

@@ -175,8 +175,8 @@ fn says_quality(finished: &Finished) -> bool {
 }
 
 /// Guarantees: in every version and every tier of V8, functions have the part of the time that the program's own clock
-/// says, nine tenths of the time have every function told, and their callers are in their order: getters, arrow functions, built-in functions that call back, generators
-/// and asynchronous functions.
+/// says, nine tenths of the time have every function told, and their callers are in their order: getters, arrow
+/// functions, built-in functions that call back, generators and asynchronous functions.
 #[test]
 fn shares() {
     let folder = tempfile::tempdir().unwrap();
@@ -265,8 +265,8 @@ fn thrown_away() {
                 if name.is_empty() || of_name.is_none() && of_file.is_none() {
                     continue;
                 }
-                // The script itself, whose value is the function. It is compiled without positions, so that it has a line
-                // only where V8 needed them.
+                // The script itself, whose value is the function. It is compiled without positions, so that it has a
+                // line only where V8 needed them.
                 if name == "<anonymous>" && matches!(frame["lineno"].as_u64(), None | Some(1)) {
                     continue;
                 }
@@ -323,8 +323,8 @@ fn lines() {
     }
 }
 
-/// Guarantees: of a program that is in all tiers at once, and whose objects move, no function is on the stack that is not
-/// told in nine tenths of the time, and the result says how much of the time has which quality.
+/// Guarantees: of a program that is in all tiers at once, and whose objects move, no function is on the stack that is
+/// not told in nine tenths of the time, and the result says how much of the time has which quality.
 #[test]
 fn mixed() {
     let folder = tempfile::tempdir().unwrap();

@@ -144,8 +144,9 @@ fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
     wanted.iter().all(|wanted| stack.any(|name| name.contains(wanted)))
 }
 
-/// Guarantees: of a program that runs and then waits, all functions are there, its own and PHP's, from the script to the
-/// one that runs, in their order and in the places of native frames; and no frame of the evaluation function is left.
+/// Guarantees: of a program that runs and then waits, all functions are there, its own and PHP's, from the script to
+/// the one that runs, in their order and in the places of native frames; and no frame of the evaluation function is
+/// left.
 #[test]
 fn every_version() {
     for (version, php) in phps() {

@@ -174,8 +174,8 @@ fn every_version() {
 }
 
 /// Guarantees: of threads that run at the same time, also without the global lock, where each executes a copy of the
-/// function's instructions, each has its own callers and nothing of the other one's, and all of its time. Of a sample in
-/// a hundred, callers may not be readable, and are left out.
+/// function's instructions, each has its own callers and nothing of the other one's, and all of its time. Of a sample
+/// in a hundred, callers may not be readable, and are left out.
 #[test]
 fn threads_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -29,8 +29,8 @@ fn sampled(folder: &Path, output: &str, options: &[&str], command: &[&str]) -> F
     finished
 }
 
-/// The function, file and line of a Python frame of a chunk; `None` of native ones. Before 3.11 programs do not know what
-/// a function belongs to.
+/// The function, file and line of a Python frame of a chunk; `None` of native ones. Before 3.11 programs do not know
+/// what a function belongs to.
 fn python_frame(frame: &Value, minor: u32) -> Option<(String, String, u64)> {
     let text = |key: &str| frame[key].as_str().map(str::to_owned);
     text("module")?;
@@ -43,8 +43,8 @@ fn python_frame(frame: &Value, minor: u32) -> Option<(String, String, u64)> {
     Some((function, text("abs_path").or(text("filename"))?, frame["lineno"].as_u64()?))
 }
 
-/// Guarantees: whatever way functions are called in, the frames of a thread that waits are those that the program itself
-/// says, one for one: functions, files and lines.
+/// Guarantees: whatever way functions are called in, the frames of a thread that waits are those that the program
+/// itself says, one for one: functions, files and lines.
 #[test]
 fn frames_are_what_the_program_says() {
     let folder = tempfile::tempdir().unwrap();

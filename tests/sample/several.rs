@@ -104,7 +104,8 @@ fn several_ids() {
     assert!(first.is_alive() && second.is_alive());
 }
 
-/// Guarantees: a name means all processes that have it, those too that are started later; without any it is said at once.
+/// Guarantees: a name means all processes that have it, those too that are started later; without any it is said at
+/// once.
 #[test]
 fn a_name() {
     let folder = tempfile::tempdir().unwrap();

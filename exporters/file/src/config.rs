@@ -26,8 +26,8 @@ pub struct Config {
     pub compression: CompressionConfig,
     /// What is kept.
     pub rotation: Rotation,
-    /// Not `format: sentry`: whether `original_payload` is written, of profiles that nobody changed and never where it is
-    /// pprof.
+    /// Not `format: sentry`: whether `original_payload` is written, of profiles that nobody changed and never where it
+    /// is pprof.
     pub original_payload: bool,
     /// How long one write may take. It cannot be taken back: it may still end later.
     pub timeout: config::Duration,
@@ -50,8 +50,8 @@ pub enum Format {
     /// OTLP requests, each with its length in front, as the Collector's file exporter writes them.
     #[serde(alias = "proto")]
     Otlp,
-    /// OTLP requests in JSON, each on a line, as the Collector's file exporter writes them; with a compression each with
-    /// its length in front.
+    /// OTLP requests in JSON, each on a line, as the Collector's file exporter writes them; with a compression each
+    /// with its length in front.
     Json,
 }
 

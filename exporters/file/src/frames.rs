@@ -31,9 +31,9 @@ pub(crate) struct Appended {
 }
 
 impl Appended {
-    /// Opens the file, in a folder that is made where it is missing. A file that ends within a message, because a process
-    /// was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe that nobody
-    /// reads yet is opened later.
+    /// Opens the file, in a folder that is made where it is missing. A file that ends within a message, because a
+    /// process was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe
+    /// that nobody reads yet is opened later.
     pub(crate) fn open(
         path: PathBuf,
         framing: Framing,
@@ -56,7 +56,8 @@ impl Appended {
         Ok(this)
     }
 
-    /// Appends a message with what stands around it, whole or not at all. Begins a new file first, where this one would become too large.
+    /// Appends a message with what stands around it, whole or not at all. Begins a new file first, where this one would
+    /// become too large.
     pub(crate) fn append(&mut self, frame: &[u8], now: SystemTime) -> io::Result<()> {
         if !self.is_in_place()? {
             self.reopen(now)?;

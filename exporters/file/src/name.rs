@@ -4,8 +4,8 @@ use profbridge_net::compression::Compression;
 
 use crate::calendar;
 
-/// `TIME-PROFILER-CHUNK.envelope`, or `TIME-TRACE-EVENT.envelope` of a transaction, with the first eight digits of both ids,
-/// and an ending for the compression.
+/// `TIME-PROFILER-CHUNK.envelope`, or `TIME-TRACE-EVENT.envelope` of a transaction, with the first eight digits of both
+/// ids, and an ending for the compression.
 pub(crate) fn envelope(unix_nano: u64, profiler: &str, chunk: &str, compression: Compression) -> String {
     let time = calendar::compact(unix_nano);
     let ending = match compression {

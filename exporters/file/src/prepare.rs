@@ -90,8 +90,8 @@ fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compr
     })
 }
 
-/// Each transaction, and each container of spans that came back from OTLP, in an envelope of its own. Spans that were not
-/// put together are lost.
+/// Each transaction, and each container of spans that came back from OTLP, in an envelope of its own. Spans that were
+/// not put together are lost.
 fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compression) -> Prepared<Meta> {
     let target = Target { number: 0, dsn: None, compression };
     encoder.spans(spans, |_| Some(target)).prepared(|SpanEnvelope { trace_id, id, start_unix_nano, .. }| {

@@ -110,8 +110,8 @@ pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
     Accepted { message: Some(message), notes: vec![(UNREADABLE, 1)], ..Accepted::default() }
 }
 
-/// What is in `rejected` of a request's profiles or spans. The answer says how many were rejected and not which, so each
-/// profile counts as many observations as one of the request has on average, rounded up.
+/// What is in `rejected` of a request's profiles or spans. The answer says how many were rejected and not which, so
+/// each profile counts as many observations as one of the request has on average, rounded up.
 fn rejected(request: &Request<Meta>, rejected: i64) -> Quantities {
     let rejected = u64::try_from(rejected).unwrap_or(0);
     let Batch { signal: _, counted } = request.meta.batch;

@@ -12,8 +12,8 @@ use profbridge_net::compression::Compression;
 
 use crate::config::{AttributeReferences, Config, Protocol};
 
-/// The path of profiles that the specification appends to an HTTP endpoint (opentelemetry-proto `docs/specification.md`;
-/// the signal is in development, and so is its path).
+/// The path of profiles that the specification appends to an HTTP endpoint (opentelemetry-proto
+/// `docs/specification.md`; the signal is in development, and so is its path).
 const PROFILES_PATH: &str = "/v1development/profiles";
 
 /// The path of traces.

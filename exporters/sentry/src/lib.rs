@@ -1,6 +1,6 @@
 //! The exporter `sentry`: profiles become `profile_chunk` envelopes, spans that were put together `transaction`
-//! envelopes, those that an SDK of Sentry streamed containers again, and envelopes are forwarded. What sampling left out
-//! before is reported.
+//! envelopes, those that an SDK of Sentry streamed containers again, and envelopes are forwarded. What sampling left
+//! out before is reported.
 //!
 //! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window and each
 //! transaction, and says where each goes; `send` posts one of them and does what the answer asks for. Queue, timeout,

@@ -107,8 +107,8 @@ impl Contained {
         Self { limited_by: &[Category::Span], counted: Some((Category::Span, spans)) }
     }
 
-    /// The spans of a transaction that was read of an envelope, beside the transaction, which is an item of it. The spans
-    /// of a container are what its item is counted as.
+    /// The spans of a transaction that was read of an envelope, beside the transaction, which is an item of it. The
+    /// spans of a container are what its item is counted as.
     fn spans_of(spans: &Spans) -> Option<Self> {
         let [_, counted] = Self::transaction(spans.spans().len() as u64);
         (spans.form() == SpanForm::SentryTransaction).then_some(counted)
@@ -256,8 +256,8 @@ fn billed(envelope: &Envelope) -> Duration {
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Spans as transactions and containers, a request each, to the project that their process belongs to. What a server was not told
-/// about losses yet goes before them, in an envelope of its own.
+/// Spans as transactions and containers, a request each, to the project that their process belongs to. What a server
+/// was not told about losses yet goes before them, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     let route = |told: &Told<'_>| {
         let number = routing::of_process(settings, told)?;

@@ -44,8 +44,8 @@ pub(crate) fn of_client<'a>(
     }
 }
 
-/// Where profiles go: the first batch that says the attribute decides. What only the profiled program itself vouches for
-/// does not, so that no program chooses a project.
+/// Where profiles go: the first batch that says the attribute decides. What only the profiled program itself vouches
+/// for does not, so that no program chooses a project.
 pub(crate) fn of_profiles<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles>) -> Option<usize> {
     project(settings, batches.into_iter().find_map(|batch| value(settings, &Told::of(batch).without_claims())))
 }

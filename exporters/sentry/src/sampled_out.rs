@@ -1,5 +1,5 @@
-//! What sampling has left out on the way is reported to the project that it would have gone to, as SDKs report what they
-//! sample out themselves (Sentry developer documentation, "Client Reports").
+//! What sampling has left out on the way is reported to the project that it would have gone to, as SDKs report what
+//! they sample out themselves (Sentry developer documentation, "Client Reports").
 
 use profbridge_model::{SampledOut, SampledOutCounts, Whose};
 use profbridge_wire::sentry::client_report::Discarded;

@@ -1,8 +1,8 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests of profiles in every layout and of spans, in JSON, the Collector's frames and lines of them, pprof profiles,
-//! Sentry envelopes, the JSON of a chunk, collapsed stacks; each of them alone, or compressed with gzip or zstd. Everything
-//! else is refused, by its name where it is known.
+//! OTLP requests of profiles in every layout and of spans, in JSON, the Collector's frames and lines of them, pprof
+//! profiles, Sentry envelopes, the JSON of a chunk, collapsed stacks; each of them alone, or compressed with gzip or
+//! zstd. Everything else is refused, by its name where it is known.
 
 mod foreign;
 mod json;

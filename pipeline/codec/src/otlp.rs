@@ -1,5 +1,5 @@
-//! OTLP: batches become `ExportProfilesServiceRequest`s and `ExportTraceServiceRequest`s, as the bytes that they came as
-//! wherever these may leave.
+//! OTLP: batches become `ExportProfilesServiceRequest`s and `ExportTraceServiceRequest`s, as the bytes that they came
+//! as wherever these may leave.
 
 mod cut;
 mod form;
@@ -237,7 +237,8 @@ impl Encoder {
     }
 
     /// Each message is compressed by itself, as the Collector does it, so that a file of frames can be cut and joined.
-    /// One that leaves as it is shares its memory with the batch that it came as, and so does one that is `packed` already.
+    /// One that leaves as it is shares its memory with the batch that it came as, and so does one that is `packed`
+    /// already.
     fn body(&mut self, message: Bytes, compression: Compression, packed: Option<&Bytes>) -> io::Result<Bytes> {
         let framing = self.options.framing;
         let message = match framing {

@@ -1,5 +1,5 @@
-//! Sentry: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of others
-//! become bodies as they came.
+//! Sentry: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of
+//! others become bodies as they came.
 
 mod config;
 mod containers;

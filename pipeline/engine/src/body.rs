@@ -227,8 +227,8 @@ fn unpack_with(
     }
 }
 
-/// As [`unpack`], where nobody keeps what was packed: the permit then holds the output in its place. Bytes without a coding
-/// stay as they are.
+/// As [`unpack`], where nobody keeps what was packed: the permit then holds the output in its place. Bytes without a
+/// coding stay as they are.
 ///
 /// # Errors
 ///
@@ -249,8 +249,8 @@ pub fn unpack_instead(
     Ok(plain)
 }
 
-/// As [`unpack_instead`], but keeps what was packed where it can be passed on in place of the output: it is smaller, and
-/// everybody reads it in the same way. The permit then holds both.
+/// As [`unpack_instead`], but keeps what was packed where it can be passed on in place of the output: it is smaller,
+/// and everybody reads it in the same way. The permit then holds both.
 ///
 /// # Errors
 ///
@@ -285,8 +285,8 @@ mod tests {
     use super::*;
     use crate::testing::intake;
 
-    /// Guarantees: what was packed stays beside what it unpacks to, and both take memory, where it may stand in its place;
-    /// where it is no smaller or in several pieces it is gone, and so is its memory.
+    /// Guarantees: what was packed stays beside what it unpacks to, and both take memory, where it may stand in its
+    /// place; where it is no smaller or in several pieces it is gone, and so is its memory.
     #[test]
     fn packed_bytes_are_kept() {
         let (intake, consumer) = intake(1 << 20);

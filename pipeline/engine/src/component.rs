@@ -115,8 +115,8 @@ pub trait Processor: Send {
     /// are too large for it are made smaller.
     fn fit_memory(&mut self, _limit: u64) {}
 
-    /// Says that no exporter of the pipeline sends the links of samples, so that none need be made. Called at most once,
-    /// before anything else.
+    /// Says that no exporter of the pipeline sends the links of samples, so that none need be made. Called at most
+    /// once, before anything else.
     fn leave_out_links(&mut self) {}
 
     /// Takes telemetry. What it does not hold or drop goes to `out`. It need not take in all of it at once, see
@@ -335,8 +335,8 @@ pub trait Exporter: Send + Sync + 'static {
     /// `in + synthesized = quantities of the requests + losses`, in each unit.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
 
-    /// Sampling has left something out of what the exporter would have got. Called on a pipeline's thread before what is
-    /// left is prepared; must not block.
+    /// Sampling has left something out of what the exporter would have got. Called on a pipeline's thread before what
+    /// is left is prepared; must not block.
     fn sampled_out(&self, _what: &SampledOut) {}
 
     /// Makes one attempt to send a request, for at most the configured timeout.

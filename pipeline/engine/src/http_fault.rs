@@ -1,5 +1,5 @@
-//! Why a request over HTTP was not taken, with the status of the answer: what receivers say alike whose protocols have no
-//! statuses of their own (OTLP has).
+//! Why a request over HTTP was not taken, with the status of the answer: what receivers say alike whose protocols have
+//! no statuses of their own (OTLP has).
 
 use std::net::IpAddr;
 use std::time::Duration;

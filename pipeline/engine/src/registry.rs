@@ -44,8 +44,8 @@ pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
 /// Envelopes only, for [`Description::takes`] and [`Description::emits`].
 pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
 
-/// Kinds of telemetry that an exporter takes, each with the type of processor behind which it can send it. Asked where a
-/// receiver of the pipeline emits that kind: what is inside of envelopes is as its sender cut it.
+/// Kinds of telemetry that an exporter takes, each with the type of processor behind which it can send it. Asked where
+/// a receiver of the pipeline emits that kind: what is inside of envelopes is as its sender cut it.
 pub type Needs = &'static [(TelemetryKind, &'static str)];
 
 /// What a type of component says of itself.
@@ -67,8 +67,8 @@ pub struct Description {
     pub needs: fn(&Section) -> Needs,
     /// What must come into its pipeline for it to work, given its section. Asked of processors.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
-    /// What is worth a warning of its section, given the types of the exporters that profiles of its pipeline come to: none
-    /// where none come. Asked of processors that a pipeline uses.
+    /// What is worth a warning of its section, given the types of the exporters that profiles of its pipeline come to:
+    /// none where none come. Asked of processors that a pipeline uses.
     pub warns: fn(&Section, &[&str]) -> Option<Warning>,
     /// Whether samples leave it without their links, since what it writes has no place for them. Asked of exporters.
     pub leaves_out_links: bool,

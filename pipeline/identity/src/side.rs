@@ -35,8 +35,8 @@ const KEYS: [&str; 7] = [
 /// How many of [`KEYS`] name a process together with its pid.
 const WITH_PID: usize = 4;
 
-/// Those of [`KEYS`] that stand for processes which may share a PID namespace of their own, and a host name: what is inside
-/// says the ids and the name that it sees, a profiler outside those of the machine.
+/// Those of [`KEYS`] that stand for processes which may share a PID namespace of their own, and a host name: what is
+/// inside says the ids and the name that it sees, a profiler outside those of the machine.
 const OWN_NAMESPACE: [usize; 2] = [0, 5];
 
 /// Those of [`KEYS`] that are one thing inside of a container and another one outside.
@@ -102,9 +102,9 @@ impl Side {
         }
     }
 
-    /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid, of
-    /// container and pod also with the pid in the process's own namespace, the service's instance. None where it cannot be
-    /// told from others.
+    /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid,
+    /// of container and pod also with the pid in the process's own namespace, the service's instance. None where it
+    /// cannot be told from others.
     pub fn names(&self) -> impl Iterator<Item = u128> + use<> {
         let Self { profiler, pid, own_pid, said } = *self;
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
@@ -144,8 +144,8 @@ impl Side {
         Self { own_pid: Some(own_pid), ..self }
     }
 
-    /// Where the process runs: a name for each of container, host and node that is said. Two sides that have one in common
-    /// speak of processes of one host.
+    /// Where the process runs: a name for each of container, host and node that is said. Two sides that have one in
+    /// common speak of processes of one host.
     pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
         let said = self.said;
         (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
@@ -157,8 +157,8 @@ impl Side {
         Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
     }
 
-    /// Whether both may speak of one process: nothing that both say differs. Where both name one container or pod, one of
-    /// them may be inside, so the pid may be that of either namespace, and the host's names do not count.
+    /// Whether both may speak of one process: nothing that both say differs. Where both name one container or pod, one
+    /// of them may be inside, so the pid may be that of either namespace, and the host's names do not count.
     pub fn agrees(&self, other: &Self) -> bool {
         if let (Some(one), Some(other)) = (self.profiler, other.profiler) {
             return one == other;
@@ -206,7 +206,8 @@ mod tests {
         named && one.agrees(&other)
     }
 
-    /// Guarantees: two who say different things of a process meet where a name is equal and nothing that both say differs.
+    /// Guarantees: two who say different things of a process meet where a name is equal and nothing that both say
+    /// differs.
     #[test]
     fn sides_meet() {
         let pid = ("process.pid", 7.into());
@@ -238,8 +239,8 @@ mod tests {
         assert_eq!(side(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
     }
 
-    /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no name of
-    /// a process.
+    /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no
+    /// name of a process.
     #[test]
     fn hosts_are_known_without_a_process() {
         let (host, node, pid) =
@@ -264,8 +265,8 @@ mod tests {
         assert!(meet(&[profiler(one), host, pid], &[host, pid]));
     }
 
-    /// Guarantees: what is said inside of a container or pod, with the process's own pid and host name, and outside meet;
-    /// without one of them in common the pid of another namespace is another process.
+    /// Guarantees: what is said inside of a container or pod, with the process's own pid and host name, and outside
+    /// meet; without one of them in common the pid of another namespace is another process.
     #[test]
     fn sides_of_a_container_meet() {
         let (container, pod) = (("container.id", Any::Str("c1")), ("k8s.pod.uid", Any::Str("p1")));
@@ -290,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread is found by its pointer on its host, whatever is said of the process, and nowhere else; its name
-    /// is none of a process's.
+    /// Guarantees: a thread is found by its pointer on its host, whatever is said of the process, and nowhere else; its
+    /// name is none of a process's.
     #[test]
     fn threads_meet_on_their_host() {
         let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());

@@ -352,8 +352,8 @@ mod tests {
         assert!(!format!("{:?}", Envelope { meta, ..Envelope::default() }).contains("0123456789"));
     }
 
-    /// Guarantees: a payload that is packed is known by its place in what the body unpacks to; one that stands elsewhere
-    /// stays, and so does an empty one.
+    /// Guarantees: a payload that is packed is known by its place in what the body unpacks to; one that stands
+    /// elsewhere stays, and so does an empty one.
     #[test]
     fn packing() {
         let plain = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");

@@ -99,8 +99,8 @@ impl std::error::Error for BadSpans {}
 
 impl Spans {
     /// A batch of spans that were read of `bytes`. `whole` says that the bytes are a message of this form which says
-    /// nothing but these spans, so that they may leave as they are. The payload of an item of Sentry's may leave as it is
-    /// even where a span of it could not be read: Sentry decides about that one.
+    /// nothing but these spans, so that they may leave as they are. The payload of an item of Sentry's may leave as it
+    /// is even where a span of it could not be read: Sentry decides about that one.
     ///
     /// # Errors
     ///
@@ -205,8 +205,8 @@ impl Spans {
         Quantities::spans(self.spans.len() as u64)
     }
 
-    /// A batch of one of the resources and no spans, for whoever asks whose spans were. The bytes are shared. Nothing is
-    /// said of a resource that is not there.
+    /// A batch of one of the resources and no spans, for whoever asks whose spans were. The bytes are shared. Nothing
+    /// is said of a resource that is not there.
     #[must_use]
     pub fn resource_alone(&self, resource: usize) -> Self {
         let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];

@@ -89,8 +89,8 @@ impl<'a> SpanView<'a> {
         }
     }
 
-    /// What kind of work it is, as Sentry calls it: `http.server`. Of an OTLP span what its attribute `sentry.op` says, or
-    /// what follows from OpenTelemetry's conventions ([`transaction::op`]).
+    /// What kind of work it is, as Sentry calls it: `http.server`. Of an OTLP span what its attribute `sentry.op` says,
+    /// or what follows from OpenTelemetry's conventions ([`transaction::op`]).
     pub fn op(&self) -> Option<String> {
         let said = match &self.said {
             Said::Otlp(_) => return transaction::op(self.spans, self.span),

@@ -75,7 +75,8 @@ impl Processor for Dedup {
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let profiles = match telemetry {
             Telemetry::Profiles(profiles) => profiles,
-            // Spans have nothing to be merged, and an envelope is one unit of delivery: what is in it is Sentry's to tell apart, by its ids.
+            // Spans have nothing to be merged, and an envelope is one unit of delivery: what is in it is Sentry's to
+            // tell apart, by its ids.
             other => return out.send(other),
         };
         let profiles = match &mut self.resends {

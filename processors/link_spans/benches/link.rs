@@ -1,6 +1,7 @@
-//! What is remembered of the threads that profiles are of, in bytes, and what it costs to link samples with spans: a million samples against a hundred thousand spans, and how that grows, which
-//! must stay below 2.3 from one line to the next. Beside it what the same batches cost where no span is known, and the
-//! control in the same run: each observation is compared with every span of its thread.
+//! What is remembered of the threads that profiles are of, in bytes, and what it costs to link samples with spans: a
+//! million samples against a hundred thousand spans, and how that grows, which must stay below 2.3 from one line to the
+//! next. Beside it what the same batches cost where no span is known, and the control in the same run: each observation
+//! is compared with every span of its thread.
 
 // A benchmark prints, and ends where its input is broken.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]

@@ -1,5 +1,5 @@
-//! Reads `/proc` for what processes are called in their own PID namespaces, on a thread of its own, which starts with the
-//! first question.
+//! Reads `/proc` for what processes are called in their own PID namespaces, on a thread of its own, which starts with
+//! the first question.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,8 +95,8 @@ fn ids(proc: &Path, question: &Question) -> Option<OwnIds> {
     Some(OwnIds { pid, threads })
 }
 
-/// Whether the cgroup of a process is of a container or pod. In a slice of systemd's `_` stands for the `-` in a pod's id
-/// (Kubernetes `pkg/kubelet/cm/cgroup_manager_linux.go`, `escapeSystemdCgroupName`).
+/// Whether the cgroup of a process is of a container or pod. In a slice of systemd's `_` stands for the `-` in a pod's
+/// id (Kubernetes `pkg/kubelet/cm/cgroup_manager_linux.go`, `escapeSystemdCgroupName`).
 fn is_in(cgroup: &str, container: &str) -> bool {
     container.len() >= LEAST_NAME && (cgroup.contains(container) || cgroup.contains(&container.replace('-', "_")))
 }
@@ -139,8 +139,8 @@ mod tests {
         Question { process: 1, pid: 4711, containers: vec![container.into()], threads: threads.to_vec() }
     }
 
-    /// Guarantees: the ids of a process and its threads are those of the innermost namespace; a process that is not in the
-    /// container is another one, as is one that is not there.
+    /// Guarantees: the ids of a process and its threads are those of the innermost namespace; a process that is not in
+    /// the container is another one, as is one that is not there.
     #[test]
     fn own_ids() {
         let v2 = format!("0::/system.slice/docker-{CONTAINER}.scope\n");

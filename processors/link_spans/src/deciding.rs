@@ -60,8 +60,8 @@ pub(crate) struct Batch {
     /// By the batch's resources.
     pub(crate) programs: Vec<Program>,
     pub(crate) undecided: Vec<Undecided>,
-    /// The identity of the process that samples name for spans of a trace and resource: a process made them all. `None` where
-    /// they name several.
+    /// The identity of the process that samples name for spans of a trace and resource: a process made them all. `None`
+    /// where they name several.
     pub(crate) processes: HashMap<OfTrace, Option<u128>, RandomState>,
 }
 

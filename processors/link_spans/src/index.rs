@@ -1,9 +1,9 @@
-//! What is remembered of the profiles that pass: which process was observed by which profiler, its threads, and when; and
-//! which spans samples name by themselves.
+//! What is remembered of the profiles that pass: which process was observed by which profiler, its threads, and when;
+//! and which spans samples name by themselves.
 //!
-//! Not the profiles themselves: Sentry finds a profile by the profiler, the thread and the time, so a span needs no more.
-//! A thread takes 40 bytes (`threads`), a stretch of time in which it was observed 8 (`covered`), and a name that several
-//! threads have is there once (`texts`).
+//! Not the profiles themselves: Sentry finds a profile by the profiler, the thread and the time, so a span needs no
+//! more. A thread takes 40 bytes (`threads`), a stretch of time in which it was observed 8 (`covered`), and a name that
+//! several threads have is there once (`texts`).
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -31,13 +31,13 @@ mod texts;
 mod threads;
 mod times;
 
-/// How far the clocks of spans and profiles may be off from each other, in nanoseconds: a thread that was observed so much
-/// before a span began, or after it ended, was observed in its time. Both are taken on one machine, whose programs share a
-/// clock, but many read it once and count on from there, while it is corrected.
+/// How far the clocks of spans and profiles may be off from each other, in nanoseconds: a thread that was observed so
+/// much before a span began, or after it ended, was observed in its time. Both are taken on one machine, whose programs
+/// share a clock, but many read it once and count on from there, while it is corrected.
 pub(crate) const CLOCKS_OFF: u64 = 50_000_000;
 
-/// For how long a profiler that observes waiting threads may have said nothing of a process, in nanoseconds, so that it is
-/// waited for where another one was faster. Profilers send every few seconds.
+/// For how long a profiler that observes waiting threads may have said nothing of a process, in nanoseconds, so that it
+/// is waited for where another one was faster. Profilers send every few seconds.
 const SILENT: u64 = 20_000_000_000;
 
 /// Of the memory that is for all that is remembered, so much may be spans that samples name, whatever else there is: a
@@ -144,8 +144,8 @@ impl Index {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// How many times in which something was observed were left out since the last call, being weeks from others of their
-    /// process, or minutes ahead of them.
+    /// How many times in which something was observed were left out since the last call, being weeks from others of
+    /// their process, or minutes ahead of them.
     pub(crate) fn times_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.times_left_out)
     }

@@ -1,9 +1,9 @@
-//! The processor `link_spans`: says in a span which profiler saw what its thread did meanwhile, and in a sample of which
-//! span it is.
+//! The processor `link_spans`: says in a span which profiler saw what its thread did meanwhile, and in a sample of
+//! which span it is.
 //!
-//! Sentry finds the profile of a span by the profiler, the thread and the time. So of the profiles that pass only that is
-//! remembered (`index`); spans wait until the profiles of their time have come (`waiting`). In OTLP a sample names its
-//! span, so spans are remembered as well (`links`). See `README.md` for the options and guarantees.
+//! Sentry finds the profile of a span by the profiler, the thread and the time. So of the profiles that pass only that
+//! is remembered (`index`); spans wait until the profiles of their time have come (`waiting`). In OTLP a sample names
+//! its span, so spans are remembered as well (`links`). See `README.md` for the options and guarantees.
 
 mod background;
 mod config;
@@ -57,8 +57,8 @@ pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
 /// Note: spans that samples name, and that were forgotten early, for want of memory.
 pub const FORGOTTEN_NAMED: &str = "named_spans_forgotten_early";
 
-/// Note: times in which something was observed, and that are weeks from others of their process or minutes ahead of them,
-/// so that they are wrong.
+/// Note: times in which something was observed, and that are weeks from others of their process or minutes ahead of
+/// them, so that they are wrong.
 pub const TIMES_LEFT_OUT: &str = "profiled_times_left_out";
 
 /// Note: questions about ids inside of containers that are asked later, since too many wait for an answer.
@@ -273,8 +273,8 @@ impl LinkSpans {
         }
     }
 
-    /// Forgets what came first where what is remembered takes too much memory: of profiles and of spans, each of which may
-    /// have what the other leaves, and half of it in any case.
+    /// Forgets what came first where what is remembered takes too much memory: of profiles and of spans, each of which
+    /// may have what the other leaves, and half of it in any case.
     fn keep_bounds(&mut self, out: &mut Outbox) {
         let max = self.settings.max_index_bytes;
         let of_spans = self.links.as_ref().map_or(0, Links::remembered_bytes);

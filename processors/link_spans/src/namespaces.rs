@@ -1,7 +1,7 @@
 //! What processes and threads are called in PID namespaces of their own.
 //!
-//! A profiler outside of a container says the machine's ids of a process and its threads, and a span of the process what
-//! `getpid` and `gettid` say inside. The kernel knows both (proc(5), `/proc/PID/status`, `NSpid`).
+//! A profiler outside of a container says the machine's ids of a process and its threads, and a span of the process
+//! what `getpid` and `gettid` say inside. The kernel knows both (proc(5), `/proc/PID/status`, `NSpid`).
 
 /// A process that profiles are of, as they describe it. Everything in here is what somebody claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub struct OwnIds {
     pub threads: Vec<(u32, u32)>,
 }
 
-/// Finds out in the background what processes and threads are called in their own namespaces. No method waits. `Send` and
-/// not `Sync`: the processor owns it, which moves to the pipeline's thread and is called by that alone.
+/// Finds out in the background what processes and threads are called in their own namespaces. No method waits. `Send`
+/// and not `Sync`: the processor owns it, which moves to the pipeline's thread and is called by that alone.
 pub trait Namespaces: std::fmt::Debug + Send {
     /// Asks about a process. Of two questions about one process both are answered.
     ///

@@ -1,5 +1,5 @@
-//! Says in the log, at most once a minute, that spans and profiles of one host came and none of the spans was linked, with
-//! the likely cause and what to do about it.
+//! Says in the log, at most once a minute, that spans and profiles of one host came and none of the spans was linked,
+//! with the likely cause and what to do about it.
 //!
 //! Two sides that say different things of a process are the usual reason why nothing is linked, and neither of them is
 //! wrong by itself: without this line nobody would know where to look.
@@ -159,8 +159,8 @@ impl Report {
         *self = Self::default();
     }
 
-    /// What is to be said, if a minute has passed: of the host with the most spans, among those that had profiles as well,
-    /// of whose spans none was linked.
+    /// What is to be said, if a minute has passed: of the host with the most spans, among those that had profiles as
+    /// well, of whose spans none was linked.
     pub(crate) fn line(&mut self, index: &Index, now: u64) -> Option<String> {
         let since = self.since?;
         self.due().filter(|due| *due <= now)?;

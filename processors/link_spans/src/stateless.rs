@@ -1,10 +1,10 @@
-//! Links by what a span says alone, without having seen a profile: for a profbridge that carries spans and no profiles, such
-//! as one of several replicas.
+//! Links by what a span says alone, without having seen a profile: for a profbridge that carries spans and no profiles,
+//! such as one of several replicas.
 //!
-//! The profiler's id is made of the process's identity, so whoever is told the same of the process computes the same id. What
-//! only the profiler knows is not part of it here: the built-in sampler's session (`profbridge.session.id`), the start of the
-//! process, ids of other PID namespaces. Whether there is a profile nobody knows. Of a span whose client the receiver found,
-//! process and host are the client's.
+//! The profiler's id is made of the process's identity, so whoever is told the same of the process computes the same
+//! id. What only the profiler knows is not part of it here: the built-in sampler's session (`profbridge.session.id`),
+//! the start of the process, ids of other PID namespaces. Whether there is a profile nobody knows. Of a span whose
+//! client the receiver found, process and host are the client's.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Which thread ran a span, as its process's profiler knows it.
 //!
-//! A span says a thread's id, and means something else by it than the system does in most languages: Java, .NET and Rust
-//! count threads themselves. Numbers of both kinds collide, so such an id is not compared with the system's (OpenTelemetry
-//! semantic conventions, `thread.id`: "Current managed thread ID"). Python says the thread pointer, which the built-in
-//! sampler knows.
+//! A span says a thread's id, and means something else by it than the system does in most languages: Java, .NET and
+//! Rust count threads themselves. Numbers of both kinds collide, so such an id is not compared with the system's
+//! (OpenTelemetry semantic conventions, `thread.id`: "Current managed thread ID"). Python says the thread pointer,
+//! which the built-in sampler knows.
 
 use std::num::NonZeroU64;
 
@@ -12,8 +12,8 @@ use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::{Found, FoundThread};
 
-/// The attribute in which a program says the system's id of the thread: no convention, but what `threading.get_native_id`
-/// is called. `examples/linking` shows how to set it.
+/// The attribute in which a program says the system's id of the thread: no convention, but what
+/// `threading.get_native_id` is called. `examples/linking` shows how to set it.
 const NATIVE_ID: &str = "thread.native_id";
 
 /// The attribute with the id of the thread, whatever the language means by it.

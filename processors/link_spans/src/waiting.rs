@@ -39,9 +39,9 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Of telemetry that came. What names a profiler is decided at once, and so is what names no process, unless samples
-    /// name any span. `see` is shown each span, with who made it and the pointer of its thread, where the span says
-    /// that.
+    /// Of telemetry that came. What names a profiler is decided at once, and so is what names no process, unless
+    /// samples name any span. `see` is shown each span, with who made it and the pointer of its thread, where the span
+    /// says that.
     pub(crate) fn new(
         mut telemetry: Telemetry,
         deadline: u64,
@@ -155,8 +155,8 @@ pub(crate) fn unnamed(
     report.missed(&program.side, cause, now, || called(view));
 }
 
-/// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all of
-/// its spans. `client` is the process that sent it, where that is known.
+/// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all
+/// of its spans. `client` is the process that sent it, where that is known.
 fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
     let process = spans::process(view);
     let side = process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()));

@@ -1,8 +1,8 @@
 //! Envelopes: the transactions, spans and profiles in them.
 //!
 //! An envelope is delivered as a whole, and what is left out of it is left out of its views: a view in which nothing is
-//! left stands for an item that does not leave. With a transaction goes what belongs to it: its profile of sample format
-//! V1 and the envelope's attachments, since an envelope has one event or transaction (getsentry/relay
+//! left stands for an item that does not leave. With a transaction goes what belongs to it: its profile of sample
+//! format V1 and the envelope's attachments, since an envelope has one event or transaction (getsentry/relay
 //! `relay-server/src/utils/sizes.rs`) and attachments are that one's (Sentry developer documentation, "Envelope Items",
 //! "Attachment"). Its SDK would have sent none of it.
 

@@ -1,8 +1,8 @@
 //! What is left out, counted as Sentry's SDKs report it: exporters tell Sentry (Sentry developer documentation, "Client
 //! Reports").
 //!
-//! A transaction counts as itself and as its spans, of which it is one. Spans of OTLP become a transaction for each local
-//! root; those that were spans of a container of Sentry's never do, and count as spans alone.
+//! A transaction counts as itself and as its spans, of which it is one. Spans of OTLP become a transaction for each
+//! local root; those that were spans of a container of Sentry's never do, and count as spans alone.
 
 use std::collections::BTreeMap;
 

@@ -39,8 +39,8 @@ struct Known {
     decision: Decision,
 }
 
-/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace. What was
-/// left out is the caller's to say.
+/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace. What
+/// was left out is the caller's to say.
 pub(crate) fn decide(
     spans: &mut Spans,
     header: &TraceHeader,

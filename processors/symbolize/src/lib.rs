@@ -84,7 +84,8 @@ impl Processor for Symbolize {
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
             Telemetry::Profiles(profiles) => self.hold.take(profiles, now, out),
-            // Spans have no addresses. An envelope is one unit of delivery, and what is in it was named where it was made.
+            // Spans have no addresses. An envelope is one unit of delivery, and what is in it was named where it was
+            // made.
             other => out.send(other),
         }
     }

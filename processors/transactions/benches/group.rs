@@ -1,5 +1,6 @@
-//! What it costs to group spans: first what a hundred thousand open traces take in memory, then divan's figures for each
-//! span, with the control: spans as prost decodes them, in a map by trace, which knows neither processes nor local roots.
+//! What it costs to group spans: first what a hundred thousand open traces take in memory, then divan's figures for
+//! each span, with the control: spans as prost decodes them, in a map by trace, which knows neither processes nor local
+//! roots.
 
 // A benchmark prints, and ends where its input is broken.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]

@@ -1,9 +1,9 @@
 //! The processor `transactions`: groups OTLP spans by local root, as Sentry shows them.
 //!
 //! A transaction of Sentry's is what one process did for one request: the span with which it began there (the local
-//! root) and all spans below it in that process. Spans of OTLP come one by one, when they end, in whatever request their
-//! SDK puts them. So they are held here until the rest of their transaction should have come. See `README.md` for the
-//! options and guarantees.
+//! root) and all spans below it in that process. Spans of OTLP come one by one, when they end, in whatever request
+//! their SDK puts them. So they are held here until the rest of their transaction should have come. See `README.md` for
+//! the options and guarantees.
 //!
 //! It knows spans as the model does, and no format; what a span says is bytes that are copied.
 

@@ -28,7 +28,8 @@ use crate::origin::Origin;
 /// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
 const SMALL: usize = 32 * 1024;
 
-/// The same for spans in protobuf, which are read several times as fast: somewhat more than what an SDK hands over at once.
+/// The same for spans in protobuf, which are read several times as fast: somewhat more than what an SDK hands over at
+/// once.
 const SMALL_OF_SPANS: usize = 256 * 1024;
 
 /// What the calls of one transport share. Cheap to clone.

@@ -1,9 +1,9 @@
 //! Requests of signals that are not taken here, handed on untouched to a server that takes them.
 //!
-//! Whoever sets `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends every signal of a service here. With a server named
-//! for the others its traces, metrics and logs arrive as before: method, path, headers and body go on as they came, and
-//! the server's answer comes back as it is, so its limits and its refusals reach the sender. Nothing is repeated here;
-//! the sender does that, as OTLP has it.
+//! Whoever sets `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends every signal of a service here. With a server
+//! named for the others its traces, metrics and logs arrive as before: method, path, headers and body go on as they
+//! came, and the server's answer comes back as it is, so its limits and its refusals reach the sender. Nothing is
+//! repeated here; the sender does that, as OTLP has it.
 
 use std::future::poll_fn;
 use std::time::Duration;

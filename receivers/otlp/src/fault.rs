@@ -130,8 +130,8 @@ impl Fault {
         Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
-    /// The request belongs to a signal that is not taken here. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver
-    /// sent all of them here, and would lose the others.
+    /// The request belongs to a signal that is not taken here. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this
+    /// receiver sent all of them here, and would lose the others.
     pub(crate) fn another_signal(signal: Signal, what: &str, takes_traces: bool) -> Self {
         let Signal { name, variable } = signal;
         let takes = if takes_traces { "profiles and traces" } else { "profiles" };

@@ -229,8 +229,8 @@ impl Origin {
 
     /// Gives the resources of spans what they came without, as those of profiles. The memory that it took, in bytes.
     ///
-    /// Spans are not put together by what their resources say, so nothing is decided about the peer that is not known of
-    /// it already or said by the hosts that it names.
+    /// Spans are not put together by what their resources say, so nothing is decided about the peer that is not known
+    /// of it already or said by the hosts that it names.
     pub(crate) fn complete_spans(&self, spans: &mut Spans, peer: IpAddr, now: Instant) -> usize {
         let local = self.local(peer);
         if self.insert.is_empty() && local.is_none() {

@@ -102,7 +102,8 @@ impl Known {
     }
 }
 
-/// A time as a number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which its digits tell.
+/// A time as a number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which its digits
+/// tell.
 fn time(name: &str, text: &str) -> Result<u64, Fault> {
     let number = text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let factor = match text.len() {

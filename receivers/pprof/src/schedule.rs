@@ -19,8 +19,8 @@ impl Schedule {
         Self { interval: Duration::from_nanos(nanos), next: Duration::from_nanos(xxh3_64(name.as_bytes()) % nanos) }
     }
 
-    /// How long to wait at this time. What was missed because the profile before took longer is made up for at once, but
-    /// only the last of it.
+    /// How long to wait at this time. What was missed because the profile before took longer is made up for at once,
+    /// but only the last of it.
     pub(crate) fn wait(&mut self, now: Duration) -> Duration {
         let missed = now.saturating_sub(self.next).as_nanos() / self.interval.as_nanos().max(1);
         let missed = u32::try_from(missed).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! The endpoints that profiles are sent to.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
-//! ([`body::discard_rest`]).
+//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! answer ([`body::discard_rest`]).
 
 use std::convert::Infallible;
 use std::net::IpAddr;

@@ -48,8 +48,8 @@ const OWN: [&str; 9] = [
     "deployment.environment",
 ];
 
-/// The beginnings of keys that are not taken from what a program shows in its memory: what is observed here, what decides
-/// who a process is, and what Sentry gives a meaning of its own.
+/// The beginnings of keys that are not taken from what a program shows in its memory: what is observed here, what
+/// decides who a process is, and what Sentry gives a meaning of its own.
 const NOT_CLAIMED: [&str; 10] =
     ["process.", "container.", "telemetry.", "thread.", "profile.", "profbridge.", "host.", "k8s.", "os.", "sentry."];
 
@@ -124,8 +124,8 @@ pub fn describe(
 }
 
 /// The attributes of a process with those that it shows of itself in its memory (OTEP 4719) where `known` has none, and
-/// with a list of the keys that only the program vouches for: these, and `thread_attributes`, those of its threads. What
-/// decides who a process is, and where its profiles go, is not taken from there.
+/// with a list of the keys that only the program vouches for: these, and `thread_attributes`, those of its threads.
+/// What decides who a process is, and where its profiles go, is not taken from there.
 #[must_use]
 pub fn with_claims(
     known: &[Attribute],

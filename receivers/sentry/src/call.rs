@@ -157,8 +157,8 @@ impl Caller {
         })
     }
 
-    /// The process of this machine that has sent a request, as far as that can be found out: for each connection once, as long
-    /// as it has its end of it.
+    /// The process of this machine that has sent a request, as far as that can be found out: for each connection once,
+    /// as long as it has its end of it.
     async fn client(&self, client: Option<(Peer, Arc<Owner>)>) -> Option<ClientProcess> {
         let clients = self.clients.clone()?;
         let found = match client {
@@ -296,8 +296,8 @@ impl Work {
         Ok((envelope, event_id))
     }
 
-    /// Makes views of the profiles and the spans in an envelope. What cannot be read is forwarded unread: Sentry decides
-    /// about it.
+    /// Makes views of the profiles and the spans in an envelope. What cannot be read is forwarded unread: Sentry
+    /// decides about it.
     fn read_items(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
         let before = self.permit.bytes();
         self.intake.grow_blocking(&mut self.permit, memory_to_read(envelope) as u64)?;

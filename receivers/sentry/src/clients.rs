@@ -1,9 +1,9 @@
 //! Which process of this machine has sent a request: the one that has the socket at the other end.
 //!
-//! Sentry's SDKs do not say from which process they send. On the loopback the kernel knows: it tells the inode and the user
-//! of the socket that a connection has at its other end (`socket`; where it does not, `/proc/net/tcp` and `tcp6` list the
-//! sockets of this network namespace, kernel.org `Documentation/networking/proc_net_tcp.rst`), and `/proc/PID/fd` who has it
-//! open (proc(5)). The latter takes the right to trace for processes of other users.
+//! Sentry's SDKs do not say from which process they send. On the loopback the kernel knows: it tells the inode and the
+//! user of the socket that a connection has at its other end (`socket`; where it does not, `/proc/net/tcp` and `tcp6`
+//! list the sockets of this network namespace, kernel.org `Documentation/networking/proc_net_tcp.rst`), and
+//! `/proc/PID/fd` who has it open (proc(5)). The latter takes the right to trace for processes of other users.
 
 mod socket;
 mod table;
@@ -25,8 +25,8 @@ const MOST_DESCRIPTORS: usize = 500_000;
 /// For how long it is remembered that nobody was found.
 const NOBODY: Duration = Duration::from_secs(10);
 
-/// Who starts another program shares its sockets with it for a moment, until that is executed; so long it is waited before
-/// they are looked at once more.
+/// Who starts another program shares its sockets with it for a moment, until that is executed; so long it is waited
+/// before they are looked at once more.
 const STARTING: Duration = Duration::from_millis(20);
 
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
@@ -92,8 +92,8 @@ impl Clients {
         mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & SYS_PTRACE != 0)
     }
 
-    /// What was found out about a connection; `None` where it was not looked at, or a while ago and nobody was found, or who
-    /// was found has it no more.
+    /// What was found out about a connection; `None` where it was not looked at, or a while ago and nobody was found,
+    /// or who was found has it no more.
     pub(crate) fn known(&self, owner: &Owner) -> Option<Option<ClientProcess>> {
         // Whole after every statement that may panic.
         let looked = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,8 @@ impl Clients {
         }
     }
 
-    /// Finds out, as [`Clients::process`] does, and remembers it. Where nobody has the socket any more, it is who had it.
+    /// Finds out, as [`Clients::process`] does, and remembers it. Where nobody has the socket any more, it is who had
+    /// it.
     pub(crate) fn look_up(&self, owner: &Owner, ends: Ends) -> Option<ClientProcess> {
         let found = self.process(ends).or_else(|Several| {
             std::thread::sleep(STARTING);
@@ -119,15 +120,15 @@ impl Clients {
         process
     }
 
-    /// The process at the other end of a connection; `None` where it is of another machine, has gone, or may not be looked
-    /// at. Reads the file descriptors of the processes that may have it.
+    /// The process at the other end of a connection; `None` where it is of another machine, has gone, or may not be
+    /// looked at. Reads the file descriptors of the processes that may have it.
     fn process(&self, ends: Ends) -> Result<Option<Found>, Several> {
         let Some(Socket { inode, user }) = self.socket(ends) else { return Ok(None) };
         let link = format!("socket:[{inode}]");
         let Ok(processes) = fs::read_dir(&self.proc) else { return Ok(None) };
         let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        // Who was root when it made the socket may be anybody by now. Root's are also the folders of those who changed their
-        // user, or may not be dumped (proc(5)).
+        // Who was root when it made the socket may be anybody by now. Root's are also the folders of those who changed
+        // their user, or may not be dumped (proc(5)).
         let may_have_it = |pid: &u32| {
             let is_of = |folder: fs::Metadata| [0, user].contains(&folder.uid());
             user == 0 || fs::metadata(self.proc.join(pid.to_string())).is_ok_and(is_of)
@@ -249,8 +250,8 @@ mod tests {
         fs::remove_dir_all(root).unwrap();
     }
 
-    /// Guarantees: of a connection that was handed on it is known who has it now, once who had it before does no more, also
-    /// where that one's descriptor is another file's by then; where nobody has it, it is who had it last.
+    /// Guarantees: of a connection that was handed on it is known who has it now, once who had it before does no more,
+    /// also where that one's descriptor is another file's by then; where nobody has it, it is who had it last.
     #[test]
     #[cfg(target_endian = "little")]
     fn handed_on() {
@@ -305,8 +306,8 @@ mod tests {
         client.spawn().ok()
     }
 
-    /// Guarantees: a client of another user is found by who has the right to trace, asked for with both ends of the connection
-    /// or with the client's alone; else that is known beforehand.
+    /// Guarantees: a client of another user is found by who has the right to trace, asked for with both ends of the
+    /// connection or with the client's alone; else that is known beforehand.
     #[test]
     fn other_users() {
         let _held = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -325,8 +326,8 @@ mod tests {
         client.wait().unwrap();
     }
 
-    /// Prints what it costs to find a client the first time, and afterwards, beside 300 processes of a user: a client of that
-    /// user, one of another, and one of this user.
+    /// Prints what it costs to find a client the first time, and afterwards, beside 300 processes of a user: a client
+    /// of that user, one of another, and one of this user.
     #[test]
     #[ignore = "measures"]
     fn cost() {

@@ -123,8 +123,8 @@ async fn successes() {
     }
 }
 
-/// Guarantees: with `encoding: json` the body is JSON and says so, compressed or not, and an answer in JSON is read, with
-/// numbers as strings and as numbers; one in protobuf is read all the same.
+/// Guarantees: with `encoding: json` the body is JSON and says so, compressed or not, and an answer in JSON is read,
+/// with numbers as strings and as numbers; one in protobuf is read all the same.
 #[tokio::test]
 async fn json() {
     const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");

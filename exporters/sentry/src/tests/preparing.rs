@@ -118,8 +118,8 @@ async fn switched_off() {
     assert_eq!(exporter_to(&server, "").await.disabled(), None);
 }
 
-/// Guarantees: what only the profiled program says of itself does not choose the DSN; with the same value from elsewhere
-/// it does.
+/// Guarantees: what only the profiled program says of itself does not choose the DSN; with the same value from
+/// elsewhere it does.
 #[tokio::test]
 async fn claims_do_not_route() {
     let server = Server::always(Reply::status(200)).await;

@@ -38,8 +38,8 @@ fn entry(reason: &str, category: &str, quantity: u64) -> Value {
     json!({"reason": reason, "category": category, "quantity": quantity})
 }
 
-/// Guarantees: what was left out of a client's envelopes makes no request; it adds up and goes to that client's project,
-/// before the next envelope of it, each category by its own number.
+/// Guarantees: what was left out of a client's envelopes makes no request; it adds up and goes to that client's
+/// project, before the next envelope of it, each category by its own number.
 #[tokio::test]
 async fn clients() {
     let server = Server::always(Reply::status(200)).await;

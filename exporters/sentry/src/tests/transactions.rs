@@ -175,9 +175,9 @@ fn streamed(service: &str, count: u64) -> Spans {
     traces::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().spans
 }
 
-/// Guarantees: spans that were streamed are sent as containers to their project, with nobody having put them together and
-/// without a word about that; they are stopped by a limit on spans and by none on transactions, and lost ones count as
-/// spans alone.
+/// Guarantees: spans that were streamed are sent as containers to their project, with nobody having put them together
+/// and without a word about that; they are stopped by a limit on spans and by none on transactions, and lost ones count
+/// as spans alone.
 #[tokio::test]
 async fn containers() {
     let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", "60:transaction:organization")).await;

@@ -55,8 +55,8 @@ pub struct Options {
 /// Different requests, which are sent one after the other, again and again.
 const REQUESTS: u64 = 12;
 
-/// Requests that wait for the sink at most. profbridge takes spans faster than the sink, which shares a core with the load:
-/// the default's thousand requests would fill up with 250 MB, which nothing finds in a cache any more.
+/// Requests that wait for the sink at most. profbridge takes spans faster than the sink, which shares a core with the
+/// load: the default's thousand requests would fill up with 250 MB, which nothing finds in a cache any more.
 const QUEUE: usize = 16;
 
 /// Of the Collector's CPU time.

@@ -3,8 +3,8 @@
 //! A request is what an SDK's batch processor hands over at once: 512 spans (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`,
 //! OpenTelemetry specification `configuration/sdk-environment-variables.md`) of one resource with 12 attributes, in
 //! three scopes. Each trace is a call that the service answers and what it calls for it: other services and a database.
-//! Each span has 8 attributes of the semantic conventions of HTTP or of databases, and one in ten an event: an exception
-//! with its stack.
+//! Each span has 8 attributes of the semantic conventions of HTTP or of databases, and one in ten an event: an
+//! exception with its stack.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::{

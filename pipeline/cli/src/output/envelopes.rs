@@ -1,6 +1,6 @@
 //! Sentry envelopes: one for each chunk, since Sentry takes no two chunks in one (getsentry/relay
-//! `relay-server/src/utils/sizes.rs`), and one for each transaction, in the same way. A chunk is at most a minute of one
-//! process, a transaction is what one process did for one request.
+//! `relay-server/src/utils/sizes.rs`), and one for each transaction, in the same way. A chunk is at most a minute of
+//! one process, a transaction is what one process did for one request.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! OTLP: one `ProfilesData`, one `TracesData`; frames or lines of several where there are both, or where one would be too
-//! large.
+//! OTLP: one `ProfilesData`, one `TracesData`; frames or lines of several where there are both, or where one would be
+//! too large.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ pub(crate) struct Otlp {
 /// How batches become one message: they are held until the end, since no time passes.
 pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
 
-/// Whether there is one batch of profiles alone. Merging it with nothing would leave out what nothing refers to, such as
-/// mappings that no location lies in, which pprof has and which are to come back.
+/// Whether there is one batch of profiles alone. Merging it with nothing would leave out what nothing refers to, such
+/// as mappings that no location lies in, which pprof has and which are to come back.
 enum Alone {
     /// None came so far.
     Nothing,

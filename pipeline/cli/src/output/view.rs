@@ -44,8 +44,8 @@ impl View {
         }
     }
 
-    /// Writes the file, called `title`, or else as the profiles say. Returns what it holds, in words, and its size in bytes; `None` where there is
-    /// nothing to write.
+    /// Writes the file, called `title`, or else as the profiles say. Returns what it holds, in words, and its size in
+    /// bytes; `None` where there is nothing to write.
     pub(crate) fn close(&mut self, title: Option<&str>, report: &mut Report) -> Result<Option<(String, u64)>, Failure> {
         let Self { destination: Destination { path, format, layout }, of } = self;
         let own = match of {

@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(found, MOST as usize);
     }
 
-    /// Guarantees: who waits for several children for a second is named once, also behind a wrapper; who does so now and
-    /// then is not.
+    /// Guarantees: who waits for several children for a second is named once, also behind a wrapper; who does so now
+    /// and then is not.
     #[test]
     fn several_children() {
         let now = Instant::now();

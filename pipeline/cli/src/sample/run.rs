@@ -82,8 +82,8 @@ pub(super) struct Run<'a> {
     title: String,
     /// The processes that were named on the way.
     named: show::Named,
-    /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken for
-    /// them.
+    /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken
+    /// for them.
     identities: HashMap<u32, targets::Identity>,
     /// When the sampler was told of the target.
     told: Instant,

@@ -187,8 +187,8 @@ fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bo
     interprets && !named
 }
 
-/// Whether a name is what PHP's JIT calls a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`; php-src
-/// `ext/opcache/jit/zend_jit.c`, `zend_jit_trace.c`).
+/// Whether a name is what PHP's JIT calls a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`;
+/// php-src `ext/opcache/jit/zend_jit.c`, `zend_jit_trace.c`).
 fn is_compiled_php(name: &str) -> bool {
     name.starts_with("JIT$") || name.starts_with("TRACE-")
 }

@@ -143,8 +143,8 @@ mod tests {
         assert_eq!((stats.threads(), stats.most_threads(), stats.rate_hertz()), (2, 9, Some(99.0)));
     }
 
-    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one that
-    /// was not seen to run.
+    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one
+    /// that was not seen to run.
     #[test]
     fn levels() {
         let with = |process, level| Status { level, ..status(process, 5, 1) };

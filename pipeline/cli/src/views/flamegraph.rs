@@ -1,8 +1,8 @@
 //! Flame graphs: stacks one above the other, each function as wide as its time.
 //!
 //! Running time is what is seen first; waiting time is a picture of its own in the same file, which a button shows. The
-//! picture is ours because the crate `inferno` draws one set of stacks in colours by language: it has no second picture,
-//! no legend, and times as whole numbers.
+//! picture is ours because the crate `inferno` draws one set of stacks in colours by language: it has no second
+//! picture, no legend, and times as whole numbers.
 
 mod cells;
 mod picture;

@@ -53,8 +53,8 @@ pub(super) fn content(message: &[u8]) -> Result<Signal, String> {
     }
 }
 
-/// The messages in JSON, with the number of the line where each stands by itself: where the first line is a message, all
-/// lines are; otherwise the whole is one.
+/// The messages in JSON, with the number of the line where each stands by itself: where the first line is a message,
+/// all lines are; otherwise the whole is one.
 pub(super) fn messages(bytes: &Bytes) -> Vec<(Option<usize>, Bytes)> {
     let start = if bytes.starts_with(foreign::BYTE_ORDER_MARK) { foreign::BYTE_ORDER_MARK.len() } else { 0 };
     let bytes = &bytes.slice(start..);
@@ -95,7 +95,8 @@ mod tests {
         assert_eq!(content(b"{}"), Ok(Signal::Profiles));
     }
 
-    /// Guarantees: what is of another signal, of several or of none is refused with the names of what it is or could be.
+    /// Guarantees: what is of another signal, of several or of none is refused with the names of what it is or could
+    /// be.
     #[test]
     fn refused() {
         for (text, expected) in [

@@ -156,8 +156,8 @@ fn lines_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
 }
 
-/// Guarantees: collapsed stacks are read, plain or compressed, also where they begin like a list in JSON; a line that is
-/// refused is named by its number and counted.
+/// Guarantees: collapsed stacks are read, plain or compressed, also where they begin like a list in JSON; a line that
+/// is refused is named by its number and counted.
 #[test]
 fn collapsed_stacks() {
     for text in ["main;parse 3\nmain 1\n", "[running];main;parse 3\nmain 1\n"] {

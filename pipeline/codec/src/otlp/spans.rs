@@ -60,8 +60,8 @@ impl Encoder {
     }
 }
 
-/// How spans are compressed. The same few keys and values stand in all of them, so that gzip makes them a seventh of their
-/// size at level 1 already, and at level 3 an eighth in twice the time.
+/// How spans are compressed. The same few keys and values stand in all of them, so that gzip makes them a seventh of
+/// their size at level 1 already, and at level 3 an eighth in twice the time.
 pub(super) fn compression_of_spans(compression: Compression) -> Compression {
     match compression {
         Compression::Gzip { .. } => compression.with_level(1),

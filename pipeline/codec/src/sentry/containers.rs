@@ -26,8 +26,8 @@ pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
     groups
 }
 
-/// Containers of spans, as few as they fit into, each with how many are in it. A span that is too large for one by itself
-/// is a loss.
+/// Containers of spans, as few as they fit into, each with how many are in it. A span that is too large for one by
+/// itself is a loss.
 pub(super) fn items(spans: &Spans, group: &[Span], losses: &mut Losses) -> Vec<(Item, u64)> {
     match spans_from_otlp::item(spans, group) {
         Some(Returned { item, .. }) => vec![(item, group.len() as u64)],

@@ -254,8 +254,8 @@ fn spans(envelope: &mut Envelope) -> &mut Spans {
     spans
 }
 
-/// Guarantees: what was found out about the spans of an envelope leaves with it, packed or not, however it leaves; where
-/// nothing was found out the body leaves as it came.
+/// Guarantees: what was found out about the spans of an envelope leaves with it, packed or not, however it leaves;
+/// where nothing was found out the body leaves as it came.
 #[test]
 fn found_out_about_spans() {
     let mut envelope = viewed(TRANSACTION);

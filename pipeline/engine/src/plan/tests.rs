@@ -327,8 +327,9 @@ fn needs_are_of_a_kind() {
     }
 }
 
-/// Guarantees: a processor that works by spans is refused in a pipeline into which none can come: one that does not carry
-/// them, or whose receivers emit none. There may be some in envelopes. Where it does not ask for them all is well.
+/// Guarantees: a processor that works by spans is refused in a pipeline into which none can come: one that does not
+/// carry them, or whose receivers emit none. There may be some in envelopes. Where it does not ask for them all is
+/// well.
 #[test]
 fn wanted_kinds_must_come() {
     let with = |by_spans: bool, name: &str, receivers: &str| {
@@ -354,8 +355,8 @@ service:
     }
 }
 
-/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns of, or
-/// wherever it is used if it warns whatever comes; nothing is refused for it.
+/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns
+/// of, or wherever it is used if it warns whatever comes; nothing is refused for it.
 #[test]
 fn processors_warn() {
     let warnings = |pipeline: &str| -> Vec<String> {

@@ -200,8 +200,8 @@ fn number_unless_none(f: &mut fmt::Formatter<'_>, quantities: Quantities, what: 
 }
 
 impl fmt::Display for Report {
-    /// One line for each component, counts in observations where no unit is named, what its processors lost and noted, and
-    /// one line for each reason of loss that says what it means.
+    /// One line for each component, counts in observations where no unit is named, what its processors lost and noted,
+    /// and one line for each reason of loss that says what it means.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
         for receiver in &self.receivers {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much is in a request as the Collector counts it, which calls both items: `Sample` messages of profiles, and spans
-/// (opentelemetry-collector `receiverhelper/documentation.md`).
+/// How much is in a request as the Collector counts it, which calls both items: `Sample` messages of profiles, and
+/// spans (opentelemetry-collector `receiverhelper/documentation.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ItemCounts {
     /// `Sample` messages of profiles, whatever the number of their observations.

@@ -2,9 +2,9 @@
 //!
 //! Counters are handed to components as plain handles; nothing is global. Names of the Collector are used where the
 //! meaning is equal, letter by letter as its page has them: `otelcol_*_profile_samples` count `Sample` messages and
-//! `otelcol_*_spans` spans, as the Collector does (opentelemetry-collector `receiverhelper/documentation.md`, `exporterhelper/documentation.md`), and
-//! do not end in `_total` (`internal/e2e/metric_stability_test.go`). Everything that is called observations is ours,
-//! and so are the metrics of the same names for the other units, such as `items`.
+//! `otelcol_*_spans` spans, as the Collector does (opentelemetry-collector `receiverhelper/documentation.md`,
+//! `exporterhelper/documentation.md`), and do not end in `_total` (`internal/e2e/metric_stability_test.go`). Everything
+//! that is called observations is ours, and so are the metrics of the same names for the other units, such as `items`.
 
 mod collect;
 mod edge;

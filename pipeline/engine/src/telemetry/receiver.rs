@@ -128,8 +128,8 @@ impl TransportTelemetry {
         self.count(Outcome::Refused, items);
     }
 
-    /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. There are no items where
-    /// they could not be counted.
+    /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. There are no items
+    /// where they could not be counted.
     pub fn failed(&self, items: ItemCounts) {
         self.count(Outcome::Failure, items);
     }

@@ -1,7 +1,8 @@
 //! A batch whose observations are linked with spans.
 //!
-//! Only the samples and the table of links change, the columns one after the other, so that no two copies of all of them
-//! are there at a time. Every other table, and the bytes of times and values, are shared or moved and never looked at.
+//! Only the samples and the table of links change, the columns one after the other, so that no two copies of all of
+//! them are there at a time. Every other table, and the bytes of times and values, are shared or moved and never looked
+//! at.
 
 use std::sync::Arc;
 
@@ -318,8 +319,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: each observation gets the link that it is to have and keeps its value, none is lost or invented, no
-        /// sample is there twice, and a link that a sample had stays.
+        /// Guarantees: each observation gets the link that it is to have and keeps its value, none is lost or invented,
+        /// no sample is there twice, and a link that a sample had stays.
         #[test]
         fn observations_are_linked(
             samples in prop::collection::vec(

@@ -15,7 +15,8 @@ use crate::arena::make_room;
 #[cfg(test)]
 mod tests;
 
-/// A batch in the making. Everything is copied into one new buffer, and what made the spans is there once for all of them.
+/// A batch in the making. Everything is copied into one new buffer, and what made the spans is there once for all of
+/// them.
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
@@ -83,8 +84,8 @@ impl Assembly {
         }
     }
 
-    /// A batch of the resource of an origin and no spans, for whoever asks whose spans were. `None` where it does not fit
-    /// into a batch.
+    /// A batch of the resource of an origin and no spans, for whoever asks whose spans were. `None` where it does not
+    /// fit into a batch.
     pub fn resource_alone(origins: &Origins, origin: Origin) -> Option<Spans> {
         let mut batch = Self::default();
         batch.resource(origins, origins.resource_of(origin)).ok()?;

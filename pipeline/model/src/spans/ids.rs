@@ -9,8 +9,8 @@ macro_rules! ids {
         pub struct $name([u8; $len]);
 
         impl $name {
-            /// An id of these bytes; `None` where they are too many, too few, or all zero, which means that there is none
-            /// (W3C Trace Context, sections 3.2.2.3 and 3.2.2.4).
+            /// An id of these bytes; `None` where they are too many, too few, or all zero, which means that there is
+            /// none (W3C Trace Context, sections 3.2.2.3 and 3.2.2.4).
             pub fn new(bytes: &[u8]) -> Option<Self> {
                 let bytes: [u8; $len] = bytes.try_into().ok()?;
                 (bytes != [0; $len]).then_some(Self(bytes))

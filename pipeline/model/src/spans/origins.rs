@@ -1,7 +1,8 @@
 //! What made the spans that somebody holds: resources and scopes, each there once however many batches bring it.
 //!
 //! A process says the same resource in each request. Whoever holds spans for longer than a call, and lets their batches
-//! go, holds what made them here and the spans by themselves; [`Assembly`](super::Assembly) makes a batch of both again.
+//! go, holds what made them here and the spans by themselves; [`Assembly`](super::Assembly) makes a batch of both
+//! again.
 //!
 //! Equal is what says the same in the same order, byte for byte. Uses are counted: what nobody uses is forgotten. The
 //! hash is seeded at random, since resources come from outside, and with a known hash their sender could put all of
@@ -291,8 +292,8 @@ impl<T> Interned<T> {
 
     /// The memory beside what the values say, in bytes.
     fn bytes(&self) -> usize {
-        // At least 7 of 16 places of a table are in use. Its capacity would not do: what was removed from it takes places or
-        // does not, depending on the hashes, so it differs from run to run.
+        // At least 7 of 16 places of a table are in use. Its capacity would not do: what was removed from it takes
+        // places or does not, depending on the hashes, so it differs from run to run.
         let table = self.slots.len() * (size_of::<u32>() + 1) * 16 / 7;
         self.slots.capacity() * size_of::<Option<Slot<T>>>() + self.free.capacity() * size_of::<u32>() + table
     }

@@ -155,9 +155,9 @@ impl Decompressor {
         }
     }
 
-    /// Whether the payload that was decompressed last is in the form that every decoder reads in the same way: one member
-    /// of gzip whose head says nothing but how it is compressed, or one frame of zstd. Some decoders read the first of
-    /// several only.
+    /// Whether the payload that was decompressed last is in the form that every decoder reads in the same way: one
+    /// member of gzip whose head says nothing but how it is compressed, or one frame of zstd. Some decoders read the
+    /// first of several only.
     pub fn was_in_one_piece(&self) -> bool {
         self.in_one_piece
     }

@@ -133,8 +133,8 @@ fn a_lying_size_does_not_allocate() {
     assert_corrupt(undo(Coding::Zstd, &frame, usize::MAX));
 }
 
-/// Guarantees: a payload counts as one piece where it is one member of gzip without optional fields, or one frame of zstd;
-/// with another one in front of it or behind it, even an empty one, it is read and is not.
+/// Guarantees: a payload counts as one piece where it is one member of gzip without optional fields, or one frame of
+/// zstd; with another one in front of it or behind it, even an empty one, it is read and is not.
 #[test]
 fn pieces_are_counted() {
     let mut decompressor = Decompressor::default();

@@ -56,8 +56,8 @@ pub struct Drained {
 /// Serves `service` on every connection of `listener` until `shutdown`, then lets requests in flight
 /// end for at most [`ServerLimits::drain_timeout`].
 ///
-/// Each connection gets a clone of the service. A request carries a [`Peer`] and its connection's [`Kept`] as extensions. A
-/// request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
+/// Each connection gets a clone of the service. A request carries a [`Peer`] and its connection's [`Kept`] as
+/// extensions. A request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
 /// returned future cuts every connection.
 pub async fn serve<S, B>(
     listener: Listener,

@@ -15,8 +15,8 @@ pub struct Peer {
     pub tls: bool,
 }
 
-/// What a service keeps with a connection, until that ends; every request carries it as an extension. Empty at first, and
-/// cheap to clone.
+/// What a service keeps with a connection, until that ends; every request carries it as an extension. Empty at first,
+/// and cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Kept(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
 

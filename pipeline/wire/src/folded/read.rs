@@ -23,8 +23,8 @@ const BYTES_OF_FRAME: usize = 160;
 /// The memory that a stack that is not known yet takes beside its frames.
 const BYTES_OF_STACK: usize = 96;
 
-/// How many bytes of memory each byte of text may turn into, and how many any text may. Real names have tens of bytes and
-/// most lines no new one; a file of new names of three bytes would become fifty times as much.
+/// How many bytes of memory each byte of text may turn into, and how many any text may. Real names have tens of bytes
+/// and most lines no new one; a file of new names of three bytes would become fifty times as much.
 const MEMORY_FACTOR: usize = 16;
 const MEMORY_BASE: usize = 1 << 20;
 

@@ -1,14 +1,14 @@
 //! Tells requests of profiles and of spans apart, where nothing but their bytes is known.
 //!
-//! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` begin alike: resources, in each of them scopes, in each
-//! of these the profiles or the spans, all under the same numbers (opentelemetry-proto `profiles.proto`, `trace.proto`).
-//! Different are:
+//! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` begin alike: resources, in each of them scopes, in
+//! each of these the profiles or the spans, all under the same numbers (opentelemetry-proto `profiles.proto`,
+//! `trace.proto`). Different are:
 //!
 //! * what stands beside the resources: a request of spans has nothing there, one of profiles its tables, since 1.6;
 //! * the wire types in a profile and in a span. The times of a span are eight bytes each, in fields 7 and 8, which no
 //!   layout of profiles has; a profile has eight bytes in field 3 or 4, or the number of nanoseconds in field 4;
-//! * field 1: the id of a trace, which has 16 bytes, or a type of samples, which holds small numbers. A container of 1.3
-//!   has its id there, and its profile in field 8.
+//! * field 1: the id of a trace, which has 16 bytes, or a type of samples, which holds small numbers. A container of
+//!   1.3 has its id there, and its profile in field 8.
 //!
 //! Each element is looked at by itself. Those that could be either say nothing; where none says anything, or where two
 //! contradict each other, the request is unclear.

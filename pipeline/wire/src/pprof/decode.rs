@@ -115,7 +115,8 @@ impl<'a> Places<'a> {
                 0x22 => &mut places.locations,
                 0x2a => &mut places.functions,
                 0x32 => &mut places.strings,
-                // sample_type, drop_frames to duration_nanos, period_type, period, comment, default_sample_type, doc_url.
+                // sample_type, drop_frames to duration_nanos, period_type, period, comment, default_sample_type,
+                // doc_url.
                 0x0a | 0x38 | 0x40 | 0x48 | 0x50 | 0x5a | 0x60 | 0x68 | 0x6a | 0x70 | 0x78 => {
                     budget.charge::<(u32, Reader<'_>)>(1)?;
                     places.types += usize::from(key == 0x0a);

@@ -324,8 +324,8 @@ mod tests {
         assert_eq!(shown("", "x", &[&[&["main"]]]), (Vec::new(), 0));
     }
 
-    /// Guarantees: a pattern that cannot be read drops nothing and is counted, and so is one of what is to be kept: then
-    /// nothing is dropped either. One that would take too long is counted once.
+    /// Guarantees: a pattern that cannot be read drops nothing and is counted, and so is one of what is to be kept:
+    /// then nothing is dropped either. One that would take too long is counted once.
     #[test]
     fn patterns_that_are_not_applied() {
         let all = vec![vec!["main".to_owned(), "x".to_owned()]];

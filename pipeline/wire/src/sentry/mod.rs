@@ -9,9 +9,8 @@
 //! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of
 //!   profiles; [`profile_items`] finds them in an envelope.
 //! * [`transaction_reader`], [`span_v2_reader`]: a transaction, and a container of spans, become a batch of spans that
-//!   points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`]
-//!   writes what was found out about them into the items. [`spans_to_otlp`] makes OTLP of them, [`spans_from_otlp`] what
-//!   they were.
+//!   points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`] writes what was found out about
+//!   them into the items. [`spans_to_otlp`] makes OTLP of them, [`spans_from_otlp`] what they were.
 //! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`]
 //!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.

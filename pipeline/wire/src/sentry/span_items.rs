@@ -11,8 +11,8 @@ use super::trace_header::TraceHeader;
 use super::{span_v2_reader, transaction_reader};
 
 /// Reads the spans among an envelope's items, in order, each with its item's position: transactions, and containers of
-/// spans of version 2. Items of other types are passed over, as are single spans of the older protocol and payloads that
-/// are still packed.
+/// spans of version 2. Items of other types are passed over, as are single spans of the older protocol and payloads
+/// that are still packed.
 ///
 /// Each batch points into the payload of its item. One without spans, of a container in which none can be read, is no
 /// view of it: nothing would be counted of the item then.

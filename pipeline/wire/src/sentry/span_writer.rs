@@ -3,11 +3,11 @@
 //!
 //! Who may do what with a view of spans:
 //!
-//! * A processor may leave out spans ([`Spans::retain`]). A transaction whose own span was left out goes as an item, with
-//!   the V1 profile beside it, which Sentry takes only with its transaction, and with the spans in it that were not left
-//!   out. Both are losses that are counted here ([`Reason::NoTransaction`]); what a processor leaves out it counts
-//!   itself. So whoever drops a transaction leaves out all of its spans. Of a container in which no span is left nothing
-//!   is sent.
+//! * A processor may leave out spans ([`Spans::retain`]). A transaction whose own span was left out goes as an item,
+//!   with the V1 profile beside it, which Sentry takes only with its transaction, and with the spans in it that were
+//!   not left out. Both are losses that are counted here ([`Reason::NoTransaction`]); what a processor leaves out it
+//!   counts itself. So whoever drops a transaction leaves out all of its spans. Of a container in which no span is left
+//!   nothing is sent.
 //! * A processor may leave out a profile: one of which no observation is left is not sent. It counts that itself.
 //! * A processor may say what it found out about a span ([`Spans::change`]):
 //!
@@ -19,8 +19,8 @@
 //!
 //!   What stands there already is replaced. A thread's id is text, since that is the key of the thread in a chunk
 //!   (Sentry developer documentation, "Sample Format V2", "Profile Context"; `sentry.profiler_id` is the name in
-//!   getsentry/sentry-conventions). A rate is written where the envelope's header says anything of its trace: without that
-//!   Sentry has nothing to put it to.
+//!   getsentry/sentry-conventions). A rate is written where the envelope's header says anything of its trace: without
+//!   that Sentry has nothing to put it to.
 //! * Nobody else changes a payload that has a view.
 //!
 //! What a span that could not be read says stays.
@@ -64,8 +64,8 @@ fn is_left_out(profiles: &Profiles) -> bool {
     profiles.observations() == 0
 }
 
-/// Writes what was found out about an envelope's spans into its items. Payloads of other items may be packed: a view has
-/// the bytes of its item's.
+/// Writes what was found out about an envelope's spans into its items. Payloads of other items may be packed: a view
+/// has the bytes of its item's.
 pub fn write(mut envelope: Envelope) -> Written {
     let mut losses = Losses::default();
     let mut unwritten = 0;

@@ -2,8 +2,8 @@
 //! text says how they are told and what is where.
 //!
 //! An item that comes back says what it said, in another order of its keys and elements, with times within a
-//! microsecond. What was found out about its spans in between is in it: attributes that were added, a profiler, children.
-//! An attribute that only repeats something for readers of OTLP changes nothing.
+//! microsecond. What was found out about its spans in between is in it: attributes that were added, a profiler,
+//! children. An attribute that only repeats something for readers of OTLP changes nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;

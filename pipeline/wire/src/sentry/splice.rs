@@ -1,5 +1,5 @@
-//! Sets a value in JSON, or changes a list in it, by editing its text: everything else stays byte for byte, numbers and the
-//! order of keys included.
+//! Sets a value in JSON, or changes a list in it, by editing its text: everything else stays byte for byte, numbers and
+//! the order of keys included.
 
 use std::ops::Range;
 

@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(said.each_ref().map(Option::as_deref), [Some("2"), Some("own"), None, None]);
     }
 
-    /// Guarantees: what only the profiled program vouches for does not count where that is asked for, be it of the resource
-    /// or of samples; everything else does.
+    /// Guarantees: what only the profiled program vouches for does not count where that is asked for, be it of the
+    /// resource or of samples; everything else does.
     #[test]
     fn without_claims() {
         let claimed = [Any::Str("service.name"), Any::Str("team")];

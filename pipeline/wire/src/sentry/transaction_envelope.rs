@@ -29,8 +29,8 @@ pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> Str
     )
 }
 
-/// The lines before a container's JSON, which has spans of one trace: the envelope's header, which names that trace, and
-/// the item's. A line's end follows the JSON.
+/// The lines before a container's JSON, which has spans of one trace: the envelope's header, which names that trace,
+/// and the item's. A line's end follows the JSON.
 pub fn container_head(
     item: &Item,
     trace_id: TraceId,

@@ -2,8 +2,8 @@
 //!
 //! The first span is the transaction itself (`contexts.trace`, `start_timestamp`, `timestamp`), its place the whole
 //! object; the others are the elements of `spans` (Sentry developer documentation, "Event Payloads", "Transaction
-//! Payloads", "Span Interface"). A span that breaks a rule is left unread; where the transaction itself does, nothing is
-//! read. What nobody asks for is not looked at.
+//! Payloads", "Span Interface"). A span that breaks a rule is left unread; where the transaction itself does, nothing
+//! is read. What nobody asks for is not looked at.
 
 use bytes::Bytes;
 use profbridge_model::SpanForm;

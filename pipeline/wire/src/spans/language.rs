@@ -15,9 +15,9 @@ const OTHER_NAMES: [(&str, &str); 7] = [
 ];
 
 impl SpanView<'_> {
-    /// The language of its program, as `telemetry.sdk.language` has it: of an OTLP span that attribute of its resource, of
-    /// a transaction its `platform`, of a span of version 2 what the name of its SDK says. A child of a transaction says
-    /// none: the transaction does.
+    /// The language of its program, as `telemetry.sdk.language` has it: of an OTLP span that attribute of its resource,
+    /// of a transaction its `platform`, of a span of version 2 what the name of its SDK says. A child of a transaction
+    /// says none: the transaction does.
     pub fn language(&self) -> Option<String> {
         match &self.said {
             Said::Otlp(_) => self.resource_attribute("telemetry.sdk.language").and_then(SpanValue::into_text),

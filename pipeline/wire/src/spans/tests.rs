@@ -189,7 +189,8 @@ fn processes() {
     assert_eq!(said(&sentry(SpanForm::SentryTransaction, json, &[json])), ["host.name=web-1"]);
 }
 
-/// Guarantees: the language of a span's program has OpenTelemetry's name, whoever says it; a child of a transaction says none.
+/// Guarantees: the language of a span's program has OpenTelemetry's name, whoever says it; a child of a transaction
+/// says none.
 #[test]
 fn languages() {
     let said = |spans: &Spans| first(spans).language();

@@ -28,9 +28,9 @@ fn pair(key: &str, value: Any) -> KeyValue {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Guarantees: a span that was linked and thinned says so by attributes, in the place of those that it had under the
-    /// same keys, and everything else of it and of all others stays as it was. A resource that was given attributes has
-    /// them behind its own. How long that is, is known before it is written.
+    /// Guarantees: a span that was linked and thinned says so by attributes, in the place of those that it had under
+    /// the same keys, and everything else of it and of all others stays as it was. A resource that was given attributes
+    /// has them behind its own. How long that is, is known before it is written.
     #[test]
     fn changes_are_attributes(request in requests(), which in any::<u64>(), rate in 0.0..=1.0f64, numeric in any::<bool>()) {
         let mut spans = read(&request);

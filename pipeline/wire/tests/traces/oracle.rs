@@ -135,8 +135,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: a batch that nobody changed leaves as the bytes that it came as, and one that lost spans as a request
-    /// that says of the others what it said before, and of which the length is known beforehand.
+    /// Guarantees: a batch that nobody changed leaves as the bytes that it came as, and one that lost spans as a
+    /// request that says of the others what it said before, and of which the length is known beforehand.
     #[test]
     fn writes_what_is_left(request in requests(), kept in any::<u64>()) {
         let spans = read(&request);
@@ -151,8 +151,8 @@ proptest! {
         prop_assert_eq!(flat(&ExportTraceServiceRequest::decode(&*written).unwrap()), left);
     }
 
-    /// Guarantees: the parts of a split are requests within the limit, unless one span alone is larger, and together say
-    /// what the whole said.
+    /// Guarantees: the parts of a split are requests within the limit, unless one span alone is larger, and together
+    /// say what the whole said.
     #[test]
     fn parts_are_the_whole(request in requests(), limit in 1usize..2000) {
         let spans = read(&request);

@@ -39,8 +39,8 @@ fn platforms() {
     }
 }
 
-/// Guarantees: whoever asks for the operation of a span is told that of its transaction, by what the conventions say and
-/// by what the span says itself.
+/// Guarantees: whoever asks for the operation of a span is told that of its transaction, by what the conventions say
+/// and by what the span says itself.
 #[test]
 fn operations_are_known_beforehand() {
     for (attributes, op) in [

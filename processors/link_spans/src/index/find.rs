@@ -79,7 +79,8 @@ impl Index {
             let is_past = all_came && (!at_last || candidates.iter().any(|process| process.last >= during.start));
             return Err(if is_past { NotFound::Unobserved } else { NotFound::NotCovered });
         };
-        // Which thread it was is known when all of its time is; and one that observes waiting threads is worth waiting for.
+        // Which thread it was is known when all of its time is; and one that observes waiting threads is worth waiting
+        // for.
         let is_better = |other: &&Process| other.profiler.wall && !process.profiler.wall && process.is_also(other);
         if !at_last && (!process.reaches(during) || candidates.iter().copied().filter(is_better).any(may_come)) {
             return Err(NotFound::NotCovered);
@@ -93,8 +94,8 @@ impl Index {
         Candidates { index: self, wanted, processes, by_thread }
     }
 
-    /// The processes that a span may be of, and whether only the pointer of its thread says that: where nothing that the
-    /// span says names one.
+    /// The processes that a span may be of, and whether only the pointer of its thread says that: where nothing that
+    /// the span says names one.
     fn candidates(&self, wanted: Wanted<'_>) -> (Vec<&Process>, bool) {
         let mut found: Vec<&Process> = Vec::new();
         for name in wanted.side.names() {
@@ -141,8 +142,8 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// The process with an identity, for a span that lasted for some time, where it is one of those that the span may be of:
-    /// of several that were observed then, all have to be one, seen by several profilers.
+    /// The process with an identity, for a span that lasted for some time, where it is one of those that the span may
+    /// be of: of several that were observed then, all have to be one, seen by several profilers.
     pub(crate) fn get(&self, identity: u128, during: Stretch) -> Option<Found<'a>> {
         let &Self { index, wanted, by_thread, .. } = self;
         let of = |found: &[&'a Process]| found.iter().copied().find(|process| process.identity.hash == identity);
@@ -160,9 +161,9 @@ impl<'a> Candidates<'a> {
 }
 
 /// Those processes that were observed in a span's time. All of them may be one, observed by several profilers. Of which
-/// nothing was observed in it, those that were observed about then ([`CLOCKS_OFF`]): only where all that the span may be of are
-/// one process, since of others, which may have run too shortly to be observed, nearness tells nothing, and once profiles
-/// of that time do not come any more (`all_came`).
+/// nothing was observed in it, those that were observed about then ([`CLOCKS_OFF`]): only where all that the span may
+/// be of are one process, since of others, which may have run too shortly to be observed, nearness tells nothing, and
+/// once profiles of that time do not come any more (`all_came`).
 fn observed<'a>(
     candidates: &[&'a Process],
     wanted: Wanted<'_>,

@@ -37,8 +37,9 @@ impl Index {
         self.drop_what_is_unused();
     }
 
-    /// Forgets until so many bytes are left: of the spans that samples name the older half, and the other one, as long as they
-    /// take more than their part; texts that nobody says; then the processes that were not seen for the longest time.
+    /// Forgets until so many bytes are left: of the spans that samples name the older half, and the other one, as long
+    /// as they take more than their part; texts that nobody says; then the processes that were not seen for the longest
+    /// time.
     pub(crate) fn shrink(&mut self, max_bytes: u64) {
         if self.bytes() <= max_bytes {
             return;

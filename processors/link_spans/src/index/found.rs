@@ -41,8 +41,8 @@ impl<'a> Found<'a> {
         self.process.identity.hash
     }
 
-    /// Whether nothing better may come for a span that samples name: it was observed up to its end, or by a profiler that
-    /// comes before others.
+    /// Whether nothing better may come for a span that samples name: it was observed up to its end, or by a profiler
+    /// that comes before others.
     pub(crate) fn is_settled(&self) -> bool {
         self.process.profiler.wall || self.process.last >= self.during.end
     }

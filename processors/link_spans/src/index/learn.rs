@@ -202,7 +202,8 @@ impl Index {
         }
     }
 
-    /// Forgets the older half of the spans that samples name, where one more would need more memory than there is for them.
+    /// Forgets the older half of the spans that samples name, where one more would need more memory than there is for
+    /// them.
     fn make_room_for_a_link(&mut self) {
         let growth = self.own_links.growth();
         if growth > 0 && self.own_links.bytes() + growth > self.share / OF_LINKS && self.bytes() + growth > self.share {

@@ -21,8 +21,8 @@ pub(super) struct Contained {
     asked: bool,
     /// The threads that were asked about.
     asked_threads: HashSet<u32, RandomState>,
-    /// The ids that threads have in the process's own namespace, and those that profiles have for them; `None` while it is
-    /// not known that there is such a namespace.
+    /// The ids that threads have in the process's own namespace, and those that profiles have for them; `None` while it
+    /// is not known that there is such a namespace.
     threads: Option<HashMap<u32, u32, RandomState>>,
 }
 

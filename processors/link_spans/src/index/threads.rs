@@ -154,7 +154,8 @@ impl Threads {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread takes 40 bytes beside its texts, and ids that are not written as the system does are others.
+    /// Guarantees: a thread takes 40 bytes beside its texts, and ids that are not written as the system does are
+    /// others.
     #[test]
     fn keys() {
         assert_eq!(size_of::<Thread>(), 40);

@@ -6,8 +6,8 @@
 pub(super) struct Ancestry {
     /// Where a span and what is below it stand when all are listed with each in front of what is below it.
     places: Vec<Place>,
-    /// How many of the spans that run have a place in them, as a Fenwick tree: the count at a place is how many of those
-    /// that run are above the span there, itself among them.
+    /// How many of the spans that run have a place in them, as a Fenwick tree: the count at a place is how many of
+    /// those that run are above the span there, itself among them.
     above: Vec<i32>,
     running: usize,
     /// The running spans, the deepest last. Those that have ended are taken out when they come to the end.
@@ -160,8 +160,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever begins and ends in whatever order, the innermost is that one below all others that run, and
-        /// there is none where two of them are not above each other.
+        /// Guarantees: whatever begins and ends in whatever order, the innermost is that one below all others that run,
+        /// and there is none where two of them are not above each other.
         #[test]
         fn as_by_climbing(
             parents in prop::collection::vec(prop::option::of(0u32..20), 1..20),

@@ -108,8 +108,8 @@ mod tests {
         Interval { start, end, span }
     }
 
-    /// Guarantees: the innermost span counts; where one ends and the next begins at the same time it is the next one's; a
-    /// time at which unrelated spans run is nobody's.
+    /// Guarantees: the innermost span counts; where one ends and the next begins at the same time it is the next one's;
+    /// a time at which unrelated spans run is nobody's.
     #[test]
     fn course_of_a_thread() {
         // 10 from 0 to 100, in it 11 and 12 one after the other, and 13, which nothing is above, from 50 on.
@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(course.throughout(120, 500), Some(Ran::Nothing));
     }
 
-    /// Guarantees: an event loop with a hundred thousand requests under way at once costs no more for each than a few do.
+    /// Guarantees: an event loop with a hundred thousand requests under way at once costs no more for each than a few
+    /// do.
     #[test]
     fn many_at_a_time() {
         const MANY: u64 = 100_000;

@@ -29,8 +29,8 @@ impl Hints {
         self.pointer
     }
 
-    /// Whether a thread can be found by it. `main_thread` says whether programs with one thread are taken to have run it
-    /// on their main thread.
+    /// Whether a thread can be found by it. `main_thread` says whether programs with one thread are taken to have run
+    /// it on their main thread.
     pub(super) fn lead_to_a_thread(&self, main_thread: bool) -> bool {
         main_thread || self.attributes.iter().any(Option::is_some)
     }

@@ -1,9 +1,9 @@
 //! The spans that samples may be linked with: their ids, which is above which, and when they ran on which thread.
 //!
-//! A span names its process and thread in its own words, so it is kept among all that say the same. Which thread of which
-//! profiler that is can be said once profiles of it have come: then those spans are looked at that ran in their time.
-//! Several profilers may have observed it, each in its own words as well. Of spans that samples name the thread is known.
-//! Spans are remembered in the order in which they came and forgotten in that order.
+//! A span names its process and thread in its own words, so it is kept among all that say the same. Which thread of
+//! which profiler that is can be said once profiles of it have come: then those spans are looked at that ran in their
+//! time. Several profilers may have observed it, each in its own words as well. Of spans that samples name the thread
+//! is known. Spans are remembered in the order in which they came and forgotten in that order.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -426,8 +426,8 @@ fn names(side: &Side, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a span on a thread takes at most 64 bytes: its ids, its time, and its place in the table of ids and among
-    /// those of its thread.
+    /// Guarantees: a span on a thread takes at most 64 bytes: its ids, its time, and its place in the table of ids and
+    /// among those of its thread.
     #[test]
     fn sizes() {
         assert_eq!(size_of::<Node>(), 48);

@@ -49,8 +49,9 @@ fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i6
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever comes first, spans or profiles, cut into requests anywhere, a span is linked with its process
-    /// and thread exactly where an observation covers a part of its time. The counts of what became of spans add up to them.
+    /// Guarantees: whatever comes first, spans or profiles, cut into requests anywhere, a span is linked with its
+    /// process and thread exactly where an observation covers a part of its time. The counts of what became of spans
+    /// add up to them.
     #[test]
     fn as_by_trying_everything(
         seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 0..8),
@@ -132,9 +133,9 @@ proptest! {
         }
     }
 
-    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, each is still linked whose thread was
-    /// observed in its time, with that thread; wherever profiles are cut into batches, and whichever of them have come when
-    /// the span does.
+    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, each is still linked whose
+    /// thread was observed in its time, with that thread; wherever profiles are cut into batches, and whichever of them
+    /// have come when the span does.
     #[test]
     fn clocks_off(
         seen in vec((1i64..3, 1i64..6, vec(100u64..900, 1..6)), 6..16),

@@ -20,8 +20,8 @@ fn bounds_are_checked() {
     }
 }
 
-/// Guarantees: a warning is due where profiles leave in OTLP and do not wait for spans, and nowhere else; without profiles
-/// that of `stateless` counts.
+/// Guarantees: a warning is due where profiles leave in OTLP and do not wait for spans, and nowhere else; without
+/// profiles that of `stateless` counts.
 #[test]
 fn profiles_that_do_not_wait_are_warned_of() {
     let said = |yaml: &str, exporters: &[&str]| {

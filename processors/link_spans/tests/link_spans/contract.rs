@@ -17,8 +17,8 @@ fn left(out: &Outbox) -> u64 {
     out.telemetry.iter().map(|telemetry| telemetry.quantities().spans).sum()
 }
 
-/// Guarantees: every span that came leaves once, by its time, by the end, or for want of memory; what is held in between
-/// is counted, and at the end nothing is.
+/// Guarantees: every span that came leaves once, by its time, by the end, or for want of memory; what is held in
+/// between is counted, and at the end nothing is.
 #[test]
 fn spans_are_conserved() {
     let mut processor = link_spans("{}");
@@ -147,8 +147,8 @@ fn profiles_are_conserved() {
     assert_eq!((processor.held().quantities, processor.due()), (Quantities::NONE, None));
 }
 
-/// Guarantees: what machines behind one peer sent is not put together while it waits, and stays marked; what of one sender
-/// waits for the same time becomes one batch.
+/// Guarantees: what machines behind one peer sent is not put together while it waits, and stays marked; what of one
+/// sender waits for the same time becomes one batch.
 #[test]
 fn relayed_profiles_stay_apart() {
     for (relayed, batches) in [(true, 3), (false, 1)] {
@@ -167,8 +167,8 @@ fn relayed_profiles_stay_apart() {
     }
 }
 
-/// Guarantees: what is remembered of spans is bounded, in bytes and in time, and what is forgotten early is counted; so is
-/// what is known of spans whose thread nobody finds.
+/// Guarantees: what is remembered of spans is bounded, in bytes and in time, and what is forgotten early is counted; so
+/// is what is known of spans whose thread nobody finds.
 #[test]
 fn spans_are_forgotten() {
     for known in [true, false] {

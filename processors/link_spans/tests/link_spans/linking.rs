@@ -55,8 +55,8 @@ fn a_span_gets_its_profiler() {
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
 }
 
-/// Guarantees: how a thread is found, best first; a language's own thread ids are not taken for the system's, and a span
-/// whose thread nobody knows gets the profiler alone.
+/// Guarantees: how a thread is found, best first; a language's own thread ids are not taken for the system's, and a
+/// span whose thread nobody knows gets the profiler alone.
 #[test]
 fn threads_are_found() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -281,8 +281,8 @@ fn a_span_does_not_wait_for_ever() {
     assert_eq!(links(&out), [(1, None)]);
 }
 
-/// Guarantees: where clocks are off a span's thread is found also where profiles of the time behind the span's end come in the
-/// next batch.
+/// Guarantees: where clocks are off a span's thread is found also where profiles of the time behind the span's end come
+/// in the next batch.
 #[test]
 fn the_time_behind_a_span_is_waited_for() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -299,8 +299,8 @@ fn the_time_behind_a_span_is_waited_for() {
     assert_eq!(links(&advance(&mut processor, at(3 * S))), [(1, Some(Some("12".to_owned())))]);
 }
 
-/// Guarantees: times that are weeks from when they came are left out and counted, whatever came first, and nothing is forgotten
-/// for them; where a clock was set, what came since counts.
+/// Guarantees: times that are weeks from when they came are left out and counted, whatever came first, and nothing is
+/// forgotten for them; where a clock was set, what came since counts.
 #[test]
 fn wrong_times() {
     const DAY: u64 = 86_400 * S;

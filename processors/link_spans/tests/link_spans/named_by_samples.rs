@@ -57,8 +57,9 @@ fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
     spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()
 }
 
-/// Guarantees: a span that samples name is of their process and thread, whatever it says itself, also where that is nothing
-/// or another process; which of both a profiler reads is counted. It is so whether the samples or the span came first.
+/// Guarantees: a span that samples name is of their process and thread, whatever it says itself, also where that is
+/// nothing or another process; which of both a profiler reads is counted. It is so whether the samples or the span came
+/// first.
 #[test]
 fn samples_say_it() {
     let says: [&[(&str, Value)]; 3] =
@@ -93,9 +94,9 @@ fn samples_say_it() {
     }
 }
 
-/// Guarantees: a profiler that observes waiting threads comes before others, what names a thread before what names none,
-/// and then the thread on which the span was seen first; samples without a thread name the profiler, and the span's own
-/// words the thread.
+/// Guarantees: a profiler that observes waiting threads comes before others, what names a thread before what names
+/// none, and then the thread on which the span was seen first; samples without a thread name the profiler, and the
+/// span's own words the thread.
 #[test]
 fn which_of_several() {
     let wall = || {
@@ -129,8 +130,9 @@ fn which_of_several() {
     assert_eq!(left(&out).into_iter().map(|of| of.1).collect::<Vec<_>>(), expected);
 }
 
-/// Guarantees: a span that samples name waits for the rest of its time with them, and is not decided by what it says itself
-/// meanwhile, though that was observed up to its end: neither another profiler of its process nor the process that it says.
+/// Guarantees: a span that samples name waits for the rest of its time with them, and is not decided by what it says
+/// itself meanwhile, though that was observed up to its end: neither another profiler of its process nor the process
+/// that it says.
 #[test]
 fn named_and_not_settled() {
     for other in [7, 1] {
@@ -187,9 +189,9 @@ fn samples_tell_several_apart() {
     assert_eq!((left(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(3, None)], 1));
 }
 
-/// Guarantees: of spans that came together, of one resource and trace, all are of the process that samples name for one, if
-/// they say no process themselves, on the thread that they name; not where samples name several, nor of another trace or
-/// resource.
+/// Guarantees: of spans that came together, of one resource and trace, all are of the process that samples name for
+/// one, if they say no process themselves, on the thread that they name; not where samples name several, nor of another
+/// trace or resource.
 #[test]
 fn the_rest_of_the_trace() {
     let mut processor = link_spans("{}");
@@ -219,8 +221,8 @@ fn the_rest_of_the_trace() {
     assert_eq!(left(&out).iter().map(|(_, link)| link.is_some()).collect::<Vec<_>>(), [true, true, false]);
 }
 
-/// Guarantees: the process that samples name for a trace is not that of a span from before it was observed, nor of one that
-/// says another process.
+/// Guarantees: the process that samples name for a trace is not that of a span from before it was observed, nor of one
+/// that says another process.
 #[test]
 fn not_the_rest_of_the_trace() {
     let other: &[(&str, Value)] = &[("host.name", text("web")), ("process.pid", IntValue(9))];
@@ -236,8 +238,8 @@ fn not_the_rest_of_the_trace() {
     }
 }
 
-/// Guarantees: samples of a process are not linked with a span that samples place in another one, though it says that it is of
-/// this one, as what was forked may; those of another profiler of that process are.
+/// Guarantees: samples of a process are not linked with a span that samples place in another one, though it says that
+/// it is of this one, as what was forked may; those of another profiler of that process are.
 #[test]
 fn samples_of_another_process() {
     let says = [("host.name", text("web")), ("process.pid", IntValue(100))];
@@ -260,8 +262,8 @@ fn samples_of_another_process() {
     }
 }
 
-/// Guarantees: what names no process is not waited for any more a while after samples named spans, and linked at once if they
-/// named it.
+/// Guarantees: what names no process is not waited for any more a while after samples named spans, and linked at once
+/// if they named it.
 #[test]
 fn samples_name_spans_no_more() {
     let mut processor = link_spans("{}");
@@ -312,8 +314,8 @@ fn what_names_nothing() {
     assert_eq!(left(&out), [(1, Some((profiler_of(&weak, T), Some("12".to_owned()))))]);
 }
 
-/// Guarantees: of a span that samples name the other samples of the thread in its time are linked as well, though the span
-/// says nothing of its thread or something else, whichever came first.
+/// Guarantees: of a span that samples name the other samples of the thread in its time are linked as well, though the
+/// span says nothing of its thread or something else, whichever came first.
 #[test]
 fn samples_beside_those() {
     for spans_first in [false, true] {
@@ -371,8 +373,8 @@ fn naming(pid: i64, first: u64, count: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: where memory is short the spans that samples named first are forgotten, and counted, and no process for them:
-/// neither the one that names so many nor one that is quiet. What was named last stays known.
+/// Guarantees: where memory is short the spans that samples named first are forgotten, and counted, and no process for
+/// them: neither the one that names so many nor one that is quiet. What was named last stays known.
 #[test]
 fn named_spans_are_forgotten_early() {
     for max in [16u64, 64, 200] {
@@ -400,8 +402,8 @@ fn named_spans_are_forgotten_early() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Guarantees: in whatever order and batches samples come, a span that some name is of the process and thread on which
-    /// it was seen first, as trying all of them finds.
+    /// Guarantees: in whatever order and batches samples come, a span that some name is of the process and thread on
+    /// which it was seen first, as trying all of them finds.
     #[test]
     fn as_by_trying_everything(samples in vec((1i64..4, 1i64..4, 0u64..3000, 0u8..6), 1..30), cuts in any::<u64>()) {
         let mut processor = link_spans("{span_wait: 0s}");

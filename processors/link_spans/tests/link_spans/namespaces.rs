@@ -70,9 +70,9 @@ pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Guarantees: the own ids of a process in a container are asked for once, those of its threads as they come; by them its
-/// spans find it and their thread, which they name by the id that profiles have; the machine's ids of threads mean nothing in
-/// such a span.
+/// Guarantees: the own ids of a process in a container are asked for once, those of its threads as they come; by them
+/// its spans find it and their thread, which they name by the id that profiles have; the machine's ids of threads mean
+/// nothing in such a span.
 #[test]
 fn own_ids_meet_the_machines() {
     let kernel = Kernel::default();
@@ -104,8 +104,8 @@ fn own_ids_meet_the_machines() {
     assert_eq!(links(&out), [(1, linked("4713"))]);
 }
 
-/// Guarantees: a process of another machine, and one with the machine's own ids, is asked about once and matched by what it
-/// says; what says its own id, as the built-in sampler does, or is in no container, is not asked about.
+/// Guarantees: a process of another machine, and one with the machine's own ids, is asked about once and matched by
+/// what it says; what says its own id, as the built-in sampler does, or is in no container, is not asked about.
 #[test]
 fn what_is_not_asked() {
     let times = [0, 500 * MS];
@@ -186,8 +186,8 @@ fn what_could_not_be_asked_is_asked_later() {
     assert_eq!(seen(false, &[4713, 4712]), (0, vec![4713]));
 }
 
-/// Guarantees: what was found out of a process holds for its spans that come when it has ended, also where a last thread of it
-/// could not be asked about any more.
+/// Guarantees: what was found out of a process holds for its spans that come when it has ended, also where a last
+/// thread of it could not be asked about any more.
 #[test]
 fn ended_processes() {
     let kernel = Kernel::default();

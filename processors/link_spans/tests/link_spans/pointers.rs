@@ -49,8 +49,8 @@ fn linked(thread: &str) -> Option<Option<String>> {
     Some(Some(thread.to_owned()))
 }
 
-/// Guarantees: where the process is known, a thread pointer in Python's `thread.id` names the thread, before its name does;
-/// the system's id counts more, and in other languages the same number says nothing.
+/// Guarantees: where the process is known, a thread pointer in Python's `thread.id` names the thread, before its name
+/// does; the system's id counts more, and in other languages the same number says nothing.
 #[test]
 fn the_pointer_names_the_thread() {
     let traced = |language: &str| {
@@ -89,8 +89,8 @@ fn the_pointer_names_the_thread() {
 }
 
 /// Guarantees: a transaction of Sentry's SDK for Python, which names host and thread and no process, waits for profiles
-/// and is linked with the one thread of its host that has this pointer, with all of its spans; of another host, of another
-/// language, or with a pointer that forked workers share, it is not.
+/// and is linked with the one thread of its host that has this pointer, with all of its spans; of another host, of
+/// another language, or with a pointer that forked workers share, it is not.
 #[test]
 fn the_pointer_names_the_process() {
     let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
@@ -120,8 +120,8 @@ fn the_pointer_names_the_process() {
     assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(1, None), (2, None)], 2));
 }
 
-/// Guarantees: of forked workers the one counts that was observed in a span's very time, also where that comes later and all
-/// were observed shortly before; where none was, that one was near tells nothing.
+/// Guarantees: of forked workers the one counts that was observed in a span's very time, also where that comes later
+/// and all were observed shortly before; where none was, that one was near tells nothing.
 #[test]
 fn nearness_tells_no_workers_apart() {
     let observed = |pid: i64, millis: &[u64]| {
@@ -144,8 +144,8 @@ fn nearness_tells_no_workers_apart() {
     assert_eq!((links(&out), note(&out, "spans_unlinked_unobserved")), (vec![(1, None), (2, None)], 2));
 }
 
-/// Guarantees: spans in an envelope whose client is known are of that process, whatever host they name: of Python with their
-/// thread by its pointer, though forked workers share that; of Node on the main thread, where that is asked for.
+/// Guarantees: spans in an envelope whose client is known are of that process, whatever host they name: of Python with
+/// their thread by its pointer, though forked workers share that; of Node on the main thread, where that is asked for.
 #[test]
 fn the_client_names_the_process() {
     let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
@@ -197,8 +197,8 @@ type Seen = (usize, i64, i64, BTreeSet<u64>);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever hosts, processes and threads there are, a transaction is linked with the thread that trying all
-    /// of them finds: the only one of its host that has this pointer and was observed in its second.
+    /// Guarantees: whatever hosts, processes and threads there are, a transaction is linked with the thread that trying
+    /// all of them finds: the only one of its host that has this pointer and was observed in its second.
     #[test]
     fn as_by_trying_everything(
         seen in vec((0usize..2, 1i64..4, 0i64..3, proptest::collection::btree_set(0u64..5, 1..4)), 0..8),

@@ -39,8 +39,8 @@ fn asked(from: u64, to: u64) -> profbridge_model::Spans {
     spans(&[("host.name", text("web")), ("process.pid", Value::IntValue(7))], vec![span(1, from * S, to * S, &[])])
 }
 
-/// Guarantees: of two profilers of one process a span gets the one that observes waiting threads, whichever came first, and
-/// it is counted; it is waited for where it was there a moment ago, and not where it is gone.
+/// Guarantees: of two profilers of one process a span gets the one that observes waiting threads, whichever came first,
+/// and it is counted; it is waited for where it was there a moment ago, and not where it is gone.
 #[test]
 fn wall_comes_first() {
     let wall = || observed(&[HOST, PID, ("process.creation.time", Any::Str("2026"))], "own", "wall", 0..=10);
@@ -68,7 +68,8 @@ fn wall_comes_first() {
     assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 0);
 }
 
-/// Guarantees: two processes that one profiler tells apart, or of which profilers say different things, are not taken for one.
+/// Guarantees: two processes that one profiler tells apart, or of which profilers say different things, are not taken
+/// for one.
 #[test]
 fn processes_are_not_profilers() {
     let pods = ["a", "b"].map(|pod| ("k8s.pod.uid", Any::Str(pod)));

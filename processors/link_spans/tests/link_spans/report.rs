@@ -69,8 +69,8 @@ fn trace(processor: &mut LinkSpans, host: &str, pid: Option<i64>, second: u64) {
     process(processor, batch, at((second + 10) * S));
 }
 
-/// Guarantees: a minute in which a host had spans and profiles and none was linked is said once, with how many spans, one of
-/// them, the cause of most and what to do; a second one is said again.
+/// Guarantees: a minute in which a host had spans and profiles and none was linked is said once, with how many spans,
+/// one of them, the cause of most and what to do; a second one is said again.
 #[test]
 fn a_minute_without_a_link() {
     let lines = warnings(|processor| {
@@ -95,8 +95,8 @@ fn a_minute_without_a_link() {
     assert!(first.contains("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"), "{first}");
 }
 
-/// Guarantees: nothing is said where a span of the host was linked, where spans and profiles are of different hosts, where
-/// there are no profiles, nor before a minute has passed.
+/// Guarantees: nothing is said where a span of the host was linked, where spans and profiles are of different hosts,
+/// where there are no profiles, nor before a minute has passed.
 #[test]
 fn nothing_to_say() {
     let minute = |what: &dyn Fn(&mut LinkSpans)| {

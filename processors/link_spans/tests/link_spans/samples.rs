@@ -24,8 +24,8 @@ fn by_time(out: &Outbox) -> BTreeMap<u64, u8> {
 }
 
 /// Guarantees: of nested spans the innermost counts, also where one between them ran on another thread; of spans that
-/// have nothing to do with each other none, and that is counted; a sample is taken apart by its spans, and one that has a
-/// link keeps it.
+/// have nothing to do with each other none, and that is counted; a sample is taken apart by its spans, and one that has
+/// a link keeps it.
 #[test]
 fn nested_and_asynchronous_spans() {
     let mut processor = link_spans("{}");
@@ -83,8 +83,8 @@ fn what_cannot_be_linked() {
     }
 }
 
-/// Guarantees: a span that names its profiler and thread, as spans of Sentry's SDKs do, is linked with the samples of that
-/// profiler's chunks, in whatever language; in the envelope in which both came as well.
+/// Guarantees: a span that names its profiler and thread, as spans of Sentry's SDKs do, is linked with the samples of
+/// that profiler's chunks, in whatever language; in the envelope in which both came as well.
 #[test]
 fn spans_that_name_their_profiler() {
     const ID: &str = "00112233445546778899aabbccddeeff";
@@ -150,8 +150,8 @@ fn everybody_waits_long_enough() {
     }
 }
 
-/// Guarantees: the thread of a remembered span is found by all that a span's own profiler is found by: its ids, its name,
-/// and the main thread where that is asked for.
+/// Guarantees: the thread of a remembered span is found by all that a span's own profiler is found by: its ids, its
+/// name, and the main thread where that is asked for.
 #[test]
 fn threads_are_found_as_for_spans() {
     for (language, yaml, attribute, linked) in [
@@ -176,8 +176,8 @@ fn threads_are_found_as_for_spans() {
     }
 }
 
-/// Guarantees: where no exporter sends links, samples get none and do not wait, and no span is remembered for them; spans
-/// are linked all the same.
+/// Guarantees: where no exporter sends links, samples get none and do not wait, and no span is remembered for them;
+/// spans are linked all the same.
 #[test]
 fn nobody_sends_links() {
     let mut processor = link_spans("{profile_wait: 8s}");

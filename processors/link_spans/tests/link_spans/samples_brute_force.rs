@@ -17,8 +17,8 @@ pub(crate) type Seen = (i64, i64, u64, i64, u8);
 /// The link that samples have before they come, and its span.
 pub(crate) const HAD: u8 = 250;
 
-/// A span: the process, the thread that it names (0 is none), its trace, the span that it was made in (0 is none), and its time
-/// in milliseconds.
+/// A span: the process, the thread that it names (0 is none), its trace, the span that it was made in (0 is none), and
+/// its time in milliseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) id: u8,
@@ -151,8 +151,8 @@ fn sampled() -> impl Strategy<Value = Sampled> {
     (1i64..4, 1i64..4, vec(0u64..520, 1..12), any::<bool>(), prop::bool::weighted(0.1))
 }
 
-/// What comes, in order. A span is below one of those made before it or of one that never comes; it comes before or after
-/// that.
+/// What comes, in order. A span is below one of those made before it or of one that never comes; it comes before or
+/// after that.
 fn story() -> impl Strategy<Value = Vec<Came>> {
     // Requests of a short time and of a long one.
     let request = (vec(sampled(), 1..6), 0u64..500, 1u64..520).prop_map(|(mut samples, from, long)| {
@@ -192,9 +192,9 @@ fn count_of(out: &[Outbox], name: &str) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Guarantees: each observation gets the span that trying all spans finds: those that came before it where profiles do
-    /// not wait, and those that came by the end where they do, over several windows. Nothing is lost or invented, values
-    /// stay with their times, and what is counted adds up.
+    /// Guarantees: each observation gets the span that trying all spans finds: those that came before it where profiles
+    /// do not wait, and those that came by the end where they do, over several windows. Nothing is lost or invented,
+    /// values stay with their times, and what is counted adds up.
     #[test]
     fn as_by_trying_everything(story in story(), waits: bool, step in 0u64..8) {
         let mut processor = link_spans(if waits { "{profile_wait: 1m}" } else { "{}" });
@@ -241,8 +241,9 @@ proptest! {
         prop_assert_eq!(processor.held().quantities, profbridge_model::Quantities::NONE);
     }
 
-    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, every observation that is further than
-    /// that from the beginnings and ends of its thread's spans has the link that it would have with equal clocks.
+    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, every observation that is
+    /// further than that from the beginnings and ends of its thread's spans has the link that it would have with equal
+    /// clocks.
     #[test]
     fn clocks_off(story in story(), off in -50i64..=50) {
         let mut processor = link_spans("{profile_wait: 1m}");

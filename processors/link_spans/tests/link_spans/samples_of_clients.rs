@@ -20,8 +20,9 @@ fn left(processor: &mut LinkSpans) -> Vec<(i64, i64, u64, u8)> {
     all
 }
 
-/// Guarantees: samples of a thread that a span names by its pointer alone, without its process, are linked with the span,
-/// whichever came first; those of other threads, hosts and times are not, nor those of forked workers that share it.
+/// Guarantees: samples of a thread that a span names by its pointer alone, without its process, are linked with the
+/// span, whichever came first; those of other threads, hosts and times are not, nor those of forked workers that share
+/// it.
 #[test]
 fn spans_name_a_pointer() {
     let batch = |host, pid, thread, pointer| {
@@ -125,8 +126,8 @@ fn the_main_thread_has_an_id_of_its_own() {
     );
 }
 
-/// Guarantees: samples that name their process and thread by the machine's ids are linked with spans that say those of the
-/// container, also where these are found out while the samples wait.
+/// Guarantees: samples that name their process and thread by the machine's ids are linked with spans that say those of
+/// the container, also where these are found out while the samples wait.
 #[test]
 fn own_ids_meet_the_machines() {
     let kernel = Kernel::default();

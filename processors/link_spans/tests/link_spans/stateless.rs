@@ -13,8 +13,8 @@ use crate::pointers::transaction;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// Guarantees: a span is linked at once, without any profile, with the id that chunks of a process with its resource have;
-/// its thread is the system's id that it says, and none where it says another one.
+/// Guarantees: a span is linked at once, without any profile, with the id that chunks of a process with its resource
+/// have; its thread is the system's id that it says, and none where it says another one.
 #[test]
 fn by_what_a_span_says() {
     let of = |language: &str, attributes: &[(&str, Value)]| {
@@ -73,8 +73,8 @@ fn what_is_said_of_it() {
     assert_eq!(((description.wants)(&section).len(), (description.warns)(&section, &[])), (2, None));
 }
 
-/// Guarantees: profiles that come all the same go on at once and as they are, though `profile_wait` is set, and nothing is
-/// remembered.
+/// Guarantees: profiles that come all the same go on at once and as they are, though `profile_wait` is set, and nothing
+/// is remembered.
 #[test]
 fn profiles_pass() {
     let mut processor = link_spans("{stateless: true, profile_wait: 5s}");

@@ -33,8 +33,8 @@ fn children_wait_for_their_root() {
 }
 
 /// Guarantees: what is dropped is said for each process as the transactions and the spans that Sentry would have got: a
-/// transaction for each local root, none for spans of a container that came as OTLP; in the call in which it is dropped,
-/// whether it had waited or not. What is kept, and what waits, is not said.
+/// transaction for each local root, none for spans of a container that came as OTLP; in the call in which it is
+/// dropped, whether it had waited or not. What is kept, and what waits, is not said.
 #[test]
 fn what_is_dropped_is_said() {
     let mut sample = sample(RULE);
@@ -188,8 +188,8 @@ fn many_traces_and_long_ones() {
     }
 }
 
-/// Guarantees: a resource is held once for all that wait with it, and let go with the last of them, whether they leave or
-/// are dropped, with their root span or without it.
+/// Guarantees: a resource is held once for all that wait with it, and let go with the last of them, whether they leave
+/// or are dropped, with their root span or without it.
 #[test]
 fn resources_are_let_go() {
     let large = || vec![text("container.id", "c1"), int("process.pid", 7), text("large", &"x".repeat(1 << 20))];

@@ -168,7 +168,8 @@ impl Tree {
     }
 }
 
-/// Makes room for `more` elements, two at first and then half of what is there: most trees are small, and there are many.
+/// Makes room for `more` elements, two at first and then half of what is there: most trees are small, and there are
+/// many.
 fn make_room<T>(column: &mut Vec<T>, more: usize) {
     if column.capacity() - column.len() < more {
         column.reserve_exact(more.max(column.len() / 2).max(2));

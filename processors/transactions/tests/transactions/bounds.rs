@@ -84,8 +84,8 @@ fn relief() {
     assert_eq!(transactions(&out).len(), 101 - left.len());
 }
 
-/// Guarantees: a million spans of one trace are held in pieces that are bounded, each call takes in about a megabyte and
-/// puts out no more than one piece, and all of them leave.
+/// Guarantees: a million spans of one trace are held in pieces that are bounded, each call takes in about a megabyte
+/// and puts out no more than one piece, and all of them leave.
 #[test]
 fn a_million_spans_of_one_trace() {
     const SPANS: u64 = 1_000_000;

@@ -49,7 +49,8 @@ proptest! {
     }
 
     /// Guarantees: what left is what came, span by span, with its resource, scope and words, but for what came twice;
-    /// no transaction has more spans than it may. Streamed spans are in none, and leave with the request that brought them.
+    /// no transaction has more spans than it may. Streamed spans are in none, and leave with the request that brought
+    /// them.
     #[test]
     fn keeps_every_span(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);

@@ -24,8 +24,8 @@ fn waits_for_children() {
     assert_eq!(processor.due(), None);
 }
 
-/// Guarantees: spans whose local root does not come leave without it after `orphan_wait`, from the first of them on, and
-/// the root by itself when it comes after all.
+/// Guarantees: spans whose local root does not come leave without it after `orphan_wait`, from the first of them on,
+/// and the root by itself when it comes after all.
 #[test]
 fn waits_for_roots() {
     let mut processor = processor("wait: 2s\norphan_wait: 10s");
@@ -114,8 +114,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Guarantees: whenever spans come, and whatever they connect, a transaction with its root leaves `wait` after that
-    /// came; one without leaves `orphan_wait` after the first of its spans, and no later than `wait` behind that where it
-    /// became late in between.
+    /// came; one without leaves `orphan_wait` after the first of its spans, and no later than `wait` behind that where
+    /// it became late in between.
     #[test]
     fn leaves_in_time(seed in any::<u64>()) {
         const WAIT: u64 = 2 * S;

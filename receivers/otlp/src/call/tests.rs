@@ -142,8 +142,8 @@ fn amplification_is_refused() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: spans in protobuf that came compressed stay so beside what they unpack to, and both are counted; not where
-/// they were changed, nor those in JSON, nor profiles.
+/// Guarantees: spans in protobuf that came compressed stay so beside what they unpack to, and both are counted; not
+/// where they were changed, nor those in JSON, nor profiles.
 #[test]
 fn compressed_spans_stay_compressed() {
     let request = profbridge_bench::workload::traces::request(10, 7).encode_to_vec();

@@ -1,7 +1,8 @@
-//! OTLP over HTTP, in protobuf or in JSON: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of traces.
+//! OTLP over HTTP, in protobuf or in JSON: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of
+//! traces.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the answer
-//! ([`body::discard_rest`]).
+//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! answer ([`body::discard_rest`]).
 
 mod media;
 

@@ -93,8 +93,8 @@ async fn bad_requests() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: traces in JSON arrive as the spans that they say, some that break a rule are refused by partial success in
-/// the words of spans, and a request without one that can be taken by 400 with the place.
+/// Guarantees: traces in JSON arrive as the spans that they say, some that break a rule are refused by partial success
+/// in the words of spans, and a request without one that can be taken by 400 with the place.
 #[tokio::test]
 async fn traces() {
     let mut rig = Rig::start(LOOPBACK).await;

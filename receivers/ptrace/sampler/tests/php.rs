@@ -124,8 +124,8 @@ if (PHP_VERSION_ID >= 80100) {
 
 const INCLUDED: &str = "<?php\n\n\\Läden\\stand();\n";
 
-/// A program that makes functions and throws them away as fast as it can. Each has its number in the name of its file, in
-/// its line and, in some versions, in its own name.
+/// A program that makes functions and throws them away as fast as it can. Each has its number in the name of its file,
+/// in its line and, in some versions, in its own name.
 const THROWN_AWAY: &str = r#"<?php
 $folder = dirname(__FILE__);
 $body = '$x = 0; for ($k = 0; $k < 1500; $k++) { $x += $k; } return $x;';
@@ -215,9 +215,10 @@ impl Target for Live {
     }
 }
 
-/// Guarantees: of a program that stands still, every frame is the one that PHP itself tells: functions, methods, closures,
-/// native functions, call-backs through them, magic methods, methods of traits, generators that delegate, methods of
-/// classes without names, `eval`, included files, fibers; with the same names, files and lines, frame for frame.
+/// Guarantees: of a program that stands still, every frame is the one that PHP itself tells: functions, methods,
+/// closures, native functions, call-backs through them, magic methods, methods of traits, generators that delegate,
+/// methods of classes without names, `eval`, included files, fibers; with the same names, files and lines, frame for
+/// frame.
 #[test]
 fn equal_to_the_backtrace() {
     for (version, php) in phps() {
@@ -319,8 +320,8 @@ fn worker_of_fpm() {
     }
 }
 
-/// Guarantees: functions that are made and thrown away all the time, while a thousand samples a second are taken of what
-/// runs, have their own names, files and lines or none.
+/// Guarantees: functions that are made and thrown away all the time, while a thousand samples a second are taken of
+/// what runs, have their own names, files and lines or none.
 #[test]
 fn thrown_away() {
     for (version, php) in phps() {

@@ -47,8 +47,8 @@ fn rubies() -> BTreeMap<String, PathBuf> {
     named.into_iter().chain([PathBuf::from("ruby")]).filter_map(answer).collect()
 }
 
-/// Guarantees: methods that are made and thrown away all the time, and objects that are moved, while a thousand samples a
-/// second are taken of what runs, have their own names, files and lines or none; with YJIT as well.
+/// Guarantees: methods that are made and thrown away all the time, and objects that are moved, while a thousand samples
+/// a second are taken of what runs, have their own names, files and lines or none; with YJIT as well.
 #[test]
 fn thrown_away() {
     let rubies = rubies();

@@ -401,8 +401,9 @@ fn perf_maps() {
     assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
 }
 
-/// Guarantees: a function that an interpreter runs leaves with its name, with its module in the system's name, file, first line and the line that is executed,
-/// without mapping and address, as that interpreter's frame; one that is not known leaves without a name.
+/// Guarantees: a function that an interpreter runs leaves with its name, with its module in the system's name, file,
+/// first line and the line that is executed, without mapping and address, as that interpreter's frame; one that is not
+/// known leaves without a name.
 #[test]
 fn interpreted_functions() {
     let function = message::Function {
@@ -464,9 +465,9 @@ fn go_frames() {
     assert_eq!(kind(false, &Nameless), "native");
 }
 
-/// Guarantees: a sample has the link and the attributes of what its thread worked on, and the keys that the configuration
-/// gave them; samples of one stack with different spans, or attributes, are different samples, and a run is joined
-/// only within one.
+/// Guarantees: a sample has the link and the attributes of what its thread worked on, and the keys that the
+/// configuration gave them; samples of one stack with different spans, or attributes, are different samples, and a run
+/// is joined only within one.
 #[test]
 fn what_threads_worked_on() {
     let link = |id: u8| Some(SpanLink { trace_id: [id; 16], span_id: [id; 8] });

@@ -14,8 +14,8 @@ use crate::lifecycle::Mode as Lifecycle;
 /// first.
 const MAX_SOCKET_PATH: usize = 100;
 
-/// The beginnings of keys of attributes that describe the process or its profiles, or that move up from samples to their
-/// resource.
+/// The beginnings of keys of attributes that describe the process or its profiles, or that move up from samples to
+/// their resource.
 const RESERVED: [&str; 12] = [
     "process.",
     "container.",

@@ -80,8 +80,8 @@ fn stops() {
     assert_eq!(stops(", stops: always"), message::Stops::Always);
 }
 
-/// Guarantees: threads have no attributes unless keys are named; keys that describe the process, or by which it is known or
-/// its profiles are routed, are refused, and so are ones that are there twice, too long or too many.
+/// Guarantees: threads have no attributes unless keys are named; keys that describe the process, or by which it is
+/// known or its profiles are routed, are refused, and so are ones that are there twice, too long or too many.
 #[test]
 fn thread_attributes() {
     let read_keys = |keys: &str| read(&format!("{{thread_attributes: {keys}, targets: {{a: {{pid: 1}}}}}}"));

@@ -17,8 +17,8 @@ use crate::session::Session;
 use crate::symbols::ProcessNames;
 
 /// How many bytes the mappings and functions of one process, and of all together, may take; a location in a later
-/// mapping has no file and no name, and a later function no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
-/// needs 15 MiB.
+/// mapping has no file and no name, and a later function no name. A program with 65,530 mappings, the kernel's own
+/// limit (`vm.max_map_count`), and paths of 60 bytes needs 15 MiB.
 pub(super) const MAX_DESCRIPTIONS: (u64, u64) = (16 << 20, 256 << 20);
 
 /// For how many threads of all processes together the end of their samples is remembered: 20 MiB at most. Further

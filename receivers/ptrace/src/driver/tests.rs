@@ -234,7 +234,8 @@ async fn watches_its_targets() {
     rig.stop().await;
 }
 
-/// Guarantees: the functions of a process take a bounded number of bytes; those beyond, and all later ones, are counted.
+/// Guarantees: the functions of a process take a bounded number of bytes; those beyond, and all later ones, are
+/// counted.
 #[tokio::test(start_paused = true)]
 async fn endless_functions() {
     let mut rig = Rig::start(WEB);
@@ -287,8 +288,8 @@ async fn endless_paths() {
     rig.stop().await;
 }
 
-/// Guarantees: what a process shows of itself is in the resource of what leaves after it, and gone from it when the process
-/// shows something else.
+/// Guarantees: what a process shows of itself is in the resource of what leaves after it, and gone from it when the
+/// process shows something else.
 #[tokio::test(start_paused = true)]
 async fn shown_resources() {
     let mut rig = Rig::start("{a: {pid: 7, service: {version: '1'}}}");

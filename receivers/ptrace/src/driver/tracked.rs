@@ -141,8 +141,8 @@ impl Tracked {
         true
     }
 
-    /// Adds functions that an interpreter runs. Those that take more than `left` bytes are left out with all later ones,
-    /// and have no names. Returns how many were left out.
+    /// Adds functions that an interpreter runs. Those that take more than `left` bytes are left out with all later
+    /// ones, and have no names. Returns how many were left out.
     pub(super) fn functions(&mut self, first: u32, functions: Vec<Function>, mut left: u64) -> u64 {
         let mut omitted = 0;
         for (number, function) in (first as usize..).zip(functions) {

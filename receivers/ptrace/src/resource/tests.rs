@@ -232,8 +232,8 @@ fn claims_fill_what_is_unknown() {
     assert_eq!(claimed(&with_claims(&described.attributes, &[], &keys)), ["http.route"]);
 }
 
-/// Guarantees: a program decides neither who it is nor which profiler, host or release its profiles are of, nor how large
-/// they are; a service that nobody named stays one.
+/// Guarantees: a program decides neither who it is nor which profiler, host or release its profiles are of, nor how
+/// large they are; a service that nobody named stays one.
 #[test]
 fn attack_claims() {
     let described = described(&[], &ServiceNames::default());

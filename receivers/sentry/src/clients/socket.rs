@@ -1,5 +1,5 @@
-//! The socket at one end of a connection: its inode and its user, asked of the kernel by both addresses of the connection
-//! (sock_diag(7), `INET_DIAG`). That needs no right, and costs the same however many sockets there are.
+//! The socket at one end of a connection: its inode and its user, asked of the kernel by both addresses of the
+//! connection (sock_diag(7), `INET_DIAG`). That needs no right, and costs the same however many sockets there are.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
@@ -124,8 +124,8 @@ mod tests {
         std::fs::metadata(format!("/proc/self/fd/{}", stream.as_raw_fd())).unwrap().ino()
     }
 
-    /// Guarantees: both ends of a connection are found, each by its own address, over IPv4 and IPv6 and with an address of
-    /// IPv4 that is written as one of IPv6; also where the same port has another connection. What is closed, or only
+    /// Guarantees: both ends of a connection are found, each by its own address, over IPv4 and IPv6 and with an address
+    /// of IPv4 that is written as one of IPv6; also where the same port has another connection. What is closed, or only
     /// listens, is none.
     #[test]
     fn both_ends() {

@@ -185,8 +185,8 @@ async fn many_spans() {
     assert_eq!((answer.status, taken.quantities()), (200, Quantities::spans(90_000)));
 }
 
-/// Guarantees: where that is asked for, the process that sent spans is known, over the connection that it has; otherwise,
-/// and of what has no spans, or came through a proxy, it is not looked for.
+/// Guarantees: where that is asked for, the process that sent spans is known, over the connection that it has;
+/// otherwise, and of what has no spans, or came through a proxy, it is not looked for.
 #[tokio::test]
 async fn clients() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;

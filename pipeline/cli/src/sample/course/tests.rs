@@ -115,8 +115,8 @@ fn subprocesses() {
     assert!(course.is_over());
 }
 
-/// Guarantees: a run of a name goes on while any process has it, also where others cannot be sampled; where none can, it
-/// ends with the reason.
+/// Guarantees: a run of a name goes on while any process has it, also where others cannot be sampled; where none can,
+/// it ends with the reason.
 #[test]
 fn a_name() {
     let named = || Course::new(false, &[]);

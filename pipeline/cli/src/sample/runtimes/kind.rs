@@ -94,8 +94,8 @@ impl Runtime {
     /// What names its functions.
     ///
     /// Sources: OpenJDK, `src/hotspot/share/runtime/globals.hpp` and `jcmd`'s help; OpenJ9's page of `-XX:+PerfTool`;
-    /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter; `Doc/howto/perf_profiling.rst`
-    /// of CPython; Ruby's `doc/yjit/yjit.md`.
+    /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter;
+    /// `Doc/howto/perf_profiling.rst` of CPython; Ruby's `doc/yjit/yjit.md`.
     pub(super) fn naming(self) -> &'static str {
         match self {
             Self::HotSpot => {

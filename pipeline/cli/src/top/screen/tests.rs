@@ -74,7 +74,8 @@ fn text(rows: &[Row]) -> String {
     rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect()
 }
 
-/// Guarantees: at 80 columns the whole of a view is what is written here: running beside waiting, threads, own code first.
+/// Guarantees: at 80 columns the whole of a view is what is written here: running beside waiting, threads, own code
+/// first.
 #[test]
 fn eighty_columns() {
     let drawn = draw(&mut state(), 80, 18);

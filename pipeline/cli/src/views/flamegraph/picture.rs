@@ -1,4 +1,5 @@
-//! The picture itself: SVG that any browser and any viewer of pictures shows, and a script in it for those that run one.
+//! The picture itself: SVG that any browser and any viewer of pictures shows, and a script in it for those that run
+//! one.
 //!
 //! Without the script it is as wide as a page and shows the first view. The script makes it as wide as the window, and
 //! adds what needs somebody who clicks: the other view, zooming in, searching.

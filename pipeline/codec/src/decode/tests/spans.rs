@@ -28,8 +28,8 @@ fn envelope_of(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/../wire/testdata/sentry/{name}.envelope", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Guarantees: spans are told from profiles by their content, in protobuf and JSON, alone, on lines and in frames, mixed
-/// with profiles, plain or compressed.
+/// Guarantees: spans are told from profiles by their content, in protobuf and JSON, alone, on lines and in frames,
+/// mixed with profiles, plain or compressed.
 #[test]
 fn otlp() {
     let (text, profiles) = (spans_json(2), json(3));
@@ -51,8 +51,8 @@ fn otlp() {
     }
 }
 
-/// Guarantees: transactions and containers of spans of version 2 in envelopes are read, beside profiles and alone; a span
-/// that cannot be read is named, and so is where nothing can be.
+/// Guarantees: transactions and containers of spans of version 2 in envelopes are read, beside profiles and alone; a
+/// span that cannot be read is named, and so is where nothing can be.
 #[test]
 fn envelopes() {
     for (name, expected) in [
@@ -98,8 +98,8 @@ fn spans_are_refused_alone() {
     }
 }
 
-/// Guarantees: what could be profiles or spans is refused with both names, and a message of another signal with its own;
-/// on a line or in a frame it takes nothing else along.
+/// Guarantees: what could be profiles or spans is refused with both names, and a message of another signal with its
+/// own; on a line or in a frame it takes nothing else along.
 #[test]
 fn what_cannot_be_told_apart() {
     // A scope with an element that has a name alone.

@@ -35,8 +35,9 @@ impl Processor for Sampler {
     }
 }
 
-/// Guarantees: every exporter of a pipeline is told what sampling left out, at once and before what was left, even while
-/// another processor holds that, and at the end; none of it is told twice, and nothing is told where nothing was left out.
+/// Guarantees: every exporter of a pipeline is told what sampling left out, at once and before what was left, even
+/// while another processor holds that, and at the end; none of it is told twice, and nothing is told where nothing was
+/// left out.
 #[tokio::test]
 async fn exporters_are_told() {
     let around = around();

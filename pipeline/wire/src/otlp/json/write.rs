@@ -18,8 +18,8 @@ const MAX_DEPTH: u32 = 100;
 ///
 /// # Errors
 ///
-/// It is not that message in protobuf, or deeper than a hundred messages, or `out` has got more than `most` bytes. A part
-/// of it may have been appended: up to `most` bytes, and what one string or number takes.
+/// It is not that message in protobuf, or deeper than a hundred messages, or `out` has got more than `most` bytes. A
+/// part of it may have been appended: up to `most` bytes, and what one string or number takes.
 pub fn write(
     message: Message,
     protobuf: &[u8],

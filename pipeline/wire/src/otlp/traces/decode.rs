@@ -1,9 +1,9 @@
 //! A request becomes a batch of spans that points into it.
 //!
-//! Checked here, once: the wire format of every message, that strings are UTF-8, how deep values nest and how many there
-//! are, the lengths of ids, and that a span does not end before it begins. A span that breaks a rule is left out and
-//! said; the others stay. What breaks the wire format outside of a span is refused with the request, since nobody knows
-//! then where the next span begins.
+//! Checked here, once: the wire format of every message, that strings are UTF-8, how deep values nest and how many
+//! there are, the lengths of ids, and that a span does not end before it begins. A span that breaks a rule is left out
+//! and said; the others stay. What breaks the wire format outside of a span is refused with the request, since nobody
+//! knows then where the next span begins.
 
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
@@ -372,9 +372,8 @@ impl Decoder {
 /// The key of `Span.flags`: field 16, four bytes.
 const FLAGS: u32 = 16 << 3 | 5;
 
-/// The length of the attribute that says that a span was one of a container of Sentry's: a key
-/// and a text, each behind two bytes, and the value's own two. Few attributes of other spans are as long, so that hardly
-/// any is looked at.
+/// The length of the attribute that says that a span was one of a container of Sentry's: a key and a text, each behind
+/// two bytes, and the value's own two. Few attributes of other spans are as long, so that hardly any is looked at.
 const STREAMED_LEN: usize = 2 + FORM.len() + 4 + STREAMED.len();
 
 /// Whether an attribute says that.

@@ -1,8 +1,8 @@
 //! A batch of OTLP spans becomes requests.
 //!
-//! A span is copied as it came. What was found out about it on the way ([`SpanChanges`]) becomes attributes, in the place
-//! of any that it had under the same keys: `sentry.profiler_id`, `thread.id` and `thread.name` (OpenTelemetry semantic
-//! conventions, `thread`), `sentry.sample_rate` as Sentry's own SDKs on OpenTelemetry call it.
+//! A span is copied as it came. What was found out about it on the way ([`SpanChanges`]) becomes attributes, in the
+//! place of any that it had under the same keys: `sentry.profiler_id`, `thread.id` and `thread.name` (OpenTelemetry
+//! semantic conventions, `thread`), `sentry.sample_rate` as Sentry's own SDKs on OpenTelemetry call it.
 
 use profbridge_model::spans::{SpanChanges, SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, Spans, varint};
@@ -31,8 +31,8 @@ pub fn encode(spans: &Spans) -> Vec<u8> {
     }
 }
 
-/// Writes all spans of a batch as one request of at most `limit` bytes; nothing where it would be longer, which is known
-/// before it is written.
+/// Writes all spans of a batch as one request of at most `limit` bytes; nothing where it would be longer, which is
+/// known before it is written.
 pub fn encode_within(spans: &Spans, limit: usize) -> Option<Vec<u8>> {
     if let Some(received) = spans.received() {
         return (received.len() <= limit).then(|| received.to_vec());

@@ -1,8 +1,8 @@
 //! A message that is put together of parts of one that was received, and of what is written beside them.
 //!
 //! A message's length stands in front of it and is known at its end. So it is found out first of which pieces a message
-//! consists, and how long it is; then each byte is copied once, into memory of the right size. Pieces that are neighbours
-//! in the received message are one: where nothing was left out, all spans of a scope are.
+//! consists, and how long it is; then each byte is copied once, into memory of the right size. Pieces that are
+//! neighbours in the received message are one: where nothing was left out, all spans of a scope are.
 
 use profbridge_model::{ByteRange, varint};
 
@@ -119,8 +119,8 @@ impl<'a> Pieces<'a> {
 mod tests {
     use super::*;
 
-    /// Guarantees: messages within each other get their lengths, neighbours become one piece, and a message whose length
-    /// was not written in the shortest way gets it so.
+    /// Guarantees: messages within each other get their lengths, neighbours become one piece, and a message whose
+    /// length was not written in the shortest way gets it so.
     #[test]
     fn pieces_become_a_message() {
         // A message of two bytes, the same with a longer length, and one under another key.

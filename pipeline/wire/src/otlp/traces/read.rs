@@ -1,6 +1,7 @@
 //! What a span, a resource or a scope says, read where it stands in the batch.
 //!
-//! Everything here was checked by [`decode`](super::decode::decode). Places of another batch, or of another form, read as nothing.
+//! Everything here was checked by [`decode`](super::decode::decode). Places of another batch, or of another form, read
+//! as nothing.
 
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{Span, Spans};
@@ -279,8 +280,8 @@ pub fn scope_name<'a>(spans: &'a Spans, scope: &'a SpanScope) -> (&'a str, &'a s
     (name, version)
 }
 
-/// The `Resource` among the fields of `ResourceSpans`, the `InstrumentationScope` among those of `ScopeSpans`: field 1 of
-/// both. Protobuf merges one that stands twice, so both are read.
+/// The `Resource` among the fields of `ResourceSpans`, the `InstrumentationScope` among those of `ScopeSpans`: field 1
+/// of both. Protobuf merges one that stands twice, so both are read.
 fn messages<'a>(spans: &'a Spans, parts: &'a [profbridge_model::ByteRange]) -> impl Iterator<Item = Reader<'a>> {
     parts.iter().flat_map(|part| {
         let mut reader = Reader::at(spans.bytes(), *part);

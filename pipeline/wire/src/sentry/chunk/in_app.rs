@@ -63,8 +63,8 @@ fn by_runtime(runtime: Runtime, place: &FrameOrigin<'_>, roots: Roots<'_>) -> bo
     }
 }
 
-/// Whether code of Python was made from text, such as `<string>`, by a module that is known. Sentry's SDK takes it for own
-/// code as well, frozen modules among it, which are the standard library's.
+/// Whether code of Python was made from text, such as `<string>`, by a module that is known. Sentry's SDK takes it for
+/// own code as well, frozen modules among it, which are the standard library's.
 fn is_evaluated(place: &FrameOrigin<'_>) -> bool {
     let path = place.path;
     path.starts_with(b"<") && !path.starts_with(b"<frozen ") && !place.module.is_empty() && place.module != path

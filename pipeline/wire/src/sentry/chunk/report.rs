@@ -20,8 +20,8 @@ pub struct Notes {
     pub clipped_nanos: u64,
     /// Images and measurements of others' chunks that Sentry would refuse the chunk for.
     pub left_out: u64,
-    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that frames are shown which are
-    /// not to be.
+    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that frames are shown which
+    /// are not to be.
     pub frame_patterns: u64,
 }
 

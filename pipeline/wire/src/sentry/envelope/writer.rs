@@ -15,13 +15,14 @@ use super::{Ending, ItemHeader};
 pub enum Piece<'a> {
     /// Bytes.
     Plain(Cow<'a, [u8]>),
-    /// A payload that stands only in the body that was received ([`Payload::Packed`]): its place in what that unpacks to.
+    /// A payload that stands only in the body that was received ([`Payload::Packed`]): its place in what that unpacks
+    /// to.
     Packed(ByteRange),
 }
 
-/// What an envelope of a header and items is written as, in order. Headers and payloads are written as they are, with one exception: where an
-/// item's header would lie about its payload (a payload with a line's end and no `length`, or another `length`: somebody
-/// changed the item), its `length` is set.
+/// What an envelope of a header and items is written as, in order. Headers and payloads are written as they are, with
+/// one exception: where an item's header would lie about its payload (a payload with a line's end and no `length`, or
+/// another `length`: somebody changed the item), its `length` is set.
 pub fn pieces<'a>(header: &'a [u8], items: &'a [Item], ending: Ending) -> impl Iterator<Item = Piece<'a>> {
     let header = if header.is_empty() { b"{}" } else { header };
     let items = items.iter().flat_map(|item| {

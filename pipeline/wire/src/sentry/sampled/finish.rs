@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::Images;
 
-/// Gives the open profile its attributes, with the measurements' JSON and the images in which no frame lies, and the batch
-/// the window of its profiler: from the first to the last sample, in nanoseconds since the Unix epoch.
+/// Gives the open profile its attributes, with the measurements' JSON and the images in which no frame lies, and the
+/// batch the window of its profiler: from the first to the last sample, in nanoseconds since the Unix epoch.
 ///
 /// # Errors
 ///

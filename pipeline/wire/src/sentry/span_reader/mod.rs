@@ -160,8 +160,8 @@ pub(super) struct Collected {
 }
 
 impl Collected {
-    /// Takes the spans of a list, which stands under `name` in a payload: each element as `read` has it. How many elements
-    /// the list has.
+    /// Takes the spans of a list, which stands under `name` in a payload: each element as `read` has it. How many
+    /// elements the list has.
     ///
     /// # Errors
     ///

@@ -17,12 +17,12 @@
 //! | `sdk` | resource `telemetry.sdk.{name,version,language}`, the scope's name and version |
 //! | everything else, and what no attribute can hold | attribute `sentry.rest` |
 //!
-//! The kinds of `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification, `SpanKind`): what ends
-//! in `.server` is SERVER and `queue.process` CONSUMER, of a transaction's own span and a segment only, since inside of
-//! one they would begin another; what ends in `.client`, and `db`, `cache` and `gen_ai` with what is under them are
-//! CLIENT; `queue.publish` and `queue.submit` PRODUCER; everything else is INTERNAL. An attribute `otel.kind` wins.
-//! The status `ok` is OK; `cancelled`, `unknown` and none are unset, since Sentry counts them as no failure; all others
-//! are ERROR with the status as the message.
+//! The kinds of `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification, `SpanKind`): what
+//! ends in `.server` is SERVER and `queue.process` CONSUMER, of a transaction's own span and a segment only, since
+//! inside of one they would begin another; what ends in `.client`, and `db`, `cache` and `gen_ai` with what is under
+//! them are CLIENT; `queue.publish` and `queue.submit` PRODUCER; everything else is INTERNAL. An attribute `otel.kind`
+//! wins. The status `ok` is OK; `cancelled`, `unknown` and none are unset, since Sentry counts them as no failure; all
+//! others are ERROR with the status as the message.
 //!
 //! # What the way back needs
 //!
@@ -59,8 +59,8 @@ pub(super) fn is_own(key: &str) -> bool {
     matches!(key, FORM | REST | COPIES | UNNAMED)
 }
 
-/// A view of a transaction or of a container as an `ExportTraceServiceRequest`, which has exactly the spans of the view,
-/// in their order, with what was found out about them. Spans that are OTLP already become nothing.
+/// A view of a transaction or of a container as an `ExportTraceServiceRequest`, which has exactly the spans of the
+/// view, in their order, with what was found out about them. Spans that are OTLP already become nothing.
 pub fn request(spans: &Spans) -> Vec<u8> {
     let text = std::str::from_utf8(spans.bytes()).unwrap_or_default();
     let is_transaction = spans.form() == SpanForm::SentryTransaction;

@@ -10,8 +10,8 @@ use crate::otlp::traces::write::{KeyValues, any_array, any_bool, any_double, any
 /// How deep lists and objects may nest. OTLP's readers have limits of their own, ours 16.
 const MAX_DEPTH: usize = 8;
 
-/// A value as an `AnyValue` that [`json()`] makes the same value of. `None` where there is none: for `null`, whole numbers
-/// beyond 64 bits with a sign, and what nests too deep.
+/// A value as an `AnyValue` that [`json()`] makes the same value of. `None` where there is none: for `null`, whole
+/// numbers beyond 64 bits with a sign, and what nests too deep.
 pub(super) fn exact(value: &Value) -> Option<Vec<u8>> {
     if value.is_null() { None } else { any(value, 0) }
 }
@@ -48,8 +48,8 @@ fn reparsed(value: &Value) -> bool {
     serde_json::from_str::<Value>(&value.to_string()).is_ok_and(|again| again == *value)
 }
 
-/// An `AnyValue` as JSON. What JSON has no word for is `null` (numbers that are none) or base64 (bytes), as in OTLP's own
-/// JSON.
+/// An `AnyValue` as JSON. What JSON has no word for is `null` (numbers that are none) or base64 (bytes), as in OTLP's
+/// own JSON.
 pub(in crate::sentry) fn json(value: AnyValue<'_>) -> Value {
     match value {
         AnyValue::Empty => Value::Null,

@@ -2,8 +2,8 @@
 
 use profbridge_model::SpanKind;
 
-/// The kind of a span with an `op`, and perhaps what OpenTelemetry called it. `is_first`: whether it is the first of its
-/// process, which alone may answer another program.
+/// The kind of a span with an `op`, and perhaps what OpenTelemetry called it. `is_first`: whether it is the first of
+/// its process, which alone may answer another program.
 pub(super) fn kind(op: &str, otel_kind: &str, is_first: bool) -> SpanKind {
     let kind = match otel_kind {
         "SERVER" => SpanKind::Server,
@@ -45,7 +45,8 @@ pub(super) fn status(status: &str) -> (u64, String) {
 mod tests {
     use super::*;
 
-    /// Guarantees: each operation has the kind of the table, and what stands inside of a transaction never begins another.
+    /// Guarantees: each operation has the kind of the table, and what stands inside of a transaction never begins
+    /// another.
     #[test]
     fn kinds() {
         for (op, first, inside) in [

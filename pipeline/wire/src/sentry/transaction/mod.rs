@@ -76,8 +76,8 @@ pub struct Transaction<'a> {
     pub notes: Notes,
 }
 
-/// The operation of an OTLP span, as a transaction or span of Sentry's has it: what it says itself (`sentry.op`), else what
-/// follows from OpenTelemetry's conventions. `None` where nothing does.
+/// The operation of an OTLP span, as a transaction or span of Sentry's has it: what it says itself (`sentry.op`), else
+/// what follows from OpenTelemetry's conventions. `None` where nothing does.
 pub fn op(spans: &Spans, span: &Span) -> Option<String> {
     let fields = Fields::of(spans, span);
     let mut known = Known::new();

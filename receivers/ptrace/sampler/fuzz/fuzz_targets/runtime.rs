@@ -1,7 +1,7 @@
 //! The memory of an interpreter: a recording, of which some words are changed.
 //!
-//! The input is a recording of any interpreter, followed by changes: an index into its bytes (4 bytes) and a word
-//! (8 bytes) each, of which the number is the last byte. Promises: no panic; no more frames than the limit; bounded texts;
+//! The input is a recording of any interpreter, followed by changes: an index into its bytes (4 bytes) and a word (8
+//! bytes) each, of which the number is the last byte. Promises: no panic; no more frames than the limit; bounded texts;
 //! bounded reads for the frames of a native stack.
 #![no_main]
 

@@ -45,9 +45,9 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     })
 }
 
-/// A hash of which files are mapped executable where, and where process contexts are. Memory without a file is not part of it: programs that compile at
-/// run time have more of it every moment, and new code is noticed when it is executed. Whether a file was deleted is
-/// not part of it either.
+/// A hash of which files are mapped executable where, and where process contexts are. Memory without a file is not part
+/// of it: programs that compile at run time have more of it every moment, and new code is noticed when it is executed.
+/// Whether a file was deleted is not part of it either.
 pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let counts = |line: &&Line| line.executable && line.entry.file.inode != 0 || line.is_publication();
@@ -142,8 +142,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(entries[4].start, 0xffff_ffff_ff60_0000);
     }
 
-    /// Guarantees: a process context is found by its name alone, in memory that may be read and not executed; one that comes
-    /// or moves makes the maps others.
+    /// Guarantees: a process context is found by its name alone, in memory that may be read and not executed; one that
+    /// comes or moves makes the maps others.
     #[test]
     fn publications() {
         let found = |text: &str| -> Vec<u64> {

@@ -162,8 +162,8 @@ impl Control {
         target.settings.subprocesses.then_some(parent.target)
     }
 
-    /// The other target that a process belongs to by what it is, although it was found for this one: it executed another
-    /// program meanwhile. A process that a target names by its id stays with that.
+    /// The other target that a process belongs to by what it is, although it was found for this one: it executed
+    /// another program meanwhile. A process that a target names by its id stays with that.
     pub(super) fn other_target(&mut self, target: TargetId, pid: u32) -> Option<TargetId> {
         let is_named = match self.targets.get(&target)?.select {
             Select::Pid(named) => named == pid,

@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(outbox.batch_bytes, 0);
     }
 
-    /// Guarantees: a process that changes what it shows all the time, while the owner reads nothing, costs one event; those of
-    /// other processes stay.
+    /// Guarantees: a process that changes what it shows all the time, while the owner reads nothing, costs one event;
+    /// those of other processes stay.
     #[test]
     fn the_last_resource_counts() {
         let (owner, sampler) = pair().unwrap();

@@ -78,8 +78,8 @@ mod tests {
         shell.wait().unwrap();
     }
 
-    /// Guarantees: a shell that waits for its one child, or for two, is known to; one that does something else itself is
-    /// not; nor is a process without children.
+    /// Guarantees: a shell that waits for its one child, or for two, is known to; one that does something else itself
+    /// is not; nor is a process without children.
     #[test]
     fn who_waits_for_whom() {
         let waits = shell("(echo ready; cat); true");

@@ -7,11 +7,12 @@
 use super::headers::{Headers, PT_LOAD, u32_at, u64_at};
 use super::source::{Source, read_range};
 
-/// Python's state, its evaluation function and its version. The other names are looked up only where the first is found.
+/// Python's state, its evaluation function and its version. The other names are looked up only where the first is
+/// found.
 pub const PYTHON: [&str; 3] = ["_PyRuntime", "_PyEval_EvalFrameDefault", "Py_Version"];
 
-/// PHP's state, its evaluation function, and the function that tells how that is built. Threads of thread-safe builds have
-/// states of their own, of which only the last one tells.
+/// PHP's state, its evaluation function, and the function that tells how that is built. Threads of thread-safe builds
+/// have states of their own, of which only the last one tells.
 pub const PHP: [&str; 4] = ["executor_globals", "execute_ex", "zend_vm_kind", "executor_globals_offset"];
 
 /// What stands in front of the version in a file with [`PHP`], and the name of the symbol that tells where: no symbol
@@ -27,8 +28,8 @@ pub const V8_VERSION: [&str; 2] = ["_ZN2v88internal7Version6major_E", "_ZN2v88in
 /// How long V8's byte code instructions are.
 pub const V8_BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
 
-/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each by the names that it
-/// has had. The size of a tagged word, the context's and the function's places by the frame pointer, and fields.
+/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each by the names that
+/// it has had. The size of a tagged word, the context's and the function's places by the frame pointer, and fields.
 pub const V8_NUMBERS: [&[&str]; 8] = [
     &["v8dbg_TaggedSize"],
     &["v8dbg_off_fp_context_or_frame_type"],

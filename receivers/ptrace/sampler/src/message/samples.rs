@@ -158,8 +158,8 @@ pub struct Function {
     /// Its name, with that of its class or outer function where the interpreter keeps that. At most
     /// [`crate::runtime::MAX_NAME`] bytes.
     pub name: String,
-    /// The module that it was defined in, under the name by which that was imported; empty where the interpreter keeps none
-    /// (only Python does). At most [`crate::runtime::MAX_NAME`] bytes.
+    /// The module that it was defined in, under the name by which that was imported; empty where the interpreter keeps
+    /// none (only Python does). At most [`crate::runtime::MAX_NAME`] bytes.
     pub module: String,
     /// Its file as the interpreter names it, empty if that is not known. At most [`crate::runtime::MAX_FILE`] bytes.
     pub file: String,

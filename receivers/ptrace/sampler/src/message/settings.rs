@@ -18,7 +18,8 @@ pub struct Target {
     /// The attributes of threads that the owner wants to know, of those that programs show in their memory, at most
     /// [`crate::context::MAX_ALLOWED`]. No others leave the sampler.
     pub thread_attributes: Vec<String>,
-    /// Whether a process that appears is sampled from its first moment, without waiting for [`Command::Sample`](super::Command::Sample).
+    /// Whether a process that appears is sampled from its first moment, without waiting for
+    /// [`Command::Sample`](super::Command::Sample).
     pub sample_at_once: bool,
 }
 

@@ -29,8 +29,8 @@ pub(crate) fn release(to: &CpuSet) {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread is bound to a processor that it may be executed on and to no other, and may be executed where
-    /// it could before when that ends.
+    /// Guarantees: a thread is bound to a processor that it may be executed on and to no other, and may be executed
+    /// where it could before when that ends.
     #[test]
     fn binding() {
         std::thread::spawn(|| {

@@ -179,8 +179,8 @@ fn decode_mapping(mapping: wire::Mapping, file: Option<File>) -> Result<Event, V
     }))
 }
 
-/// Names, modules and files are checked for their length only: control characters in them are replaced, since they are shown to
-/// people.
+/// Names, modules and files are checked for their length only: control characters in them are replaced, since they are
+/// shown to people.
 fn decode_functions(functions: wire::Functions) -> Result<Event, Violation> {
     let count = functions.kinds.len();
     let columns = [&functions.names, &functions.modules, &functions.files].map(Vec::len);

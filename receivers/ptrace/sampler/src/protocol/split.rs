@@ -78,7 +78,8 @@ struct Part<'a> {
     whole: &'a Batch,
     part: Batch,
     bytes: usize,
-    /// For each thread, location, stack and context of the whole batch: its index in this part plus 1, or 0 if it is not in it.
+    /// For each thread, location, stack and context of the whole batch: its index in this part plus 1, or 0 if it is
+    /// not in it.
     threads: Vec<u32>,
     locations: Vec<u32>,
     stacks: Vec<u32>,

@@ -1,8 +1,8 @@
 //! Code that was read before, by its address.
 //!
-//! Code that was freed may have given its place to other code. So what code says of itself, its print, is read again for
-//! each stack, and what is known of it holds only if it still says the same. And it says nothing of a sample that was
-//! taken before it was read for the first time.
+//! Code that was freed may have given its place to other code. So what code says of itself, its print, is read again
+//! for each stack, and what is known of it holds only if it still says the same. And it says nothing of a sample that
+//! was taken before it was read for the first time.
 
 mod lines;
 mod reading;

@@ -20,8 +20,8 @@ pub const MAX_FILE: usize = 1024;
 /// The name of functions that cannot be told: because memory changed while it was read, or because there are too many.
 pub const UNKNOWN_FUNCTION: &str = "[unknown function]";
 
-/// How many numbers, and how much text, are kept free for the unknown functions: one of each kind, which may be met when
-/// there are too many other functions already.
+/// How many numbers, and how much text, are kept free for the unknown functions: one of each kind, which may be met
+/// when there are too many other functions already.
 const KINDS: usize = 4;
 const UNKNOWN_TEXT: usize = KINDS * UNKNOWN_FUNCTION.len();
 
@@ -138,8 +138,8 @@ mod tests {
         assert_eq!(functions.number(FunctionKind::CPython, "name", &file, 0), 1);
     }
 
-    /// Guarantees: a kind of which nothing was met before there were too many functions, or too much text, has an unknown
-    /// function of its own, within the limits, and no other kind's functions are taken for it.
+    /// Guarantees: a kind of which nothing was met before there were too many functions, or too much text, has an
+    /// unknown function of its own, within the limits, and no other kind's functions are taken for it.
     #[test]
     fn kinds_that_come_late() {
         for (file, count) in [("", MAX_FUNCTIONS as u32), (&*"f".repeat(2000), 40_000)] {

@@ -188,8 +188,8 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
     }
 }
 
-/// Where the anchor is in the caller of the evaluation function, moves frames to the evaluation function. The caller has
-/// nothing else to say.
+/// Where the anchor is in the caller of the evaluation function, moves frames to the evaluation function. The caller
+/// has nothing else to say.
 fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Place]) {
     for place in places {
         if let Place::At(at) = *place

@@ -89,8 +89,8 @@ impl Found {
         php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
     }
 
-    /// A Ruby interpreter by where its virtual machine is, and the variable with the names of its symbols. `version` has
-    /// three numbers in the upper bytes.
+    /// A Ruby interpreter by where its virtual machine is, and the variable with the names of its symbols. `version`
+    /// has three numbers in the upper bytes.
     ///
     /// # Errors
     ///
@@ -255,8 +255,8 @@ impl Captured {
 pub struct Resolved {
     /// Its function and line; `None` for frames that are the interpreter's own and not shown.
     pub location: Option<Location>,
-    /// Where the instructions of its function are: a native call that executes it has an address in there. Of a function
-    /// that is native itself, the address where it begins.
+    /// Where the instructions of its function are: a native call that executes it has an address in there. Of a
+    /// function that is native itself, the address where it begins.
     pub code: Range<u64>,
     /// Its function could not be told, because it changed in between.
     pub unknown: bool,
@@ -351,8 +351,8 @@ pub trait Instance: Debug + Send {
         resolved: &mut Vec<Resolved>,
     );
 
-    /// What is asked next is about a sample of this moment, whose thread ran on since; `None` if it stood still. `now` is
-    /// not later than what is read from now on.
+    /// What is asked next is about a sample of this moment, whose thread ran on since; `None` if it stood still. `now`
+    /// is not later than what is read from now on.
     fn sampled(&mut self, _at: Option<Instant>, _now: Instant) {}
 
     /// Whether this code (as in [`RawFrame::code`]) was read for the first time after the sample: then another function
@@ -378,8 +378,8 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also if
-    /// it changed since.
+    /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also
+    /// if it changed since.
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed>;
 
     /// The function that has its instructions at this address, if [`Instance::resolve`] did not meet it: one of these
@@ -399,9 +399,9 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Whether each native call of its evaluation function executes one function only, from its beginning to its end, so
-    /// that what the call has in registers and on the stack is of that one, or was there before it began (Python up to
-    /// 3.10).
+    /// Whether each native call of its evaluation function executes one function only, from its beginning to its end,
+    /// so that what the call has in registers and on the stack is of that one, or was there before it began (Python up
+    /// to 3.10).
     fn has_calls_of_one(&self) -> bool {
         false
     }
@@ -432,8 +432,8 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Tells which functions native frames stand for, where the interpreter has its frames on the native stack, of which
-    /// `memory` has the words as they were at the moment of the sample.
+    /// Tells which functions native frames stand for, where the interpreter has its frames on the native stack, of
+    /// which `memory` has the words as they were at the moment of the sample.
     fn name_native(
         &mut self,
         _stack: NativeStack<'_>,

@@ -38,8 +38,8 @@ pub struct Recording {
     pub version: u32,
     /// The thread: its id in its own PID namespace.
     pub thread: u32,
-    /// The thread pointer, 0 if it was not known. Of Ruby, which needs none, the variable with the names of its symbols,
-    /// and of V8 where the recording has the thread's native frames.
+    /// The thread pointer, 0 if it was not known. Of Ruby, which needs none, the variable with the names of its
+    /// symbols, and of V8 where the recording has the thread's native frames.
     pub pointer: u64,
     /// The recorded bytes by their address.
     pub parts: BTreeMap<u64, Vec<u8>>,

@@ -1,9 +1,9 @@
 //! On which processor the sampling thread is executed.
 //!
-//! Frames that an interpreter has in its own memory are read behind a sample, while the thread runs on. A sampling thread
-//! that is woken on another processor needs 50 microseconds and more until it reads, in which a program calls and returns
-//! many times. On the processor of the sampled thread it is there within a few, and that thread waits meanwhile: its
-//! frames are still those of the sample.
+//! Frames that an interpreter has in its own memory are read behind a sample, while the thread runs on. A sampling
+//! thread that is woken on another processor needs 50 microseconds and more until it reads, in which a program calls
+//! and returns many times. On the processor of the sampled thread it is there within a few, and that thread waits
+//! meanwhile: its frames are still those of the sample.
 //!
 //! What the sampling thread executes there is missing to the sampled thread, so it goes there only for interpreters.
 
@@ -13,8 +13,8 @@ use nix::sched::CpuSet;
 
 use crate::os::affinity;
 
-/// After this many samples in a row on one processor the sampling thread is bound to it. Where several processors execute
-/// interpreters by turns it is bound to none.
+/// After this many samples in a row on one processor the sampling thread is bound to it. Where several processors
+/// execute interpreters by turns it is bound to none.
 const IN_A_ROW: u32 = 4;
 
 /// Without samples for this long it is executed anywhere again.
@@ -34,7 +34,8 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// A thread whose frames are read behind its samples was sampled on this processor, and they were read so much later.
+    /// A thread whose frames are read behind its samples was sampled on this processor, and they were read so much
+    /// later.
     pub(super) fn sampled(&mut self, processor: u32, behind: Duration, now: Instant) {
         let step = self.decision.sampled(processor, behind, now);
         self.take(step);

@@ -101,9 +101,9 @@ impl Interpreters {
         self.instances.iter().any(|(_, instance)| !instance.is_native())
     }
 
-    /// Reads the frames of a thread, at most `limit` of them one by one. What is on its stack is taken from `copy`, which
-    /// belongs to the rest if the thread stands still. If it runs there is none, and what made no sense because it was
-    /// just being changed is read again, unless it is read before a stop, to have it in caches.
+    /// Reads the frames of a thread, at most `limit` of them one by one. What is on its stack is taken from `copy`,
+    /// which belongs to the rest if the thread stands still. If it runs there is none, and what made no sense because
+    /// it was just being changed is read again, unless it is read before a stop, to have it in caches.
     pub(super) fn capture(
         &mut self,
         thread: ThreadKey,

@@ -5,7 +5,8 @@
 //! samples only say where. So samples are noted as they come and weighed together when a batch is sent: samples of
 //! running share the time that the thread ran, samples of being blocked the time in which it neither ran nor waited for
 //! a processor. Time that no sample stands for becomes an entry of its own and is never spread over samples. Running,
-//! waiting for a processor and being blocked add up to the time that passed. When each of it was is `ledger/placing.rs`.
+//! waiting for a processor and being blocked add up to the time that passed. When each of it was is
+//! `ledger/placing.rs`.
 
 mod placing;
 

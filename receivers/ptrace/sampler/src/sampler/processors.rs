@@ -38,8 +38,8 @@ pub(super) struct Processors {
     /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
     period_nano: u64,
-    /// Whether each sample wakes the sampling thread, and not the next tick only: frames of interpreters are read behind
-    /// their sample, the sooner the better.
+    /// Whether each sample wakes the sampling thread, and not the next tick only: frames of interpreters are read
+    /// behind their sample, the sooner the better.
     wakes: bool,
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.

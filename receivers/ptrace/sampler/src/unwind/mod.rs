@@ -54,8 +54,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Where its code is looked up, with its index among the frames of its stack: in callers the call is executed still,
-    /// which may be the last instruction of their function.
+    /// Where its code is looked up, with its index among the frames of its stack: in callers the call is executed
+    /// still, which may be the last instruction of their function.
     pub fn lookup(&self, index: usize) -> u64 {
         if index == 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }

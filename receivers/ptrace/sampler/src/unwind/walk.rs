@@ -200,8 +200,8 @@ impl<'a> Walk<'a> {
 
 /// Whether the last of these frames, which is at this address, is the first one of a greenlet. Greenlets use one stack
 /// in turn, and what lies above a greenlet's own part belongs to whichever ran last, so its callers are not to be had.
-/// As long as nothing but greenlet's own functions was called, the greenlet is still being started and the stack is that
-/// of whoever starts it.
+/// As long as nothing but greenlet's own functions was called, the greenlet is still being started and the stack is
+/// that of whoever starts it.
 fn begins_greenlet(module: &Module, address: u64, frames: &[Frame]) -> bool {
     let starts = |object: &Object| object.starts_greenlet(address.wrapping_sub(module.bias));
     module.object.as_deref().is_some_and(starts)

@@ -38,8 +38,8 @@ impl Drop for Running {
     }
 }
 
-/// Takes a thousand samples a second of what runs in a process, and hands over each line of an interpreter's function that
-/// is in them, once for each list of samples. Returns how many times the process was observed.
+/// Takes a thousand samples a second of what runs in a process, and hands over each line of an interpreter's function
+/// that is in them, once for each list of samples. Returns how many times the process was observed.
 pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Function, u32)) -> u32 {
     let permitted = open::open(&open::Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok();
     let files = Arc::new(ProcessFiles::open(pid).unwrap());

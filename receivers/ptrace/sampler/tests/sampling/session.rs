@@ -82,8 +82,8 @@ impl Report {
         stacks
     }
 
-    /// Asserts that the samples of each thread stand for all the time that passed, and are in order. A sample is where it was
-    /// taken, so that neighbours may overlap or leave a gap; that adds up to nothing.
+    /// Asserts that the samples of each thread stand for all the time that passed, and are in order. A sample is where
+    /// it was taken, so that neighbours may overlap or leave a gap; that adds up to nothing.
     pub(crate) fn assert_accounted(&self) {
         let mut threads: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         for batch in &self.batches {

@@ -142,8 +142,9 @@ fn with_library() -> PathBuf {
     compile::c_with("contexts", "contexts-library", &["-DLIBRARY"])
 }
 
-/// Guarantees: each sample of a thread names the span that the thread said, no other, and of a thread that shows nothing
-/// none; running ones, too, where the record lies within what the kernel copies of the stack. No thread is stopped.
+/// Guarantees: each sample of a thread names the span that the thread said, no other, and of a thread that shows
+/// nothing none; running ones, too, where the record lies within what the kernel copies of the stack. No thread is
+/// stopped.
 fn of_a_program() -> Outcome {
     let (target, threads, none) = start(&program(), None);
     let (counts, level) = sample(&target, &threads, none, Settings::default());
@@ -156,8 +157,8 @@ fn of_a_program() -> Outcome {
     Ok(())
 }
 
-/// A library that a program loads while it runs. Where it is not `fixed` beside the thread pointer, running threads have
-/// their records elsewhere than on their stacks, so nothing proves what they worked on at the moment of a sample.
+/// A library that a program loads while it runs. Where it is not `fixed` beside the thread pointer, running threads
+/// have their records elsewhere than on their stacks, so nothing proves what they worked on at the moment of a sample.
 fn library(name: &str, options: &[&str], fixed: bool) {
     let library = compile::context_library(name, options);
     let (target, threads, none) = start(&with_library(), Some(&library));
@@ -174,8 +175,8 @@ fn of_a_library() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: the variable is found in a library by its TLS descriptor, where glibc found room for it beside the thread
-/// pointer and where not.
+/// Guarantees: the variable is found in a library by its TLS descriptor, where glibc found room for it beside the
+/// thread pointer and where not.
 fn of_a_library_by_descriptors() -> Outcome {
     library("context-descriptor", &["-mtls-dialect=gnu2"], true);
     library("context-descriptor-large", &["-mtls-dialect=gnu2", "-DLARGE"], false);
@@ -234,8 +235,8 @@ fn torn(settings: Settings) -> Life {
     life
 }
 
-/// Guarantees: however often a record is changed, no sample has ids of two changes; a record that is being written while
-/// its thread is blocked is counted and not believed.
+/// Guarantees: however often a record is changed, no sample has ids of two changes; a record that is being written
+/// while its thread is blocked is counted and not believed.
 fn torn_records() -> Outcome {
     let life = torn(Settings::default());
     if life.status.level != Level::None {
@@ -251,8 +252,8 @@ fn torn_records_of_stopped_threads() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that shows itself only after it was attached is found, its blocked threads name their spans from
-/// then on although they have not run, and what it shows anew is told.
+/// Guarantees: a process that shows itself only after it was attached is found, its blocked threads name their spans
+/// from then on although they have not run, and what it shows anew is told.
 fn shown_late_and_again() -> Outcome {
     let mut target = Target::launch(Program::new(program()).arg("quiet"));
     let (threads, none) = threads(&target.lines_until("ready"));

@@ -58,8 +58,8 @@ fn no_system_call_fails_or_is_shortened() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: the same of calls that threads of a Python program make, whose functions are read meanwhile: no thread is
-/// stopped for that.
+/// Guarantees: the same of calls that threads of a Python program make, whose functions are read meanwhile: no thread
+/// is stopped for that.
 fn no_system_call_of_an_interpreter_fails_or_is_shortened() -> Outcome {
     compile::has("python3", "--version")?;
     let status = none_fails(|milliseconds| {

@@ -85,9 +85,10 @@ fn python_modules_that_are_known() {
     assert_eq!(python_frame("f", "__main__.f", "/srv/main.py")["abs_path"], "/srv/main.py");
 }
 
-/// Guarantees: of each frame that Sentry's SDK for Python sent in a recorded chunk, what the sampler knows (the function's
-/// name and module, its path) gives the function, module, both paths and own code that the SDK says. Where it does not say
-/// whether code is own, Sentry takes the standard library's for not own (getsentry/vroom `internal/frame/frame.go`).
+/// Guarantees: of each frame that Sentry's SDK for Python sent in a recorded chunk, what the sampler knows (the
+/// function's name and module, its path) gives the function, module, both paths and own code that the SDK says. Where
+/// it does not say whether code is own, Sentry takes the standard library's for not own (getsentry/vroom
+/// `internal/frame/frame.go`).
 #[test]
 fn recorded_python() {
     let envelope = include_str!("../../../../testdata/sentry/python-2.75-profile_chunk.envelope");

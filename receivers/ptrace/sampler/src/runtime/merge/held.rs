@@ -1,10 +1,10 @@
-//! Puts frames in place for interpreters whose evaluation function executes functions that call each other in one native
-//! call, without an address on the native stack that tells which.
+//! Puts frames in place for interpreters whose evaluation function executes functions that call each other in one
+//! native call, without an address on the native stack that tells which.
 //!
 //! Such an evaluation function may keep its frame and its instruction in two registers that calls leave as they were
 //! (PHP, built with GCC). Unwinding tells what these were in each native call of it: the frame's address tells which
-//! frames belong to the call, and the instruction which function it executed at the moment of a sample, however late the
-//! frames are read. Calls of which the registers are not known are paired in their order.
+//! frames belong to the call, and the instruction which function it executed at the moment of a sample, however late
+//! the frames are read. Calls of which the registers are not known are paired in their order.
 //!
 //! Functions of the interpreter that are native have frames of their own, and stand where their machine code is called.
 
@@ -16,8 +16,8 @@ use crate::message::Location;
 use crate::runtime::{Captured, Resolved};
 use crate::unwind::Frame;
 
-/// How far below a frame its caller's is, at most, in bytes: both are on the same part of the interpreter's stack, which
-/// has 256 KiB in PHP (php-src `Zend/zend_execute.c`, `ZEND_VM_STACK_PAGE_SIZE`).
+/// How far below a frame its caller's is, at most, in bytes: both are on the same part of the interpreter's stack,
+/// which has 256 KiB in PHP (php-src `Zend/zend_execute.c`, `ZEND_VM_STACK_PAGE_SIZE`).
 const SAME_STACK: u64 = 256 << 10;
 
 /// The most words of one call's part of the stack that are looked at; the evaluation function has about twenty.
@@ -163,9 +163,9 @@ impl Pieces<'_> {
         (!is_another).then_some((frame, instruction))
     }
 
-    /// What a native call of the evaluation function saved of its caller's registers in its own part of the stack: both,
-    /// beside each other, or only the instruction, where a function in between used the other one and saved it (`frame`).
-    /// They belong together if the frame executes the function that has the instruction.
+    /// What a native call of the evaluation function saved of its caller's registers in its own part of the stack:
+    /// both, beside each other, or only the instruction, where a function in between used the other one and saved it
+    /// (`frame`). They belong together if the frame executes the function that has the instruction.
     fn saved(&self, native: usize, frame: Option<u64>, words: &mut Words<'_>) -> Option<(u64, u64)> {
         let (start, end) = (self.stack.frames.get(native)?.sp, self.stack.frames.get(native + 1)?.sp);
         let mut before = None;

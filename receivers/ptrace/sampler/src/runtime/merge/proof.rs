@@ -1,17 +1,18 @@
 //! What is believed of frames that were read while their thread ran on.
 //!
 //! A native call of the evaluation function has the address of the next instruction in a register or in its own part of
-//! the stack; where, its code says ([`Lookup::next_instructions`]). Unwinding tells what these were at the moment of the
-//! sample, so they tell which function the call executed. If that is the innermost one of the frames that were read,
-//! these are believed. If it is another one, that one takes their place. Other words of the call's part prove nothing:
-//! they may be what an earlier function left there. Nor do words below the call: functions that it called leave what
-//! earlier ones had.
+//! the stack; where, its code says ([`Lookup::next_instructions`]). Unwinding tells what these were at the moment of
+//! the sample, so they tell which function the call executed. If that is the innermost one of the frames that were
+//! read, these are believed. If it is another one, that one takes their place. Other words of the call's part prove
+//! nothing: they may be what an earlier function left there. Nor do words below the call: functions that it called
+//! leave what earlier ones had.
 //!
 //! While a function returns or is called, the next instruction is in a frame, and the address of that frame is all
 //! there is. What was read of it later is named, and counted as such.
 //!
-//! A function that was freed since may have given its place to another one. So an address proves only a function that was
-//! known before the sample; one that was read for the first time afterwards is named as well, and counted as read later.
+//! A function that was freed since may have given its place to another one. So an address proves only a function that
+//! was known before the sample; one that was read for the first time afterwards is named as well, and counted as read
+//! later.
 
 use std::ops::Range;
 
@@ -196,7 +197,8 @@ impl Search<'_, '_> {
             return Belief::Other(told.iter().filter_map(|frame| frame.location).collect());
         };
         if hit.shared {
-            // Of the functions that share instructions it is the one whose frame and code the call has the addresses of.
+            // Of the functions that share instructions it is the one whose frame and code the call has the addresses
+            // of.
             let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
                 let has = |word: &u64| call.words.contains(word);
                 has(&frame.address) && has(&frame.code) && told.code == hit.resolved.code && !told.unknown
@@ -217,8 +219,9 @@ impl Search<'_, '_> {
         Belief::Other(hit.resolved.location.into_iter().chain(callers).collect())
     }
 
-    /// Which of the frames with this code a native call executed. A function that calls itself has several: the call has
-    /// the address of its frame in a register as a rule, and on its part of the stack maybe those of earlier ones, too.
+    /// Which of the frames with this code a native call executed. A function that calls itself has several: the call
+    /// has the address of its frame in a register as a rule, and on its part of the stack maybe those of earlier ones,
+    /// too.
     fn level(&self, call: &Call, frames: &[RawFrame], code: u64) -> Option<usize> {
         let (registers, _) = call.words.split_at_checked(call.registers).unwrap_or_default();
         let among =
@@ -280,8 +283,9 @@ impl Search<'_, '_> {
         Some(Call { executed, frames, words, registers, reads_instructions })
     }
 
-    /// What a call says of which it is known that two registers have its next instruction and its frame. Other registers
-    /// have copies of earlier ones. Where it is not known, all registers are asked, and then its part of the stack.
+    /// What a call says of which it is known that two registers have its next instruction and its frame. Other
+    /// registers have copies of earlier ones. Where it is not known, all registers are asked, and then its part of the
+    /// stack.
     fn of_words(&mut self, frame: &Frame, caller: &Frame) -> Call {
         if let Some((instruction, own)) = self.words.lookup.registers() {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
@@ -316,8 +320,8 @@ impl Search<'_, '_> {
         Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words, registers }
     }
 
-    /// The function that a call executes which executes one only, by the registers that it leaves as they were or else by
-    /// its part of the stack, but for the registers of its caller, which it saved at the end of that.
+    /// The function that a call executes which executes one only, by the registers that it leaves as they were or else
+    /// by its part of the stack, but for the registers of its caller, which it saved at the end of that.
     fn only_function(&mut self, frame: &Frame, caller: &Frame) -> Option<Executed> {
         let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
         let (own, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));

@@ -236,7 +236,8 @@ impl ZendFunctions {
         may
     }
 
-    /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that `may_lack`.
+    /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that
+    /// `may_lack`.
     fn tell(
         &mut self,
         place: &Place,

@@ -1,9 +1,9 @@
 //! Where the fields of PHP's structures are, on x86-64, in builds without thread safety.
 //!
 //! PHP says nothing of its layout, so this is a table by minor version. Sources: php-src `Zend/zend_globals.h`
-//! (`_zend_executor_globals`), `Zend/zend_compile.h` (`_zend_execute_data`, `_zend_op_array`, `_zend_internal_function`,
-//! `_zend_op`), `Zend/zend_types.h` (`_zend_string`), `Zend/zend_generators.h`; by `offsetof` for 8.2 and 8.4, by the
-//! memory of programs for 7.4, 8.3 and 8.5; 7.3, 8.0 and 8.1 by the sources and
+//! (`_zend_executor_globals`), `Zend/zend_compile.h` (`_zend_execute_data`, `_zend_op_array`,
+//! `_zend_internal_function`, `_zend_op`), `Zend/zend_types.h` (`_zend_string`), `Zend/zend_generators.h`; by
+//! `offsetof` for 8.2 and 8.4, by the memory of programs for 7.4, 8.3 and 8.5; 7.3, 8.0 and 8.1 by the sources and
 //! open-telemetry/opentelemetry-ebpf-profiler `interpreter/php/php.go`.
 
 /// Of a frame (`zend_execute_data`), in all versions.

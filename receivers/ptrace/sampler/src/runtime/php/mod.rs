@@ -1,8 +1,8 @@
 //! PHP, 7.3 to 8.5, in builds without thread safety (NTS): on the command line, in FPM workers, in a web server.
 //!
-//! Its state is the variable `executor_globals`, which has the innermost frame. A native call of the evaluation function
-//! (`execute_ex`) executes the frames of functions that call each other; functions that are native have frames of their
-//! own. A thread-safe build (ZTS) has a state for each thread, and is refused.
+//! Its state is the variable `executor_globals`, which has the innermost frame. A native call of the evaluation
+//! function (`execute_ex`) executes the frames of functions that call each other; functions that are native have frames
+//! of their own. A thread-safe build (ZTS) has a state for each thread, and is refused.
 
 mod calls;
 mod capture;

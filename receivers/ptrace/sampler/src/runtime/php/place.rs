@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the kind of evaluation function is read with and without a mark for indirect jumps, and other code is
-    /// none.
+    /// Guarantees: the kind of evaluation function is read with and without a mark for indirect jumps, and other code
+    /// is none.
     #[test]
     fn kinds() {
         let read = |code: &[u8]| returned(4096, &mut with(code));

@@ -54,8 +54,8 @@ fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
     })
 }
 
-/// Guarantees: all versions' layouts are read: functions, files and current lines, through methods, closures, generators
-/// that delegate, `eval` and native functions; and reading them again gives the same functions.
+/// Guarantees: all versions' layouts are read: functions, files and current lines, through methods, closures,
+/// generators that delegate, `eval` and native functions; and reading them again gives the same functions.
 #[test]
 fn known_stack() {
     for (name, mut recording, mut reader) in all() {
@@ -74,8 +74,8 @@ fn known_stack() {
     }
 }
 
-/// Guarantees: frames that one native call of the evaluation function executes belong together: those of a call-back, of
-/// a generator with those that delegate to it, and of a script.
+/// Guarantees: frames that one native call of the evaluation function executes belong together: those of a call-back,
+/// of a generator with those that delegate to it, and of a script.
 #[test]
 fn calls() {
     for (name, mut recording, mut reader) in all() {
@@ -176,8 +176,8 @@ fn replaced_code() {
     }
 }
 
-/// Guarantees: the texts of names count, not only where they are: a string that was replaced at its place by another one
-/// is noticed.
+/// Guarantees: the texts of names count, not only where they are: a string that was replaced at its place by another
+/// one is noticed.
 #[test]
 fn replaced_text() {
     for (name, mut recording, mut reader) in all() {
@@ -192,8 +192,8 @@ fn replaced_text() {
     }
 }
 
-/// Guarantees: code that may be freed at any time (of closures, scripts, `eval`) is believed of a thread that ran on only
-/// if it was there before: what is seen for the first time may have taken the place of what was executed.
+/// Guarantees: code that may be freed at any time (of closures, scripts, `eval`) is believed of a thread that ran on
+/// only if it was there before: what is seen for the first time may have taken the place of what was executed.
 #[test]
 fn fleeting_code() {
     for (name, mut recording, mut reader) in all() {
@@ -253,8 +253,8 @@ fn another_closure() {
     }
 }
 
-/// Guarantees: an instruction outside of its function's code is a caller of an unknown function, unless it is one of PHP's
-/// own; the innermost function may not have said yet where it is.
+/// Guarantees: an instruction outside of its function's code is a caller of an unknown function, unless it is one of
+/// PHP's own; the innermost function may not have said yet where it is.
 #[test]
 fn foreign_instruction() {
     for (name, mut recording, mut reader) in all() {
@@ -270,8 +270,8 @@ fn foreign_instruction() {
     }
 }
 
-/// Guarantees: frames that lead in a circle end, and of a stack with more frames than may be read one by one the innermost
-/// are there, and it says so.
+/// Guarantees: frames that lead in a circle end, and of a stack with more frames than may be read one by one the
+/// innermost are there, and it says so.
 #[test]
 fn attack_circles() {
     for (name, mut recording, mut reader) in all() {
@@ -292,8 +292,8 @@ fn attack_circles() {
     }
 }
 
-/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number of
-/// frames is bounded, and texts are as long as allowed.
+/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
+/// of frames is bounded, and texts are as long as allowed.
 #[test]
 fn attack_words() {
     for (name, whole, _) in all() {

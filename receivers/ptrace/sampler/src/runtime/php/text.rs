@@ -59,8 +59,8 @@ mod tests {
         recording
     }
 
-    /// Guarantees: short and long strings are read, at the end of a mapping too; they end at a zero byte; what says to be
-    /// longer than its memory is refused; bytes that are no UTF-8 are replaced.
+    /// Guarantees: short and long strings are read, at the end of a mapping too; they end at a zero byte; what says to
+    /// be longer than its memory is refused; bytes that are no UTF-8 are replaced.
     #[test]
     fn strings() {
         let read = |length, text: &[u8]| string(&mut made(length, text), 4096, 4096);

@@ -193,8 +193,8 @@ pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>
     })
 }
 
-/// Whether an object is in use, by its head. One that was freed may say the same as ever, but what it points to is other
-/// objects' by now, threads' copies of its instructions among it.
+/// Whether an object is in use, by its head. One that was freed may say the same as ever, but what it points to is
+/// other objects' by now, threads' copies of its instructions among it.
 fn is_in_use(layout: &Layout, object: &[u8]) -> bool {
     if let Some((own, others)) = layout.object.references {
         return half_at(object, own as usize) != 0 || word_at(object, others as usize) >> 2 != 0;

@@ -6,8 +6,8 @@ use crate::runtime::target::{Target, half_at, word, word_at};
 /// The most bytes of entries that are read.
 const MAX_BYTES: u64 = 24 << 10;
 
-/// The first entries of a dictionary, as the addresses of key and value; at most `limit` of them. `None` where it cannot
-/// be read, or has its values elsewhere, as some that belong to an instance have.
+/// The first entries of a dictionary, as the addresses of key and value; at most `limit` of them. `None` where it
+/// cannot be read, or has its values elsewhere, as some that belong to an instance have.
 pub(super) fn entries(layout: &Layout, address: u64, limit: usize, target: &mut dyn Target) -> Option<Vec<(u64, u64)>> {
     // How many there are, a version, the table of keys, and the values if they are elsewhere.
     let head = u64::from(layout.object.kind) + 8;

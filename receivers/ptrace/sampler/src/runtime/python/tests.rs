@@ -42,8 +42,8 @@ fn recording(name: &str) -> Recording {
     Recording::parse(bytes).unwrap()
 }
 
-/// Guarantees: all versions' layouts are read: functions, their modules, files and current lines, through methods, generators, `eval`
-/// and calls from C; and reading them again gives the same functions.
+/// Guarantees: all versions' layouts are read: functions, their modules, files and current lines, through methods,
+/// generators, `eval` and calls from C; and reading them again gives the same functions.
 #[test]
 fn known_stack() {
     for (name, bytes) in RECORDINGS {
@@ -163,7 +163,8 @@ fn other_threads() {
 }
 
 /// Guarantees: up to 3.10, of functions that share their instructions the one is told whose code object is among the
-/// words, and none without; and instructions that others may share are not taken for those of the function that is known.
+/// words, and none without; and instructions that others may share are not taken for those of the function that is
+/// known.
 #[test]
 fn shared_instructions() {
     for name in ["3.8", "3.9", "3.10"] {

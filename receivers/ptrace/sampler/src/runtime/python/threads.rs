@@ -18,8 +18,8 @@ const MAX_STATES: usize = 8192;
 /// The shortest pause between two walks through the lists, and how much it grows with each state that was found:
 /// reading a state takes less than a microsecond.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(100));
-/// How many of these pauses are made where all that is known of a thread is that it executes nothing: it may have entered
-/// another interpreter, in which it has another state.
+/// How many of these pauses are made where all that is known of a thread is that it executes nothing: it may have
+/// entered another interpreter, in which it has another state.
 const IDLE_PAUSES: u32 = 10;
 
 /// A thread's state.

@@ -42,7 +42,8 @@ pub(super) enum Saved {
 }
 
 impl Saved {
-    /// The size of a mark; where it has the stack pointer, the address in the function that set it, and the mark before.
+    /// The size of a mark; where it has the stack pointer, the address in the function that set it, and the mark
+    /// before.
     fn layout(self) -> (usize, usize, usize, usize) {
         match self {
             Self::Builtin => (64, 32, 24, 56),

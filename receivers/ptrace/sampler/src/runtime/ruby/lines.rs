@@ -1,8 +1,8 @@
 //! The line of an instruction.
 //!
-//! A sequence has descriptions of some of its instructions, in the order of their positions, and an index that tells how
-//! many positions up to a given one have a description: six words with the counts of the first 54 positions, and behind
-//! them blocks of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
+//! A sequence has descriptions of some of its instructions, in the order of their positions, and an index that tells
+//! how many positions up to a given one have a description: six words with the counts of the first 54 positions, and
+//! behind them blocks of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
 
 use super::layout::Layout;
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
     use crate::runtime::{Allowance, Recording};
 
-    /// Guarantees: the line of every position is that of the last description at or before it, in the first words and in
-    /// blocks, as an index made by Ruby's rules says.
+    /// Guarantees: the line of every position is that of the last description at or before it, in the first words and
+    /// in blocks, as an index made by Ruby's rules says.
     #[test]
     fn index() {
         // A description at each of these positions, with the line of its position and a thousand.

@@ -2,8 +2,8 @@
 //!
 //! The virtual machine has all threads, a thread the execution context of the fiber that it executes, and that one a
 //! stack of control frames. Where the fields are is in a table by minor version (`layout`); libraries that hide their
-//! symbols are searched (`search`). Objects are moved and freed by a collector, so everything is checked by what it says
-//! of its own kind (`objects`).
+//! symbols are searched (`search`). Objects are moved and freed by a collector, so everything is checked by what it
+//! says of its own kind (`objects`).
 
 mod capture;
 mod code;

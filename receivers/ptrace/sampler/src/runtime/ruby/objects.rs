@@ -1,7 +1,7 @@
 //! Reads Ruby's objects: strings, arrays, names of symbols and of classes.
 //!
-//! Every object begins with a word of flags that says of which kind it is (ruby/ruby `include/ruby/internal/value_type.h`
-//! and `fl_type.h`), so that memory which was freed or moved meanwhile is noticed.
+//! Every object begins with a word of flags that says of which kind it is (ruby/ruby
+//! `include/ruby/internal/value_type.h` and `fl_type.h`), so that memory which was freed or moved meanwhile is noticed.
 
 use super::layout::Layout;
 use crate::runtime::target::{Target, word, word_at};

@@ -34,7 +34,8 @@ const MAX_FUNCTION: u64 = 64 << 10;
 /// How far from the executing function its callers are looked for, and how much code is read at once, in bytes.
 const NEAR: u64 = 128 << 10;
 const CODE_STEP: usize = 16 << 10;
-/// The most functions that may be what calls it, the most calls in each, and the most marks that are compared with them.
+/// The most functions that may be what calls it, the most calls in each, and the most marks that are compared with
+/// them.
 const MAX_OUTERS: usize = 16;
 const MAX_INSIDE: usize = 512;
 const MAX_COMPARED: usize = 64;
@@ -261,8 +262,8 @@ mod tests {
     use crate::runtime::Recording;
     use crate::runtime::recording::Counted;
 
-    /// Guarantees: code that takes the next instruction into R14 from the frame in R15 and jumps is known, in both ways that
-    /// GCC writes the jump and with another instruction between, and other code is not.
+    /// Guarantees: code that takes the next instruction into R14 from the frame in R15 and jumps is known, in both ways
+    /// that GCC writes the jump and with another instruction between, and other code is not.
     #[test]
     fn registers() {
         let has = |code: &[u8]| {
@@ -293,8 +294,9 @@ mod tests {
         }
     }
 
-    /// Guarantees: the virtual machine and the variable with the names of symbols are found among variables below and above
-    /// the marker by what they point to, slice by slice, and what points to memory of another kind is passed over.
+    /// Guarantees: the virtual machine and the variable with the names of symbols are found among variables below and
+    /// above the marker by what they point to, slice by slice, and what points to memory of another kind is passed
+    /// over.
     #[test]
     fn variables() {
         let bytes: &[u8] = include_bytes!("../../../tests/recordings/ruby-3.1.bin");

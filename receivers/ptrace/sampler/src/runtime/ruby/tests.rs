@@ -33,9 +33,9 @@ fn own(text: &str) -> Vec<(&str, u32, &str)> {
 }
 
 /// Guarantees: of all versions, every frame is the one that Ruby itself has there: path, line and label, through
-/// methods, blocks, C functions, a method made of a block, evaluated text and a rescue. From 3.3 on names have the class
-/// before the method, which is the label of 3.4. Up to 3.3 Ruby says the place of the caller for C functions, and from
-/// 3.4 on it leaves the method out behind its rescue.
+/// methods, blocks, C functions, a method made of a block, evaluated text and a rescue. From 3.3 on names have the
+/// class before the method, which is the label of 3.4. Up to 3.3 Ruby says the place of the caller for C functions, and
+/// from 3.4 on it leaves the method out behind its rescue.
 #[test]
 fn known_stack() {
     for (name, bytes, text) in RECORDINGS {

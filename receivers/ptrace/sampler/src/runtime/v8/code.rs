@@ -340,8 +340,8 @@ fn what(code: &Code, heap: &mut Heap<'_, '_>) -> Option<What> {
     Some(What::Optimized(Optimized { function, functions, calls, table, detail }))
 }
 
-/// Of which instructions a table has positions. Where these are calls, there is one behind each entry, before the next one.
-/// Node has all made, and so have `--detailed-line-info`, debuggers and V8's own profiler.
+/// Of which instructions a table has positions. Where these are calls, there is one behind each entry, before the next
+/// one. Node has all made, and so have `--detailed-line-info`, debuggers and V8's own profiler.
 fn detail(code: &Code, table: &[u8], heap: &mut Heap<'_, '_>) -> Detail {
     /// How many entries are looked at, and how far a call is behind its entry, in bytes.
     const MOST: usize = 64;

@@ -83,8 +83,8 @@ pub(super) struct SharedFunctions {
 }
 
 impl SharedFunctions {
-    /// The function with this `SharedFunctionInfo`, which is read anew if it is another one by now. `None` also if it, or
-    /// what it refers to, was moved or freed while it was read: its texts may be anything then.
+    /// The function with this `SharedFunctionInfo`, which is read anew if it is another one by now. `None` also if it,
+    /// or what it refers to, was moved or freed while it was read: its texts may be anything then.
     pub(super) fn look(&mut self, shared: u64, heap: &mut Heap<'_, '_>, functions: &mut Functions) -> Option<Known> {
         let (print, code) = print(shared, heap)?;
         if let Some(known) = self.known.get_mut(&shared)

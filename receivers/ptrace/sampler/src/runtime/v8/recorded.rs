@@ -17,8 +17,8 @@ const FRAMES: u64 = CONSTANTS + (1 << 20);
 /// What stands for a constant or a register that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The words of a frame: program counter, stack pointer, frame pointer, the register that has a called function, and the
-/// kind of code.
+/// The words of a frame: program counter, stack pointer, frame pointer, the register that has a called function, and
+/// the kind of code.
 const FRAME: usize = 5;
 
 /// The native stack of a thread as it was recorded.

@@ -1,10 +1,11 @@
 //! When the time was that samples stand for. How much it is follows from the kernel's counters for all samples of a
 //! thread together; when each was taken is known as well, and what links samples with spans depends on that.
 //!
-//! Stretches follow each other without gaps as far as that goes: a sample begins at most a period before it was taken, or
-//! where the thread was met before and has not run since, and never behind that. Where samples are further apart than what they stand for, the time between is what no sample stands
-//! for: a thread that waits for a processor is not sampled meanwhile. Where there is none of that left, since shares are
-//! right on average only, samples overlap or leave a gap.
+//! Stretches follow each other without gaps as far as that goes: a sample begins at most a period before it was taken,
+//! or where the thread was met before and has not run since, and never behind that. Where samples are further apart
+//! than what they stand for, the time between is what no sample stands for: a thread that waits for a processor is not
+//! sampled meanwhile. Where there is none of that left, since shares are right on average only, samples overlap or
+//! leave a gap.
 
 use std::time::{Duration, Instant};
 

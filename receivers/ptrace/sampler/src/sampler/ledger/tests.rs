@@ -221,15 +221,15 @@ fn time_is_where_it_was_seen() {
 }
 
 /// A thread in a batch: how long it lasts, the share of it that the thread ran, and of the rest that it waited for a
-/// processor, the moments of its samples and whether it ran then, time in the kernel, whether the event was there for a part
-/// of the time only, whether it was ready, and what comes next.
+/// processor, the moments of its samples and whether it ran then, time in the kernel, whether the event was there for a
+/// part of the time only, whether it was ready, and what comes next.
 type Drawn = (u64, u64, u64, Vec<(u64, bool)>, u64, u64, bool, bool);
 
 proptest! {
     /// Guarantees: run, queue and blocked are the time that passed, to the nanosecond, however samples and looks fall
     /// and however late the counters are. A sample begins within a period before it was taken; a thread that is met
-    /// blocked and has not run may have been since it was met before. Samples of an event that was there for a part of the time follow each
-    /// other without gaps.
+    /// blocked and has not run may have been since it was met before. Samples of an event that was there for a part of
+    /// the time follow each other without gaps.
     #[test]
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((

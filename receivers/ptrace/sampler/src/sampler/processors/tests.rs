@@ -120,9 +120,9 @@ fn processors_that_are_switched() {
     }
 }
 
-/// Guarantees: a process whose interpreters' frames are read behind samples is sampled with events that wake the sampling
-/// thread; all others share those while there are any, so that nobody is sampled by two sets, and by no longer than
-/// somebody wants them.
+/// Guarantees: a process whose interpreters' frames are read behind samples is sampled with events that wake the
+/// sampling thread; all others share those while there are any, so that nobody is sampled by two sets, and by no longer
+/// than somebody wants them.
 #[test]
 fn events_that_wake() {
     let mut events = Events::new().unwrap();

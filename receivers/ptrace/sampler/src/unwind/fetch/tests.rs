@@ -8,8 +8,8 @@ use super::*;
 const START: u64 = CODE + 0x100;
 const SLOT: u64 = 0x5010;
 
-/// What code finds with these registers (by their numbers in instructions), where SP is 0x5000 and its part of the stack
-/// has one word.
+/// What code finds with these registers (by their numbers in instructions), where SP is 0x5000 and its part of the
+/// stack has one word.
 fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
     let mut made = Made::new();
     made.put(START, code);
@@ -42,8 +42,8 @@ fn in_a_register() {
     assert_eq!(other, [Next::At(0x7007)]);
 }
 
-/// Guarantees: behind a call, registers that it changes say nothing, and the word that the address was kept in meanwhile
-/// does; what was written to a word on the way is what it has.
+/// Guarantees: behind a call, registers that it changes say nothing, and the word that the address was kept in
+/// meanwhile does; what was written to a word on the way is what it has.
 #[test]
 fn across_calls() {
     // call; mov 0x10(%rsp), %r10
@@ -55,7 +55,8 @@ fn across_calls() {
     assert_eq!(found(&written, &[(10, 0x8000)], 0x7000), [Next::At(0x8003)]);
 }
 
-/// Guarantees: where the address is read from memory that is not the call's own, as that of a frame, that place is said.
+/// Guarantees: where the address is read from memory that is not the call's own, as that of a frame, that place is
+/// said.
 #[test]
 fn in_a_frame() {
     // call; mov 0x38(%rbx), %r10

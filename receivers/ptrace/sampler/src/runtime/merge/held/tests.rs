@@ -182,7 +182,8 @@ fn by_registers() {
     assert_eq!(standing(&native().with(2, at(1), 2), true, &[&[1, 2]]), [n(0), n(1), p(1), p(2), n(3), n(4)]);
 }
 
-/// Guarantees: a thread that executes no call of the evaluation function has no frames, whatever was read of its process.
+/// Guarantees: a thread that executes no call of the evaluation function has no frames, whatever was read of its
+/// process.
 #[test]
 fn other_threads() {
     let native = Native::new(&[false, false]);
@@ -233,9 +234,9 @@ fn proof() {
     assert_eq!(proven(&native, &[&[4]]), (vec![n(0)], Merged { unproven: 1, ..Merged::default() }));
 }
 
-/// Guarantees: where another function was executed than the one whose frame was read, that one is named, and the callers
-/// only if they may have called it; where the frame is gone, the ones below it are, but where they were is not known; and
-/// nothing behind a frame that makes no sense.
+/// Guarantees: where another function was executed than the one whose frame was read, that one is named, and the
+/// callers only if they may have called it; where the frame is gone, the ones below it are, but where they were is not
+/// known; and nothing behind a frame that makes no sense.
 #[test]
 fn another_function() {
     let native = |frame, function| Native::new(&[true, false]).with(0, frame, function);
@@ -258,8 +259,8 @@ fn between_calls() {
     assert_eq!(proven(&native, &[&[4, 3]]).0, [found(9), n(1), found(4), p(3)]);
 }
 
-/// Guarantees: the registers of a call that begins or ends are its caller's and name it not; those of an outer call that
-/// nothing saved are its callee's and name it not either.
+/// Guarantees: the registers of a call that begins or ends are its caller's and name it not; those of an outer call
+/// that nothing saved are its callee's and name it not either.
 #[test]
 fn registers_of_another_call() {
     let native = Native::new(&[true, false, true]).with(0, at(0), 4).with(2, at(0), 4);
@@ -268,8 +269,8 @@ fn registers_of_another_call() {
     assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), found(4), p(3), n(2), n(3)]);
 }
 
-/// Guarantees: where the instruction's register alone is the callee's, it names nothing either; what the callee saved of
-/// both registers does, if they belong together.
+/// Guarantees: where the instruction's register alone is the callee's, it names nothing either; what the callee saved
+/// of both registers does, if they belong together.
 #[test]
 fn saved_registers() {
     // Both registers of the outer call, and only the one of the instruction, are those of the inner one.
@@ -325,7 +326,8 @@ fn compiled_code() {
     assert_eq!(proven(&compiled(7), &[&[4, 3]]).1.unproven, 1);
 }
 
-/// Guarantees: without registers nothing of a thread that ran on is believed, and one that stands still is paired in order.
+/// Guarantees: without registers nothing of a thread that ran on is believed, and one that stands still is paired in
+/// order.
 #[test]
 fn without_registers() {
     let native = Native::new(&[true, false]);

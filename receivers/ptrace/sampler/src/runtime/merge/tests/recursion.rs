@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What is shown in the place of a native call whose next instruction is in a function that called itself twice, and was
-/// called by another one, with these values in R12 and in words of its own part of the stack.
+/// What is shown in the place of a native call whose next instruction is in a function that called itself twice, and
+/// was called by another one, with these values in R12 and in words of its own part of the stack.
 fn shown(register: Option<u64>, words: &[(u64, u64)]) -> Vec<Location> {
     let mut frames = native(4);
     register.into_iter().for_each(|value| frames[1].registers.set(12, value));

@@ -11,8 +11,8 @@ fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     (globals, name)
 }
 
-/// Guarantees: a function whose module cannot be read has none, is read again with later samples, and has it then; one of
-/// a module that says no name has none.
+/// Guarantees: a function whose module cannot be read has none, is read again with later samples, and has it then; one
+/// of a module that says no name has none.
 #[test]
 fn modules() {
     for (name, bytes) in RECORDINGS {

@@ -145,8 +145,8 @@ fn foreign_instruction() {
     }
 }
 
-/// Guarantees: without the global lock a function that was freed is unknown although its memory still says the same: its
-/// copies of instructions may be another function's by now.
+/// Guarantees: without the global lock a function that was freed is unknown although its memory still says the same:
+/// its copies of instructions may be another function's by now.
 #[test]
 fn freed_code_without_the_global_lock() {
     for name in ["3.13t", "3.14t", "3.14t-thread"] {

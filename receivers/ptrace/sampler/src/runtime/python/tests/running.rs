@@ -79,8 +79,8 @@ fn functions_that_return() {
     }
 }
 
-/// Guarantees: whenever a generator is left while frames are read, which has no caller then, what was read is not taken for
-/// a whole stack, so that it is read again.
+/// Guarantees: whenever a generator is left while frames are read, which has no caller then, what was read is not taken
+/// for a whole stack, so that it is read again.
 #[test]
 fn generators_that_are_left() {
     for (name, bytes) in RECORDINGS {

@@ -6,8 +6,8 @@ use crate::runtime::target::{half, word};
 /// Where the C libraries keep a thread's id, from its thread pointer on.
 const IDS: [u64; 2] = [0x2d0, 48];
 
-/// A recording in which the thread of its state ended, and the C library gave its thread pointer to a new one, with this
-/// id. Its state is still in memory, executes nothing and is in no list any more. Returns the new thread's key.
+/// A recording in which the thread of its state ended, and the C library gave its thread pointer to a new one, with
+/// this id. Its state is still in memory, executes nothing and is in no list any more. Returns the new thread's key.
 fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
     let place = Place::at(recording.runtime, recording.version, recording).unwrap();
     let thread = &place.layout.thread;

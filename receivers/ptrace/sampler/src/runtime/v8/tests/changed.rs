@@ -49,8 +49,8 @@ fn overwrite(memory: &mut Recording, text: u64, words: u64) {
     memory.add(text - 1 + 16, &vec![b'X'; (words as usize - 2) * 8]);
 }
 
-/// Guarantees: whenever a collector moves strings while a function is read, its name, file and lines are its own, or it is
-/// unknown: nothing is shown of what has the strings' place by then.
+/// Guarantees: whenever a collector moves strings while a function is read, its name, file and lines are its own, or it
+/// is unknown: nothing is shown of what has the strings' place by then.
 #[test]
 fn strings_that_are_moved() {
     let stack = made();
@@ -88,8 +88,8 @@ fn strings_that_are_moved() {
     assert!(whole > 0 && unknown > 0, "{whole}, {unknown}");
 }
 
-/// Guarantees: whenever another function takes the place of one while it is read, name and line are of the one or of the
-/// other, or it is unknown.
+/// Guarantees: whenever another function takes the place of one while it is read, name and line are of the one or of
+/// the other, or it is unknown.
 #[test]
 fn functions_that_are_replaced() {
     let mut stack = made();

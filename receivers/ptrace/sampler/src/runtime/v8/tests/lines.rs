@@ -13,8 +13,8 @@ fn with_ends(ends: &[u64]) -> (Made, Vec<Frame>, StackCopy) {
     (made, frames, stack)
 }
 
-/// Guarantees: of places behind the last end of a line that is known, the line is not known: neither the current one nor
-/// the one where a function begins.
+/// Guarantees: of places behind the last end of a line that is known, the line is not known: neither the current one
+/// nor the one where a function begins.
 #[test]
 fn behind_the_known_ends() {
     let lines = |ends: &[u64]| {

@@ -217,8 +217,8 @@ fn told(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Ve
     (rows.collect(), named)
 }
 
-/// Guarantees: compiled code shows the function that was inlined in front of the one that it was inlined into, each with
-/// its own line, and an interpreted function the line of its instruction.
+/// Guarantees: compiled code shows the function that was inlined in front of the one that it was inlined into, each
+/// with its own line, and an interpreted function the line of its instruction.
 #[test]
 fn stack() {
     let (mut made, frames, mut stack) = made();
