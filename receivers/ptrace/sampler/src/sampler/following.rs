@@ -5,13 +5,14 @@
 //! and returns many times. On the processor of the sampled thread it is there within a few, and that thread waits
 //! meanwhile: its frames are still those of the sample.
 //!
-//! What the sampling thread executes there is missing to the sampled thread, so it goes there only for interpreters.
+//! What the sampling thread executes there is missing to the sampled thread, so it goes there only for interpreters,
+//! and not where that is more than the share of time for which a thread may be held stopped.
 
 use std::time::{Duration, Instant};
 
 use nix::sched::CpuSet;
 
-use crate::os::affinity;
+use crate::os::{affinity, time};
 
 /// After this many samples in a row on one processor the sampling thread is bound to it. Where several processors
 /// execute interpreters by turns it is bound to none.
@@ -25,6 +26,9 @@ const UNSAMPLED: Duration = Duration::from_secs(1);
 const LATE: (u32, Duration) = (4, Duration::from_micros(400));
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// How often it is found out what it takes of the processor that it is bound to. What begins takes more at first.
+const WEIGHED: Duration = Duration::from_secs(4);
+
 /// The processor to which the sampling thread is bound, and what decides about it.
 #[derive(Debug, Default)]
 pub(super) struct Following {
@@ -35,24 +39,28 @@ pub(super) struct Following {
 
 impl Following {
     /// A thread whose frames are read behind its samples was sampled on this processor, and they were read so much
-    /// later.
-    pub(super) fn sampled(&mut self, processor: u32, behind: Duration, now: Instant) {
+    /// later. `most` is the share of time for which it may be displaced.
+    pub(super) fn sampled(&mut self, processor: u32, behind: Duration, most: f64, now: Instant) {
         let step = self.decision.sampled(processor, behind, now);
-        self.take(step);
+        self.take(step, now);
+        if self.decision.is_to_be_weighed(now) {
+            let step = self.decision.weigh(time::thread_cpu(), most, now);
+            self.take(step, now);
+        }
     }
 
     /// Ends it if no such thread was sampled for a while.
     pub(super) fn review(&mut self, now: Instant) {
         let step = self.decision.review(now);
-        self.take(step);
+        self.take(step, now);
     }
 
-    fn take(&mut self, step: Option<Step>) {
+    fn take(&mut self, step: Option<Step>, now: Instant) {
         match step {
             Some(Step::Bind(processor)) => {
                 self.before = affinity::bind(processor);
                 if self.before.is_none() {
-                    self.decision.bound = None;
+                    self.decision.pause(now);
                 }
             }
             Some(Step::Release) => {
@@ -83,6 +91,9 @@ struct Decision {
     in_a_row: u32,
     late: u32,
     not_before: Option<Instant>,
+    /// When the sampling thread was bound or its cost was last weighed, and the processor time that it had used by
+    /// then.
+    weighed: Option<(Instant, Duration)>,
 }
 
 impl Decision {
@@ -92,8 +103,7 @@ impl Decision {
         if self.bound.is_some() {
             self.late = if behind > LATE.1 { self.late + 1 } else { 0 };
             if self.late >= LATE.0 {
-                self.not_before = Some(now + PAUSE);
-                return self.release();
+                return self.pause(now);
             }
             return if self.bound == Some(processor) { None } else { self.release() };
         }
@@ -113,8 +123,26 @@ impl Decision {
         self.release()
     }
 
+    fn is_to_be_weighed(&self, now: Instant) -> bool {
+        self.bound.is_some() && self.weighed.is_none_or(|(at, _)| now >= at + WEIGHED)
+    }
+
+    /// The sampling thread has used so much processor time by now, of which it may take this share from the thread that
+    /// it displaces.
+    fn weigh(&mut self, used: Duration, most: f64, now: Instant) -> Option<Step> {
+        let (at, before) = self.weighed.replace((now, used))?;
+        let most = now.saturating_duration_since(at).as_secs_f64() * most;
+        if used.saturating_sub(before).as_secs_f64() > most { self.pause(now) } else { None }
+    }
+
+    fn pause(&mut self, now: Instant) -> Option<Step> {
+        self.not_before = Some(now + PAUSE);
+        self.release()
+    }
+
     fn release(&mut self) -> Option<Step> {
         self.late = 0;
+        self.weighed = None;
         self.bound.take().map(|_| Step::Release)
     }
 }
@@ -160,6 +188,27 @@ mod tests {
         assert_eq!(steps(&mut decision, start, &[(0, late); 4]), [None, None, None, Some(Step::Release)]);
         assert!(steps(&mut decision, start, &[(0, SOON); 99]).iter().all(Option::is_none));
         assert_eq!(steps(&mut decision, start + 2 * PAUSE, &[(0, SOON)]), [Some(Step::Bind(0))]);
+    }
+
+    /// Guarantees: where the sampling thread uses more of the processor that it is bound to than it may, it is
+    /// released, and not bound for ten seconds; what it used before it was bound does not count.
+    #[test]
+    fn what_it_costs() {
+        let start = Instant::now();
+        let mut decision = Decision::default();
+        assert!(!decision.is_to_be_weighed(start));
+        steps(&mut decision, start, &[(0, SOON); 4]);
+        let millis = Duration::from_millis;
+        assert!(decision.is_to_be_weighed(start));
+        assert_eq!(decision.weigh(millis(9000), 0.02, start), None);
+        assert!(!decision.is_to_be_weighed(start + WEIGHED - PERIOD));
+        let (first, second) = (start + WEIGHED, start + 2 * WEIGHED);
+        assert!(decision.is_to_be_weighed(first));
+        assert_eq!(decision.weigh(millis(9079), 0.02, first), None);
+        assert_eq!(decision.weigh(millis(9160), 0.02, second), Some(Step::Release));
+        assert!(!decision.is_to_be_weighed(second + WEIGHED));
+        assert!(steps(&mut decision, second, &[(0, SOON); 9]).iter().all(Option::is_none));
+        assert_eq!(steps(&mut decision, second + PAUSE, &[(0, SOON)]), [Some(Step::Bind(0))]);
     }
 
     /// Guarantees: without samples for a second the sampling thread is released, and only once.

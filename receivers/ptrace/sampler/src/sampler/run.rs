@@ -194,7 +194,8 @@ impl<'a> Engine<'a> {
         let now = Instant::now();
         self.captures.finish(process, captured, &mut self.unwinder, &mut self.locations);
         if let Some(processor) = sampled_on {
-            self.following.sampled(processor, now.saturating_duration_since(taken), now);
+            let most = self.processes[index].attached.settings.max_stopped;
+            self.following.sampled(processor, now.saturating_duration_since(taken), most, now);
         }
         self.current = current;
     }
