@@ -59,7 +59,8 @@ pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
             }
             OBJECTS.iter().find(|(wanted, ..)| wanted.iter().all(has)).map(found)
         }
-        Some(b'[') => Some(("a list in JSON, perhaps a trace in Chrome's format", SAMPLE)),
+        // A request in protobuf begins like that where its first message has 91 bytes.
+        Some(b'[') if super::is_text(bytes) => Some(("a list in JSON, perhaps a trace in Chrome's format", SAMPLE)),
         _ => None,
     }
 }

@@ -173,6 +173,21 @@ fn collapsed_stacks() {
     assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
 }
 
+/// Guarantees: a request in protobuf is one whatever its first bytes look like: those of its first field's key and length
+/// are a line's end and any character, such as a bracket.
+#[test]
+fn requests_that_begin_like_text() {
+    let message = |bytes: Vec<u8>| [vec![0x0a, bytes.len() as u8], bytes].concat();
+    for length in 20..=127 {
+        // Of the first resource: an attribute without a value, and how many were dropped, which no text has.
+        let attribute = message(message(vec![b'k'; length - 8]));
+        let request = message(message([attribute, vec![0x10, 1]].concat()));
+        assert_eq!(request[..2], [0x0a, length as u8]);
+        let (_, findings, outcome) = read(request);
+        assert_eq!((outcome, findings.refused.len()), (Ok(()), 0), "{length}");
+    }
+}
+
 /// Guarantees: of an envelope with two profiles the one that cannot be read is named, and the other is read.
 #[test]
 fn views_are_refused_alone() {
