@@ -1,10 +1,8 @@
 //! Threads whose place in memory was another thread's before.
 
 use super::*;
+use crate::arch::THREAD_IDS;
 use crate::runtime::target::{half, word};
-
-/// Where the C libraries keep a thread's id, from its thread pointer on.
-const IDS: [u64; 2] = [0x2d0, 48];
 
 /// A recording in which the thread of its state ended, and the C library gave its thread pointer to a new one, with
 /// this id. Its state is still in memory, executes nothing and is in no list any more. Returns the new thread's key.
@@ -29,7 +27,7 @@ fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
     | layout::Current::WithChain { frame: current, .. }
     | layout::Current::InChain { chain: current, .. }) = thread.current;
     recording.add(old.address + u64::from(current), &[0; 8]);
-    for at in IDS {
+    for at in THREAD_IDS {
         if half(recording, old.thread_id + at) == Some(recording.thread) {
             recording.add(old.thread_id + at, &id.to_le_bytes());
         }
@@ -63,7 +61,7 @@ fn thread_pointers_without_ids() {
         let mut states = States::default();
         states.walk(&place, &mut recording);
         let pointer = states.of(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap().thread_id;
-        for at in IDS {
+        for at in THREAD_IDS {
             if half(&mut recording, pointer + at) == Some(recording.thread) {
                 recording.add(pointer + at, &[0xaa; 4]);
             }
