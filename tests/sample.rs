@@ -88,20 +88,29 @@ impl Stacks {
     }
 }
 
-/// Runs what measures times until it is right, three times at most: a machine that gives its processors to others for a
-/// while shifts times at random, and what is wrong in the sampler is wrong each time. A run says whether it is right, and
-/// what it measured.
-pub(crate) fn by_some_run(mut run: impl FnMut() -> (bool, String)) {
+/// Runs what measures times until they are right, three times at most: a machine that gives its processors to others for
+/// a while shifts times at random, and what is wrong in the sampler is wrong each time. What is never right to be wrong,
+/// such as a function's callers, a run asserts by itself.
+pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..3 {
-        let (right, measured) = run();
-        if right {
-            return;
+        match run() {
+            Ok(()) => return,
+            Err(measured) => said.push(measured),
         }
-        said.push(measured);
     }
     panic!("in no run: {said:#?}");
 }
+
+/// What a time has to be in some run ([`by_some_run`]), and else what was measured.
+macro_rules! measured {
+    ($is_right:expr, $($said:tt)+) => {
+        if !$is_right {
+            return Err(format!($($said)+));
+        }
+    };
+}
+pub(crate) use measured;
 
 /// What has a program's running threads sampled on this machine: where the kernel permits no perf events, they have to
 /// be stopped.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{Sampling, Stacks, permitted, sample_known, stops, until_met};
+use super::{Sampling, Stacks, by_some_run, measured, permitted, sample_known, stops, until_met};
 use crate::process::{Finished, run};
 use crate::targets::{TargetProgram, known};
 
 /// What a program measured of itself: by function or thread, in nanoseconds of processor time.
-fn measured(finished: &Finished) -> HashMap<&str, u64> {
+fn own_times(finished: &Finished) -> HashMap<&str, u64> {
     let entry = |(name, nano): (_, &str)| (name, nano.parse().unwrap());
     finished.stdout.lines().map(|line| line.split_once(' ').map(entry).unwrap()).collect()
 }
@@ -19,19 +19,22 @@ fn shares() {
     let folder = tempfile::tempdir().unwrap();
     // Where threads have to be stopped, a saturated machine gives fewer samples for the same time.
     let seconds = if permitted() { "8" } else { "25" };
-    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", seconds);
-    let truth = measured(&finished);
-    let all: u64 = truth.values().sum();
-    let sampled = stacks.sampled();
-    assert_eq!(truth.len(), 3, "{}", finished.stdout);
-    for (name, nano) in truth {
-        let expected = nano as f64 * 100.0 / all as f64;
-        let measured = sampled.percent(sampled.total(name));
-        assert!((measured - expected).abs() < 2.0, "{name}: {measured:.2} %, expected {expected:.2} %");
-    }
-    let sum = stacks.nano() as f64;
-    assert!((sum / all as f64 - 1.0).abs() < 0.1, "{sum} of {all} ns were measured");
-    assert_eq!(sampled.hottest(), "seventy");
+    by_some_run(|| {
+        let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", seconds);
+        let truth = own_times(&finished);
+        let all: u64 = truth.values().sum();
+        let sampled = stacks.sampled();
+        assert_eq!(truth.len(), 3, "{}", finished.stdout);
+        for (name, nano) in truth {
+            let expected = nano as f64 * 100.0 / all as f64;
+            let measured = sampled.percent(sampled.total(name));
+            measured!((measured - expected).abs() < 2.0, "{name}: {measured:.2} %, expected {expected:.2} %");
+        }
+        let sum = stacks.nano() as f64;
+        measured!((sum / all as f64 - 1.0).abs() < 0.1, "{sum} of {all} ns were measured");
+        assert_eq!(sampled.hottest(), "seventy");
+        Ok(())
+    });
 }
 
 /// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of
@@ -39,30 +42,36 @@ fn shares() {
 #[test]
 fn recursion() {
     let folder = tempfile::tempdir().unwrap();
-    // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter of
-    // its calls.
-    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "4");
-    let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
-    let stacks = stacks.sampled();
-    let whole: u64 = stacks.0.iter().filter(|(stack, _)| deep(stack)).map(|(_, nano)| nano).sum();
-    assert!(stacks.percent(whole) > 95.0, "{:.1} %", stacks.percent(whole));
-    let line = finished.stderr.lines().find(|line| line.contains(" descend ")).unwrap();
-    let percents: Vec<f64> =
-        line.split_whitespace().filter_map(|word| word.parse().ok()).filter(|value: &f64| *value > 50.0).collect();
-    assert!(percents.len() == 2 && percents.iter().all(|percent| *percent <= 100.0), "{line}");
+    by_some_run(|| {
+        // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter
+        // of its calls.
+        let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "4");
+        let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
+        let stacks = stacks.sampled();
+        let whole: u64 = stacks.0.iter().filter(|(stack, _)| deep(stack)).map(|(_, nano)| nano).sum();
+        measured!(stacks.percent(whole) > 95.0, "{:.1} %", stacks.percent(whole));
+        let line = finished.stderr.lines().find(|line| line.contains(" descend ")).unwrap();
+        let percents: Vec<f64> =
+            line.split_whitespace().filter_map(|word| word.parse().ok()).filter(|value: &f64| *value > 50.0).collect();
+        assert!(percents.len() == 2 && percents.iter().all(|percent| *percent <= 100.0), "{line}");
+        Ok(())
+    });
 }
 
 /// Guarantees: functions that were inlined are frames of their own, in the order of their calls.
 #[test]
 fn inlined() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "inlined", "1");
-    let wanted = ["main", "outermost", "middle", "innermost"];
-    let in_order = |stack: &[String]| stack.windows(4).any(|window| window == wanted);
-    let found: u64 = stacks.0.iter().filter(|(stack, _)| in_order(stack)).map(|(_, nano)| nano).sum();
-    let share = found as f64 / stacks.total("outermost") as f64;
-    // Of a second of processor time.
-    assert!(share > 0.95 && found > 500_000_000, "{share:.3}: {:?}", stacks.0);
+    by_some_run(|| {
+        let (_, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "inlined", "1");
+        let wanted = ["main", "outermost", "middle", "innermost"];
+        let in_order = |stack: &[String]| stack.windows(4).any(|window| window == wanted);
+        let found: u64 = stacks.0.iter().filter(|(stack, _)| in_order(stack)).map(|(_, nano)| nano).sum();
+        let share = found as f64 / stacks.total("outermost") as f64;
+        // Of a second of processor time.
+        measured!(share > 0.95 && found > 500_000_000, "{share:.3}: {:?}", stacks.0);
+        Ok(())
+    });
 }
 
 /// Guarantees: each thread's time is under its own name and in its own function, and is the processor time that the
@@ -71,19 +80,22 @@ fn inlined() {
 #[test]
 fn threads() {
     let folder = tempfile::tempdir().unwrap();
-    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "threads", "1");
-    let truth = measured(&finished);
-    let (mut all, mut used) = (0, 0);
-    for (thread, function) in [("first", "first_work"), ("second", "second_work"), ("third", "third_work")] {
-        let own = stacks.under(thread);
-        let sampled = own.sampled();
-        assert!(sampled.percent(sampled.total(function)) > 90.0, "{thread}: {:?}", own.0);
-        let share = own.nano() as f64 / truth[thread] as f64;
-        assert!((0.8..1.1).contains(&share), "{thread} used {} ns, {} were measured", truth[thread], own.nano());
-        (all, used) = (all + own.nano(), used + truth[thread]);
-    }
-    let share = all as f64 / used as f64;
-    assert!((0.8..1.05).contains(&share), "the threads used {used} ns, {all} were measured");
+    by_some_run(|| {
+        let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "threads", "1");
+        let truth = own_times(&finished);
+        let (mut all, mut used) = (0, 0);
+        for (thread, function) in [("first", "first_work"), ("second", "second_work"), ("third", "third_work")] {
+            let own = stacks.under(thread);
+            let sampled = own.sampled();
+            measured!(sampled.percent(sampled.total(function)) > 90.0, "{thread}: {:?}", own.0);
+            let share = own.nano() as f64 / truth[thread] as f64;
+            measured!((0.8..1.1).contains(&share), "{thread} used {} ns, {} were measured", truth[thread], own.nano());
+            (all, used) = (all + own.nano(), used + truth[thread]);
+        }
+        let share = all as f64 / used as f64;
+        measured!((0.8..1.05).contains(&share), "the threads used {used} ns, {all} were measured");
+        Ok(())
+    });
 }
 
 /// Guarantees: eight threads that sleep do not hide the one that runs: it leads the list, and the sleepers are listed
@@ -92,28 +104,31 @@ fn threads() {
 #[test]
 fn sleep_and_spin() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = TargetProgram::start(std::process::Command::new(known()).args(["sleep", "0"]));
-    assert_eq!(program.line(), "ready\n");
-    let sampling = Sampling::start(folder.path(), &["--mode", "wall", "--pid", &program.pid(), "-o", "out.folded"]);
-    program.tell();
-    assert_eq!(program.line(), "seen\n");
-    let finished = sampling.end("-INT");
-    assert!(finished.status.success(), "{}", finished.stderr);
-    assert!(program.is_alive());
-    program.end();
-    let stacks = Stacks::read(&folder.path().join("out.folded"));
-    let (running, waiting) = (stacks.under("[running]"), stacks.under("[waiting]"));
-    let sampled = running.sampled();
-    assert_eq!(sampled.hottest(), "first_work");
-    assert!(sampled.percent(sampled.total("spin")) > 90.0);
-    let (sleeping, queued) = (waiting.total("doze"), waiting.total("[waiting for a processor]"));
-    assert!(waiting.percent(sleeping + queued) > 95.0);
-    let times = sleeping as f64 / (running.nano() + queued) as f64;
-    assert!((7.0..9.0).contains(&times), "eight sleep while one runs; measured {times:.1} times its time");
-    let list: Vec<&str> = finished.stdout.lines().skip_while(|line| !line.starts_with("running: ")).collect();
-    assert!(list[2].contains("first_work (known)"), "{list:?}");
-    let waits = list.iter().position(|line| line.starts_with("waiting: ")).unwrap();
-    assert!(list[waits + 1].contains("called by doze (known)"), "{list:?}");
+    by_some_run(|| {
+        let mut program = TargetProgram::start(std::process::Command::new(known()).args(["sleep", "0"]));
+        assert_eq!(program.line(), "ready\n");
+        let sampling = Sampling::start(folder.path(), &["--mode", "wall", "--pid", &program.pid(), "-o", "out.folded"]);
+        program.tell();
+        assert_eq!(program.line(), "seen\n");
+        let finished = sampling.end("-INT");
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert!(program.is_alive());
+        program.end();
+        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let (running, waiting) = (stacks.under("[running]"), stacks.under("[waiting]"));
+        let sampled = running.sampled();
+        assert_eq!(sampled.hottest(), "first_work");
+        measured!(sampled.percent(sampled.total("spin")) > 90.0, "{:?}", sampled.0);
+        let (sleeping, queued) = (waiting.total("doze"), waiting.total("[waiting for a processor]"));
+        measured!(waiting.percent(sleeping + queued) > 95.0, "{:?}", waiting.0);
+        let times = sleeping as f64 / (running.nano() + queued) as f64;
+        measured!((7.0..9.0).contains(&times), "eight sleep while one runs; measured {times:.1} times its time");
+        let list: Vec<&str> = finished.stdout.lines().skip_while(|line| !line.starts_with("running: ")).collect();
+        assert!(list[2].contains("first_work (known)"), "{list:?}");
+        let waits = list.iter().position(|line| line.starts_with("waiting: ")).unwrap();
+        assert!(list[waits + 1].contains("called by doze (known)"), "{list:?}");
+        Ok(())
+    });
 }
 
 /// Guarantees: a Python program that hashes is seen to hash, although Python 3.11 says nothing about its own functions.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profbridge_relay_rules::validate_json;
 
-use super::{Sampling, Stacks, by_some_run, stops, until_met};
+use super::{Sampling, Stacks, by_some_run, measured, stops, until_met};
 use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, run};
 use crate::targets::{TargetProgram, hot, known};
@@ -166,7 +166,7 @@ fn naps() {
         let late = said.split("\nlate: ").nth(1).and_then(|rest| rest.split(" %").next()?.parse::<f64>().ok());
         (owned - sampled).abs() < (0.02 + late.unwrap_or(0.0) / 100.0) * sampled
     };
-    let direct = || {
+    by_some_run(|| {
         let said = sample("x.envelope");
         let seconds = |what: &str| {
             let rest = said.split(what).nth(1).unwrap_or_else(|| panic!("no `{what}`: {said}"));
@@ -174,9 +174,9 @@ fn naps() {
         };
         let sampled = (seconds("\nrunning: ") + seconds("\nwaiting: ")) * 1e9;
         let owned_directly = owned(&std::fs::read(inside("x.envelope")).unwrap());
-        (close(owned_directly, sampled, &said), format!("{owned_directly} of {sampled}: {said}"))
-    };
-    by_some_run(direct);
+        measured!(close(owned_directly, sampled, &said), "{owned_directly} of {sampled}: {said}");
+        Ok(())
+    });
 
     by_some_run(|| {
         let said = sample("x.otlp");
@@ -195,7 +195,8 @@ fn naps() {
             part
         });
         let (converted, sampled) = (parts.iter().sum::<f64>(), stacks.nano() as f64);
-        (close(converted, sampled, &said), format!("{converted} of {sampled}: {said}"))
+        measured!(close(converted, sampled, &said), "{converted} of {sampled}: {said}");
+        Ok(())
     });
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Stacks, alone, by_some_run, stops};
+use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 
 /// A program whose innermost function runs from its start to its end, called through methods, native functions
@@ -151,43 +151,50 @@ fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
 fn every_version() {
     for (version, php) in phps() {
         let folder = tempfile::tempdir().unwrap();
-        let stacks = sampled(folder.path(), &[], &php, PROGRAM, &["2"]);
-        let (waiting, running): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] == "[waiting]");
-        let with = |name: &str, of: &[&(Vec<String>, u64)]| -> Vec<(Vec<String>, u64)> {
-            of.iter().filter(|(stack, _)| stack.iter().any(|one| one == name)).copied().cloned().collect()
-        };
-        let sum = r"Läden\Korb::summe";
-        let callers = [
-            "{main}",
-            sum,
-            sum,
-            sum,
-            "array_map",
-            "{closure",
-            r"Läden\außen",
-            r"Läden\innen",
-            "usort",
-            r"Läden\vergleich",
-        ];
-        let busy = with(r"Läden\arbeite", &running);
-        let waits = with(r"Läden\warte", &waiting);
-        // Of what may be freed at any time, what is seen for the first time of a thread that runs is not believed.
-        // Nor is a native function named then whose code has gone over to another one, as `usort` does in some builds.
-        let mut own = [&callers[..], &["eval", r"Läden\arbeite"]].concat();
-        own.retain(|name| *name != "usort");
-        let (busy, others): (Vec<_>, Vec<_>) = busy.into_iter().partition(|(stack, _)| has_in_order(stack, &own));
-        assert!(others.iter().map(|(_, nano)| nano).sum::<u64>() < 50_000_000, "{version}: {others:?}");
-        for (stack, _) in &waits {
-            assert!(has_in_order(stack, &[&callers[..], &[r"Läden\warte", "sleep"]].concat()), "{version}: {stack:?}");
-        }
-        for (stack, _) in busy.iter().chain(&waits) {
-            assert!(!stack.iter().any(|name| name.contains(EVALUATION)), "{version}: {stack:?}");
-            let others = stack.iter().filter(|name| name.contains("unknown function")).count();
-            assert_eq!(others, 0, "{version}: {stack:?}");
-        }
-        let (busy, waits) = (nano(&busy.iter().collect::<Vec<_>>()), nano(&waits.iter().collect::<Vec<_>>()));
-        assert!(busy > 1_900_000_000, "{version}: {busy} of {} ns", nano(&running));
-        assert!(waits > 900_000_000, "{version}: {waits} ns");
+        by_some_run(|| {
+            let stacks = sampled(folder.path(), &[], &php, PROGRAM, &["2"]);
+            let (waiting, running): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] == "[waiting]");
+            let with = |name: &str, of: &[&(Vec<String>, u64)]| -> Vec<(Vec<String>, u64)> {
+                of.iter().filter(|(stack, _)| stack.iter().any(|one| one == name)).copied().cloned().collect()
+            };
+            let sum = r"Läden\Korb::summe";
+            let callers = [
+                "{main}",
+                sum,
+                sum,
+                sum,
+                "array_map",
+                "{closure",
+                r"Läden\außen",
+                r"Läden\innen",
+                "usort",
+                r"Läden\vergleich",
+            ];
+            let busy = with(r"Läden\arbeite", &running);
+            let waits = with(r"Läden\warte", &waiting);
+            // Of what may be freed at any time, what is seen for the first time of a thread that runs is not believed.
+            // Nor is a native function named then whose code has gone over to another one, as `usort` does in some
+            // builds.
+            let mut own = [&callers[..], &["eval", r"Läden\arbeite"]].concat();
+            own.retain(|name| *name != "usort");
+            let (busy, others): (Vec<_>, Vec<_>) = busy.into_iter().partition(|(stack, _)| has_in_order(stack, &own));
+            measured!(others.iter().map(|(_, nano)| nano).sum::<u64>() < 50_000_000, "{version}: {others:?}");
+            for (stack, _) in &waits {
+                assert!(
+                    has_in_order(stack, &[&callers[..], &[r"Läden\warte", "sleep"]].concat()),
+                    "{version}: {stack:?}"
+                );
+            }
+            for (stack, _) in busy.iter().chain(&waits) {
+                assert!(!stack.iter().any(|name| name.contains(EVALUATION)), "{version}: {stack:?}");
+                let others = stack.iter().filter(|name| name.contains("unknown function")).count();
+                assert_eq!(others, 0, "{version}: {stack:?}");
+            }
+            let (busy, waits) = (nano(&busy.iter().collect::<Vec<_>>()), nano(&waits.iter().collect::<Vec<_>>()));
+            measured!(busy > 1_900_000_000, "{version}: {busy} of {} ns", nano(&running));
+            measured!(waits > 900_000_000, "{version}: {waits} ns");
+            Ok(())
+        });
     }
 }
 
@@ -205,15 +212,15 @@ fn shares() {
             let sum: f64 = own.iter().sum();
             let times = ["spin_a", "spin_b", "spin_c"].map(|name| stacks.total(name));
             let all: u64 = times.iter().sum();
-            let points = times.iter().zip(&own).map(|(time, own)| {
+            for (time, own) in times.iter().zip(&own) {
                 let (share, own) = (*time as f64 * 100.0 / all as f64, own * 100.0 / sum);
                 // So many samples scatter so far: four times their standard deviation, in points.
                 let samples = all as f64 * 997e-9;
                 let scatter = 4.0 * (own * (100.0 - own) / samples).sqrt();
-                ((share - own).abs() < scatter.max(2.0), format!("{share:.1} %, and {own:.1} % by its own clock"))
-            });
-            let (right, said): (Vec<bool>, Vec<String>) = points.unzip();
-            (right.iter().all(|right| *right), format!("PHP {version}: {said:?}"))
+                let is_close = (share - own).abs() < scatter.max(2.0);
+                measured!(is_close, "PHP {version}: {share:.1} %, and {own:.1} % by its own clock");
+            }
+            Ok(())
         });
     }
 }

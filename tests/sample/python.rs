@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Stacks, alone, stops};
+use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 
 /// A program whose innermost function runs from its start to its end, called through a method, C code (`sorted`), a
@@ -135,41 +135,44 @@ fn every_version() {
         }
     }
     for (minor, python) in pythons {
-        let stacks = sampled(folder.path(), &python, &[program.to_str().unwrap(), "2"]);
-        let (running, waiting): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] != "[waiting]");
-        let method = "Späte.methode";
-        // Before 3.11 only methods say what they belong to.
-        let lambda = if minor >= 11 { "Späte.methode.<locals>.<lambda>" } else { "<lambda>" };
-        // Without the time before the program runs and after it ends.
-        let busy = |name: &str, (stack, _): &&&(Vec<String>, u64)| stack.iter().any(|frame| frame == name);
-        let nano = |stacks: &[&&(Vec<String>, u64)]| stacks.iter().map(|(_, nano)| nano).sum::<u64>();
-        let own: Vec<_> = running.iter().filter(|stack| busy("busy", stack)).collect();
-        let wanted = ["<module>", method, method, method, method, lambda, "outer", "inner", "<module>", "busy"];
-        type Of<'a> = Vec<&'a (Vec<String>, u64)>;
-        let (whole, partly): (Of<'_>, Of<'_>) =
-            own.iter().map(|stack| **stack).partition(|stack| has_in_order(&stack.0, &wanted));
-        // Of a sample in a hundred, callers may not be readable, and are left out: what is there is in order.
-        for (stack, _) in &partly {
-            let shown: Vec<&str> = stack.iter().map(String::as_str).filter(|name| wanted.contains(name)).collect();
-            let wanted: Vec<String> = wanted.map(str::to_owned).to_vec();
-            assert!(has_in_order(&wanted, &shown), "{python:?}: {stack:?}");
-        }
-        let left_out: u64 = partly.iter().map(|(_, nano)| nano).sum();
-        assert!(left_out < 150_000_000, "{python:?}: {left_out} ns");
-        for (stack, _) in &whole {
-            assert!(!stack.iter().any(|name| name.contains(EVALUATION)), "{python:?}: {stack:?}");
-            let sorted = stack.iter().position(|name| name == "builtin_sorted" || name == "list_sort_impl");
-            let calling = stack.iter().position(|name| name == lambda).unwrap();
-            assert!(sorted.is_none_or(|sorted| sorted < calling), "{python:?}: {stack:?}");
-        }
-        let (own, all) = (nano(&own), nano(&running.iter().collect::<Vec<_>>()));
-        assert!(own > 1_800_000_000, "{python:?}: {own} of {all} ns");
-        let waits: Vec<_> = waiting.iter().filter(|stack| busy("waits", stack)).collect();
-        for (stack, _) in &waits {
-            let wanted = ["Thread._bootstrap", "Thread.run", "waits", "Event.wait"];
-            assert!(has_in_order(stack, &wanted), "{python:?}: {stack:?}");
-        }
-        assert!(nano(&waits) > 1_800_000_000, "{python:?}: {} ns", nano(&waits));
+        by_some_run(|| {
+            let stacks = sampled(folder.path(), &python, &[program.to_str().unwrap(), "2"]);
+            let (running, waiting): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] != "[waiting]");
+            let method = "Späte.methode";
+            // Before 3.11 only methods say what they belong to.
+            let lambda = if minor >= 11 { "Späte.methode.<locals>.<lambda>" } else { "<lambda>" };
+            // Without the time before the program runs and after it ends.
+            let busy = |name: &str, (stack, _): &&&(Vec<String>, u64)| stack.iter().any(|frame| frame == name);
+            let nano = |stacks: &[&&(Vec<String>, u64)]| stacks.iter().map(|(_, nano)| nano).sum::<u64>();
+            let own: Vec<_> = running.iter().filter(|stack| busy("busy", stack)).collect();
+            let wanted = ["<module>", method, method, method, method, lambda, "outer", "inner", "<module>", "busy"];
+            type Of<'a> = Vec<&'a (Vec<String>, u64)>;
+            let (whole, partly): (Of<'_>, Of<'_>) =
+                own.iter().map(|stack| **stack).partition(|stack| has_in_order(&stack.0, &wanted));
+            // Of a sample in a hundred, callers may not be readable, and are left out: what is there is in order.
+            for (stack, _) in &partly {
+                let shown: Vec<&str> = stack.iter().map(String::as_str).filter(|name| wanted.contains(name)).collect();
+                let wanted: Vec<String> = wanted.map(str::to_owned).to_vec();
+                assert!(has_in_order(&wanted, &shown), "{python:?}: {stack:?}");
+            }
+            let left_out: u64 = partly.iter().map(|(_, nano)| nano).sum();
+            measured!(left_out < 150_000_000, "{python:?}: {left_out} ns");
+            for (stack, _) in &whole {
+                assert!(!stack.iter().any(|name| name.contains(EVALUATION)), "{python:?}: {stack:?}");
+                let sorted = stack.iter().position(|name| name == "builtin_sorted" || name == "list_sort_impl");
+                let calling = stack.iter().position(|name| name == lambda).unwrap();
+                assert!(sorted.is_none_or(|sorted| sorted < calling), "{python:?}: {stack:?}");
+            }
+            let (own, all) = (nano(&own), nano(&running.iter().collect::<Vec<_>>()));
+            measured!(own > 1_800_000_000, "{python:?}: {own} of {all} ns");
+            let waits: Vec<_> = waiting.iter().filter(|stack| busy("waits", stack)).collect();
+            for (stack, _) in &waits {
+                let wanted = ["Thread._bootstrap", "Thread.run", "waits", "Event.wait"];
+                assert!(has_in_order(stack, &wanted), "{python:?}: {stack:?}");
+            }
+            measured!(nano(&waits) > 1_800_000_000, "{python:?}: {} ns", nano(&waits));
+            Ok(())
+        });
     }
 }
 
@@ -182,20 +185,23 @@ fn threads_at_once() {
     let program = folder.path().join("program.py");
     std::fs::write(&program, AT_ONCE).unwrap();
     for (_, python) in pythons() {
-        let stacks = sampled(folder.path(), &python, &[program.to_str().unwrap(), "1.5"]);
-        let (mut own, mut left_out) = ([0; 2], 0);
-        for (stack, nano) in &stacks.0 {
-            if stack[0] == "[waiting]" || stack.iter().all(|name| name != "spin") {
-                continue;
+        by_some_run(|| {
+            let stacks = sampled(folder.path(), &python, &[program.to_str().unwrap(), "1.5"]);
+            let (mut own, mut left_out) = ([0; 2], 0);
+            for (stack, nano) in &stacks.0 {
+                if stack[0] == "[waiting]" || stack.iter().all(|name| name != "spin") {
+                    continue;
+                }
+                match ["first", "second"].map(|caller| has_in_order(stack, &[caller, "spin"])) {
+                    [true, true] => panic!("{python:?}: {stack:?}"),
+                    [false, false] => left_out += nano,
+                    [_, is_second] => own[usize::from(is_second)] += nano,
+                }
             }
-            match ["first", "second"].map(|caller| has_in_order(stack, &[caller, "spin"])) {
-                [true, true] => panic!("{python:?}: {stack:?}"),
-                [false, false] => left_out += nano,
-                [_, is_second] => own[usize::from(is_second)] += nano,
-            }
-        }
-        // Chance puts a few of three hundred into one run.
-        assert!(left_out < 150_000_000, "{python:?}: {left_out} ns");
-        assert!(own.iter().all(|nano| *nano > 1_200_000_000), "{python:?}: {own:?} ns");
+            // Chance puts a few of three hundred into one run.
+            measured!(left_out < 150_000_000, "{python:?}: {left_out} ns");
+            measured!(own.iter().all(|nano| *nano > 1_200_000_000), "{python:?}: {own:?} ns");
+            Ok(())
+        });
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Stacks, alone, stops};
+use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 
 /// A program whose innermost function runs from its start to its end, called through a method, C functions that call
@@ -103,29 +103,32 @@ fn every_version() {
         std::io::Write::write_all(&mut std::io::stderr(), b"untested here: there is no Ruby 3.0 or later\n").ok();
     }
     for (version, ruby) in rubies {
-        let (stacks, said) = sampled(folder.path(), &ruby, &program);
-        let (running, waiting): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] != "[waiting]");
-        let time = |name: &str| -> u64 {
-            let is_in = |stack: &[String]| stack.iter().any(|frame| method(frame) == name);
-            running.iter().filter(|(stack, _)| is_in(stack)).map(|(_, nano)| nano).sum()
-        };
-        let (spin, long, short) = (time("spin"), time("long"), time("short"));
-        assert!(spin > 7_600_000_000, "{version}: {spin} ns of 8 s");
-        let share = long as f64 / (long + short).max(1) as f64;
-        let own: f64 = said.lines().find_map(|line| line.trim().parse().ok()).unwrap();
-        assert!((share - own).abs() < 0.03, "{version}: {share} of {own}");
-        let whole = ["busy", "long", "spin"];
-        assert!(running.iter().any(|(stack, _)| has_in_order(stack, &whole)), "{version}");
-        for (stack, _) in running.iter().filter(|(stack, _)| stack.iter().any(|name| method(name) == "busy")) {
-            assert!(!stack.iter().any(|name| name == "rb_vm_exec"), "{version}: {stack:?}");
-        }
-        for (function, inner) in [("sleeps", "sleep"), ("reads", "read")] {
-            let nano: u64 = waiting
-                .iter()
-                .filter(|(stack, _)| has_in_order(stack, &["block in <main>", function, inner]))
-                .map(|(_, nano)| nano)
-                .sum();
-            assert!(nano > 7_000_000_000, "{version}: {function} {nano} ns");
-        }
+        by_some_run(|| {
+            let (stacks, said) = sampled(folder.path(), &ruby, &program);
+            let (running, waiting): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] != "[waiting]");
+            let time = |name: &str| -> u64 {
+                let is_in = |stack: &[String]| stack.iter().any(|frame| method(frame) == name);
+                running.iter().filter(|(stack, _)| is_in(stack)).map(|(_, nano)| nano).sum()
+            };
+            let (spin, long, short) = (time("spin"), time("long"), time("short"));
+            measured!(spin > 7_600_000_000, "{version}: {spin} ns of 8 s");
+            let share = long as f64 / (long + short).max(1) as f64;
+            let own: f64 = said.lines().find_map(|line| line.trim().parse().ok()).unwrap();
+            measured!((share - own).abs() < 0.03, "{version}: {share} of {own}");
+            let whole = ["busy", "long", "spin"];
+            assert!(running.iter().any(|(stack, _)| has_in_order(stack, &whole)), "{version}");
+            for (stack, _) in running.iter().filter(|(stack, _)| stack.iter().any(|name| method(name) == "busy")) {
+                assert!(!stack.iter().any(|name| name == "rb_vm_exec"), "{version}: {stack:?}");
+            }
+            for (function, inner) in [("sleeps", "sleep"), ("reads", "read")] {
+                let nano: u64 = waiting
+                    .iter()
+                    .filter(|(stack, _)| has_in_order(stack, &["block in <main>", function, inner]))
+                    .map(|(_, nano)| nano)
+                    .sum();
+                measured!(nano > 7_000_000_000, "{version}: {function} {nano} ns");
+            }
+            Ok(())
+        });
     }
 }
