@@ -272,8 +272,7 @@ fn thrown_away() {
                 let name = name.strip_suffix(" [with inlined functions]").unwrap_or(name);
                 let of_name = name.strip_prefix("made_");
                 let of_file = file.strip_prefix("/made/").and_then(|file| file.strip_suffix(".js"));
-                // Without a file nothing is said of one: its script was moved or given up while it was read.
-                if name.is_empty() || of_file.is_none() {
+                if name.is_empty() || (of_name.is_none() && of_file.is_none()) {
                     continue;
                 }
                 // The script itself, whose value is the function. It is compiled without positions, so that it has a

@@ -49,7 +49,7 @@ pub const V8_NUMBERS: [&[&str]; 8] = [
 ];
 
 /// The types of V8's objects; the last two are not in every version.
-pub const V8_TYPES: [&str; 10] = [
+pub const V8_TYPES: [&str; 12] = [
     "v8dbg_type_JSFunction__JS_FUNCTION_TYPE",
     "v8dbg_type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE",
     "v8dbg_type_ScopeInfo__SCOPE_INFO_TYPE",
@@ -58,6 +58,8 @@ pub const V8_TYPES: [&str; 10] = [
     "v8dbg_type_ByteArray__BYTE_ARRAY_TYPE",
     "v8dbg_type_FixedArray__FIXED_ARRAY_TYPE",
     "v8dbg_type_Script__SCRIPT_TYPE",
+    "v8dbg_type_Oddball__ODDBALL_TYPE",
+    "v8dbg_type_DebugInfo__DEBUG_INFO_TYPE",
     "v8dbg_type_TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE",
     "v8dbg_type_SharedFunctionInfoWrapper__SHARED_FUNCTION_INFO_WRAPPER_TYPE",
 ];

@@ -33,12 +33,20 @@ const ID: u64 = 64;
 struct Print {
     map: u64,
     name: u64,
-    script: u64,
-    has_script: bool,
-    /// The script's number, which no other script of the isolate ever has.
-    script_id: u64,
+    source: Source,
     /// The number of parameters, where it begins, and its number in the script.
     numbers: [u64; 2],
+}
+
+/// What a function was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A script: its address, and its number, which no other script of the isolate ever has.
+    Script { address: u64, id: u64 },
+    /// A script that is not looked for, since the function is debugged.
+    Debugged,
+    /// No text: it is a part of V8.
+    Nothing,
 }
 
 /// A function that was read. It is looked up for each frame, so its texts are not copied then.
@@ -115,14 +123,13 @@ impl SharedFunctions {
             scope(print.name, heap)?
         };
         let name = if name.is_empty() { ANONYMOUS.to_owned() } else { name };
-        let (file, first_line) = if print.has_script {
-            let script = self.script(print.script, print.script_id, heap)?;
-            (Arc::clone(&script.file), start.map_or(0, |start| script.line(start)))
-        } else {
-            (Arc::default(), 0)
+        let (file, first_line) = match self.script(print.source, heap) {
+            Some(script) => (Arc::clone(&script.file), start.map_or(0, |start| script.line(start))),
+            None if matches!(print.source, Source::Script { .. }) => return None,
+            None => (Arc::default(), 0),
         };
         let texts = Arc::new(Texts { name, file, first_line, with_inlined: OnceLock::new() });
-        Some(Known { print, code, builtin: !print.has_script, function: 0, texts })
+        Some(Known { print, code, builtin: print.source == Source::Nothing, function: 0, texts })
     }
 
     /// The number of what stands for code of regular expressions.
@@ -133,13 +140,12 @@ impl SharedFunctions {
 
     /// The line of a place in a function's script, 0 if it is not known.
     pub(super) fn line(&mut self, known: &Known, offset: u32, heap: &mut Heap<'_, '_>) -> u32 {
-        if known.builtin {
-            return 0;
-        }
-        self.script(known.print.script, known.print.script_id, heap).map_or(0, |script| script.line(offset))
+        self.script(known.print.source, heap).map_or(0, |script| script.line(offset))
     }
 
-    fn script(&mut self, address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<&Script> {
+    /// The script of a source; `None` if it has none, or none that can be read.
+    fn script(&mut self, source: Source, heap: &mut Heap<'_, '_>) -> Option<&Script> {
+        let Source::Script { address, id } = source else { return None };
         if self.scripts.get(&address).is_none_or(|script| script.id != id) {
             if self.lines > MAX_LINES || self.scripts.len() > MAX_KNOWN {
                 self.scripts.clear();
@@ -166,10 +172,16 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
     if heap.kind_of_map(map) != Some(layout.types.shared) {
         return None;
     }
-    let has_script = heap.kind(script) == Some(layout.types.script);
-    let script_id = if has_script { heap.field(script, ID)? } else { 0 };
+    let kind = heap.kind(script)?;
+    // What is none of these was a script until it was moved or given up.
+    let source = match kind {
+        _ if kind == layout.types.script => Source::Script { address: script, id: heap.field(script, ID)? },
+        _ if kind == layout.types.debug_info => Source::Debugged,
+        _ if kind == layout.types.oddball => Source::Nothing,
+        _ => return None,
+    };
     let numbers = [field(layout.script + 8) & ((1 << 48) - 1), field(layout.script + 16) >> 32];
-    Some((Print { map, name, script, has_script, script_id, numbers }, field(8)))
+    Some((Print { map, name, source, numbers }, field(8)))
 }
 
 /// What ends the name of a function that stands for those that were inlined into it as well.

@@ -23,6 +23,10 @@ pub(super) struct Types {
     pub(super) shared: u16,
     pub(super) scope_info: u16,
     pub(super) script: u16,
+    /// `undefined`, which functions without a source have in the script's place.
+    pub(super) oddball: u16,
+    /// What functions that are debugged have there.
+    pub(super) debug_info: u16,
     pub(super) code: u16,
     pub(super) bytecode: u16,
     pub(super) byte_array: u16,
@@ -162,15 +166,18 @@ impl Layout {
             return refused(&format!("V8 {major}.{minor} without the constants for debuggers"));
         };
         let types = constants.types;
-        if types[..8].contains(&0) {
+        if types[..10].contains(&0) {
             return refused(&format!("V8 {major}.{minor} without the constants for debuggers"));
         }
-        let [function, sfi, scope_info, code, bytecode, byte_array, fixed_array, script_type, trusted, wrapper] = types;
+        let [function, sfi, scope_info, code, bytecode, byte_array, fixed_array, others @ ..] = types;
+        let [script_type, oddball, debug_info, trusted, wrapper] = others;
         let types = Types {
             function,
             shared: sfi,
             scope_info,
             script: script_type,
+            oddball,
+            debug_info,
             code,
             bytecode,
             byte_array,

@@ -118,3 +118,21 @@ fn functions_that_are_replaced() {
     }
     assert!(met.iter().all(|count| *count > 0), "{met:?}");
 }
+
+/// Guarantees: a function whose script was moved is unknown until it refers to the script's new place; it is not taken for
+/// one of V8's own, which have no file.
+#[test]
+fn scripts_that_are_moved() {
+    let (made, frames, mut stack) = made();
+    for left_behind in [0, made.script + 0x8000, made.texts[0].0] {
+        let mut memory = made.memory.clone();
+        memory.add(made.script - 1, &u64::to_le_bytes(left_behind));
+        let (named, functions) = read(&mut memory, &frames, &mut stack);
+        assert!(!named.locations.is_empty());
+        for (_, location) in &named.locations {
+            let Location::Interpreted { function, line } = location else { continue };
+            let function = &functions[*function as usize];
+            assert_eq!((function.name.as_str(), function.file.as_str(), *line), ("[unknown function]", "", 0));
+        }
+    }
+}

@@ -16,6 +16,8 @@ fn layout() -> Layout {
         shared: 282,
         scope_info: 280,
         script: 167,
+        oddball: 131,
+        debug_info: 154,
         code: 187,
         bytecode: 186,
         byte_array: 217,
@@ -41,7 +43,7 @@ fn layout() -> Layout {
         optimized: 7,
         inlined: 8,
         sizes: None,
-        constants: Constants { version: (13, 6), numbers: [None; 8], types: [0; 10], sizes: None },
+        constants: Constants { version: (13, 6), numbers: [None; 8], types: [0; 12], sizes: None },
     }
 }
 
