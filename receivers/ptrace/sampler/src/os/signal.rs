@@ -86,7 +86,7 @@ impl Sleeper {
             // there are.
             unsafe { libc::ppoll(files.as_mut_ptr(), 2, timeout, std::ptr::null()) };
             // Only clears the signals that woke the thread.
-            while matches!(announcements.read_signal(), Ok(Some(_))) {}
+            while files[0].revents != 0 && matches!(announcements.read_signal(), Ok(Some(_))) {}
             return;
         }
         // SAFETY: the set and the time live for the call and are only read; no `siginfo_t` is asked for.

@@ -1,7 +1,9 @@
 //! The registers and stacks that were taken from threads and wait to be unwound.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use nix::sched::sched_getcpu;
 
 use super::active::{Active, Found};
 use super::batch::BatchEntry;
@@ -48,9 +50,35 @@ pub(super) struct Captured {
     /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
-    /// Its frames in an interpreter, and what it worked on, if it was stopped to take this.
+    /// Its frames in an interpreter, and whether these were read yet.
     interpreted: Interpreted,
+    is_read: bool,
+    read_behind: Option<ReadBehind>,
+    /// What it worked on, if it was stopped to take this.
     worked: Worked,
+}
+
+/// That frames in memory were read behind a sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadBehind {
+    /// The processor that executed the thread when it was sampled.
+    pub(super) processor: u32,
+    /// How much later they had been read.
+    pub(super) behind: Duration,
+}
+
+impl Captured {
+    /// Reads the frames that interpreters of its process have of its thread by now.
+    fn read_interpreted(&mut self, process: &mut Active, thread: usize) {
+        self.is_read = true;
+        process.capture_interpreted(thread, UNSTOPPED, None, &mut self.interpreted);
+        if self.interpreted.is_any() {
+            let behind = self.at.elapsed();
+            let nano = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
+            process.attached.status.read_behind[read_class(nano)] += 1;
+            self.read_behind = self.processor.map(|processor| ReadBehind { processor, behind });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -200,6 +228,8 @@ impl Captures {
             period_nano,
             stack,
             interpreted,
+            is_read: true,
+            read_behind: None,
             worked,
         })
     }
@@ -223,34 +253,52 @@ impl Captures {
             period_nano: sample.period_nano,
             stack: CapturedStack::Copied(pieces),
             interpreted: Interpreted::default(),
+            is_read: false,
+            read_behind: None,
             worked: Worked::default(),
         });
         true
     }
 
-    /// Unwinds what was taken from a thread, and adds the sample.
+    /// Reads the frames that interpreters have in their own memory, of running threads whose samples wait: those first
+    /// that were sampled on the processor that executes this, since they cannot run on meanwhile.
+    pub(super) fn read_interpreted(&mut self, processes: &mut [Active]) {
+        let here = sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok());
+        for is_here in [true, false] {
+            let waiting = self.waiting.iter_mut().filter(|captured| (captured.processor == here) == is_here);
+            for captured in waiting.filter(|captured| !captured.is_read) {
+                if let Some(process) = processes.iter_mut().find(|process| process.attached.id == captured.process)
+                    && process.attached.interpreters.has_frames_in_memory()
+                {
+                    let index = process.meet(captured.thread);
+                    captured.read_interpreted(process, index);
+                }
+            }
+        }
+    }
+
+    /// Unwinds what was taken from a thread, and adds the sample. Returns how its frames in memory were read, if they
+    /// were read behind the sample.
     pub(super) fn finish(
         &mut self,
         process: &mut Active,
-        captured: Captured,
+        mut captured: Captured,
         unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
-    ) {
+    ) -> Option<ReadBehind> {
         let sp = captured.registers.stack_pointer();
         let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
+        if let Some(index) = index.filter(|_| !captured.is_read) {
+            captured.read_interpreted(process, index);
+        }
+        let read_behind = captured.read_behind;
         let ran_on_since = (!captured.stopped).then_some(captured.at);
-        let (mut interpreted, mut worked) = (captured.interpreted, captured.worked);
+        let (interpreted, mut worked) = (captured.interpreted, captured.worked);
         let (mut outcome, mut pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 if !captured.stopped
                     && let Some(index) = index
                 {
-                    // First of all, since the thread runs on.
-                    process.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
-                    if interpreted.is_any() {
-                        let behind = u64::try_from(captured.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                        process.attached.status.read_behind[read_class(behind)] += 1;
-                    }
                     worked = process.copied(index, &pieces);
                 }
                 let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
@@ -322,6 +370,7 @@ impl Captures {
                 }
             }
         }
+        read_behind
     }
 
     /// After the maps were read again: unwinds once more a stack that ended in unknown code.

@@ -240,16 +240,29 @@ impl Engine<'_> {
 
     /// Takes the samples of all rings that have any.
     pub(super) fn drain_ready(&mut self) {
-        let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
+        if self.events.as_ref().is_none_or(|events| events.awaited().is_none()) {
+            return;
+        }
+        if self.processes.iter().any(|process| process.attached.interpreters.has_frames_in_memory()) {
+            // First of all, since the threads run on.
+            self.drain_rings_and_processors();
+            self.captures.read_interpreted(&mut self.processes);
+        }
+        let Some(events) = &self.events else { return };
         // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
         // themselves, because the kernel reports a ring only once, and the sleep may have consumed that.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
+        self.drain_rings_and_processors();
+        self.captures.read_interpreted(&mut self.processes);
+        self.drop_strangers();
+    }
+
+    fn drain_rings_and_processors(&mut self) {
         for index in 0..self.processes.len() {
             self.drain_rings(index);
         }
         self.drain_processors();
-        self.drop_strangers();
     }
 
     fn drain_rings(&mut self, index: usize) {

@@ -6,13 +6,12 @@
 //! meanwhile: its frames are still those of the sample.
 //!
 //! What the sampling thread executes there is missing to the sampled thread, so it goes there only for interpreters,
-//! and not where that is more than the share of time for which a thread may be held stopped.
+//! and only while the processor time that it uses is below the share of time for which a thread may be held stopped.
 
 use std::time::{Duration, Instant};
 
-use nix::sched::CpuSet;
-
-use crate::os::{affinity, time};
+use crate::os::affinity::{self, Bound};
+use crate::os::time;
 
 /// After this many samples in a row on one processor the sampling thread is bound to it. Where several processors
 /// execute interpreters by turns it is bound to none.
@@ -21,27 +20,29 @@ const IN_A_ROW: u32 = 4;
 /// Without samples for this long it is executed anywhere again.
 const UNSAMPLED: Duration = Duration::from_secs(1);
 
-/// If so many samples in a row are read so late although it is bound, the kernel prefers the sampled thread, or another
-/// one: then it is not bound again for a while.
+/// If so many more samples are read so late than are not, although it is bound, the kernel prefers the sampled thread,
+/// or another one: then it is not bound again for a while.
 const LATE: (u32, Duration) = (4, Duration::from_micros(400));
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How often it is found out what it takes of the processor that it is bound to. What begins takes more at first.
+/// How often it is found out which share of a processor the sampling thread uses, bound or not.
 const WEIGHED: Duration = Duration::from_secs(4);
+
+/// It is found out for the first time after this long, when it may be so many times as much: what begins takes more.
+const BEGINS: (Duration, f64) = (Duration::from_millis(250), 4.0);
 
 /// The processor to which the sampling thread is bound, and what decides about it.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     decision: Decision,
-    /// On which processors it was executed before it was bound.
-    before: Option<CpuSet>,
+    bound: Option<Bound>,
 }
 
 impl Following {
-    /// A thread whose frames are read behind its samples was sampled on this processor, and they were read so much
-    /// later. `most` is the share of time for which it may be displaced.
+    /// A thread whose frames were read behind its sample was sampled on this processor, and they were read so much
+    /// later. `most` is the share of time for which it may be displaced; with 0 it never is.
     pub(super) fn sampled(&mut self, processor: u32, behind: Duration, most: f64, now: Instant) {
-        let step = self.decision.sampled(processor, behind, now);
+        let step = self.decision.sampled(processor, behind, most, now);
         self.take(step, now);
         if self.decision.is_to_be_weighed(now) {
             let step = self.decision.weigh(time::thread_cpu(), most, now);
@@ -58,14 +59,14 @@ impl Following {
     fn take(&mut self, step: Option<Step>, now: Instant) {
         match step {
             Some(Step::Bind(processor)) => {
-                self.before = affinity::bind(processor);
-                if self.before.is_none() {
+                self.bound = affinity::bind(processor);
+                if self.bound.is_none() {
                     self.decision.pause(now);
                 }
             }
             Some(Step::Release) => {
-                if let Some(before) = self.before.take() {
-                    affinity::release(&before);
+                if let Some(bound) = self.bound.take() {
+                    affinity::release(&bound);
                 }
             }
             None => {}
@@ -87,27 +88,45 @@ struct Decision {
     bound: Option<u32>,
     /// Where the last sample was taken, and when it was read.
     last: Option<(u32, Instant)>,
-    /// How many were taken there in a row, and how many in a row were read late.
+    /// How many were taken there in a row.
     in_a_row: u32,
+    /// How many more were read late than were not.
     late: u32,
     not_before: Option<Instant>,
-    /// When the sampling thread was bound or its cost was last weighed, and the processor time that it had used by
-    /// then.
-    weighed: Option<(Instant, Duration)>,
+    weighed: Option<Weighed>,
+}
+
+/// When it was last found out how much processor time the sampling thread uses.
+#[derive(Debug, Clone, Copy)]
+struct Weighed {
+    at: Instant,
+    /// What it had used by then.
+    used: Duration,
+    /// Whether that was the beginning.
+    begins: bool,
+}
+
+impl Weighed {
+    /// When it is found out again, and how many times as much as later it may be then.
+    fn next(self) -> (Instant, f64) {
+        let (after, times) = if self.begins { BEGINS } else { (WEIGHED, 1.0) };
+        (self.at + after, times)
+    }
 }
 
 impl Decision {
-    fn sampled(&mut self, processor: u32, behind: Duration, now: Instant) -> Option<Step> {
+    fn sampled(&mut self, processor: u32, behind: Duration, most: f64, now: Instant) -> Option<Step> {
         let same = self.last.replace((processor, now)).is_some_and(|(last, _)| last == processor);
         self.in_a_row = if same { self.in_a_row.saturating_add(1) } else { 1 };
-        if self.bound.is_some() {
-            self.late = if behind > LATE.1 { self.late + 1 } else { 0 };
-            if self.late >= LATE.0 {
-                return self.pause(now);
-            }
-            return if self.bound == Some(processor) { None } else { self.release() };
+        if let Some(bound) = self.bound {
+            self.late = if behind > LATE.1 { self.late + 1 } else { self.late.saturating_sub(1) };
+            return match () {
+                () if self.late >= LATE.0 => self.pause(now),
+                () if bound != processor || most == 0.0 => self.release(),
+                () => None,
+            };
         }
-        if self.in_a_row < IN_A_ROW || self.not_before.is_some_and(|at| now < at) {
+        if self.in_a_row < IN_A_ROW || most == 0.0 || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
         self.bound = Some(processor);
@@ -119,20 +138,21 @@ impl Decision {
         if now.saturating_duration_since(at) < UNSAMPLED {
             return None;
         }
-        self.last = None;
+        // What is used while nothing is sampled says nothing of the time when something is.
+        (self.last, self.weighed) = (None, None);
         self.release()
     }
 
     fn is_to_be_weighed(&self, now: Instant) -> bool {
-        self.bound.is_some() && self.weighed.is_none_or(|(at, _)| now >= at + WEIGHED)
+        self.weighed.is_none_or(|weighed| now >= weighed.next().0)
     }
 
     /// The sampling thread has used so much processor time by now, of which it may take this share from the thread that
-    /// it displaces.
+    /// it displaces. Where it uses more it is not bound for a while, and for as long as it does.
     fn weigh(&mut self, used: Duration, most: f64, now: Instant) -> Option<Step> {
-        let (at, before) = self.weighed.replace((now, used))?;
-        let most = now.saturating_duration_since(at).as_secs_f64() * most;
-        if used.saturating_sub(before).as_secs_f64() > most { self.pause(now) } else { None }
+        let before = self.weighed.replace(Weighed { at: now, used, begins: self.weighed.is_none() })?;
+        let most = now.saturating_duration_since(before.at).as_secs_f64() * most * before.next().1;
+        if used.saturating_sub(before.used).as_secs_f64() > most { self.pause(now) } else { None }
     }
 
     fn pause(&mut self, now: Instant) -> Option<Step> {
@@ -142,7 +162,6 @@ impl Decision {
 
     fn release(&mut self) -> Option<Step> {
         self.late = 0;
-        self.weighed = None;
         self.bound.take().map(|_| Step::Release)
     }
 }
@@ -153,11 +172,12 @@ mod tests {
 
     const SOON: Duration = Duration::from_micros(20);
     const PERIOD: Duration = Duration::from_millis(10);
+    const MOST: f64 = 0.02;
 
     /// What samples on these processors lead to, ten milliseconds apart, each read so much later.
     fn steps(decision: &mut Decision, start: Instant, samples: &[(u32, Duration)]) -> Vec<Option<Step>> {
         let step = |(index, (processor, behind)): (u32, &(u32, Duration))| {
-            decision.sampled(*processor, *behind, start + index * PERIOD)
+            decision.sampled(*processor, *behind, MOST, start + index * PERIOD)
         };
         (0..).zip(samples).map(step).collect()
     }
@@ -176,39 +196,64 @@ mod tests {
     }
 
     /// Guarantees: where samples are read late although the sampling thread is bound, it is released, and not bound for
-    /// ten seconds; a few late ones in between do not matter.
+    /// ten seconds; late ones do not matter where as many are not.
     #[test]
     fn late_all_the_same() {
         let late = LATE.1 + SOON;
         let start = Instant::now();
         let mut decision = Decision::default();
         assert_eq!(steps(&mut decision, start, &[(0, late); 4])[3], Some(Step::Bind(0)));
-        let some = [(0, late), (0, late), (0, late), (0, SOON)].repeat(9);
+        let some = [(0, late), (0, late), (0, late), (0, SOON), (0, SOON), (0, SOON)].repeat(9);
         assert!(steps(&mut decision, start, &some).iter().all(Option::is_none));
-        assert_eq!(steps(&mut decision, start, &[(0, late); 4]), [None, None, None, Some(Step::Release)]);
+        let most = [(0, late), (0, late), (0, SOON), (0, late), (0, late), (0, late)];
+        assert_eq!(steps(&mut decision, start, &most), [None, None, None, None, None, Some(Step::Release)]);
         assert!(steps(&mut decision, start, &[(0, SOON); 99]).iter().all(Option::is_none));
         assert_eq!(steps(&mut decision, start + 2 * PAUSE, &[(0, SOON)]), [Some(Step::Bind(0))]);
     }
 
-    /// Guarantees: where the sampling thread uses more of the processor that it is bound to than it may, it is
-    /// released, and not bound for ten seconds; what it used before it was bound does not count.
+    /// Guarantees: where the sampling thread uses more of a processor than it may, it is released, and not bound for ten
+    /// seconds, nor afterwards while it still does, whether it was bound in one piece or in several; what it used before
+    /// the first sample does not count, and when sampling begins it may use four times as much for a moment.
     #[test]
     fn what_it_costs() {
         let start = Instant::now();
         let mut decision = Decision::default();
-        assert!(!decision.is_to_be_weighed(start));
+        let weigh = |decision: &mut Decision, after: u64, used: u64| {
+            let now = start + Duration::from_millis(after);
+            assert!(!decision.is_to_be_weighed(now - Duration::from_millis(1)) || after == 0);
+            assert!(decision.is_to_be_weighed(now));
+            decision.weigh(Duration::from_millis(used), MOST, now)
+        };
+        assert_eq!(weigh(&mut decision, 0, 9_000), None);
         steps(&mut decision, start, &[(0, SOON); 4]);
-        let millis = Duration::from_millis;
-        assert!(decision.is_to_be_weighed(start));
-        assert_eq!(decision.weigh(millis(9000), 0.02, start), None);
-        assert!(!decision.is_to_be_weighed(start + WEIGHED - PERIOD));
-        let (first, second) = (start + WEIGHED, start + 2 * WEIGHED);
-        assert!(decision.is_to_be_weighed(first));
-        assert_eq!(decision.weigh(millis(9079), 0.02, first), None);
-        assert_eq!(decision.weigh(millis(9160), 0.02, second), Some(Step::Release));
-        assert!(!decision.is_to_be_weighed(second + WEIGHED));
-        assert!(steps(&mut decision, second, &[(0, SOON); 9]).iter().all(Option::is_none));
-        assert_eq!(steps(&mut decision, second + PAUSE, &[(0, SOON)]), [Some(Step::Bind(0))]);
+        assert_eq!(weigh(&mut decision, 250, 9_019), None);
+        assert_eq!(weigh(&mut decision, 4_250, 9_098), None);
+        // Elsewhere for a moment.
+        assert_eq!(steps(&mut decision, start, &[(1, SOON), (0, SOON)])[0], Some(Step::Release));
+        assert_eq!(steps(&mut decision, start, &[(0, SOON); 3])[2], Some(Step::Bind(0)));
+        assert_eq!(weigh(&mut decision, 8_250, 9_179), Some(Step::Release));
+        for (second, used) in [(12, 9_260), (16, 9_341), (20, 9_422)] {
+            assert_eq!(weigh(&mut decision, second * 1_000 + 250, used), None);
+            assert!(
+                steps(&mut decision, start + Duration::from_secs(second), &[(0, SOON); 9]).iter().all(Option::is_none)
+            );
+        }
+        assert_eq!(weigh(&mut decision, 24_250, 9_423), None);
+        assert_eq!(steps(&mut decision, start + Duration::from_secs(31), &[(0, SOON)]), [Some(Step::Bind(0))]);
+        let mut hasty = Decision::default();
+        assert_eq!(weigh(&mut hasty, 0, 0), None);
+        steps(&mut hasty, start, &[(0, SOON); 4]);
+        assert_eq!(weigh(&mut hasty, 250, 21), Some(Step::Release));
+    }
+
+    /// Guarantees: where nothing may be displaced, by now or from the beginning, the sampling thread is not bound.
+    #[test]
+    fn nothing_may_be_displaced() {
+        let now = Instant::now();
+        let mut decision = Decision::default();
+        assert!((0..9).all(|_| decision.sampled(0, SOON, 0.0, now).is_none()));
+        assert_eq!(decision.sampled(0, SOON, MOST, now), Some(Step::Bind(0)));
+        assert_eq!(decision.sampled(0, SOON, 0.0, now), Some(Step::Release));
     }
 
     /// Guarantees: without samples for a second the sampling thread is released, and only once.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
 
+use super::active::Active;
 use super::coverage::{Coverage, Permitted, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
 use super::run::Engine;
@@ -38,8 +39,8 @@ pub(super) struct Processors {
     /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
     period_nano: u64,
-    /// Whether each sample wakes the sampling thread, and not the next tick only: frames of interpreters are read
-    /// behind their sample, the sooner the better.
+    /// Whether each sample wakes the sampling thread, and not the next tick only: what interpreters have in their memory
+    /// is read behind samples, the sooner the better.
     wakes: bool,
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.
@@ -120,14 +121,19 @@ pub(super) struct Machine {
     online: Vec<u32>,
     /// Whether the sampler may see everything that they execute.
     visible: bool,
+    /// How many processors are used by the processes whose samples shall wake the sampling thread.
+    waking: f64,
 }
 
 impl Machine {
-    fn refresh(&mut self, now: Instant) {
+    /// Reads it anew if it is older than half the time between two reviews of a process.
+    fn refresh(&mut self, processes: &[Active], now: Instant) {
         if self.read.is_some_and(|read| now < read + REVIEW / 2) {
             return;
         }
         self.read = Some(now);
+        let waking = processes.iter().filter(|process| !process.attached.interpreters.is_empty());
+        self.waking = waking.map(|process| process.review.used).sum();
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
         self.cpu = ticks.and_then(|ticks| machine_cpu(&stat, ticks));
@@ -146,6 +152,8 @@ pub(super) struct Review {
     started: bool,
     /// The coverages that could not be opened, and when.
     refused: Vec<(Coverage, Instant)>,
+    /// How many processors the process used lately.
+    used: f64,
 }
 
 /// Counters at a moment.
@@ -159,7 +167,7 @@ struct Marks {
 
 impl Review {
     pub(super) fn new(now: Instant, started: bool) -> Self {
-        Self { due: now, membership: Membership::default(), before: None, started, refused: Vec::new() }
+        Self { due: now, membership: Membership::default(), before: None, started, refused: Vec::new(), used: 0.0 }
     }
 
     /// Finds out which control group the process is in by now. After a move it is not known yet how much of the new
@@ -217,18 +225,28 @@ impl Review {
         let before = self.before.replace(marks)?;
         let elapsed = now.saturating_duration_since(before.at);
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
+        let own = marks.own.saturating_sub(before.own);
+        self.used = own.as_secs_f64() / elapsed.as_secs_f64().max(1e-3);
         Some(Usage {
             elapsed,
-            own: marks.own.saturating_sub(before.own),
+            own,
             group: marks.group.zip(before.group).map(|(after, before)| after.saturating_sub(before)),
             machine: marks.machine.saturating_sub(before.machine),
             switches: switches.saturating_mul(1000) / millis,
             interpreted,
+            waking: elapsed.mul_f64(machine.waking),
         })
     }
 }
 
 impl Events {
+    /// Whether a process is sampled with events of a group (`None`: the machine) on all processors that are online now,
+    /// and whether these wake the sampling thread.
+    fn wakes_for(&self, process: ProcessId, group: Option<&ControlGroup>) -> Option<bool> {
+        let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online));
+        of.find(|set| set.processes.iter().any(|sharer| sharer.id == process)).map(|set| set.wakes)
+    }
+
     /// Whether a process is sampled with the events of a group (`None`: the machine) that it should be sampled with, on
     /// all processors that are online now. From now on they wake the sampling thread for its sake if it `wakes`.
     fn covers(&mut self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
@@ -283,7 +301,8 @@ impl Engine<'_> {
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
         process.review.due = now + REVIEW;
         let Some(events) = &mut self.events else { return };
-        events.machine.refresh(now);
+        events.machine.refresh(&self.processes, now);
+        let process = &mut self.processes[index];
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.attached.id, process.event_period());
         // Events of processors cost other processes something, too. If the budget has lowered the rate, there is
@@ -296,12 +315,14 @@ impl Engine<'_> {
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
-                let wakes = interpreted && coverage.is_worth_waking(usage, before);
-                if coverage == before && events.covers(id, group, wakes) {
+                let present = if coverage == before { events.wakes_for(id, group) } else { None };
+                let wakes = interpreted && coverage.is_worth_waking(usage, present == Some(true));
+                if present.is_some() && events.covers(id, group, wakes) {
                     return true;
                 }
                 opened = events.open_processors(id, group, period_nano, wakes).map(|index| (index, wakes));
-                opened.is_some()
+                // There may be no memory for those that wake, or do not, beside the present ones, which then stay.
+                opened.is_some() || present.is_some()
             })
         } else {
             Coverage::Threads

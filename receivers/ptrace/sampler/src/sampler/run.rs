@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::active::{Active, BlockedAt};
 use super::attached::Attached;
 use super::budget::CpuMark;
-use super::captures::{Captured, Captures};
+use super::captures::{Captured, Captures, ReadBehind};
 use super::events::Events;
 use super::following::Following;
 use super::harvest::REAP;
@@ -19,6 +19,7 @@ use super::pending_stops::PendingStops;
 use super::precedence::Precedence;
 use super::seizing::Seizing;
 use super::stack_unwinder::StackUnwinder;
+use super::states::Watch;
 use super::{Output, SamplerOptions, Shared};
 use crate::message::{Location, ProcessId};
 use crate::os::priority;
@@ -188,16 +189,21 @@ impl<'a> Engine<'a> {
         let Some(index) = self.find(captured.process) else { return };
         self.charge(captured.process);
         let current = self.current.replace(captured.process);
-        let process = &mut self.processes[index];
-        let reads_behind = process.attached.interpreters.has_frames_in_memory();
-        let (taken, sampled_on) = (captured.at, captured.processor.filter(|_| reads_behind));
-        let now = Instant::now();
-        self.captures.finish(process, captured, &mut self.unwinder, &mut self.locations);
-        if let Some(processor) = sampled_on {
-            let most = self.processes[index].attached.settings.max_stopped;
-            self.following.sampled(processor, now.saturating_duration_since(taken), most, now);
+        let read = self.captures.finish(&mut self.processes[index], captured, &mut self.unwinder, &mut self.locations);
+        if let Some(ReadBehind { processor, behind }) = read {
+            self.following.sampled(processor, behind, self.may_be_displaced(), Instant::now());
         }
         self.current = current;
+    }
+
+    /// The share of time for which a thread may be displaced by this one, for the sake of its frames: the least of all
+    /// processes that have such threads. Where threads are stopped they would wait for this one longer, so none may.
+    fn may_be_displaced(&self) -> f64 {
+        if !self.pending_stops.is_empty() || self.processes.iter().any(|process| process.watch == Watch::Stops) {
+            return 0.0;
+        }
+        let with_frames = self.processes.iter().filter(|process| process.attached.interpreters.has_frames_in_memory());
+        with_frames.map(|process| process.attached.settings.max_stopped).fold(1.0, f64::min)
     }
 
     /// Charges the processor time from now on to this process, and what was used until now to the one before. Reading

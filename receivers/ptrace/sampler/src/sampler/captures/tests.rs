@@ -72,6 +72,8 @@ fn sampled(process: &Active, pc: u64) -> Captured {
         period_nano: 1,
         stack: CapturedStack::Copied(pieces),
         interpreted: Interpreted::default(),
+        is_read: false,
+        read_behind: None,
         worked: Worked::default(),
     }
 }

@@ -18,7 +18,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Who used the processors in a second in which nobody else in its group, and nobody else at all, did.
 fn alone() -> Usage {
-    Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0, interpreted: false }
+    let (own, machine, waking) = (SECOND, SECOND, Duration::ZERO);
+    Usage { elapsed: SECOND, own, group: Some(SECOND), machine, switches: 0, interpreted: false, waking }
 }
 
 /// What is known for the next decision, and the last one.
@@ -212,12 +213,12 @@ fn machine_that_may_not_be_seen() {
     look_with(&mut engine, Machine { online: online_processors().unwrap(), ..Machine::default() }, now);
     assert!(engine.events.unwrap().processors.is_empty());
     let mut machine = Machine::default();
-    machine.refresh(now);
+    machine.refresh(&[], now);
     assert_eq!(machine.visible, may_see_all());
     std::thread::spawn(move || {
         crate::capability::give_up(crate::capability::PERFMON).unwrap();
         crate::capability::give_up(crate::capability::SYS_ADMIN).unwrap();
-        machine.refresh(now + SECOND);
+        machine.refresh(&[], now + SECOND);
         assert!(!machine.visible);
     })
     .join()
