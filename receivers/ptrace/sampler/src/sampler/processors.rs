@@ -74,7 +74,7 @@ impl Processors {
         for event in events {
             let ring = Ring::map(event.as_fd(), bytes).ok()?;
             let varying = Varying::new(period_nano, time::unix_nano());
-            rings.push(ProcessorEvent { event, ring, varying });
+            rings.push(ProcessorEvent { event, ring, varying, took: false });
         }
         Some(Self { group, period_nano, wakes, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
@@ -82,13 +82,19 @@ impl Processors {
     /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
     /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
     /// still while the group does not run, so those are changed after a number of samples.
+    ///
+    /// The kernel has each processor change its own, and this thread wait for that: a few microseconds, but on a virtual
+    /// machine whose other processors are not executed at that moment, milliseconds. So only the processors are asked
+    /// on which a process of the set was sampled since.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
         }
         self.varied = now + Duration::from_nanos(self.period_nano.saturating_mul(STEADY)).max(LEAST_STEADY);
-        for ProcessorEvent { event, varying, .. } in &mut self.rings {
-            period::set(event.as_fd(), varying.by_clock());
+        for ProcessorEvent { event, varying, took, .. } in &mut self.rings {
+            if std::mem::take(took) {
+                period::set(event.as_fd(), varying.by_clock());
+            }
         }
     }
 
@@ -109,6 +115,8 @@ struct ProcessorEvent {
     event: OwnedFd,
     ring: Ring,
     varying: Varying,
+    /// Whether a process of the set was sampled since the period was changed.
+    took: bool,
 }
 
 /// The use and the processors of the machine, read once for all processes.
@@ -375,7 +383,7 @@ impl Engine<'_> {
     fn drain_processor(&mut self, set: usize, ring: usize) {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
         let Processors { group, rings, processes, .. } = &mut events.processors[set];
-        let ProcessorEvent { event, ring, varying } = &mut rings[ring];
+        let ProcessorEvent { event, ring, varying, took } = &mut rings[ring];
         if ring.is_empty() {
             return;
         }
@@ -384,6 +392,7 @@ impl Engine<'_> {
             let of = processes.iter().find(|sharer| sharer.pid == sample.process);
             let process = of.and_then(|of| sampled.iter_mut().find(|process| process.attached.id == of.id));
             let Some(process) = process else { return };
+            *took = true;
             captures.take_sample(process.attached.id, process.attached.space_generation, &sample);
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;

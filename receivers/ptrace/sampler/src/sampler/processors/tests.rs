@@ -240,7 +240,12 @@ fn what_a_processor_misses() {
         .map(|(records, process)| {
             let nothing = std::fs::File::open("/dev/null").unwrap().into();
             Processors {
-                rings: vec![ProcessorEvent { event: nothing, ring: ring_of(records), varying: Varying::new(1, 1) }],
+                rings: vec![ProcessorEvent {
+                    event: nothing,
+                    ring: ring_of(records),
+                    varying: Varying::new(1, 1),
+                    took: false,
+                }],
                 ..set(None, &[0], process)
             }
         })
