@@ -105,7 +105,8 @@ pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
 /// What a time has to be in some run ([`by_some_run`]), and else what was measured.
 macro_rules! measured {
     ($is_right:expr, $($said:tt)+) => {
-        if !$is_right {
+        let is_right: bool = $is_right;
+        if !is_right {
             return Err(format!($($said)+));
         }
     };

@@ -53,7 +53,8 @@ fn recursion() {
         let line = finished.stderr.lines().find(|line| line.contains(" descend ")).unwrap();
         let percents: Vec<f64> =
             line.split_whitespace().filter_map(|word| word.parse().ok()).filter(|value: &f64| *value > 50.0).collect();
-        assert!(percents.len() == 2 && percents.iter().all(|percent| *percent <= 100.0), "{line}");
+        assert!(percents.iter().all(|percent| *percent <= 100.0), "{line}");
+        measured!(percents.len() == 2, "{line}");
         Ok(())
     });
 }
@@ -117,14 +118,14 @@ fn sleep_and_spin() {
         let stacks = Stacks::read(&folder.path().join("out.folded"));
         let (running, waiting) = (stacks.under("[running]"), stacks.under("[waiting]"));
         let sampled = running.sampled();
-        assert_eq!(sampled.hottest(), "first_work");
+        measured!(sampled.hottest() == "first_work", "{:?}", sampled.0);
         measured!(sampled.percent(sampled.total("spin")) > 90.0, "{:?}", sampled.0);
         let (sleeping, queued) = (waiting.total("doze"), waiting.total("[waiting for a processor]"));
         measured!(waiting.percent(sleeping + queued) > 95.0, "{:?}", waiting.0);
         let times = sleeping as f64 / (running.nano() + queued) as f64;
         measured!((7.0..9.0).contains(&times), "eight sleep while one runs; measured {times:.1} times its time");
         let list: Vec<&str> = finished.stdout.lines().skip_while(|line| !line.starts_with("running: ")).collect();
-        assert!(list[2].contains("first_work (known)"), "{list:?}");
+        measured!(list[2].contains("first_work (known)"), "{list:?}");
         let waits = list.iter().position(|line| line.starts_with("waiting: ")).unwrap();
         assert!(list[waits + 1].contains("called by doze (known)"), "{list:?}");
         Ok(())
@@ -138,29 +139,35 @@ fn python_hashes() {
     let folder = tempfile::tempdir().unwrap();
     let program = "import hashlib, time
 data = bytes(32 << 20)
-while time.process_time() < 2:
+end = time.process_time() + 2
+while time.process_time() < end:
     hashlib.sha256(data).digest()
 ";
-    let finished = run(
-        folder.path(),
-        &[&["sample", "-m", "cpu", "-o", "out.folded"], stops(), &["--", "python3", "-c", program]].concat(),
-    );
-    if finished.status.code() == Some(127) {
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no python3\n")).ok();
-        return;
-    }
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let stacks = Stacks::read(&folder.path().join("out.folded")).sampled();
-    let hottest = stacks.hottest().to_lowercase();
-    // Distributions strip OpenSSL of the names of its assembler functions; its file has one.
-    assert!(hottest.contains("sha256") || hottest.contains("libcrypto"), "{hottest}\n{}", finished.stderr);
-    let inside: u64 = stacks
-        .0
-        .iter()
-        .filter(|(stack, _)| stack.iter().any(|name| name.starts_with("EVP_") || name.starts_with("Py")))
-        .map(|(_, nano)| nano)
-        .sum();
-    assert!(stacks.percent(inside) > 90.0, "callers are known: {:.1} %", stacks.percent(inside));
+    by_some_run(|| {
+        let finished = run(
+            folder.path(),
+            &[&["sample", "-m", "cpu", "-o", "out.folded"], stops(), &["--", "python3", "-c", program]].concat(),
+        );
+        if finished.status.code() == Some(127) {
+            let why = format_args!("untested here: there is no python3\n");
+            std::io::Write::write_fmt(&mut std::io::stderr(), why).ok();
+            return Ok(());
+        }
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let stacks = Stacks::read(&folder.path().join("out.folded")).sampled();
+        let hottest = stacks.hottest().to_lowercase();
+        // Distributions strip OpenSSL of the names of its assembler functions; its file has one.
+        assert!(hottest.contains("sha256") || hottest.contains("libcrypto"), "{hottest}\n{}", finished.stderr);
+        let inside: u64 = stacks
+            .0
+            .iter()
+            .filter(|(stack, _)| stack.iter().any(|name| name.starts_with("EVP_") || name.starts_with("Py")))
+            .map(|(_, nano)| nano)
+            .sum();
+        // What the interpreter needs to start has other callers, and how much that is depends on the machine.
+        measured!(stacks.percent(inside) > 90.0, "callers are known: {:.1} %", stacks.percent(inside));
+        Ok(())
+    });
 }
 
 /// Guarantees: functions of a Rust program are named as they are written, of a process that runs already; nothing is
@@ -171,17 +178,29 @@ fn rust_by_pid() {
     let mut program = TargetProgram::hot("600");
     program.tell();
     let pid = program.pid();
-    let finished = until_met(|| run(folder.path(), &[&["sample", "--pid", &pid, "--duration", "2"], stops()].concat()));
-    assert!(finished.status.success(), "{}", finished.stderr);
-    assert!(program.is_alive(), "it goes on as if nothing had happened");
+    let arguments = [&["sample", "--pid", &pid, "--duration", "2"], stops()].concat();
+    by_some_run(|| {
+        let finished = until_met(|| run(folder.path(), &arguments));
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert!(program.is_alive(), "it goes on as if nothing had happened");
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(files, [format!("profile-{pid}.svg").as_str()]);
+        let path = folder.path().join(&files[0]);
+        let svg = std::fs::read_to_string(&path).unwrap();
+        // Each run begins with an empty folder.
+        std::fs::remove_file(&path).unwrap();
+        let list: Vec<&str> = finished.stdout.lines().collect();
+        assert!(list[0].starts_with("running: "), "{list:?}");
+        assert!(list.last().unwrap().contains(&format!("profile-{pid}.svg")), "{list:?}");
+        // A thread that is parked waits in the kernel; where the program parked it is what a person can do something
+        // about.
+        assert!(list.iter().any(|line| line.contains("called by hot::main")), "{list:?}");
+        assert!(svg.contains("<title>waiting\n"), "{list:?}");
+        // In two seconds in which others had the processors the program may hardly have run.
+        let first = list[2..].iter().find(|line| !line.contains("[processor time not sampled]"));
+        let is_first = first.is_some_and(|line| line.contains("hot::crunch::hot_function"));
+        measured!(is_first && svg.contains("hot::crunch::hot_function"), "{list:?}");
+        Ok(())
+    });
     program.end();
-    let list: Vec<&str> = finished.stdout.lines().collect();
-    assert!(list[0].starts_with("running: ") && list[2].contains("hot::crunch::hot_function"), "{list:?}");
-    // A thread that is parked waits in the kernel; where the program parked it is what a person can do something about.
-    assert!(list.iter().any(|line| line.contains("called by hot::main")), "{list:?}");
-    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(files, [format!("profile-{pid}.svg").as_str()]);
-    assert!(list.last().unwrap().contains(&format!("profile-{pid}.svg")), "{list:?}");
-    let svg = std::fs::read_to_string(folder.path().join(&files[0])).unwrap();
-    assert!(svg.contains("hot::crunch::hot_function") && svg.contains("<title>waiting\n"));
 }

@@ -42,18 +42,24 @@ fn open_files() {
 fn duration_before_the_command_ends() {
     let folder = tempfile::tempdir().unwrap();
     let program = known().to_str().unwrap();
-    let finished = until_met(|| {
-        let arguments = ["-d", "500ms", "-o", "out.folded", "--", program, "held", "0"];
-        let mut sampling = Sampling::start(folder.path(), &arguments);
-        // The command computes until then, however long the result takes.
-        sampling.wait_for("waiting for the command to end");
-        sampling.ended()
+    by_some_run(|| {
+        std::fs::remove_file(folder.path().join("out.folded")).ok();
+        let finished = until_met(|| {
+            let arguments = ["-d", "500ms", "-o", "out.folded", "--", program, "held", "0"];
+            let mut sampling = Sampling::start(folder.path(), &arguments);
+            // The command computes until then, however long the result takes.
+            sampling.wait_for("waiting for the command to end");
+            sampling.ended()
+        });
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert!(finished.stdout.starts_with("seventy "), "it went on to its end: {}", finished.stdout);
+        let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
+        assert!(at("wrote out.folded") < at("waiting for the command to end"));
+        // Others may have had the processors for half a second.
+        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        measured!(stacks.under("[running]").nano() > 0, "{:?}", stacks.0);
+        Ok(())
     });
-    assert!(finished.status.success(), "{}", finished.stderr);
-    assert!(finished.stdout.starts_with("seventy "), "it went on to its end: {}", finished.stdout);
-    let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
-    assert!(at("wrote out.folded") < at("waiting for the command to end"));
-    assert!(Stacks::read(&folder.path().join("out.folded")).under("[running]").nano() > 0);
 }
 
 /// Guarantees: Ctrl-C ends sampling and writes what there is; the process that was sampled goes on.
@@ -76,7 +82,8 @@ fn ends_by(signal: &str) {
     assert_eq!(program.line(), "seen\n");
     let finished = sampling.end(signal);
     assert!(finished.status.success(), "{}", finished.stderr);
-    assert_eq!(Stacks::read(&folder.path().join("out.folded")).under("[running]").hottest(), "seventy");
+    let running = Stacks::read(&folder.path().join("out.folded")).under("[running]");
+    assert_eq!(running.sampled().hottest(), "seventy");
     assert!(program.is_alive());
     program.end();
 }
@@ -91,7 +98,7 @@ fn the_process_ends() {
     let finished = sampling.ended();
     assert!(finished.status.success(), "{}", finished.stderr);
     let running = Stacks::read(&folder.path().join("out.folded")).under("[running]");
-    assert_eq!(running.hottest(), "hot::crunch::hot_function");
+    assert_eq!(running.sampled().hottest(), "hot::crunch::hot_function");
 }
 
 /// Guarantees: each ending has its format: an envelope passes Relay's rules and its hottest function is the program's,
@@ -123,13 +130,17 @@ fn formats() {
     let speedscope: serde_json::Value = serde_json::from_slice(&speedscope).unwrap();
     let [first, frames] = [&speedscope["profiles"][0], &speedscope["shared"]["frames"]];
     assert!(first["name"].as_str().is_some_and(|name| !name.contains("[waiting]")), "{}", first["name"]);
-    let leaves = first["samples"].as_array().unwrap().iter().zip(first["weights"].as_array().unwrap());
-    let hot = leaves.filter(|(stack, _)| {
-        let mut names = stack.as_array().unwrap().iter().map(|at| &frames[at.as_u64().unwrap() as usize]["name"]);
-        names.any(|name| name.as_str().unwrap().contains("crunch::hot_function"))
-    });
-    let hot: u64 = hot.map(|(_, weight)| weight.as_u64().unwrap()).sum();
-    assert!(hot * 2 > first["endValue"].as_u64().unwrap(), "{hot} of {}", first["endValue"]);
+    let stacks = || first["samples"].as_array().unwrap().iter().zip(first["weights"].as_array().unwrap());
+    let total = |function: &str| -> u64 {
+        let with = stacks().filter(|(stack, _)| {
+            let mut names = stack.as_array().unwrap().iter().map(|at| &frames[at.as_u64().unwrap() as usize]["name"]);
+            names.any(|name| name.as_str().unwrap().contains(function))
+        });
+        with.map(|(_, weight)| weight.as_u64().unwrap()).sum()
+    };
+    let (hot, not_sampled) = (total("crunch::hot_function"), total("[processor time not sampled]"));
+    let all = first["endValue"].as_u64().unwrap();
+    assert!(hot * 2 > all - not_sampled, "{hot} of {all} and {not_sampled}");
 }
 
 /// The nanoseconds that each thread of a chunk has in Sentry, where a sample owns the time until the next of its thread
@@ -204,17 +215,22 @@ fn naps() {
 #[test]
 fn standard_output() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = std::process::Command::new(hot()).arg("20").spawn().unwrap();
-    let pid = program.id().to_string();
+    let mut program = TargetProgram::hot("600");
+    program.tell();
+    let pid = program.pid();
     let to_standard = ["sample", "--pid", &pid, "--duration", "1s", "-o", "-", "--to", "speedscope"];
-    let finished = run(folder.path(), &[&to_standard, stops()].concat());
-    program.kill().unwrap();
-    program.wait().unwrap();
-    assert!(finished.status.success(), "{}", finished.stderr);
-    let file: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
-    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
-    for said in ["running: ", "hot_function", "wrote `-` ("] {
-        assert!(finished.stderr.contains(said), "no `{said}`: {}", finished.stderr);
-    }
+    by_some_run(|| {
+        let finished = until_met(|| run(folder.path(), &[&to_standard, stops()].concat()));
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let file: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+        assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
+        for said in ["running: ", "wrote `-` ("] {
+            assert!(finished.stderr.contains(said), "no `{said}`: {}", finished.stderr);
+        }
+        // Others may have had the processors for a second.
+        measured!(finished.stderr.contains("hot_function"), "{}", finished.stderr);
+        Ok(())
+    });
+    program.end();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

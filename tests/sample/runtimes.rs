@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::{alone, stops};
+use super::{alone, by_some_run, measured, stops};
 use crate::process::run;
 
 /// Computes for two seconds of its own processor time.
@@ -48,14 +48,16 @@ fn node() {
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("hot.js"), NODE).unwrap();
-    let without = sampled(folder.path(), &["node", "hot.js"]);
-    assert!(
-        !without.contains("of running time is in functions without names") && without.contains("  hot"),
-        "{without}"
-    );
     let flags = ["node", "--perf-basic-prof", "--interpreted-frames-native-stack", "hot.js"];
-    let with = sampled(folder.path(), &flags);
-    assert!(!with.contains("of running time is in functions without names") && with.contains("  hot"), "{with}");
+    for command in [&["node", "hot.js"][..], &flags] {
+        by_some_run(|| {
+            let said = sampled(folder.path(), command);
+            // What is read late on a busy machine has no name, and from a part of the time on this is said.
+            let is_named = !said.contains("of running time is in functions without names");
+            measured!(is_named && said.contains("  hot"), "{said}");
+            Ok(())
+        });
+    }
 }
 
 /// Guarantees: a Java program is told what names its methods, and what completes its stacks.

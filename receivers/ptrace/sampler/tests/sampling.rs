@@ -315,18 +315,30 @@ fn exit_code_is_not_taken() {
 /// gone before they could be looked at.
 #[test]
 fn brief_threads() {
+    // What the first samples meet on a busy machine is chance.
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        match sample_brief_threads() {
+            Ok(()) => return,
+            Err(missed) => said.push(missed),
+        }
+    }
+    panic!("in no session: {said:#?}");
+}
+
+fn sample_brief_threads() -> Result<(), String> {
     let mut target = Target::start("brief");
     let session = Session::start_from_start(&target, settings(Mode::Cpu));
     target.wait_for_count(10);
     session.until("a first batch", |report| !report.batches.is_empty());
     let report = session.end();
     if !sees_the_kernel(&report) {
-        return;
+        return Ok(());
     }
-    let first = &report.batches[0];
-    let seen = |sample: &&Sample| first.threads[sample.thread as usize].id != target.pid();
-    assert!(first.samples.iter().any(|sample| seen(&sample)), "{first:?}");
     assert_eq!(report.status.stops, 0);
+    let first = &report.batches[0];
+    let seen = |sample: &Sample| first.threads[sample.thread as usize].id != target.pid();
+    if first.samples.iter().any(seen) { Ok(()) } else { Err(format!("{first:?}")) }
 }
 
 /// Guarantees: threads that come and go by the thousand neither stop sampling nor keep the target or its threads from

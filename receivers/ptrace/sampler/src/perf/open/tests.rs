@@ -200,11 +200,24 @@ fn untested(level: Level) {
 /// of others comes out.
 #[test]
 fn brief_threads() {
+    // A machine that takes its processors away has more or fewer samples than processor time was used, at random.
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        let Some((seen, lost, used)) = sample_brief_threads() else { return untested(Level::Processors) };
+        if seen < used + used / 4 && seen + lost > used - used / 4 {
+            return;
+        }
+        said.push(format!("{seen} and {lost} ns in samples, {used} ns used"));
+    }
+    panic!("in no run: {said:?}");
+}
+
+/// What samples of brief threads stand for, what the kernel had no room for, and what the threads used, in nanoseconds.
+/// `None` where events of processors are not permitted.
+fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
-    let Ok(events) = open_processors(&Kernel, &processors, None, PERIOD, true) else {
-        return untested(Level::Processors);
-    };
+    let events = open_processors(&Kernel, &processors, None, PERIOD, true).ok()?;
     let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 512 << 10).unwrap()).collect();
     let (mut threads, mut used) = (std::collections::HashSet::new(), Duration::ZERO);
     let (mut seen, mut lost) = (0_u64, 0_u64);
@@ -234,8 +247,7 @@ fn brief_threads() {
             );
         }
     }
-    let used = used.as_nanos() as u64;
-    assert!(seen < used + used / 4 && seen + lost > used - used / 4, "{seen} and {lost} ns in samples, {used} ns used");
+    Some((seen, lost, used.as_nanos() as u64))
 }
 
 /// Samples of a worker, until one is accepted.
