@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from common import expect
+from common import by_some_run, expect
 
 PROGRAM = """
 import gevent, sys, time
@@ -43,19 +43,16 @@ gevent.get_hub().threadpool.apply(sys.stdin.readline)
 """
 
 
-def main():
-    binary, python = sys.argv[1:]
-    if subprocess.run([python, "-c", "import gevent"], capture_output=True).returncode != 0:
-        print("greenlets.py: untested here, there is no gevent")
-        return
+def run(binary, python):
+    """Returns what is wrong by what was measured."""
     program = subprocess.Popen([python, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         expect(program.stdout.readline() == "ready\n", "the program starts")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "stacks.folded")
             arguments = ["sample", "--pid", str(program.pid), "--duration", "4s", "-o", path]
-            run = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60)
-            expect(run.returncode == 0, f"the sampler ends well: {run.stderr}")
+            done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60)
+            expect(done.returncode == 0, f"the sampler ends well: {done.stderr}")
             with open(path, encoding="utf-8") as file:
                 lines = [line.rsplit(" ", 1) for line in file.read().splitlines()]
     finally:
@@ -73,11 +70,29 @@ def main():
                 of[number] = of.get(number, 0) + int(nanoseconds)
             time += int(nanoseconds)
     expect(not mixed, f"no stack has functions of two greenlets, or in another order: {mixed}")
-    expect(time > 2_500_000_000, f"the greenlets compute for most of four seconds: {time} ns")
-    expect(all(of.get(number, 0) > time / 8 for number in "0123"), f"all of them, and alike: {of}")
-    complete = re.search(r"([0-9.]+) % complete", run.stderr + run.stdout)
-    expect(complete and float(complete[1]) >= 97, "stacks are complete")
-    print(f"greenlets.py: stacks of four greenlets, {complete[1]} % complete, none with functions of two")
+    complete = re.search(r"([0-9.]+) % complete", done.stderr + done.stdout)
+    expect(complete, "how many stacks are complete is said")
+    wrong = []
+    for is_right, what in [
+        (time > 2_500_000_000, f"the greenlets compute for most of four seconds: {time} ns"),
+        (all(of.get(number, 0) > time / 8 for number in "0123"), f"all of them, and alike: {of}"),
+        (float(complete[1]) >= 97, f"stacks are complete: {complete[1]} %"),
+    ]:
+        if is_right:
+            print(f"ok: {what}")
+        else:
+            wrong.append(what)
+    if not wrong:
+        print(f"greenlets.py: stacks of four greenlets, {complete[1]} % complete, none with functions of two")
+    return wrong
+
+
+def main():
+    binary, python = sys.argv[1:]
+    if subprocess.run([python, "-c", "import gevent"], capture_output=True).returncode != 0:
+        print("greenlets.py: untested here, there is no gevent")
+        return
+    by_some_run(lambda: run(binary, python))
 
 
 main()
