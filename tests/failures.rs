@@ -134,7 +134,9 @@ fn a_request_that_is_being_taken_in_is_taken() {
         let exporter = format!(", sending_queue: {{queue_size: 1}}{SOON}");
         let config =
             to_sentry(&sentry.dsn(1), "{window: 0s}", &exporter).replace("chunk: }", "chunk: {max_observations: 2}}");
-        let config = config.replace("service:\n", "service:\n  shutdown_timeout: 10s\n");
+        // After a tenth of it the sender is answered, and after another one what is not taken in is cut: that is long
+        // enough for a busy machine.
+        let config = config.replace("service:\n", "service:\n  shutdown_timeout: 40s\n");
         let profbridge = Profbridge::start(&config);
         let (grpc, http) = (profbridge.address("otlp/grpc"), profbridge.address("otlp/http"));
         thread::scope(|threads| {

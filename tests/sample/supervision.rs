@@ -189,17 +189,19 @@ fn a_lost_result_is_no_reason_to_end_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let finished = until_met(|| {
         std::fs::create_dir_all(folder.path().join("out")).unwrap();
-        let arguments = ["-d", "100ms", "-o", "out/a.folded", "--", "sh", "-c", &counting(9)];
+        let arguments = ["-o", "out/a.folded", "--", "sh", "-c", &counting(9)];
         let mut sampling = Sampling::start(folder.path(), &arguments);
         assert_eq!(sampling.line(), "ready\n");
-        // The folder that was there at the start is a file by now.
+        // The folder that was there at the start is a file before sampling ends, which is only when it is told to.
         std::fs::remove_dir_all(folder.path().join("out")).unwrap();
         std::fs::write(folder.path().join("out"), "").unwrap();
+        sampling.signal("-TERM");
         sampling.wait_for("waiting for the command to end");
+        assert_eq!(sampling.line(), "got TERM\n");
         std::fs::remove_file(folder.path().join("out")).unwrap();
         sampling.ended()
     });
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
-    assert_eq!(finished.stdout, "counted 0\n");
+    assert_eq!(finished.stdout, "counted 1\n", "the signal was passed on, and nothing else came");
     assert!(finished.stderr.contains("out/a.folded"), "{}", finished.stderr);
 }

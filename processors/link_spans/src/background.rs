@@ -167,7 +167,7 @@ mod tests {
         background.ask(question(CONTAINER, &[])).unwrap();
         background.ask(Question { process: 2, ..question(POD, &[]) }).unwrap();
         let (mut answers, start) = (Vec::new(), Instant::now());
-        while answers.len() < 2 && start.elapsed() < Duration::from_secs(20) {
+        while answers.len() < 2 && start.elapsed() < Duration::from_secs(120) {
             answers.extend(background.answers());
             thread::yield_now();
         }
@@ -196,7 +196,7 @@ mod tests {
         drop(stopped);
         let (mut count, start) = (0, Instant::now());
         let mut is_asked = false;
-        while count <= taken && start.elapsed() < Duration::from_secs(20) {
+        while count <= taken && start.elapsed() < Duration::from_secs(120) {
             is_asked = is_asked || background.ask(refused.clone()).is_ok();
             count += background.answers().len() as u128;
             thread::yield_now();

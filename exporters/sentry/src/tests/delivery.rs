@@ -103,7 +103,8 @@ async fn a_hanging_server() {
 async fn an_answer_that_trickles_is_an_answer() {
     let server = Server::always(Reply::Trickle { status: 200, headers: vec![] }).await;
     let (running, telemetry) = run(&format!(
-        "dsn: {}\ntimeout: 1s\nretry_on_failure: {{initial_interval: 1ms, max_interval: 2ms}}",
+        // Long enough for a busy machine to read the head.
+        "dsn: {}\ntimeout: 5s\nretry_on_failure: {{initial_interval: 1ms, max_interval: 2ms}}",
         server.dsn(1)
     ))
     .await;

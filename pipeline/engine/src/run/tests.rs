@@ -404,8 +404,7 @@ fn shutdown_on_real_threads() {
             let pipelines =
                 vec![pipeline("held", HOUR, &["first", "second"]), pipeline("direct", Duration::ZERO, &["first"])];
             let exporters = vec![exporter("first", &first, 4), exporter("second", &second, 4)];
-            let service = ServiceSettings { shutdown_timeout: Duration::from_secs(1), ..service() };
-            let running = start(plan(service, receiver, pipelines, exporters)).await.unwrap();
+            let running = start(plan(service(), receiver, pipelines, exporters)).await.unwrap();
             let intake = intake.await.unwrap();
             let mut sending = tokio::task::JoinSet::new();
             for sender in 0..4_u64 {

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use crate::message::Event;
+use crate::message::{Event, STOP_TIMEOUT};
 
 mod gaps;
 mod process;
@@ -31,11 +31,14 @@ pub struct StartOptions {
     /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
     /// event takes about half a MiB at most.
     pub waiting: usize,
+    /// How long it may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is ended. It means
+    /// to need less than [`STOP_TIMEOUT`], whatever this is.
+    pub stop_timeout: Duration,
 }
 
 impl Default for StartOptions {
     fn default() -> Self {
-        Self { realtime: false, waiting: 64 }
+        Self { realtime: false, waiting: 64, stop_timeout: STOP_TIMEOUT }
     }
 }
 
@@ -91,7 +94,7 @@ pub enum Ending {
     Exited(i32),
     /// A signal ended it: the signal's number.
     Killed(i32),
-    /// It was asked to stop but did not within [`crate::message::STOP_TIMEOUT`], and was killed.
+    /// It was asked to stop but did not within [`StartOptions::stop_timeout`], and was killed.
     TimedOut,
     /// It broke a rule of the protocol and was killed. The text says which rule, for a person.
     Misbehaved(String),

@@ -54,7 +54,7 @@ impl SamplerProcess {
         self.pid
     }
 
-    /// Sends a command to the sampler process. After [`Command::Stop`] it has [`crate::message::STOP_TIMEOUT`] to send
+    /// Sends a command to the sampler process. After [`Command::Stop`] it has [`StartOptions::stop_timeout`] to send
     /// what is left and to end; its events have to be read until [`Notice::Ended`] for that.
     ///
     /// # Errors

@@ -33,6 +33,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Shared {
     checker: Mutex<Checker>,
     deadline: Mutex<Option<Instant>>,
+    stop_timeout: Duration,
     wake: EventFd,
 }
 
@@ -47,7 +48,7 @@ impl Shared {
 
     /// From now on the sampler is expected to end.
     pub(super) fn stop(&self) {
-        lock(&self.deadline).get_or_insert_with(|| Instant::now() + message::STOP_TIMEOUT);
+        lock(&self.deadline).get_or_insert_with(|| Instant::now() + self.stop_timeout);
         // The counter can only be full if nobody reads it, and then nobody has to be woken.
         self.wake.write(1).ok();
     }
@@ -67,8 +68,9 @@ pub(super) struct Started {
 /// Starts the thread and, on that, the process.
 pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let shared = Arc::new(Shared { checker: Mutex::new(Checker::default()), deadline: Mutex::new(None), wake });
-    let realtime = options.realtime;
+    let StartOptions { realtime, stop_timeout, .. } = *options;
+    let (checker, deadline) = (Mutex::new(Checker::default()), Mutex::new(None));
+    let shared = Arc::new(Shared { checker, deadline, stop_timeout, wake });
     let (sender, receiver) = sync_channel(1);
     std::thread::Builder::new().name("sampler-events".to_owned()).spawn({
         let shared = Arc::clone(&shared);
@@ -152,7 +154,7 @@ impl Receiving {
             Heard::TooLong => Some(Ending::TimedOut),
             Heard::Nonsense(what) => Some(Ending::Misbehaved(what)),
         };
-        if forced.is_some() || !self.process.ended_within(message::STOP_TIMEOUT) {
+        if forced.is_some() || !self.process.ended_within(self.shared.stop_timeout) {
             // Fails if it has just ended by itself.
             drop(self.process.signal(Signal::SIGKILL));
             self.process.ended_within(message::STOP_TIMEOUT);

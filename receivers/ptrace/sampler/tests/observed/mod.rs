@@ -38,8 +38,13 @@ impl Drop for Running {
     }
 }
 
-/// Takes a thousand samples a second of what runs in a process, and hands over each line of an interpreter's function
-/// that is in them, once for each list of samples. Returns how many times the process was observed.
+/// So many observations show something. A busy machine needs longer for them.
+const ENOUGH: u32 = 100;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Takes a thousand samples a second of what runs in a process, for so long and until there are enough, and hands over
+/// each line of an interpreter's function that is in them, once for each list of samples. Returns how many times the
+/// process was observed.
 pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Function, u32)) -> u32 {
     let permitted = open::open(&open::Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok();
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
@@ -51,10 +56,12 @@ pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Functi
     let settings = Settings { rate_hertz: 997.0, mode: Mode::Cpu, stops, ..Settings::default() };
     sampler.attach(ProcessId(1), Arc::clone(&files), space, settings);
     sampler.sample(ProcessId(1), true);
-    let end = Instant::now() + duration;
+    let start = Instant::now();
     let mut functions: Vec<Function> = Vec::new();
     let mut observations = 0;
-    while let Ok(output) = outputs.recv_timeout(end.saturating_duration_since(Instant::now())) {
+    loop {
+        let end = start + if observations > ENOUGH { duration } else { PATIENCE };
+        let Ok(output) = outputs.recv_timeout(end.saturating_duration_since(Instant::now())) else { break };
         match output {
             Output::Functions { functions: told, .. } => functions.extend(told),
             Output::Batch(batch) => {

@@ -31,7 +31,9 @@ pub(crate) struct Session {
 impl Session {
     /// Starts a sampler process.
     pub(crate) fn start() -> Self {
-        let (sampler, mut events) = SamplerProcess::start(StartOptions::default()).unwrap();
+        // How long it may take to end is for the tests of that, and on a busy machine it may take longer.
+        let options = StartOptions { stop_timeout: PATIENCE, ..StartOptions::default() };
+        let (sampler, mut events) = SamplerProcess::start(options).unwrap();
         let first = events.next();
         assert!(matches!(first, Some(Notice::Event(Event::Ready(_)))), "{first:?}");
         Self {

@@ -96,8 +96,9 @@ impl Report {
         // What nobody saw of all threads is no time of one.
         threads.remove(&0);
         assert!(!threads.is_empty(), "nothing was sampled");
-        // The first sample may begin late and the last end late, by their weights and the jitter of ticks.
-        let slack = 8 * self.batches[0].period_nano;
+        // The first sample may begin late and the last end late, by their weights and the jitter of ticks; and for as
+        // long as the sampler itself had no processor, which it counts.
+        let slack = (8 + self.status.missed_ticks) * self.batches[0].period_nano;
         for (thread, times) in threads {
             let ((first, _), (last, weight)) = (times[0], times[times.len() - 1]);
             let sum: u64 = times.iter().map(|(_, weight)| weight).sum();

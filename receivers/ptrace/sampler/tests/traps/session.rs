@@ -250,7 +250,9 @@ pub(crate) struct Session {
 impl Session {
     /// Starts a sampler process and waits until it is ready.
     pub(crate) fn start() -> Self {
-        let (process, events) = SamplerProcess::start(StartOptions::default()).expect("the sampler process starts");
+        // What it says last is part of what tests look at, and a busy machine must not cut it off.
+        let options = StartOptions { stop_timeout: PATIENCE, ..StartOptions::default() };
+        let (process, events) = SamplerProcess::start(options).expect("the sampler process starts");
         let mut session = Self { process, events, next_target: 0, seen: Seen::default() };
         session.until("ready", |seen| seen.rights.is_some());
         session

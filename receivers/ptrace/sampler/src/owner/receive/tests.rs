@@ -17,7 +17,8 @@ fn fake() -> Fake {
     let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let (owner, socket) = socket::pair().unwrap();
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap();
-    let shared = Arc::new(Shared { checker: Mutex::default(), deadline: Mutex::default(), wake });
+    let stop_timeout = message::STOP_TIMEOUT;
+    let shared = Arc::new(Shared { checker: Mutex::default(), deadline: Mutex::default(), stop_timeout, wake });
     let process = PidFd::open(child.id()).unwrap();
     Fake { child, socket, receiving: Receiving { socket: owner, process, shared } }
 }
