@@ -11,6 +11,7 @@
 //! clock: a thread that seldom runs would otherwise never run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Instant;
 
 /// A period is used for this many samples, or for as many as come in this many nanoseconds, if that is more: each
 /// change costs a system call.
@@ -29,6 +30,30 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     const PERIOD: libc::c_ulong = 0x4008_2404;
     // SAFETY: the kernel reads a number of eight bytes, which lives for the call.
     unsafe { libc::ioctl(event.as_raw_fd(), PERIOD as _, &raw const period_nano) };
+}
+
+/// Decides when the next period may be changed, of all events.
+///
+/// The kernel has the processor of the event change it, and its caller wait for that: some microseconds, but on a
+/// virtual machine whose other processor is not executed at that moment, milliseconds of processor time.
+#[derive(Debug, Default)]
+pub struct Pace {
+    not_before: Option<Instant>,
+}
+
+impl Pace {
+    /// Changes take at most one part in this many of the time.
+    const PART: u32 = 500;
+
+    /// Whether a period may be changed by now.
+    pub fn may_change(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|at| now >= at)
+    }
+
+    /// Counts a change that began then and ended just now.
+    pub fn changed(&mut self, began: Instant, now: Instant) {
+        self.not_before = Some(now + now.saturating_duration_since(began).saturating_mul(Self::PART));
+    }
 }
 
 /// Periods that vary around a requested one.
@@ -59,10 +84,10 @@ impl Varying {
         self.period_nano
     }
 
-    /// Counts samples that were taken. Returns the next period if it is time for one.
-    pub fn took(&mut self, samples: u64) -> Option<u64> {
+    /// Counts samples that were taken. Returns the next period if it is time for one and the period `may_change`.
+    pub fn took(&mut self, samples: u64, may_change: bool) -> Option<u64> {
         self.left = self.left.saturating_sub(samples);
-        if self.left > 0 {
+        if self.left > 0 || !may_change {
             return None;
         }
         self.left = last(self.period_nano);
@@ -138,6 +163,11 @@ impl Skipped {
         std::mem::take(&mut self.untold).saturating_add(more.saturating_mul(self.period_nano))
     }
 
+    /// What the event had counted at its last sample, if it took one each time that it fired.
+    pub fn at_last_sample(&self) -> u64 {
+        self.since.saturating_add(self.samples.saturating_mul(self.period_nano))
+    }
+
     /// How much of a period has passed since the event last fired, in nanoseconds.
     pub fn begun(&self, count: u64) -> u64 {
         count.saturating_sub(self.since) % self.period_nano
@@ -151,6 +181,8 @@ impl Skipped {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const PERIOD: u64 = 9_900_990;
@@ -162,15 +194,36 @@ mod tests {
         let mut varying = Varying::new(PERIOD, 42);
         let mut periods = Vec::new();
         for _ in 0..10_000 {
-            assert_eq!(varying.took(SAMPLES - 1), None);
-            periods.push(varying.took(1).unwrap());
+            assert_eq!(varying.took(SAMPLES - 1, true), None);
+            periods.push(varying.took(1, true).unwrap());
         }
         let (least, most) = (*periods.iter().min().unwrap(), *periods.iter().max().unwrap());
         assert!(least >= PERIOD - PERIOD / PARTS && most <= PERIOD + PERIOD / PARTS, "{least} {most}");
         assert!(least < PERIOD - PERIOD / 4 && most > PERIOD + PERIOD / 4, "{least} {most}");
         assert!(periods.chunks(2).all(|pair| pair[0] + pair[1] == 2 * PERIOD));
         let mut often = Varying::new(1_000_000, 42);
-        assert!(often.took(99).is_none() && often.took(1).is_some());
+        assert!(often.took(99, true).is_none() && often.took(1, true).is_some());
+    }
+
+    /// Guarantees: a period that may not be changed when it is over is changed as soon as it may, and the next one lasts
+    /// as long as any.
+    #[test]
+    fn later() {
+        let mut varying = Varying::new(PERIOD, 42);
+        assert_eq!([(SAMPLES, false), (1, false)].map(|(samples, may)| varying.took(samples, may)), [None; 2]);
+        assert!(varying.took(0, true).is_some());
+        assert!(varying.took(SAMPLES - 1, true).is_none() && varying.took(1, true).is_some());
+    }
+
+    /// Guarantees: changing periods takes at most a five-hundredth of the time, however long a change takes.
+    #[test]
+    fn pace() {
+        let (start, mut pace) = (Instant::now(), Pace::default());
+        assert!(pace.may_change(start));
+        for took in [Duration::from_micros(3), Duration::from_millis(4)] {
+            pace.changed(start, start + took);
+            assert!(!pace.may_change(start + 500 * took) && pace.may_change(start + 501 * took));
+        }
     }
 
     /// Guarantees: of periods that are changed by the clock, each pair has as many samples in the same time as were
@@ -190,7 +243,11 @@ mod tests {
     #[test]
     fn another_first() {
         let mut varying = Varying::behind_another(PERIOD, 42);
-        assert!(varying.took(1).is_some() && varying.took(SAMPLES - 1).is_none() && varying.took(1).is_some());
+        assert!(
+            varying.took(1, true).is_some()
+                && varying.took(SAMPLES - 1, true).is_none()
+                && varying.took(1, true).is_some()
+        );
     }
 
     /// Guarantees: a program that does the same thing each 150 us, a 66th of the period, is sampled in all of its
@@ -205,7 +262,7 @@ mod tests {
         for _ in 0..100 {
             let mut met = 0;
             for _ in 0..3 {
-                let period = varying.took(SAMPLES).unwrap();
+                let period = varying.took(SAMPLES, true).unwrap();
                 met += (0..SAMPLES).filter(|sample| (at + sample * period) % CYCLE < CYCLE / 3).count();
                 at += SAMPLES * period;
             }

@@ -18,6 +18,7 @@ use super::states::{Concern, Watch};
 use super::thread_event::ThreadEvent;
 use crate::message::{Level, ProblemKind, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
+use crate::perf::period::Pace;
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::threads::is_for_an_event;
@@ -50,6 +51,7 @@ pub(super) struct Events {
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
     pub(super) buffer: Vec<u8>,
+    pub(super) pace: Pace,
 }
 
 impl Events {
@@ -65,6 +67,7 @@ impl Events {
             processors: Vec::new(),
             machine: Machine::default(),
             buffer: Vec::new(),
+            pace: Pace::default(),
         })
     }
 
@@ -103,7 +106,8 @@ impl Events {
         let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, u64::from(thread));
         self.epoll.add(&opened.event, interest).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
         self.open += 1;
-        let event = ThreadEvent::new(opened.event, ring, periods.first, periods.others, switches);
+        let hides = opened.level < Level::Kernel;
+        let event = ThreadEvent::new(opened.event, ring, periods.first, periods.others, hides, switches);
         Ok((event, (opened.level, opened.refused)))
     }
 }
@@ -286,7 +290,7 @@ impl Engine<'_> {
 
     pub(super) fn drain_thread(&mut self, index: usize, thread_index: usize) {
         let Self { processes, captures, events: Some(events), .. } = self else { return };
-        drain(&mut processes[index], thread_index, captures, &mut events.buffer);
+        drain(&mut processes[index], thread_index, captures, events);
         self.make_room();
     }
 
@@ -316,13 +320,14 @@ impl Engine<'_> {
     }
 }
 
-fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
+fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, events: &mut Events) {
     let (id, pid, space) = (process.attached.id, process.attached.files.pid(), process.attached.space_generation);
     let Some(event) = &mut process.threads[thread_index].event else { return };
     let concern = &mut process.concern;
     let shortfall = event.drain(
         |process| process == pid,
-        buffer,
+        &mut events.buffer,
+        &mut events.pace,
         |sample| {
             // A sample without registers is of a thread that is ending: it is left out.
             captures.take_sample(id, space, sample);

@@ -15,7 +15,7 @@ use crate::message::ProcessId;
 use crate::os::time;
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, online_processors, open_processors};
-use crate::perf::period::{self, Varying};
+use crate::perf::period::{self, Pace, Varying};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
@@ -45,6 +45,8 @@ pub(super) struct Processors {
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.
     varied: Instant,
+    /// Which ring's event gets it first.
+    rings_varied: usize,
     /// The processors that were online when these were opened.
     online: Vec<u32>,
     processes: Vec<Sharer>,
@@ -76,24 +78,37 @@ impl Processors {
             let varying = Varying::new(period_nano, time::unix_nano());
             rings.push(ProcessorEvent { event, ring, varying, took: false });
         }
-        Some(Self { group, period_nano, wakes, rings, varied: Instant::now(), online, processes: Vec::new() })
+        Some(Self {
+            group,
+            period_nano,
+            wakes,
+            rings,
+            varied: Instant::now(),
+            rings_varied: 0,
+            online,
+            processes: Vec::new(),
+        })
     }
 
     /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
     /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
     /// still while the group does not run, so those are changed after a number of samples.
     ///
-    /// The kernel has each processor change its own, and this thread wait for that: a few microseconds, but on a virtual
-    /// machine whose other processors are not executed at that moment, milliseconds. So only the processors are asked
-    /// on which a process of the set was sampled since.
-    fn vary(&mut self, now: Instant) {
+    /// That of a processor stays on which no process of the set was sampled since, and others wait for their turns if
+    /// there are too many.
+    fn vary(&mut self, pace: &mut Pace, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
         }
         self.varied = now + Duration::from_nanos(self.period_nano.saturating_mul(STEADY)).max(LEAST_STEADY);
-        for ProcessorEvent { event, varying, took, .. } in &mut self.rings {
-            if std::mem::take(took) {
+        self.rings_varied = (self.rings_varied + 1) % self.rings.len().max(1);
+        let (behind, first) = self.rings.split_at_mut(self.rings_varied);
+        for ProcessorEvent { event, varying, took, .. } in first.iter_mut().chain(behind) {
+            let now = Instant::now();
+            if *took && pace.may_change(now) {
+                *took = false;
                 period::set(event.as_fd(), varying.by_clock());
+                pace.changed(now, Instant::now());
             }
         }
     }
@@ -302,8 +317,10 @@ impl Events {
 impl Engine<'_> {
     /// Reviews what the events of a process should cover, when it is time.
     pub(super) fn review_coverage(&mut self, index: usize, now: Instant) {
-        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
-            set.vary(now);
+        if let Some(Events { processors, pace, .. }) = &mut self.events {
+            for set in processors {
+                set.vary(pace, now);
+            }
         }
         let process = &mut self.processes[index];
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
@@ -399,9 +416,11 @@ impl Engine<'_> {
             }
         });
         if group.is_some()
-            && let Some(period_nano) = varying.took(samples)
+            && let now = Instant::now()
+            && let Some(period_nano) = varying.took(samples, events.pace.may_change(now))
         {
             period::set(event.as_fd(), period_nano);
+            events.pace.changed(now, Instant::now());
         }
         if shortfall != Shortfall::default() {
             // It is not known whose samples were lost, so they are counted for each process of the set.

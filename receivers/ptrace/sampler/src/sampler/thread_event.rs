@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::shortfall::Shortfall;
 use crate::os::time;
 use crate::perf::open::count;
-use crate::perf::period::{self, Skipped, Varying};
+use crate::perf::period::{self, Pace, Skipped, Varying};
 use crate::perf::record::OnCpuSample;
 use crate::perf::ring::Ring;
 
@@ -33,6 +33,8 @@ pub(super) struct ThreadEvent {
     judged: (Instant, u64),
     varying: Varying,
     skipped: Skipped,
+    /// Whether it takes no samples while its thread is in the kernel.
+    hides: bool,
     /// How much of its present period had passed when it was opened, in nanoseconds: its first period is shorter by
     /// that.
     passed: u64,
@@ -40,8 +42,8 @@ pub(super) struct ThreadEvent {
 
 impl ThreadEvent {
     /// An event that was opened with `first` as its first period, in nanoseconds; those that follow vary around
-    /// `period_nano`. `switches` is how often the thread was given a processor by now.
-    pub(super) fn new(file: OwnedFd, ring: Ring, first: u64, period_nano: u64, switches: u64) -> Self {
+    /// `period_nano`. It `hides` the kernel if it takes no samples there. `switches` is how often the thread was given a processor by now.
+    pub(super) fn new(file: OwnedFd, ring: Ring, first: u64, period_nano: u64, hides: bool, switches: u64) -> Self {
         let seed = time::unix_nano();
         let varying = if first == period_nano {
             Varying::new(period_nano, seed)
@@ -49,7 +51,8 @@ impl ThreadEvent {
             Varying::behind_another(period_nano, seed)
         };
         let passed = period_nano.saturating_sub(first);
-        Self { file, ring, judged: (Instant::now(), switches), varying, skipped: Skipped::new(first), passed }
+        let judged = (Instant::now(), switches);
+        Self { file, ring, judged, varying, skipped: Skipped::new(first), hides, passed }
     }
 
     /// Whether the ring is empty.
@@ -64,7 +67,9 @@ impl ThreadEvent {
     }
 
     fn begin(&mut self, period_nano: u64) {
-        let count = self.count();
+        // Reading it costs as much as changing the period. Without it the next event may begin at another part of its
+        // period than this one ends at.
+        let count = if self.hides { self.count() } else { self.skipped.at_last_sample() };
         period::set(self.file.as_fd(), period_nano);
         self.skipped.begin(count, period_nano);
         self.passed = 0;
@@ -91,6 +96,7 @@ impl ThreadEvent {
         &mut self,
         is_own: impl Fn(u32) -> bool,
         buffer: &mut Vec<u8>,
+        pace: &mut Pace,
         mut each: impl FnMut(&OnCpuSample<'_>),
     ) -> Shortfall {
         let period_nano = self.varying.average();
@@ -98,9 +104,12 @@ impl ThreadEvent {
             each(&OnCpuSample { period_nano, ..sample });
         });
         self.skipped.took(samples + shortfall.lost());
-        // The period is changed right behind a sample, where little of the running one is lost.
-        if let Some(period_nano) = self.varying.took(samples) {
+        // The period is changed right behind a sample, where little of the running one is lost; at once where it was
+        // made shorter for the first one.
+        let now = Instant::now();
+        if let Some(period_nano) = self.varying.took(samples, self.passed > 0 || pace.may_change(now)) {
             self.begin(period_nano);
+            pace.changed(now, Instant::now());
         }
         shortfall
     }
@@ -213,7 +222,7 @@ mod tests {
         let mut duty_cycle = DutyCycle::default();
         for first in [1_000, 700, 300] {
             let file = std::fs::File::open("/dev/null").unwrap().into();
-            let event = ThreadEvent::new(file, crate::perf::ring::tests::ring_of(&[]), first, 1_000, 0);
+            let event = ThreadEvent::new(file, crate::perf::ring::tests::ring_of(&[]), first, 1_000, false, 0);
             duty_cycle.close(event, false);
             assert_eq!(duty_cycle.first(1_000), first);
         }

@@ -23,9 +23,10 @@ fn what_a_thread_misses() {
         crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]),
         1,
         1,
+        false,
         0,
     ));
-    drain(&mut process, thread_index, &mut Captures::default(), &mut Vec::new());
+    drain(&mut process, thread_index, &mut Captures::default(), &mut Events::new().unwrap());
     assert_eq!((process.attached.status.missed_ticks, process.attached.status.lost_samples), (2, 7));
 }
 

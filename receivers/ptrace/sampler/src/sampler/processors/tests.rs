@@ -94,6 +94,7 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
         wakes: false,
         rings: Vec::new(),
         varied: Instant::now(),
+        rings_varied: 0,
         online: online.to_vec(),
         processes: vec![Sharer { id: ProcessId(process.into()), pid: process, wakes: false }],
     }
