@@ -13,9 +13,13 @@ use std::time::{Duration, Instant};
 use crate::os::affinity::{self, Bound};
 use crate::os::time;
 
-/// After this many samples in a row on one processor the sampling thread is bound to it. Where several processors
-/// execute interpreters by turns it is bound to none.
-const IN_A_ROW: u32 = 4;
+/// After this many samples in a row on one processor the sampling thread is bound to it; after twice as many as the last
+/// time, up to the second number, where it was bound for fewer than `LONG` samples. So it is bound to none where several
+/// processors execute interpreters by turns.
+const IN_A_ROW: (u32, u32) = (4, 64);
+
+/// If it was bound for this many samples, one on another processor is of a thread that was moved there: it follows.
+const LONG: u32 = 16;
 
 /// Without samples for this long it is executed anywhere again.
 const UNSAMPLED: Duration = Duration::from_secs(1);
@@ -59,6 +63,9 @@ impl Following {
     fn take(&mut self, step: Option<Step>, now: Instant) {
         match step {
             Some(Step::Bind(processor)) => {
+                if let Some(bound) = self.bound.take() {
+                    affinity::release(&bound);
+                }
                 self.bound = affinity::bind(processor);
                 if self.bound.is_none() {
                     self.decision.pause(now);
@@ -83,9 +90,12 @@ enum Step {
     Release,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Decision {
     bound: Option<u32>,
+    /// How many samples were taken since it was bound, and how many in a row bind it again.
+    stretch: u32,
+    binds: u32,
     /// Where the last sample was taken, and when it was read.
     last: Option<(u32, Instant)>,
     /// How many were taken there in a row.
@@ -114,23 +124,45 @@ impl Weighed {
     }
 }
 
+impl Default for Decision {
+    fn default() -> Self {
+        let (bound, stretch, binds) = (None, 0, IN_A_ROW.0);
+        Self { bound, stretch, binds, last: None, in_a_row: 0, late: 0, not_before: None, weighed: None }
+    }
+}
+
 impl Decision {
     fn sampled(&mut self, processor: u32, behind: Duration, most: f64, now: Instant) -> Option<Step> {
         let same = self.last.replace((processor, now)).is_some_and(|(last, _)| last == processor);
         self.in_a_row = if same { self.in_a_row.saturating_add(1) } else { 1 };
         if let Some(bound) = self.bound {
             self.late = if behind > LATE.1 { self.late + 1 } else { self.late.saturating_sub(1) };
-            return match () {
-                () if self.late >= LATE.0 => self.pause(now),
-                () if bound != processor || most == 0.0 => self.release(),
-                () => None,
-            };
+            if self.late >= LATE.0 {
+                return self.pause(now);
+            }
+            if most == 0.0 {
+                return self.release();
+            }
+            if bound == processor {
+                self.stretch += 1;
+                return None;
+            }
+            if self.stretch < LONG {
+                self.binds = (self.binds * 2).min(IN_A_ROW.1);
+                return self.release();
+            }
+            self.binds = IN_A_ROW.0;
+            return Some(self.bind(processor));
         }
-        if self.in_a_row < IN_A_ROW || most == 0.0 || self.not_before.is_some_and(|at| now < at) {
+        if self.in_a_row < self.binds || most == 0.0 || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
-        self.bound = Some(processor);
-        Some(Step::Bind(processor))
+        Some(self.bind(processor))
+    }
+
+    fn bind(&mut self, processor: u32) -> Step {
+        (self.bound, self.stretch) = (Some(processor), 0);
+        Step::Bind(processor)
     }
 
     fn review(&mut self, now: Instant) -> Option<Step> {
@@ -182,17 +214,33 @@ mod tests {
         (0..).zip(samples).map(step).collect()
     }
 
-    /// Guarantees: the sampling thread is bound to a processor behind four samples in a row there, once, and to none as
-    /// soon as a sample is taken elsewhere; samples on processors by turns never bind it.
+    /// Guarantees: the sampling thread is bound to a processor behind four samples in a row there, once, and to none if
+    /// one is taken elsewhere soon; then twice as many bind it again, so that samples on processors by turns bind it
+    /// less and less.
     #[test]
     fn one_processor() {
         let (bind, release) = (|processor| Some(Step::Bind(processor)), Some(Step::Release));
         let mut decision = Decision::default();
-        let samples = [1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0].map(|processor| (processor, SOON));
-        let expected = [None, None, None, None, None, bind(1), None, release, None, None, bind(0), None];
-        assert_eq!(steps(&mut decision, Instant::now(), &samples), expected);
-        let by_turns = [0, 0, 0, 1, 1, 1].map(|processor| (processor, SOON)).repeat(9);
-        assert!(steps(&mut Decision::default(), Instant::now(), &by_turns).iter().all(Option::is_none));
+        let samples = [1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0].map(|processor| (processor, SOON));
+        let found = steps(&mut decision, Instant::now(), &samples);
+        let steps_of = |found: &[Option<Step>]| -> Vec<(usize, Step)> {
+            found.iter().enumerate().filter_map(|(at, step)| Some((at, (*step)?))).collect()
+        };
+        assert_eq!(steps_of(&found), [(5, bind(1).unwrap()), (7, release.unwrap()), (14, bind(0).unwrap())]);
+        let by_turns: Vec<_> = (0..1_000).map(|at| (at / 6 % 2, SOON)).collect();
+        let bound = |found: &[Option<Step>]| found.iter().flatten().filter(|step| **step != Step::Release).count();
+        assert_eq!(bound(&steps(&mut Decision::default(), Instant::now(), &by_turns)), 1);
+    }
+
+    /// Guarantees: a thread that moves to another processor after a while is followed there at once.
+    #[test]
+    fn moved() {
+        let mut decision = Decision::default();
+        let samples: Vec<_> = (0..200).map(|at| (at / 50 % 2, SOON)).collect();
+        let found = steps(&mut decision, Instant::now(), &samples);
+        let bound: Vec<_> = found.iter().enumerate().filter(|(_, step)| step.is_some()).collect();
+        let bind = |processor| Some(Step::Bind(processor));
+        assert_eq!(bound, [(3, &bind(0)), (50, &bind(1)), (100, &bind(0)), (150, &bind(1))]);
     }
 
     /// Guarantees: where samples are read late although the sampling thread is bound, it is released, and not bound for
@@ -230,7 +278,7 @@ mod tests {
         assert_eq!(weigh(&mut decision, 4_250, 9_098), None);
         // Elsewhere for a moment.
         assert_eq!(steps(&mut decision, start, &[(1, SOON), (0, SOON)])[0], Some(Step::Release));
-        assert_eq!(steps(&mut decision, start, &[(0, SOON); 3])[2], Some(Step::Bind(0)));
+        assert_eq!(steps(&mut decision, start, &[(0, SOON); 7])[6], Some(Step::Bind(0)));
         assert_eq!(weigh(&mut decision, 8_250, 9_179), Some(Step::Release));
         for (second, used) in [(12, 9_260), (16, 9_341), (20, 9_422)] {
             assert_eq!(weigh(&mut decision, second * 1_000 + 250, used), None);
