@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 const WEIGHED: Duration = Duration::from_secs(4);
 
 /// It is found out for the first time after this long, when it may be so many times as much: what begins takes more.
-const BEGINS: (Duration, f64) = (Duration::from_millis(250), 4.0);
+const BEGINS: (Duration, f64) = (Duration::from_secs(1), 4.0);
 
 /// The processor to which the sampling thread is bound, and what decides about it.
 #[derive(Debug, Default)]
@@ -274,24 +274,24 @@ mod tests {
         };
         assert_eq!(weigh(&mut decision, 0, 9_000), None);
         steps(&mut decision, start, &[(0, SOON); 4]);
-        assert_eq!(weigh(&mut decision, 250, 9_019), None);
-        assert_eq!(weigh(&mut decision, 4_250, 9_098), None);
+        assert_eq!(weigh(&mut decision, 1_000, 9_079), None);
+        assert_eq!(weigh(&mut decision, 5_000, 9_158), None);
         // Elsewhere for a moment.
         assert_eq!(steps(&mut decision, start, &[(1, SOON), (0, SOON)])[0], Some(Step::Release));
         assert_eq!(steps(&mut decision, start, &[(0, SOON); 7])[6], Some(Step::Bind(0)));
-        assert_eq!(weigh(&mut decision, 8_250, 9_179), Some(Step::Release));
-        for (second, used) in [(12, 9_260), (16, 9_341), (20, 9_422)] {
-            assert_eq!(weigh(&mut decision, second * 1_000 + 250, used), None);
+        assert_eq!(weigh(&mut decision, 9_000, 9_239), Some(Step::Release));
+        for (second, used) in [(13, 9_320), (17, 9_401), (21, 9_482)] {
+            assert_eq!(weigh(&mut decision, second * 1_000, used), None);
             assert!(
                 steps(&mut decision, start + Duration::from_secs(second), &[(0, SOON); 9]).iter().all(Option::is_none)
             );
         }
-        assert_eq!(weigh(&mut decision, 24_250, 9_423), None);
+        assert_eq!(weigh(&mut decision, 25_000, 9_483), None);
         assert_eq!(steps(&mut decision, start + Duration::from_secs(31), &[(0, SOON)]), [Some(Step::Bind(0))]);
         let mut hasty = Decision::default();
         assert_eq!(weigh(&mut hasty, 0, 0), None);
         steps(&mut hasty, start, &[(0, SOON); 4]);
-        assert_eq!(weigh(&mut hasty, 250, 21), Some(Step::Release));
+        assert_eq!(weigh(&mut hasty, 1_000, 81), Some(Step::Release));
     }
 
     /// Guarantees: where nothing may be displaced, by now or from the beginning, the sampling thread is not bound.
