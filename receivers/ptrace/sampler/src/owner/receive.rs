@@ -37,6 +37,9 @@ pub(super) struct Shared {
     wake: EventFd,
 }
 
+/// What is waited for longer is waited for without end, as far as anybody can tell, and can be added to a time.
+const LONGEST_STOP: Duration = Duration::from_secs(86_400);
+
 impl Shared {
     /// Notes a command before it is sent.
     pub(super) fn note(&self, command: &message::Command) {
@@ -69,6 +72,7 @@ pub(super) struct Started {
 pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let StartOptions { realtime, stop_timeout, .. } = *options;
+    let stop_timeout = stop_timeout.min(LONGEST_STOP);
     let (checker, deadline) = (Mutex::new(Checker::default()), Mutex::new(None));
     let shared = Arc::new(Shared { checker, deadline, stop_timeout, wake });
     let (sender, receiver) = sync_channel(1);

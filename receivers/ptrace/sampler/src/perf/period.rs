@@ -11,7 +11,7 @@
 //! clock: a thread that seldom runs would otherwise never run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A period is used for this many samples, or for as many as come in this many nanoseconds, if that is more: each
 /// change costs a system call.
@@ -32,7 +32,7 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     unsafe { libc::ioctl(event.as_raw_fd(), PERIOD as _, &raw const period_nano) };
 }
 
-/// Decides when the next period may be changed, of all events.
+/// Decides when the period of an event may be changed again.
 ///
 /// The kernel has the processor of the event change it, and its caller wait for that: some microseconds, but on a
 /// virtual machine whose other processor is not executed at that moment, milliseconds of processor time.
@@ -42,8 +42,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Changes take at most one part in this many of the time.
-    const PART: u32 = 500;
+    /// Changes take at most one part in this many of the time, and have to wait for at most so long: a change may seem
+    /// long because the machine stood still meanwhile.
+    const PART: u32 = 2_000;
+    const LONGEST: Duration = Duration::from_secs(10);
 
     /// Whether a period may be changed by now.
     pub fn may_change(&self, now: Instant) -> bool {
@@ -52,7 +54,8 @@ impl Pace {
 
     /// Counts a change that began then and ended just now.
     pub fn changed(&mut self, began: Instant, now: Instant) {
-        self.not_before = Some(now + now.saturating_duration_since(began).saturating_mul(Self::PART));
+        let took = now.saturating_duration_since(began);
+        self.not_before = Some(now + took.saturating_mul(Self::PART).min(Self::LONGEST));
     }
 }
 
@@ -181,8 +184,6 @@ impl Skipped {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const PERIOD: u64 = 9_900_990;
@@ -215,15 +216,18 @@ mod tests {
         assert!(varying.took(SAMPLES - 1, true).is_none() && varying.took(1, true).is_some());
     }
 
-    /// Guarantees: changing periods takes at most a five-hundredth of the time, however long a change takes.
+    /// Guarantees: changing an event's period takes at most one part in 2000 of the time, and is never put off for more
+    /// than ten seconds.
     #[test]
     fn pace() {
         let (start, mut pace) = (Instant::now(), Pace::default());
         assert!(pace.may_change(start));
         for took in [Duration::from_micros(3), Duration::from_millis(4)] {
             pace.changed(start, start + took);
-            assert!(!pace.may_change(start + 500 * took) && pace.may_change(start + 501 * took));
+            assert!(!pace.may_change(start + 2_000 * took) && pace.may_change(start + 2_001 * took));
         }
+        pace.changed(start, start + Duration::from_secs(2));
+        assert!(pace.may_change(start + Duration::from_secs(12)));
     }
 
     /// Guarantees: of periods that are changed by the clock, each pair has as many samples in the same time as were

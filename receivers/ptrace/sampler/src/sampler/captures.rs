@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use nix::sched::sched_getcpu;
-
 use super::active::{Active, Found};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
@@ -68,6 +66,18 @@ pub(super) struct ReadBehind {
 }
 
 impl Captured {
+    /// Whether frames are to be read that an interpreter has of it.
+    pub(super) fn is_to_be_read(&self) -> bool {
+        !self.is_read
+    }
+
+    /// Reads them if its thread is known. Others may be threads of another program that the process executes by now.
+    pub(super) fn read_if_known(&mut self, process: &mut Active) {
+        if let Some(thread) = process.find(self.thread) {
+            self.read_interpreted(process, thread);
+        }
+    }
+
     /// Reads the frames that interpreters of its process have of its thread by now.
     fn read_interpreted(&mut self, process: &mut Active, thread: usize) {
         self.is_read = true;
@@ -258,23 +268,6 @@ impl Captures {
             worked: Worked::default(),
         });
         true
-    }
-
-    /// Reads the frames that interpreters have in their own memory, of running threads whose samples wait: those first
-    /// that were sampled on the processor that executes this, since they cannot run on meanwhile.
-    pub(super) fn read_interpreted(&mut self, processes: &mut [Active]) {
-        let here = sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok());
-        for is_here in [true, false] {
-            let waiting = self.waiting.iter_mut().filter(|captured| (captured.processor == here) == is_here);
-            for captured in waiting.filter(|captured| !captured.is_read) {
-                if let Some(process) = processes.iter_mut().find(|process| process.attached.id == captured.process)
-                    && process.attached.interpreters.has_frames_in_memory()
-                {
-                    let index = process.meet(captured.thread);
-                    captured.read_interpreted(process, index);
-                }
-            }
-        }
     }
 
     /// Unwinds what was taken from a thread, and adds the sample. Returns how its frames in memory were read, if they

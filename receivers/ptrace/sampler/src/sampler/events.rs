@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sched::sched_getcpu;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::active::Active;
@@ -18,7 +19,6 @@ use super::states::{Concern, Watch};
 use super::thread_event::ThreadEvent;
 use crate::message::{Level, ProblemKind, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
-use crate::perf::period::Pace;
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::threads::is_for_an_event;
@@ -51,7 +51,6 @@ pub(super) struct Events {
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
     pub(super) buffer: Vec<u8>,
-    pub(super) pace: Pace,
 }
 
 impl Events {
@@ -67,7 +66,6 @@ impl Events {
             processors: Vec::new(),
             machine: Machine::default(),
             buffer: Vec::new(),
-            pace: Pace::default(),
         })
     }
 
@@ -250,7 +248,7 @@ impl Engine<'_> {
         if self.processes.iter().any(|process| process.attached.interpreters.has_frames_in_memory()) {
             // First of all, since the threads run on.
             self.drain_rings_and_processors();
-            self.captures.read_interpreted(&mut self.processes);
+            self.read_interpreted();
         }
         let Some(events) = &self.events else { return };
         // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
@@ -258,8 +256,30 @@ impl Engine<'_> {
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         self.drain_rings_and_processors();
-        self.captures.read_interpreted(&mut self.processes);
+        self.read_interpreted();
         self.drop_strangers();
+    }
+
+    /// Reads the frames that interpreters have in their own memory, of running threads whose samples wait: those first
+    /// that were sampled on the processor that executes this, since they cannot run on meanwhile.
+    fn read_interpreted(&mut self) {
+        let here = sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok());
+        for is_here in [true, false] {
+            for at in 0..self.captures.waiting.len() {
+                let captured = &self.captures.waiting[at];
+                let process = captured.process;
+                if !captured.is_to_be_read() || (captured.processor == here) != is_here {
+                    continue;
+                }
+                let Some(index) = self.find(process) else { continue };
+                if self.processes[index].attached.interpreters.has_frames_in_memory() {
+                    self.charge(process);
+                    let current = self.current.replace(process);
+                    self.captures.waiting[at].read_if_known(&mut self.processes[index]);
+                    self.current = current;
+                }
+            }
+        }
     }
 
     fn drain_rings_and_processors(&mut self) {
@@ -290,7 +310,7 @@ impl Engine<'_> {
 
     pub(super) fn drain_thread(&mut self, index: usize, thread_index: usize) {
         let Self { processes, captures, events: Some(events), .. } = self else { return };
-        drain(&mut processes[index], thread_index, captures, events);
+        drain(&mut processes[index], thread_index, captures, &mut events.buffer);
         self.make_room();
     }
 
@@ -320,14 +340,13 @@ impl Engine<'_> {
     }
 }
 
-fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, events: &mut Events) {
+fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
     let (id, pid, space) = (process.attached.id, process.attached.files.pid(), process.attached.space_generation);
     let Some(event) = &mut process.threads[thread_index].event else { return };
     let concern = &mut process.concern;
     let shortfall = event.drain(
         |process| process == pid,
-        &mut events.buffer,
-        &mut events.pace,
+        buffer,
         |sample| {
             // A sample without registers is of a thread that is ending: it is left out.
             captures.take_sample(id, space, sample);

@@ -14,8 +14,8 @@ use crate::os::affinity::{self, Bound};
 use crate::os::time;
 
 /// After this many samples in a row on one processor the sampling thread is bound to it; after twice as many as the last
-/// time, up to the second number, where it was bound for fewer than `LONG` samples. So it is bound to none where several
-/// processors execute interpreters by turns.
+/// time, up to the second number, where it was bound for fewer than `LONG` samples, and half as many again `PAUSE` later.
+/// So it is bound to none where several processors execute interpreters by turns.
 const IN_A_ROW: (u32, u32) = (4, 64);
 
 /// If it was bound for this many samples, one on another processor is of a thread that was moved there: it follows.
@@ -48,10 +48,20 @@ impl Following {
     pub(super) fn sampled(&mut self, processor: u32, behind: Duration, most: f64, now: Instant) {
         let step = self.decision.sampled(processor, behind, most, now);
         self.take(step, now);
-        if self.decision.is_to_be_weighed(now) {
+        if most > 0.0 && self.decision.is_to_be_weighed(now) {
             let step = self.decision.weigh(time::thread_cpu(), most, now);
             self.take(step, now);
         }
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    /// No thread may be displaced any more.
+    pub(super) fn end(&mut self, now: Instant) {
+        let step = self.decision.release();
+        self.take(step, now);
     }
 
     /// Ends it if no such thread was sampled for a while.
@@ -96,6 +106,8 @@ struct Decision {
     /// How many samples were taken since it was bound, and how many in a row bind it again.
     stretch: u32,
     binds: u32,
+    /// When these were last made more or fewer.
+    binds_since: Option<Instant>,
     /// Where the last sample was taken, and when it was read.
     last: Option<(u32, Instant)>,
     /// How many were taken there in a row.
@@ -126,8 +138,8 @@ impl Weighed {
 
 impl Default for Decision {
     fn default() -> Self {
-        let (bound, stretch, binds) = (None, 0, IN_A_ROW.0);
-        Self { bound, stretch, binds, last: None, in_a_row: 0, late: 0, not_before: None, weighed: None }
+        let (bound, stretch, binds, binds_since) = (None, 0, IN_A_ROW.0, None);
+        Self { bound, stretch, binds, binds_since, last: None, in_a_row: 0, late: 0, not_before: None, weighed: None }
     }
 }
 
@@ -135,6 +147,10 @@ impl Decision {
     fn sampled(&mut self, processor: u32, behind: Duration, most: f64, now: Instant) -> Option<Step> {
         let same = self.last.replace((processor, now)).is_some_and(|(last, _)| last == processor);
         self.in_a_row = if same { self.in_a_row.saturating_add(1) } else { 1 };
+        if self.binds_since.is_some_and(|since| now >= since + PAUSE) {
+            self.binds = (self.binds / 2).max(IN_A_ROW.0);
+            self.binds_since = Some(now);
+        }
         if let Some(bound) = self.bound {
             self.late = if behind > LATE.1 { self.late + 1 } else { self.late.saturating_sub(1) };
             if self.late >= LATE.0 {
@@ -149,6 +165,7 @@ impl Decision {
             }
             if self.stretch < LONG {
                 self.binds = (self.binds * 2).min(IN_A_ROW.1);
+                self.binds_since = Some(now);
                 return self.release();
             }
             self.binds = IN_A_ROW.0;
@@ -230,6 +247,24 @@ mod tests {
         let by_turns: Vec<_> = (0..1_000).map(|at| (at / 6 % 2, SOON)).collect();
         let bound = |found: &[Option<Step>]| found.iter().flatten().filter(|step| **step != Step::Release).count();
         assert_eq!(bound(&steps(&mut Decision::default(), Instant::now(), &by_turns)), 1);
+    }
+
+    /// Guarantees: that threads were sampled by turns for a while is forgotten in the end.
+    #[test]
+    fn one_processor_again() {
+        let start = Instant::now();
+        let mut decision = Decision::default();
+        for row in [4, 8, 16, 32] {
+            let found = steps(&mut decision, start, &[vec![(0, SOON); row], vec![(1, SOON)]].concat());
+            assert_eq!(found[row - 1..], [Some(Step::Bind(0)), Some(Step::Release)]);
+        }
+        assert!(steps(&mut decision, start, &[(0, SOON); 63]).iter().all(Option::is_none));
+        for again in 1..=4 {
+            steps(&mut decision, start + again * 2 * PAUSE, &[(1, SOON), (0, SOON)]);
+        }
+        let turns: Vec<_> = (0..100).map(|at| (at / 50 % 2, SOON)).collect();
+        let found = steps(&mut decision, start + 9 * PAUSE, &turns);
+        assert!(found[..5].contains(&Some(Step::Bind(0))) && found[50] == Some(Step::Bind(1)), "{found:?}");
     }
 
     /// Guarantees: a thread that moves to another processor after a while is followed there at once.

@@ -45,8 +45,6 @@ pub(super) struct Processors {
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.
     varied: Instant,
-    /// Which ring's event gets it first.
-    rings_varied: usize,
     /// The processors that were online when these were opened.
     online: Vec<u32>,
     processes: Vec<Sharer>,
@@ -76,34 +74,22 @@ impl Processors {
         for event in events {
             let ring = Ring::map(event.as_fd(), bytes).ok()?;
             let varying = Varying::new(period_nano, time::unix_nano());
-            rings.push(ProcessorEvent { event, ring, varying, took: false });
+            rings.push(ProcessorEvent { event, ring, varying, pace: Pace::default(), took: false });
         }
-        Some(Self {
-            group,
-            period_nano,
-            wakes,
-            rings,
-            varied: Instant::now(),
-            rings_varied: 0,
-            online,
-            processes: Vec::new(),
-        })
+        Some(Self { group, period_nano, wakes, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
     /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
     /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
     /// still while the group does not run, so those are changed after a number of samples.
     ///
-    /// That of a processor stays on which no process of the set was sampled since, and others wait for their turns if
-    /// there are too many.
-    fn vary(&mut self, pace: &mut Pace, now: Instant) {
+    /// That of a processor stays on which no process of the set was sampled since.
+    fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
         }
         self.varied = now + Duration::from_nanos(self.period_nano.saturating_mul(STEADY)).max(LEAST_STEADY);
-        self.rings_varied = (self.rings_varied + 1) % self.rings.len().max(1);
-        let (behind, first) = self.rings.split_at_mut(self.rings_varied);
-        for ProcessorEvent { event, varying, took, .. } in first.iter_mut().chain(behind) {
+        for ProcessorEvent { event, varying, pace, took, .. } in &mut self.rings {
             let now = Instant::now();
             if *took && pace.may_change(now) {
                 *took = false;
@@ -130,6 +116,7 @@ struct ProcessorEvent {
     event: OwnedFd,
     ring: Ring,
     varying: Varying,
+    pace: Pace,
     /// Whether a process of the set was sampled since the period was changed.
     took: bool,
 }
@@ -155,7 +142,9 @@ impl Machine {
             return;
         }
         self.read = Some(now);
-        let waking = processes.iter().filter(|process| !process.attached.interpreters.is_empty());
+        let by_machine = |process: &Active| matches!(process.watch, Watch::Machine | Watch::Threads { .. });
+        let wakes = |process: &&Active| !process.attached.interpreters.is_empty() && by_machine(process);
+        let waking = processes.iter().filter(wakes);
         self.waking = waking.map(|process| process.review.used).sum();
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
@@ -239,6 +228,7 @@ impl Review {
         machine: &Machine,
         now: Instant,
     ) -> Option<Usage> {
+        self.used = 0.0;
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
@@ -290,6 +280,16 @@ impl Events {
         wakes || of.any(|set| set.processes.iter().any(|sharer| sharer.wakes && sharer.id != process))
     }
 
+    /// The index of the set of events of a group (`None`: the machine) that wake the sampling thread, or do not.
+    fn known(&self, group: Option<&ControlGroup>, wakes: bool) -> Option<usize> {
+        self.processors.iter().position(|set| set.are_of(group, &self.machine.online) && set.wakes == wakes)
+    }
+
+    /// Whether these are open with another period, in which nobody else can be sampled with them.
+    fn have_another_period(&self, group: Option<&ControlGroup>, period_nano: u64, wakes: bool) -> bool {
+        self.known(group, wakes).is_some_and(|index| self.processors[index].period_nano != period_nano)
+    }
+
     /// The index of the set of events of a group (`None`: the machine) for a process, which is opened if there is none
     /// yet. All processes that are sampled with it share it.
     fn open_processors(
@@ -301,8 +301,7 @@ impl Events {
     ) -> Option<usize> {
         let wakes = self.wakes_for_any(process, group, wakes);
         let online = &self.machine.online;
-        let known = self.processors.iter().position(|set| set.are_of(group, online) && set.wakes == wakes);
-        if let Some(index) = known {
+        if let Some(index) = self.known(group, wakes) {
             return (self.processors[index].period_nano == period_nano).then_some(index);
         }
         let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano, wakes)?;
@@ -317,10 +316,8 @@ impl Events {
 impl Engine<'_> {
     /// Reviews what the events of a process should cover, when it is time.
     pub(super) fn review_coverage(&mut self, index: usize, now: Instant) {
-        if let Some(Events { processors, pace, .. }) = &mut self.events {
-            for set in processors {
-                set.vary(pace, now);
-            }
+        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
+            set.vary(now);
         }
         let process = &mut self.processes[index];
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
@@ -347,7 +344,7 @@ impl Engine<'_> {
                 }
                 opened = events.open_processors(id, group, period_nano, wakes).map(|index| (index, wakes));
                 // There may be no memory for those that wake, or do not, beside the present ones, which then stay.
-                opened.is_some() || present.is_some()
+                opened.is_some() || present.is_some() && !events.have_another_period(group, period_nano, wakes)
             })
         } else {
             Coverage::Threads
@@ -400,7 +397,7 @@ impl Engine<'_> {
     fn drain_processor(&mut self, set: usize, ring: usize) {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
         let Processors { group, rings, processes, .. } = &mut events.processors[set];
-        let ProcessorEvent { event, ring, varying, took } = &mut rings[ring];
+        let ProcessorEvent { event, ring, varying, pace, took } = &mut rings[ring];
         if ring.is_empty() {
             return;
         }
@@ -417,10 +414,10 @@ impl Engine<'_> {
         });
         if group.is_some()
             && let now = Instant::now()
-            && let Some(period_nano) = varying.took(samples, events.pace.may_change(now))
+            && let Some(period_nano) = varying.took(samples, pace.may_change(now))
         {
             period::set(event.as_fd(), period_nano);
-            events.pace.changed(now, Instant::now());
+            pace.changed(now, Instant::now());
         }
         if shortfall != Shortfall::default() {
             // It is not known whose samples were lost, so they are counted for each process of the set.

@@ -151,6 +151,9 @@ impl<'a> Engine<'a> {
         self.sender.send_unsent();
         let now = Instant::now();
         self.following.review(now);
+        if self.following.is_bound() && self.may_be_displaced() == 0.0 {
+            self.following.end(now);
+        }
         if let Some(deadline) = self.stopping
             && (self.pending_stops.is_empty() || now >= deadline)
         {

@@ -32,6 +32,7 @@ pub(super) struct ThreadEvent {
     /// When its cost was judged last, and how often the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
+    pace: Pace,
     skipped: Skipped,
     /// Whether it takes no samples while its thread is in the kernel.
     hides: bool,
@@ -52,7 +53,8 @@ impl ThreadEvent {
         };
         let passed = period_nano.saturating_sub(first);
         let judged = (Instant::now(), switches);
-        Self { file, ring, judged, varying, skipped: Skipped::new(first), hides, passed }
+        let (pace, skipped) = (Pace::default(), Skipped::new(first));
+        Self { file, ring, judged, varying, pace, skipped, hides, passed }
     }
 
     /// Whether the ring is empty.
@@ -96,7 +98,6 @@ impl ThreadEvent {
         &mut self,
         is_own: impl Fn(u32) -> bool,
         buffer: &mut Vec<u8>,
-        pace: &mut Pace,
         mut each: impl FnMut(&OnCpuSample<'_>),
     ) -> Shortfall {
         let period_nano = self.varying.average();
@@ -107,9 +108,9 @@ impl ThreadEvent {
         // The period is changed right behind a sample, where little of the running one is lost; at once where it was
         // made shorter for the first one.
         let now = Instant::now();
-        if let Some(period_nano) = self.varying.took(samples, self.passed > 0 || pace.may_change(now)) {
+        if let Some(period_nano) = self.varying.took(samples, self.passed > 0 || self.pace.may_change(now)) {
             self.begin(period_nano);
-            pace.changed(now, Instant::now());
+            self.pace.changed(now, Instant::now());
         }
         shortfall
     }

@@ -94,7 +94,6 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
         wakes: false,
         rings: Vec::new(),
         varied: Instant::now(),
-        rings_varied: 0,
         online: online.to_vec(),
         processes: vec![Sharer { id: ProcessId(process.into()), pid: process, wakes: false }],
     }
@@ -245,6 +244,7 @@ fn what_a_processor_misses() {
                     event: nothing,
                     ring: ring_of(records),
                     varying: Varying::new(1, 1),
+                    pace: Pace::default(),
                     took: false,
                 }],
                 ..set(None, &[0], process)
