@@ -88,9 +88,9 @@ impl Stacks {
     }
 }
 
-/// Runs what measures times until they are right, three times at most: a machine that gives its processors to others for
-/// a while shifts times at random, and what is wrong in the sampler is wrong each time. What is never right to be wrong,
-/// such as a function's callers, a run asserts by itself.
+/// Runs what measures times until they are right, three times at most: a machine that gives its processors to others
+/// for a while shifts times at random, and what is wrong in the sampler is wrong each time. What is never right to be
+/// wrong, such as a function's callers, a run asserts by itself.
 pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..3 {

@@ -173,8 +173,8 @@ fn collapsed_stacks() {
     assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
 }
 
-/// Guarantees: a request in protobuf is one whatever its first bytes look like: those of its first field's key and length
-/// are a line's end and any character, such as a bracket.
+/// Guarantees: a request in protobuf is one whatever its first bytes look like: those of its first field's key and
+/// length are a line's end and any character, such as a bracket.
 #[test]
 fn requests_that_begin_like_text() {
     let message = |bytes: Vec<u8>| [vec![0x0a, bytes.len() as u8], bytes].concat();

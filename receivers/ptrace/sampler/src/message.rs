@@ -244,6 +244,6 @@ pub enum Detached {
     Failed,
 }
 
-/// How long the owner waits for the sampler process to end after [`Command::Stop`] before it ends it, unless it was told
-/// otherwise; the sampler process plans by this.
+/// How long the owner waits for the sampler process to end after [`Command::Stop`] before it ends it, unless it was
+/// told otherwise; the sampler process plans by this.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);

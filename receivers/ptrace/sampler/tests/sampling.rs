@@ -4,6 +4,7 @@
 
 #[path = "traps/refusal.rs"]
 mod refusal;
+mod repeated;
 mod sampling {
     pub(crate) mod session;
     pub(crate) mod target;
@@ -316,14 +317,7 @@ fn exit_code_is_not_taken() {
 #[test]
 fn brief_threads() {
     // What the first samples meet on a busy machine is chance.
-    let mut said = Vec::new();
-    for _ in 0..3 {
-        match sample_brief_threads() {
-            Ok(()) => return,
-            Err(missed) => said.push(missed),
-        }
-    }
-    panic!("in no session: {said:#?}");
+    repeated::by_some_run(sample_brief_threads);
 }
 
 fn sample_brief_threads() -> Result<(), String> {

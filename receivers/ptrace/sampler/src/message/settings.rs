@@ -56,9 +56,9 @@ pub struct Settings {
     pub mode: Mode,
     /// The largest share of one core that sampling this target may use before the rate is lowered.
     pub max_cpu: f64,
-    /// The largest share of time for which one thread of the target may be stopped before the rate is lowered. While the
-    /// sampling thread uses more of a processor than the smallest of all targets with interpreters, it is not executed
-    /// on the processors of threads whose frames it reads.
+    /// The largest share of time for which one thread of the target may be stopped before the rate is lowered. While
+    /// the sampling thread uses more of a processor than the smallest of all targets with interpreters, it is not
+    /// executed on the processors of threads whose frames it reads.
     pub max_stopped: f64,
     /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or stopped.
     /// What perf events copy does not depend on it.

@@ -14,7 +14,8 @@ pub(crate) struct Bound {
     otherwise: CpuSet,
 }
 
-/// Has the calling thread executed on one processor only. `None` if that is refused, or if it may not be executed there.
+/// Has the calling thread executed on one processor only. `None` if that is refused, or if it may not be executed
+/// there.
 pub(crate) fn bind(processor: u32) -> Option<Bound> {
     let before = sched_getaffinity(SELF).ok()?;
     let processor = usize::try_from(processor).ok()?;

@@ -206,8 +206,8 @@ mod tests {
         assert!(often.took(99, true).is_none() && often.took(1, true).is_some());
     }
 
-    /// Guarantees: a period that may not be changed when it is over is changed as soon as it may, and the next one lasts
-    /// as long as any.
+    /// Guarantees: a period that may not be changed when it is over is changed as soon as it may, and the next one
+    /// lasts as long as any.
     #[test]
     fn later() {
         let mut varying = Varying::new(PERIOD, 42);

@@ -247,17 +247,24 @@ impl Engine<'_> {
         }
         if self.processes.iter().any(|process| process.attached.interpreters.has_frames_in_memory()) {
             // First of all, since the threads run on.
-            self.drain_rings_and_processors();
-            self.read_interpreted();
+            self.take_samples();
         }
         let Some(events) = &self.events else { return };
         // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
         // themselves, because the kernel reports a ring only once, and the sleep may have consumed that.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
-        self.drain_rings_and_processors();
-        self.read_interpreted();
+        self.take_samples();
         self.drop_strangers();
+    }
+
+    /// Takes the samples of all rings, and reads the frames of those whose frames are in memory.
+    fn take_samples(&mut self) {
+        for index in 0..self.processes.len() {
+            self.drain_rings(index);
+        }
+        self.drain_processors();
+        self.read_interpreted();
     }
 
     /// Reads the frames that interpreters have in their own memory, of running threads whose samples wait: those first
@@ -280,13 +287,6 @@ impl Engine<'_> {
                 }
             }
         }
-    }
-
-    fn drain_rings_and_processors(&mut self) {
-        for index in 0..self.processes.len() {
-            self.drain_rings(index);
-        }
-        self.drain_processors();
     }
 
     fn drain_rings(&mut self, index: usize) {

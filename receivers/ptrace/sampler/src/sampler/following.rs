@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use crate::os::affinity::{self, Bound};
 use crate::os::time;
 
-/// After this many samples in a row on one processor the sampling thread is bound to it; after twice as many as the last
-/// time, up to the second number, where it was bound for fewer than `LONG` samples, and half as many again `PAUSE` later.
-/// So it is bound to none where several processors execute interpreters by turns.
+/// After this many samples in a row on one processor the sampling thread is bound to it; after twice as many as the
+/// last time, up to the second number, where it was bound for fewer than `LONG` samples, and half as many again `PAUSE`
+/// later. So it is bound to none where several processors execute interpreters by turns.
 const IN_A_ROW: (u32, u32) = (4, 64);
 
 /// If it was bound for this many samples, one on another processor is of a thread that was moved there: it follows.
@@ -54,6 +54,7 @@ impl Following {
         }
     }
 
+    /// Whether the sampling thread is bound to a processor.
     pub(super) fn is_bound(&self) -> bool {
         self.bound.is_some()
     }
@@ -294,9 +295,9 @@ mod tests {
         assert_eq!(steps(&mut decision, start + 2 * PAUSE, &[(0, SOON)]), [Some(Step::Bind(0))]);
     }
 
-    /// Guarantees: where the sampling thread uses more of a processor than it may, it is released, and not bound for ten
-    /// seconds, nor afterwards while it still does, whether it was bound in one piece or in several; what it used before
-    /// the first sample does not count, and when sampling begins it may use four times as much for a moment.
+    /// Guarantees: where the sampling thread uses more of a processor than it may, it is released, and not bound for
+    /// ten seconds, nor afterwards while it still does, whether it was bound in one piece or in several; what it used
+    /// before the first sample does not count, and when sampling begins it may use four times as much for a moment.
     #[test]
     fn what_it_costs() {
         let start = Instant::now();

@@ -39,8 +39,8 @@ pub(super) struct Processors {
     /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
     period_nano: u64,
-    /// Whether each sample wakes the sampling thread, and not the next tick only: what interpreters have in their memory
-    /// is read behind samples, the sooner the better.
+    /// Whether each sample wakes the sampling thread, and not the next tick only: what interpreters have in their
+    /// memory is read behind samples, the sooner the better.
     wakes: bool,
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.

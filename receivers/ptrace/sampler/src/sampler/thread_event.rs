@@ -43,7 +43,8 @@ pub(super) struct ThreadEvent {
 
 impl ThreadEvent {
     /// An event that was opened with `first` as its first period, in nanoseconds; those that follow vary around
-    /// `period_nano`. It `hides` the kernel if it takes no samples there. `switches` is how often the thread was given a processor by now.
+    /// `period_nano`. It `hides` the kernel if it takes no samples there. `switches` is how often the thread was given
+    /// a processor by now.
     pub(super) fn new(file: OwnedFd, ring: Ring, first: u64, period_nano: u64, hides: bool, switches: u64) -> Self {
         let seed = time::unix_nano();
         let varying = if first == period_nano {

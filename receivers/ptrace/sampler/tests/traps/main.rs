@@ -26,6 +26,8 @@ mod kill;
 mod life;
 mod process;
 mod refusal;
+#[path = "../repeated/mod.rs"]
+mod repeated;
 mod rights;
 mod runner;
 mod session;

@@ -119,8 +119,8 @@ fn functions_that_are_replaced() {
     assert!(met.iter().all(|count| *count > 0), "{met:?}");
 }
 
-/// Guarantees: a function whose script was moved is unknown until it refers to the script's new place; it is not taken for
-/// one of V8's own, which have no file.
+/// Guarantees: a function whose script was moved is unknown until it refers to the script's new place; it is not taken
+/// for one of V8's own, which have no file.
 #[test]
 fn scripts_that_are_moved() {
     let (made, frames, mut stack) = made();
