@@ -76,7 +76,8 @@ impl Stacks {
     fn hottest(&self) -> &str {
         let mut leaves: HashMap<&str, u64> = HashMap::new();
         for (stack, nano) in &self.0 {
-            let own = stack.iter().rev().find(|name| !name.starts_with('<')).unwrap();
+            let is_own = |name: &&String| !["<", "core::"].iter().any(|library| name.starts_with(library));
+            let own = stack.iter().rev().find(is_own).unwrap();
             *leaves.entry(own.as_str()).or_default() += nano;
         }
         leaves.into_iter().max_by_key(|&(_, nano)| nano).unwrap_or_else(|| panic!("no stacks")).0
