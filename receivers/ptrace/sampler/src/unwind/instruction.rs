@@ -39,7 +39,7 @@ pub(super) enum Effect {
     Copy { to: u8, from: u8 },
     /// Reads a word.
     Load { to: u8, from: MemoryOperand },
-    /// Reads a byte, or two.
+    /// Reads a byte, or two, from where a register says.
     Fetch { to: u8, from: MemoryOperand },
     /// Writes a word.
     Store { to: MemoryOperand, from: u8 },
@@ -347,8 +347,10 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
         }
         _ => {}
     }
-    let Operands { reg, register, memory, length, .. } = operands(more, prefixes)?;
-    if matches!(opcode, 0xb6 | 0xb7) && register.is_none() {
+    let Operands { reg, register, memory, indexed, length } = operands(more, prefixes)?;
+    // What is at a fixed address is a variable of the program, and nothing that a pointer goes through.
+    let is_fixed = memory.base.is_none() && indexed.is_none();
+    if matches!(opcode, 0xb6 | 0xb7) && register.is_none() && !is_fixed {
         return Some((1 + length, Effect::Fetch { to: reg, from: memory }));
     }
     let target = register.map_or(0, bit);

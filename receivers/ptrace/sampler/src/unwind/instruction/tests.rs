@@ -42,6 +42,7 @@ fn known() {
         (b"\x64\x48\x8b\x44\x24\x08", Effect::Load { to: 0, from: MemoryOperand { base: None, distance: 8 } }),
         (b"\x41\x0f\xb6\x42\x14", Effect::Fetch { to: 0, from: place(10, 20) }),
         (b"\x0f\xb7\x04\x24", Effect::Fetch { to: 0, from: place(RSP, 0) }),
+        (b"\x0f\xb7\x0d\x19\x48\x55\x00", Effect::Changes(1 << 1)), // movzwl 0x554819(%rip), %ecx
         (b"\x0f\xb6\x04\x08", Effect::Fetch { to: 0, from: MemoryOperand { base: None, distance: 0 } }),
         (b"\x45\x0f\xb6\xf6", Effect::Changes(1 << 14)),
         (b"\xc9", Effect::Leave),
