@@ -1,10 +1,15 @@
 //! On which processors the calling thread is executed.
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// The calling thread, for system calls.
 const SELF: Pid = Pid::from_raw(0);
+
+/// The processor that executes the calling thread right now.
+pub(crate) fn here() -> Option<u32> {
+    sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok())
+}
 
 /// That the calling thread is executed on one processor only.
 #[derive(Debug)]

@@ -43,9 +43,10 @@ pub struct Pace {
 
 impl Pace {
     /// Changes take at most one part in this many of the time, and have to wait for at most so long: a change may seem
-    /// long because the machine stood still meanwhile.
-    const PART: u32 = 2_000;
-    const LONGEST: Duration = Duration::from_secs(10);
+    /// long because the machine stood still meanwhile, and a program that happens to be in step with the period is
+    /// badly sampled until the next change.
+    const PART: u32 = 1_000;
+    const LONGEST: Duration = Duration::from_secs(2);
 
     /// Whether a period may be changed by now.
     pub fn may_change(&self, now: Instant) -> bool {
@@ -216,18 +217,18 @@ mod tests {
         assert!(varying.took(SAMPLES - 1, true).is_none() && varying.took(1, true).is_some());
     }
 
-    /// Guarantees: changing an event's period takes at most one part in 2000 of the time, and is never put off for more
-    /// than ten seconds.
+    /// Guarantees: changing an event's period takes at most one part in 1000 of the time, and is never put off for more
+    /// than two seconds.
     #[test]
     fn pace() {
         let (start, mut pace) = (Instant::now(), Pace::default());
         assert!(pace.may_change(start));
-        for took in [Duration::from_micros(3), Duration::from_millis(4)] {
+        for took in [Duration::from_micros(3), Duration::from_millis(2)] {
             pace.changed(start, start + took);
-            assert!(!pace.may_change(start + 2_000 * took) && pace.may_change(start + 2_001 * took));
+            assert!(!pace.may_change(start + 1_000 * took) && pace.may_change(start + 1_001 * took));
         }
         pace.changed(start, start + Duration::from_secs(2));
-        assert!(pace.may_change(start + Duration::from_secs(12)));
+        assert!(!pace.may_change(start + Duration::from_secs(3)) && pace.may_change(start + Duration::from_secs(4)));
     }
 
     /// Guarantees: of periods that are changed by the clock, each pair has as many samples in the same time as were

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sched::sched_getcpu;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::active::Active;
@@ -18,6 +17,7 @@ use super::run::Engine;
 use super::states::{Concern, Watch};
 use super::thread_event::ThreadEvent;
 use crate::message::{Level, ProblemKind, Stops};
+use crate::os::affinity;
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
@@ -270,7 +270,7 @@ impl Engine<'_> {
     /// Reads the frames that interpreters have in their own memory, of running threads whose samples wait: those first
     /// that were sampled on the processor that executes this, since they cannot run on meanwhile.
     fn read_interpreted(&mut self) {
-        let here = sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok());
+        let here = affinity::here();
         for is_here in [true, false] {
             for at in 0..self.captures.waiting.len() {
                 let captured = &self.captures.waiting[at];

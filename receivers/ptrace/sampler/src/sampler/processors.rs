@@ -12,7 +12,7 @@ use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
 use crate::message::ProcessId;
-use crate::os::time;
+use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, online_processors, open_processors};
 use crate::perf::period::{self, Pace, Varying};
@@ -74,7 +74,7 @@ impl Processors {
         for event in events {
             let ring = Ring::map(event.as_fd(), bytes).ok()?;
             let varying = Varying::new(period_nano, time::unix_nano());
-            rings.push(ProcessorEvent { event, ring, varying, pace: Pace::default(), took: false });
+            rings.push(ProcessorEvent { event, ring, varying, pace: Pace::default(), sampled: None });
         }
         Some(Self { group, period_nano, wakes, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
@@ -83,16 +83,18 @@ impl Processors {
     /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
     /// still while the group does not run, so those are changed after a number of samples.
     ///
-    /// That of a processor stays on which no process of the set was sampled since.
+    /// That of a processor stays on which no process of the set was sampled since. The one that executes this need not
+    /// be waited for, so its period is changed in any case.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
         }
         self.varied = now + Duration::from_nanos(self.period_nano.saturating_mul(STEADY)).max(LEAST_STEADY);
-        for ProcessorEvent { event, varying, pace, took, .. } in &mut self.rings {
+        let here = affinity::here();
+        for ProcessorEvent { event, varying, pace, sampled, .. } in &mut self.rings {
             let now = Instant::now();
-            if *took && pace.may_change(now) {
-                *took = false;
+            if sampled.is_some() && (*sampled == here || pace.may_change(now)) {
+                *sampled = None;
                 period::set(event.as_fd(), varying.by_clock());
                 pace.changed(now, Instant::now());
             }
@@ -117,8 +119,8 @@ struct ProcessorEvent {
     ring: Ring,
     varying: Varying,
     pace: Pace,
-    /// Whether a process of the set was sampled since the period was changed.
-    took: bool,
+    /// The processor, if a process of the set was sampled on it since the period was changed.
+    sampled: Option<u32>,
 }
 
 /// The use and the processors of the machine, read once for all processes.
@@ -397,7 +399,7 @@ impl Engine<'_> {
     fn drain_processor(&mut self, set: usize, ring: usize) {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
         let Processors { group, rings, processes, .. } = &mut events.processors[set];
-        let ProcessorEvent { event, ring, varying, pace, took } = &mut rings[ring];
+        let ProcessorEvent { event, ring, varying, pace, sampled: processor } = &mut rings[ring];
         if ring.is_empty() {
             return;
         }
@@ -406,7 +408,7 @@ impl Engine<'_> {
             let of = processes.iter().find(|sharer| sharer.pid == sample.process);
             let process = of.and_then(|of| sampled.iter_mut().find(|process| process.attached.id == of.id));
             let Some(process) = process else { return };
-            *took = true;
+            *processor = Some(sample.processor);
             captures.take_sample(process.attached.id, process.attached.space_generation, &sample);
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;

@@ -245,7 +245,7 @@ fn what_a_processor_misses() {
                     ring: ring_of(records),
                     varying: Varying::new(1, 1),
                     pace: Pace::default(),
-                    took: false,
+                    sampled: None,
                 }],
                 ..set(None, &[0], process)
             }
