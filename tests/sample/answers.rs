@@ -37,6 +37,19 @@ fn shares() {
     });
 }
 
+/// Guarantees: one sample in a second says as much running time as the program used, up to its end.
+#[test]
+fn one_sample_in_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    by_some_run(|| {
+        let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu", "--rate", "1"], "shares", "2");
+        let all: u64 = own_times(&finished).values().sum();
+        let sum = stacks.nano();
+        measured!((sum as f64 / all as f64 - 1.0).abs() < 0.1, "{sum} of {all} ns");
+        Ok(())
+    });
+}
+
 /// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of
 /// functions.
 #[test]

@@ -33,6 +33,13 @@ use crate::threads::{ThreadFiles, ThreadLister};
 /// A thread that did not run for this many seconds loses its event.
 const IDLE: u64 = 2;
 
+/// How often the counters of threads are read at least: those of a thread that ends are lost since they were read last.
+const COUNTED: Duration = Duration::from_millis(100);
+
+/// Of so many new threads the pointers are looked for when they are first seen. It takes some 20 microseconds each;
+/// those of others are looked for with their first sample.
+const POINTERS: usize = 64;
+
 /// A process that is sampled. All of this is valid only for as long as it is.
 #[derive(Debug)]
 pub(super) struct Active {
@@ -60,6 +67,11 @@ pub(super) struct Active {
     /// The processor time of threads that ended before they were looked at; `None` before the first tick.
     unseen: Option<Unseen>,
     unseen_since: Instant,
+    /// When the threads were listed last, or found not to have changed, and when before that: a thread that is not
+    /// known began later.
+    listed: [Instant; 2],
+    /// When counters are read between two ticks, where these are far from each other.
+    count_due: Option<Instant>,
     /// The thread and the system call that a stop ended early, if this has not been reported yet.
     cut: Option<(u32, &'static str)>,
     batch: Builder,
@@ -91,6 +103,8 @@ impl Active {
             no_more_free_until: 0,
             unseen: None,
             unseen_since: now,
+            listed: [now; 2],
+            count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
@@ -104,6 +118,11 @@ impl Active {
     /// When the next tick is due.
     pub(super) fn due(&self) -> Instant {
         self.schedule.due()
+    }
+
+    /// When there is something to do for it next.
+    pub(super) fn next_step(&self) -> Instant {
+        self.count_due.map_or(self.due(), |at| at.min(self.due()))
     }
 
     /// Whether the budget has not lowered the rate.
@@ -127,9 +146,8 @@ impl Active {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
             Ok(index) => index,
             Err(index) => {
-                let since = self.schedule.begins(self.slot);
-                let slot = self.slot.saturating_sub(1);
-                let thread = ThreadState::new(ThreadFiles::new(id), slot, since, self.attached.settings.max_stack);
+                let [since, _] = self.listed;
+                let thread = self.new_thread(id, since, true);
                 self.threads.insert(index, thread);
                 self.thread_lister.invalidate();
                 index
@@ -137,28 +155,50 @@ impl Active {
         }
     }
 
-    /// A thread of it has ended: the threads are listed again soon.
+    /// A thread that was not known before. Where an interpreter knows its threads by their pointers it is looked for at
+    /// once if that `may_take_time`: another thread may get it when this one has ended.
+    fn new_thread(&self, id: u32, since: Instant, may_take_time: bool) -> ThreadState {
+        let Attached { interpreters, files, settings, .. } = &self.attached;
+        let slot = self.slot.saturating_sub(1);
+        let mut thread = ThreadState::new(ThreadFiles::new(id), slot, since, settings.max_stack);
+        if may_take_time && interpreters.has_frames_in_memory() {
+            let namespace_id = thread.identify(files);
+            thread.find_pointer(files, namespace_id);
+        }
+        thread
+    }
+
+    /// A thread of it has ended: the threads are listed again soon. Another one may have taken its place, so that their
+    /// number was the same in this tick.
     pub(super) fn thread_ended(&mut self) {
         self.thread_lister.invalidate();
+        self.listed[0] = self.listed[1];
+    }
+
+    /// The threads were listed, or are known to be those that were.
+    fn listed(&mut self, now: Instant) {
+        self.listed = [now, self.listed[0]];
     }
 
     /// Replaces the list of threads: adds those that came, and forgets those that went. Returns how many came.
-    fn set_threads(&mut self, ids: &[u32]) -> usize {
-        self.settle_gone(ids);
+    fn set_threads(&mut self, ids: &[u32], now: Instant) -> usize {
+        self.settle_gone(ids, now);
         let before = std::mem::take(&mut self.threads);
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
         let mut came = 0;
-        // A thread that starts while the process is sampled is accounted for from the tick before it was first seen.
-        let slot = self.slot.saturating_sub(1);
-        let since = self.schedule.begins(slot + 1);
+        // A thread that starts while the process is sampled started since the threads were listed last: on average, half
+        // of that time ago.
+        let [listed, _] = self.listed;
+        let since = listed + now.saturating_duration_since(listed) / 2;
+        self.listed(now);
         for &id in ids {
             while before.next_if(|thread| thread.id() < id).is_some() {}
-            let thread = before.next_if(|thread| thread.id() == id);
-            self.threads.push(thread.unwrap_or_else(|| {
+            let thread = before.next_if(|thread| thread.id() == id).unwrap_or_else(|| {
                 came += 1;
-                ThreadState::new(ThreadFiles::new(id), slot, since, self.attached.settings.max_stack)
-            }));
+                self.new_thread(id, since, came <= POINTERS)
+            });
+            self.threads.push(thread);
         }
         self.attached.status.threads = self.threads.len() as u64;
         came

@@ -114,6 +114,10 @@ pub(super) struct Ledger {
     since: Instant,
     /// The running and waiting time of the kernel's counters that is settled; `None` before the first look.
     counted: Option<(u64, u64)>,
+    /// The running time when the counters were read last, in nanoseconds.
+    ran: u64,
+    /// Whether the thread has ended, and all of it is settled.
+    ended: bool,
     /// How much waiting for a processor was settled before the kernel counted it, in nanoseconds: it counts a wait when
     /// it ends.
     ahead: u64,
@@ -125,12 +129,13 @@ pub(super) struct Ledger {
 impl Ledger {
     /// A ledger for time from this moment on.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, counted: None, ahead: 0, last_blocked: None, entries: Vec::new() }
+        Self { since, counted: None, ran: 0, ended: false, ahead: 0, last_blocked: None, entries: Vec::new() }
     }
 
     /// Notes counters that were read. The first ones are where the ledger begins.
     pub(super) fn saw(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
+        self.ran = sched.run_nano;
     }
 
     /// The moment and the counters up to which the thread can be settled without reading its counters again, if it has
@@ -159,7 +164,8 @@ impl Ledger {
     /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
     /// late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
-        self.counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
+        let counted = self.counted.filter(|_| !self.ended);
+        counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }
 
     /// The thread runs.
@@ -181,11 +187,19 @@ impl Ledger {
     }
 
     /// Shares the time up to `now` among the samples. `sched` are the counters of that moment; `None` if the thread has
-    /// ended, and they are lost.
+    /// ended, and they are lost. It ended between when it was seen last and `now`: half of that is taken for its life,
+    /// which is right on average. Where it was not seen blocked, nobody knows that it ever was, and nothing is said of
+    /// it.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
         let mut settled = Settled::default();
         let entries = std::mem::take(&mut self.entries);
         let wall = nano(now.saturating_duration_since(self.since));
+        let end = if sched.is_some() {
+            now
+        } else {
+            let seen = entries.iter().map(|entry| entry.at.1).fold(self.since, Instant::max).min(now);
+            seen + now.saturating_duration_since(seen) / 2
+        };
         let own: u64 = entries.iter().filter_map(|entry| entry.period_nano).sum();
         let periods = own.saturating_add(rules.kernel_nano);
         let counted = self.counted.unwrap_or_default();
@@ -193,7 +207,9 @@ impl Ledger {
             Some(sched) if self.counted.is_some() => {
                 (sched.run_nano.saturating_sub(counted.0), sched.wait_nano.saturating_sub(counted.1))
             }
-            _ => (periods, 0),
+            Some(_) => (periods, 0),
+            // At least what it had run when the counters were read last.
+            None => (periods.max(self.ran.saturating_sub(self.counted.map_or(self.ran, |(ran, _)| ran))), 0),
         };
         let said_ahead = queued.min(self.ahead);
         self.ahead -= said_ahead;
@@ -217,16 +233,17 @@ impl Ledger {
         if !rules.cpu {
             queue = queued.min(wall - known - rest - waits);
             let left = wall - known - rest - waits - queue;
+            let is_late = left > rules.period_nano.saturating_mul(UNSEEN);
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
-                blocked = left;
-            } else if sched.is_some() && rules.ready && left > rules.period_nano.saturating_mul(UNSEEN) {
+                blocked = left.saturating_sub(nano(now.saturating_duration_since(end)));
+            } else if sched.is_some() && rules.ready && is_late {
                 // It neither ran nor was blocked, so it is waiting for a processor. The kernel will count that when the
                 // wait ends.
                 queue += left;
                 self.ahead = self.ahead.saturating_add(left);
-            } else if rules.next == Next::Nothing || left > rules.period_nano.saturating_mul(UNSEEN) {
+            } else if sched.is_some() && (rules.next == Next::Nothing || is_late) {
                 unseen = left;
-            } else {
+            } else if sched.is_some() {
                 waits += left;
             }
         }
@@ -247,7 +264,7 @@ impl Ledger {
         ];
         let placing = Placing {
             since: self.since,
-            now,
+            now: end,
             tolerance: Duration::from_nanos(rules.period_nano),
             // What an event samples in a part of the time only stands for the rest of the time as well.
             exact: duty_divisor == 1,
@@ -259,8 +276,10 @@ impl Ledger {
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // Waiting time beyond the time that passed was before the first look, and is not carried on.
             Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),
-            None => self.counted,
+            // What its counters said last is settled, and there will be no more.
+            None => self.counted.map(|(_, queued)| (self.ran, queued)),
         };
+        self.ended = sched.is_none();
         self.since = match Duration::from_nanos(waits) {
             _ if rules.cpu => now,
             waits => now.checked_sub(waits).unwrap_or(now).max(self.since),

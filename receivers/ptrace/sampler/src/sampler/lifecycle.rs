@@ -106,7 +106,10 @@ impl Engine<'_> {
         let index = self.find_attached(id)?;
         self.current = Some(id);
         let attached = self.attached.swap_remove(index);
-        self.processes.push(Active::new(attached, started, now));
+        let mut process = Active::new(attached, started, now);
+        process.list_threads(now, &self.pending_stops, &mut self.ids);
+        process.begin_counting();
+        self.processes.push(process);
         Some(self.processes.len() - 1)
     }
 

@@ -150,6 +150,7 @@ impl<'a> Engine<'a> {
         }
         self.sender.send_unsent();
         let now = Instant::now();
+        self.processes.iter_mut().for_each(|process| process.count_between_ticks(now));
         self.following.review(now);
         if self.following.is_bound() && self.may_be_displaced() == 0.0 {
             self.following.end(now);
@@ -160,7 +161,7 @@ impl<'a> Engine<'a> {
             return AfterStep::End;
         }
         self.current = None;
-        let mut until = self.next_due().map(|index| self.processes[index].due());
+        let mut until = self.processes.iter().map(Active::next_step).min();
         let mut earlier = |time: Instant| until = Some(until.map_or(time, |until| until.min(time)));
         if let Some(deadline) = self.stopping {
             earlier(deadline);

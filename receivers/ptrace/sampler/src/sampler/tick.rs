@@ -39,7 +39,7 @@ impl Engine<'_> {
             }
         }
         self.watch_noted(index, now);
-        self.processes[index].begin_unseen();
+        self.processes[index].note_clock();
         self.ask_to_stop(index);
         self.sample_blocked(index, now);
         self.tend_events(index, Instant::now());
@@ -89,6 +89,7 @@ impl Engine<'_> {
                 }
             }
             Look::Ended => {
+                process.settle_ended(thread, Instant::now());
                 process.thread_ended();
                 if process.threads.len() == 1 {
                     process.concern.may_be_gone();

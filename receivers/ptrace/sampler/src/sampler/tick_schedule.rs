@@ -59,12 +59,6 @@ impl TickSchedule {
         u64::try_from(since / u128::from(self.period_nano)).unwrap_or(u64::MAX)
     }
 
-    /// When a slot begins.
-    pub(super) fn begins(&self, slot: u64) -> Instant {
-        let offset = Duration::from_nanos(self.period_nano.saturating_mul(slot));
-        self.start.checked_add(offset).unwrap_or(self.start)
-    }
-
     /// From now on only one slot in `stride` has a tick.
     pub(super) fn set_stride(&mut self, stride: u64) {
         self.stride = stride.max(1);
@@ -109,7 +103,6 @@ mod tests {
         for slot in 1..1000 {
             let due = schedule.due();
             assert_eq!(schedule.slot(due), slot);
-            assert!(schedule.begins(slot) <= due && due < schedule.begins(slot + 1));
             assert_eq!(schedule.begin(due), Tick { slot, missed: 0 });
             let distance = due - last;
             assert!(distance >= Duration::from_millis(5) && distance < Duration::from_millis(18));

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Active;
+use super::{Active, COUNTED};
 use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
+use crate::process_files::Life;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::Named;
@@ -15,6 +16,10 @@ use crate::sampler::unseen::Unseen;
 
 /// The name of the made-up thread that has the processor time of threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
+
+/// The process's clock is read in each tick where it has at most so many threads, and else in one of so many ticks.
+const CLOCK_THREADS: usize = 64;
+const CLOCK_STRIDE: u64 = 16;
 
 /// A stack that was found.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +136,7 @@ impl Active {
                 },
             }
         }
-        self.say_unseen(now, running);
+        self.say_unseen(now, running, next);
     }
 
     /// Shares the time of a running thread up to now among its samples. Samples that come later do not stand for any of
@@ -146,8 +151,7 @@ impl Active {
     }
 
     /// Shares the time of the threads that are not among these ids any more.
-    pub(super) fn settle_gone(&mut self, ids: &[u32]) {
-        let now = Instant::now();
+    pub(super) fn settle_gone(&mut self, ids: &[u32], now: Instant) {
         for index in 0..self.threads.len() {
             if ids.binary_search(&self.threads[index].id()).is_err() {
                 self.settle(index, now, None, Next::Nothing);
@@ -155,25 +159,65 @@ impl Active {
         }
     }
 
-    /// From now on reckons the processor time that is used by threads nobody looks at.
-    pub(in crate::sampler) fn begin_unseen(&mut self) {
-        if self.unseen.is_none() {
-            self.unseen = Some(Unseen::default());
-            self.missing(true);
+    /// Shares the time of a thread that has ended among its samples.
+    pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
+        self.settle(index, now, None, Next::Nothing);
+    }
+
+    /// Counts from now on how long threads run: those that there are, by their own counters, and all others by what is
+    /// missing to the process's.
+    pub(in crate::sampler) fn begin_counting(&mut self) {
+        self.read_counters();
+        self.unseen = Some(Unseen::default());
+        self.note_clock();
+        self.missing(false);
+    }
+
+    /// Reads how long threads ran, if it is time to do that between two ticks.
+    pub(in crate::sampler) fn count_between_ticks(&mut self, now: Instant) {
+        if self.count_due.is_some_and(|due| now >= due) {
+            self.count_due = Some(now + COUNTED);
+            self.read_counters();
+            self.note_clock();
         }
     }
 
-    /// Adds a sample for the processor time of threads that nobody looked at.
-    fn say_unseen(&mut self, now: Instant, running: u64) {
+    fn read_counters(&mut self) {
+        for thread in &mut self.threads {
+            if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
+                thread.sched = sched;
+                thread.ledger.saw(sched);
+            }
+        }
+    }
+
+    /// Notes how much processor time the process has used: afterwards, when it has ended, nobody can tell. The kernel
+    /// adds up all threads for that, so where there are many it is not asked in each tick.
+    pub(in crate::sampler) fn note_clock(&mut self) {
+        let is_cheap = self.threads.len() <= CLOCK_THREADS || self.attached.status.ticks.is_multiple_of(CLOCK_STRIDE);
+        if is_cheap && let Some(unseen) = &mut self.unseen {
+            unseen.note(time::cpu_of(self.attached.files.pid()));
+        }
+    }
+
+    /// Adds a sample for the processor time of threads that nobody looked at, and at the end for all that is missing.
+    fn say_unseen(&mut self, now: Instant, running: u64, next: Next) {
         let period = self.event_period();
+        let worth_saying = |missing| match next {
+            Next::Nothing => Unseen::is_left(missing, running),
+            Next::Same | Next::Other => Unseen::worth_saying(missing, period, running),
+        };
+        if next == Next::Nothing && self.attached.files.alive() == Life::Same {
+            self.note_clock();
+        }
         let begins = std::mem::replace(&mut self.unseen_since, now);
         // First estimated with the counters as they were read last. Idle threads have not been read for some ticks, so
         // the counters of all are read before anything is added.
-        if !Unseen::worth_saying(self.missing(false), period, running) {
+        if !worth_saying(self.missing(false)) {
             return;
         }
         let missing = self.missing(true);
-        if !Unseen::worth_saying(missing, period, running) {
+        if !worth_saying(missing) {
             return;
         }
         self.count_accounted(missing);
@@ -200,12 +244,8 @@ impl Active {
             }
             known += thread.ledger.unaccounted(thread.sched);
         }
-        let clock = if self.threads.iter().any(|thread| thread.sched.kept()) {
-            time::cpu_of(self.attached.files.pid())
-        } else {
-            None
-        };
-        clock.zip(self.unseen.as_mut()).map_or(0, |(clock, unseen)| unseen.missing(clock, known))
+        let is_kept = self.threads.iter().any(|thread| thread.sched.kept());
+        self.unseen.as_mut().filter(|_| is_kept).map_or(0, |unseen| unseen.missing(known))
     }
 
     /// Counts running time that was accounted for, in nanoseconds.

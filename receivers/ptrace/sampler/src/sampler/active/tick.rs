@@ -61,11 +61,11 @@ impl Active {
         let Ok(listed) = self.thread_lister.threads(self.attached.files.task(), now, ids) else {
             return self.concern.may_be_gone();
         };
-        let Some(ids) = listed else { return };
+        let Some(ids) = listed else { return self.listed(now) };
         if ids.is_empty() {
             self.concern.may_be_gone();
         }
-        let came = self.set_threads(ids);
+        let came = self.set_threads(ids, now);
         // Not granted repeatedly: if threads come and go all the time, that is the cost of sampling this process.
         if came > MANY && self.slot >= self.no_more_free_until {
             self.free_until = self.slot + self.idle_patience() + 1;

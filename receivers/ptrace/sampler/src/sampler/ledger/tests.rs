@@ -175,7 +175,8 @@ fn cpu() {
     assert_eq!((places(&settled, start), rests(&settled)), ((vec![[130, 140], [180, 190]], vec![]), vec![]));
 }
 
-/// Guarantees: a thread that is gone leaves what its samples were taken for, and its waits the rest.
+/// Guarantees: a thread that is gone leaves what its samples were taken for, and its waits the rest up to the middle
+/// between when it was seen last and when it was gone.
 #[test]
 fn gone() {
     let start = Instant::now();
@@ -183,7 +184,49 @@ fn gone() {
     ledger.on_cpu(0, after(start, 10), 10 * MS);
     ledger.blocked(1, after(start, 50), sched(110, 50));
     let settled = ledger.settle(after(start, 100), None, Rules { next: Next::Nothing, ..RULES });
-    assert_eq!((weights(&settled), rests(&settled)), (vec![10, 90], vec![]));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![10, 65], vec![]));
+}
+
+/// Guarantees: a thread that is gone and was never seen blocked has no waiting time; what it had run when its counters
+/// were read last is said, beyond what its samples stand for as not sampled, and none of it behind its end.
+#[test]
+fn gone_while_it_ran() {
+    let start = Instant::now();
+    let gone = Rules { next: Next::Nothing, ..RULES };
+    let mut sampled = ledger(start);
+    sampled.on_cpu(0, after(start, 10), 10 * MS);
+    let settled = sampled.settle(after(start, 40), None, gone);
+    assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
+    let mut unsampled = ledger(start);
+    unsampled.saw(sched(106, 50));
+    let settled = unsampled.settle(after(start, 20), None, gone);
+    assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::NotSampled, 6)]));
+    assert!(settled.rests.iter().all(|(_, stretch, _)| stretch.begins <= after(start, 10)));
+    for ledger in [&mut sampled, &mut unsampled] {
+        assert_eq!(ledger.unaccounted(sched(100, 50)), 0, "all is settled");
+        assert_eq!(ledger.settle(after(start, 60), None, gone).ran_nano, 0);
+    }
+}
+
+/// Guarantees: threads that are short beside the time between two looks, and wait, have as much waiting time in all as
+/// they lived, whenever looks meet them.
+#[test]
+fn short_lives_add_up() {
+    let start = Instant::now();
+    let (period, life) = (10_000, 2_500);
+    let micros = |micros: u64| start + Duration::from_micros(micros);
+    let mut waited = 0;
+    // A look each period; a thread that begins at each of these times.
+    for begins in (period..2 * period).step_by(100) {
+        for look in [2 * period, 3 * period].into_iter().filter(|look| (begins..begins + life).contains(look)) {
+            let mut short = Ledger::new(micros(look - period / 2));
+            short.blocked(0, micros(look), sched(0, 0));
+            let settled = short.settle(micros(look + period), None, Rules { next: Next::Nothing, ..RULES });
+            waited += settled.samples.iter().map(|(_, stretch)| stretch.nano / 1_000).sum::<u64>();
+        }
+    }
+    let lived = 100 * life;
+    assert!(waited.abs_diff(lived) <= lived / 20, "{waited} us, and they lived {lived} us");
 }
 
 /// Guarantees: what a thread did is placed where it was seen to do that, whatever came before it in its batch: a thread
