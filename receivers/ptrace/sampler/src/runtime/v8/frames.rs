@@ -142,7 +142,7 @@ impl Reader<'_, '_> {
     fn generated(&mut self, one: &OneFrame<'_>) -> Option<Told> {
         let Some(start) = self.codes.find(one.lookup, &mut self.heap) else {
             // Code that is in no object that could be found: the function is the one of the frame.
-            let known = one.words.and_then(|words| self.function(words.function));
+            let known = one.words.and_then(|words| self.compiled(words.function));
             return Some(known.map_or(Told::Unknown, |known| Told::Functions(vec![(known, None)])));
         };
         let offset = one.lookup.wrapping_sub(start);
@@ -156,7 +156,7 @@ impl Reader<'_, '_> {
                     // The frame is not there yet.
                     None => (one.called?, None),
                 };
-                let Some(known) = self.function(function) else { return Some(Told::Unknown) };
+                let Some(known) = self.compiled(function) else { return Some(Told::Unknown) };
                 // While the frame is made, the byte code is the last that is put into it.
                 if in_frame != Some(bytecode) && !self.belongs(&known, bytecode) {
                     return Some(Told::Unknown);
@@ -169,18 +169,18 @@ impl Reader<'_, '_> {
             What::Optimized(code) => {
                 let function = code.function;
                 if code.table.is_empty() && code.has_inlined() {
-                    return Some(self.look(function).map_or(Told::Unknown, Told::Outermost));
+                    return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Outermost));
                 }
                 // Of the instruction that is executed now, the call before it tells nothing.
                 let is_told = !one.is_leaf || !code.has_inlined() || self.codes.is_detailed(code);
                 let chain = if is_told && self.walk.may(code.table.len()) { code.at(offset) } else { None };
                 let Some(chain) = chain else {
-                    return Some(self.look(function).map_or(Told::Unknown, Told::Inlined));
+                    return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Inlined));
                 };
                 let mut told = Vec::with_capacity(chain.len());
                 for (one, position) in chain {
-                    let Some(known) = self.look(one) else {
-                        return Some(self.look(function).map_or(Told::Unknown, Told::Inlined));
+                    let Some(known) = self.compiled_from(one) else {
+                        return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Inlined));
                     };
                     told.push((known, position));
                 }
@@ -201,12 +201,13 @@ impl Reader<'_, '_> {
             return is_bytecode.then_some(Told::Unknown);
         }
         let Some(known) = self.function(words.function) else { return is_bytecode.then_some(Told::Unknown) };
-        if known.builtin && known.is_anonymous() {
+        if known.builtin && known.is_anonymous() && !is_bytecode {
             // Its symbol says more.
             return None;
         }
         if known.builtin {
-            return Some(Told::Functions(vec![(known, None)]));
+            // What has byte code was made of a source, which it has lost meanwhile.
+            return Some(if is_bytecode { Told::Unknown } else { Told::Functions(vec![(known, None)]) });
         }
         let Some(offset) = offset.filter(|_| is_bytecode) else { return self.caller_of_builtin(one, known) };
         if !self.belongs(&known, words.bytecode) {
@@ -246,6 +247,16 @@ impl Reader<'_, '_> {
             _ => self.heap.field(function, self.heap.layout.shared)?,
         };
         self.look(shared)
+    }
+
+    /// The function of an instance of it that was compiled at run time.
+    fn compiled(&mut self, function: u64) -> Option<Known> {
+        self.function(function).filter(has_source)
+    }
+
+    /// The function with this `SharedFunctionInfo`, that was compiled at run time.
+    fn compiled_from(&mut self, shared: u64) -> Option<Known> {
+        self.look(shared).filter(has_source)
     }
 
     fn look(&mut self, shared: u64) -> Option<Known> {
@@ -313,4 +324,9 @@ impl Reader<'_, '_> {
             }
         }
     }
+}
+
+/// Whether a function has the source that it was compiled from. One that has none by now was given up by V8 meanwhile.
+fn has_source(known: &Known) -> bool {
+    !known.builtin
 }
