@@ -332,7 +332,8 @@ fn lines() {
                 ] {
                     let called_at = if name == "each" { line("[1].forEach") } else { line(called_at) };
                     let lines = said.get(name).cloned().unwrap_or_default();
-                    assert!(lines.len() <= 2, "Node {major} {flags:?}: {name}: {said:?}");
+                    // Of the instruction at which a frame is entered or left, its caller is not known for certain.
+                    measured!(lines.len() <= 2, "Node {major} {flags:?}: {name}: {said:?}");
                     // What a busy machine did not look at is not there.
                     measured!(lines.contains(&called_at), "Node {major} {flags:?}: {name} {called_at}: {said:?}");
                 }
