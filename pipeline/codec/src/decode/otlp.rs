@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use profbridge_model::{Profiles, Quantities, Reason, Spans, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
+use profbridge_wire::otlp::sniff::has_second_dictionary;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
 use profbridge_wire::otlp::{self, Decoded, Kind, Limits, signal, sniff};
 
@@ -13,6 +14,11 @@ use crate::otlp::Signal;
 
 /// Why a message in protobuf is read neither as profiles nor as spans.
 const UNCLEAR: &str = "could be OTLP profiles or OTLP traces: nothing in it says which, or it has parts of both";
+
+/// Why a message in protobuf is not read that has two dictionaries. Receivers merge them, as protobuf wants it of parts
+/// of one message; here it is files that were joined, and stacks would be made of the first one's names.
+const TWO_MESSAGES: &str = "holds two messages one behind the other, and the indices of the second would mean what \
+     is in the dictionary of the first\nhint: protobuf cannot be joined with `cat`; `profbridge convert` takes several files";
 
 impl Reader<'_> {
     /// Hands over each message of several that can be read. The others are named, unless there is nothing else.
@@ -80,6 +86,7 @@ impl Reader<'_> {
     pub(super) fn request(&mut self, bytes: Bytes, place: &str) -> Result<Telemetry, Refused> {
         let limits = Limits::default();
         match signal(&bytes) {
+            otlp::Signal::Profiles if has_second_dictionary(&bytes) => Err(Refused::new(place, TWO_MESSAGES)),
             otlp::Signal::Profiles => {
                 let decoded = otlp::decode(bytes, &limits).map_err(|error| Refused::by(place, &error))?;
                 Ok(self.profiles(decoded, place).into())
@@ -100,6 +107,7 @@ impl Reader<'_> {
         spans.peer = Some(Arc::clone(&self.peer));
         spans
     }
+
     /// The profiles of a request, once what else is to be said of it is noted.
     fn profiles(&mut self, decoded: Decoded, place: &str) -> Profiles {
         self.findings.losses.add_observations(Reason::Malformed, decoded.refused_observations());

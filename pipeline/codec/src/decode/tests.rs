@@ -83,6 +83,21 @@ fn pprof_profiles() {
     assert!(refused.starts_with("in: malformed pprof profile: location[1].id: is 0"), "{refused}");
 }
 
+/// Guarantees: files that were joined are refused, and say what to do instead, alone and as one message of several;
+/// no stack is made of the names of another file.
+#[test]
+fn joined_requests() {
+    let (one, two) = (request(2), request(3));
+    let joined = [&one[..], &two[..]].concat();
+    let (taken, _, outcome) = read(joined.clone());
+    let why = outcome.unwrap_err().to_string();
+    assert!(taken.is_empty() && why.starts_with("in: holds two messages one behind the other"), "{why}");
+    assert!(why.contains("hint: protobuf cannot be joined with `cat`"), "{why}");
+    let (taken, findings, outcome) = read(framed(&[&joined, &two]));
+    assert_eq!((taken, outcome, findings.refused.len()), (vec![3], Ok(()), 1));
+    assert!(findings.refused[0].to_string().starts_with("in: message 1: holds two messages"), "{findings:?}");
+}
+
 /// Guarantees: a message of several that is refused is named by its number and loses nothing else; a file that is cut
 /// off gives what was before the cut, and says where that is.
 #[test]

@@ -80,6 +80,24 @@ pub fn is_pprof(bytes: &[u8]) -> bool {
     }
 }
 
+/// Whether bytes are two requests one behind the other, as `cat` joins files: each brings a dictionary. Protobuf merges
+/// both into one, in which the indices of the second request mean elements of the first. It lets a sender write one
+/// dictionary in several parts as well, which nobody is known to do, and no part says which of both it is.
+pub fn has_second_dictionary(bytes: &[u8]) -> bool {
+    let mut reader = Reader::new(bytes);
+    let mut dictionaries = 0;
+    while let Ok(Some(key)) = reader.key() {
+        dictionaries += usize::from(key >> 3 == 2 && key & 7 == LEN);
+        if dictionaries > 1 {
+            return true;
+        }
+        if reader.skip(key).is_err() {
+            break;
+        }
+    }
+    false
+}
+
 /// Whether a message has the two integers of a value type and nothing else.
 fn is_value_type(mut message: Reader<'_>) -> bool {
     loop {
