@@ -111,7 +111,7 @@ pub fn decode(
     }
     let mut reader = Reader { name, limit, peer: name.into(), findings };
     // Before all others: a stack may begin with a bracket, as lists in JSON do.
-    if folded::is_folded(&bytes) {
+    if folded::is_folded(&bytes) || folded::is_flat(&bytes, is_called_stacks(name)) {
         take(reader.folded(&bytes, counted)?.into());
         return Ok(());
     }
@@ -154,6 +154,12 @@ pub fn decode(
         Kind::Protobuf | Kind::Unknown => return Err(Refused::new(name, unknown(coding))),
     }
     Ok(())
+}
+
+/// Whether a file is called collapsed stacks by its ending, compressed or not.
+fn is_called_stacks(name: &str) -> bool {
+    let name = [".gz", ".zst"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    [".folded", ".collapsed"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// What is said of content that is nothing known.

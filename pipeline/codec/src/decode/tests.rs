@@ -188,6 +188,29 @@ fn collapsed_stacks() {
     assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
 }
 
+/// Guarantees: collapsed stacks of one frame are read where each line has its number, and where the name of the file
+/// says what it is; a line that is refused costs no more than itself.
+#[test]
+fn flat_stacks() {
+    for text in
+        ["a 5\nb 6\n", "std::vector<int> 5\nb 6\n", "a 55\n\nb 6\n", "# comment\na;b 5\nc 1\n", "[unknown] 1\nb 2\n"]
+    {
+        let (taken, findings, outcome) = read(text);
+        assert_eq!((taken, outcome, findings.refused.len()), (vec![2], Ok(()), 0), "{text}");
+    }
+    let (taken, findings, outcome) = read("a;b 1.5\nc 1\n");
+    assert_eq!((taken, outcome), (vec![1], Ok(())));
+    assert_eq!(findings.refused[0].to_string(), "in: line 1: it does not end with an integer");
+    let text = "main 3\nlex\n";
+    assert!(read(text).2.is_err());
+    for name in ["a.folded", "b.collapsed", "c.folded.gz"] {
+        let (mut findings, mut taken) = (Findings::default(), 0);
+        let options = Options { limit: 1 << 20, counted: Counted::default() };
+        decode(name, text.into(), options, &mut findings, |telemetry| taken += telemetry.observations()).unwrap();
+        assert_eq!((taken, findings.refused.len()), (1, 1), "{name}");
+    }
+}
+
 /// Guarantees: a request in protobuf is one whatever its first bytes look like: those of its first field's key and
 /// length are a line's end and any character, such as a bracket.
 #[test]

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profbridge_wire::folded::{Counted, Folded, Threads, is_folded, read};
+use profbridge_wire::folded::{Counted, Folded, Threads, is_flat, is_folded, read};
 
 fn written(text: &[u8]) -> (Vec<u8>, u64) {
     let read = read(text, Counted::Samples).expect("less than 4 GiB");
@@ -17,6 +17,7 @@ fn written(text: &[u8]) -> (Vec<u8>, u64) {
 
 fuzz_target!(|data: &[u8]| {
     is_folded(data);
+    is_flat(data, true);
     let (once, refused) = written(data);
     let lines = data.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
     assert!(once.iter().filter(|&&byte| byte == b'\n').count() as u64 + refused <= lines as u64);

@@ -81,26 +81,66 @@ pub struct RefusedLine {
 }
 
 /// Whether a text is collapsed stacks: at least half of its first lines end with a number, and one of them has several
-/// frames. No JSON and no document begins so.
+/// frames. No JSON and no document begins so. Comments in front of the first stack say nothing.
 pub fn is_folded(text: &[u8]) -> bool {
-    let mut lines =
-        text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).peekable();
-    if lines.peek().is_none_or(|first| matches!(first, [b'{' | b'#', ..]) || is_markup(first)) {
+    let mut lines = stacks(text).map(|(_, line)| line).peekable();
+    if lines.peek().is_none_or(|first| is_other(first)) {
         return false;
     }
     let (mut seen, mut numbered, mut deep) = (0, 0, false);
     for line in lines.take(LOOKED_AT) {
-        if line.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t') {
+        if has_control(line) {
             return false;
         }
         seen += 1;
-        // A number that is too large costs its own line, and not what the file is.
-        if let Some((stack, _)) = divided(line).filter(|(_, number)| is_number(number)) {
+        // A number that cannot be read costs its own line, and not what the file is.
+        if let Some((stack, _)) = divided(line).filter(|(_, number)| is_any_number(number)) {
             numbered += 1;
             deep |= stack.contains(&b';');
         }
     }
     deep && numbered * 2 >= seen
+}
+
+/// Whether a text may be collapsed stacks of one frame each. Each of its lines, to the last, ends with a number, which
+/// the last line of JSON and of other documents does not. With comments it could be any list, such as metrics. `named`
+/// says that somebody calls it collapsed stacks, as by the name of its file: one such line will do then.
+pub fn is_flat(text: &[u8], named: bool) -> bool {
+    let mut lines = stacks(text).map(|(_, line)| line).peekable();
+    if lines.peek().is_none_or(|first| is_other(first)) || text.is_empty() {
+        return false;
+    }
+    let commented = !named && text.trim_ascii_start().starts_with(b"#");
+    let (mut seen, mut numbered) = (0, 0);
+    for line in lines {
+        if has_control(line) {
+            return false;
+        }
+        seen += 1;
+        numbered += usize::from(divided(line).is_some_and(|(_, number)| is_number(number)));
+    }
+    if named { numbered > 0 } else { !commented && numbered == seen }
+}
+
+/// The lines that are no comments in front of the first stack, with their numbers from 1, and without empty ones.
+fn stacks(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let lines = (1..).zip(text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii));
+    lines.filter(|(_, line)| !line.is_empty()).skip_while(|(_, line)| is_comment(line))
+}
+
+/// Whether a line is a comment. Ruby calls methods `#<Class:Shop>#open`.
+fn is_comment(line: &[u8]) -> bool {
+    matches!(line, [b'#', rest @ ..] if rest.first() != Some(&b'<'))
+}
+
+/// Whether a line begins something else than stacks.
+fn is_other(first: &[u8]) -> bool {
+    first.starts_with(b"{") || is_markup(first)
+}
+
+/// Whether a line has what no text has.
+fn has_control(line: &[u8]) -> bool {
+    line.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t')
 }
 
 /// Whether a line begins a document, such as a flame graph. Names of functions begin with `<` as well: `<module>`,
@@ -123,8 +163,15 @@ fn is_number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
+/// Whether it is a number, though perhaps none that is read: `1.5`, `-2`, `1e9`.
+fn is_any_number(text: &[u8]) -> bool {
+    let digits = |text: &[u8]| text.first().is_some_and(u8::is_ascii_digit);
+    digits(text.strip_prefix(b"-").unwrap_or(text))
+        && std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok())
+}
+
 /// Reads collapsed stacks. Equal stacks become one sample, whose value is their sum. A line that cannot be read costs
-/// nothing but itself.
+/// nothing but itself, and comments in front of the first stack are passed over.
 ///
 /// # Errors
 ///
@@ -145,11 +192,7 @@ pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
         stack: Vec::new(),
     };
     let (mut refused, mut refused_lines, mut replaced_lines) = (Vec::new(), 0, 0);
-    for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
+    for (number, line) in stacks(text) {
         let outcome = match std::str::from_utf8(line) {
             Ok(line) => reader.line(line),
             Err(_) => {
@@ -160,7 +203,7 @@ pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
         if let Err(rule) = outcome {
             refused_lines += 1;
             if refused.len() < MOST_NAMED {
-                refused.push(RefusedLine { line: number as u64 + 1, rule });
+                refused.push(RefusedLine { line: number, rule });
             }
         }
     }

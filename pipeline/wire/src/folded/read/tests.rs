@@ -95,6 +95,10 @@ fn known_by_their_lines() {
         b"<x>a;b 1",
         b"<module> (app.py:3);handle (app.py:7) 12\n",
         b"<main>;<top (required)> 2\n<cfunc>;b 3\n",
+        b"# comment\n\n#another\na;b 5\n",
+        b"#<Class:Shop>#open;b 1\n",
+        b"a;b 1.5\nc 1\n",
+        b"a;b -1\n",
     ] {
         assert!(is_folded(text), "{}", String::from_utf8_lossy(text));
     }
@@ -110,10 +114,50 @@ fn known_by_their_lines() {
         b"<HTML>;a 1",
         b"# a;b 1",
         b"a;b 1\nx\ny\nz\n",
+        b"a;b 1.5 ms\n",
+        b"a;b nan\n",
+        b"# a\n{\"a;b\": 1",
         b"\x0a\x02a;b 1\x01",
     ] {
         assert!(!is_folded(text), "{}", String::from_utf8_lossy(text));
     }
+}
+
+/// Guarantees: stacks of one frame are known where each line has its number, or where somebody calls the file stacks;
+/// JSON, documents, bytes, and lists with comments are not taken for them.
+#[test]
+fn flat() {
+    for text in [&b"a 5\nb 6\n"[..], b"c 1", b"std::vector<int> 5\n", b"[unknown] 5\n<module> 1\n"] {
+        assert!(is_flat(text, false) && is_flat(text, true), "{}", String::from_utf8_lossy(text));
+    }
+    for text in [&b"# five\na 5\n"[..], b"a 5\nb\n", b"a 1.5\nb 6\n", b"a;b 1\nx\ny\nz\n"] {
+        assert!(!is_flat(text, false) && is_flat(text, true), "{}", String::from_utf8_lossy(text));
+    }
+    for text in [
+        &b""[..],
+        b"\n",
+        b"a\n",
+        b"5\n",
+        b"a 1.5\n",
+        b"{\"a\": 5\n",
+        b"[\n 1\n]\n",
+        b"<svg 5\n",
+        b"a\x01 5\n",
+        b"# a 5\n",
+    ] {
+        assert!(!is_flat(text, false) && !is_flat(text, true), "{}", String::from_utf8_lossy(text));
+    }
+    let long = [&b"a 5\n".repeat(100)[..], b"]\n"].concat();
+    assert!(!is_flat(&long, false), "the last line counts as well");
+}
+
+/// Guarantees: comments in front of the first stack are no stacks and no refusals, and lines keep their numbers; behind
+/// it a line that begins like one is as any other.
+#[test]
+fn comments() {
+    let read = read(b"# cpu\n\n# of 3 s 7\na;b 5\n# c\n#d 2\n", Counted::default()).unwrap();
+    assert_eq!(read.refused, [RefusedLine { line: 5, rule: "it does not end with an integer" }]);
+    assert_eq!(super::tests::text(&read, Threads::Merged), "#d 2\na;b 5\n");
 }
 
 /// Amplification: a new name of three bytes takes fifty times as many. Ceiling: sixteen times the text and a megabyte.
@@ -162,8 +206,9 @@ proptest! {
     #[test]
     fn any_bytes(bytes in vec(prop_oneof![any::<u8>(), Just(b';'), Just(b' '), Just(b'1'), Just(b'\n')], 0..200)) {
         is_folded(&bytes);
+        is_flat(&bytes, true);
         let read = read(&bytes, Counted::default()).unwrap();
-        let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count() as u64;
+        let lines = stacks(&bytes).count() as u64;
         prop_assert!(read.profiles.observations() + read.refused_lines <= lines);
         prop_assert_eq!(read.profiles.observations() == 0, read.refused_lines == lines);
     }
