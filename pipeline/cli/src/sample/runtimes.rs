@@ -11,6 +11,7 @@ use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::runtime::{UNKNOWN_FUNCTION, WITH_INLINED};
 
 use super::shares::times;
+use kind::NOTES;
 pub(crate) use kind::Runtime;
 
 /// It is said from more than one of so many parts of the time on.
@@ -18,6 +19,9 @@ const PARTS: u64 = 10;
 
 /// Less time than this says nothing, in nanoseconds.
 const LEAST: u64 = 100_000_000;
+
+/// The same of functions that an interpreter runs: it starts and ends, and has threads of its own, in which it runs none.
+const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 
 /// What is known of the stacks of some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,11 +47,33 @@ impl Quality {
     }
 }
 
+/// The names of a stack's functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// They are told, or there is no function of the program.
+    Told,
+    /// They are told, and an interpreter's are among them.
+    Read,
+    /// A function of the program has none.
+    Missing,
+    /// An interpreter runs, and nothing says what.
+    Silent,
+}
+
+/// A process with a runtime.
+#[derive(Debug, Default)]
+struct Process {
+    nano: u64,
+    /// Whether functions that an interpreter runs have names in any of its stacks.
+    read: bool,
+    /// The waiting time in which an interpreter was met alone. Where its functions are read it ran none then.
+    silent: u64,
+}
+
 /// The processes with a runtime.
 #[derive(Debug, Default)]
 struct Processes {
-    /// Each with its time.
-    labels: HashMap<Box<str>, u64>,
+    labels: HashMap<Box<str>, Process>,
     running: Quality,
     waiting: Quality,
 }
@@ -61,10 +87,13 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     /// Adds the running part of a process's profiles, or the waiting one.
     pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, waiting: bool) {
-        let mut judged: HashMap<Option<StackId>, bool> = HashMap::new();
+        let mut judged: HashMap<Option<StackId>, Names> = HashMap::new();
         let mut quality = Quality::default();
+        let (mut read, mut silent) = (false, 0u64);
         for (sample, nano) in times(batch) {
-            let nameless = *judged.entry(sample.stack).or_insert_with(|| is_nameless(runtime, batch, sample.stack));
+            let names = *judged.entry(sample.stack).or_insert_with(|| names(runtime, batch, sample.stack));
+            let nameless = matches!(names, Names::Missing | Names::Silent);
+            read |= names == Names::Read;
             let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
             let guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
             let part = |is: bool| if is { nano } else { 0 };
@@ -73,12 +102,19 @@ impl Runtimes {
             let inlined = is_node && !untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
             // Ruby has a thread of its own that waits for what its timers are set to.
             let nameless = nameless && !(waiting && runtime == Runtime::Ruby);
+            let is_silent = nameless && waiting && names == Names::Silent && runtime.is_interpreter();
+            if is_silent {
+                silent = silent.saturating_add(nano);
+            }
+            let nameless = nameless && !is_silent;
             let (nameless, guessed) = (part(nameless), part(guessed));
             quality.add(Quality { nano, nameless, guessed, inlined: part(inlined), untold: part(untold) });
         }
         let processes = self.of.entry(runtime).or_default();
-        let time = processes.labels.entry(label.into()).or_default();
-        *time = time.saturating_add(quality.nano);
+        let process = processes.labels.entry(label.into()).or_default();
+        process.nano = process.nano.saturating_add(quality.nano);
+        process.read |= read;
+        process.silent = process.silent.saturating_add(silent);
         if waiting { processes.waiting.add(quality) } else { processes.running.add(quality) }
     }
 
@@ -98,21 +134,31 @@ impl Runtimes {
         })
     }
 
-    /// What to say of each runtime of which more than a tenth is missing, most time first.
-    pub(crate) fn hints(&self) -> Vec<String> {
+    /// What to say of each runtime of which more than a tenth is missing, most time first. `noted` says that notes were
+    /// shown, of which one may be the reason.
+    pub(crate) fn hints(&self, noted: bool) -> Vec<String> {
         let mut all: Vec<_> = self.of.iter().collect();
         all.sort_by_key(|(runtime, processes)| (std::cmp::Reverse(processes.running.nano), **runtime));
-        all.into_iter().filter_map(|(runtime, processes)| processes.hint(*runtime)).collect()
+        all.into_iter().filter_map(|(runtime, processes)| processes.hint(*runtime, noted)).collect()
     }
 }
 
 impl Processes {
-    fn hint(&self, runtime: Runtime) -> Option<String> {
-        let nameless = self.worst(|quality| quality.nameless);
+    fn hint(&self, runtime: Runtime, noted: bool) -> Option<String> {
+        let unread = self.labels.values().filter(|process| !process.read);
+        let silent = unread.fold(0u64, |sum, process| sum.saturating_add(process.silent));
+        let nameless = |is_waiting: bool, quality: &Quality| {
+            if is_waiting { quality.nameless.saturating_add(silent) } else { quality.nameless }
+        };
+        let least = if runtime.is_interpreter() { LEAST_OF_INTERPRETERS } else { LEAST };
+        let nameless = self.worst_side(least, nameless);
         let guessed = self.worst(|quality| quality.guessed);
         let mut parts = Vec::new();
         if let Some((percent, of)) = nameless {
-            parts.push(format!("{percent:.0} % of {of} time is in functions without names: {}", runtime.naming()));
+            let naming = runtime.naming();
+            // Nobody is sent to look for what was not said.
+            let naming = if noted { naming.to_owned() } else { naming.replace(NOTES, "") };
+            parts.push(format!("{percent:.0} % of {of} time is in functions without names: {naming}"));
         }
         if let Some((percent, of)) = guessed {
             parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers()));
@@ -124,7 +170,7 @@ impl Processes {
             ));
         }
         let mut labels: Vec<_> = self.labels.iter().collect();
-        labels.sort_by_key(|(label, time)| (std::cmp::Reverse(**time), (*label).clone()));
+        labels.sort_by_key(|(label, time)| (std::cmp::Reverse(time.nano), (*label).clone()));
         let first = labels.first()?.0;
         let who = match labels.len() - 1 {
             0 => format!("{first} runs"),
@@ -136,10 +182,15 @@ impl Processes {
 
     /// The share of running time, or else of waiting time, in percent, where it is more than a tenth.
     fn worst(&self, part: impl Fn(&Quality) -> u64) -> Option<(f64, &'static str)> {
+        self.worst_side(LEAST, |_, quality| part(quality))
+    }
+
+    /// The same, of a part that depends on the side as well, where it is `least` or more.
+    fn worst_side(&self, least: u64, part: impl Fn(bool, &Quality) -> u64) -> Option<(f64, &'static str)> {
         let sides = [(&self.running, "running"), (&self.waiting, "waiting")];
         sides.into_iter().find_map(|(quality, of)| {
-            let part = part(quality);
-            let much = part >= LEAST && part > quality.nano / PARTS;
+            let part = part(of == "waiting", quality);
+            let much = part >= least && part > quality.nano / PARTS;
             much.then(|| (part as f64 * 100.0 / quality.nano as f64, of))
         })
     }
@@ -154,7 +205,7 @@ fn has(batch: &Profiles, stack: Option<StackId>, is_it: impl Fn(&str) -> bool) -
 
 /// Whether a stack passes through a function of the program that has no name: code that was made at run time, a
 /// program's own file without symbols, or an interpreter that stands for the functions of the program.
-fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bool {
+fn names(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Names {
     let dictionary = batch.dictionary();
     let mut interprets = false;
     let mut named = false;
@@ -167,7 +218,7 @@ fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bo
         }
         let Some(mapping) = location.mapping else {
             if name.is_none() && location.address != 0 {
-                return true;
+                return Names::Missing;
             }
             named |= !is("native") || (runtime == Runtime::Php && name.is_some_and(is_compiled_php));
             continue;
@@ -180,11 +231,15 @@ fn is_nameless(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> bo
                 interprets = true;
             }
             (_, Some(belongs)) if belongs == runtime && runtime.is_interpreter() => interprets = true,
-            (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => return true,
+            (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => return Names::Missing,
             _ => {}
         }
     }
-    interprets && !named
+    match (interprets, named) {
+        (true, false) => Names::Silent,
+        (_, true) => Names::Read,
+        (false, false) => Names::Told,
+    }
 }
 
 /// Whether a name is what PHP's JIT calls a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`;

@@ -73,7 +73,7 @@ impl Run<'_> {
         let report = Report {
             shares: &self.shares,
             processes: self.processes.sorted(),
-            hints: self.runtimes.hints(),
+            hints: self.runtimes.hints(!self.said.is_empty()),
             told: self.runtimes.told(),
             followed: self.follow.any() || self.subject.subprocesses,
             missing: (self.gaps.count() > 0)

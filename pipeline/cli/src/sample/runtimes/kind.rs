@@ -33,6 +33,9 @@ pub(crate) enum Runtime {
     Native,
 }
 
+/// Where the hints send who looks for the reason.
+pub(super) const NOTES: &str = ": notes say why";
+
 /// The versions of CPython whose functions are read from memory.
 const PYTHON: std::ops::RangeInclusive<u32> = 8..=14;
 

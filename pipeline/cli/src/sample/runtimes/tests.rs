@@ -5,8 +5,11 @@ use super::*;
 /// A frame: its file (empty for code that was made at run time), name and type.
 type Frame<'a> = (&'a str, &'a str, &'a str);
 
-/// Stacks, leaf first, each with its trust and its milliseconds.
-fn batch(stacks: &[(&[Frame<'_>], &str, i64)]) -> Profiles {
+/// A stack, leaf first, with its trust and its milliseconds.
+type Stack<'a> = (&'a [Frame<'a>], &'a str, i64);
+
+/// Such stacks.
+fn batch(stacks: &[Stack<'_>]) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
@@ -32,10 +35,10 @@ fn batch(stacks: &[(&[Frame<'_>], &str, i64)]) -> Profiles {
     builder.finish().unwrap()
 }
 
-fn hints(runtime: Runtime, stacks: &[(&[Frame<'_>], &str, i64)]) -> Vec<String> {
+fn hints(runtime: Runtime, stacks: &[Stack<'_>]) -> Vec<String> {
     let mut runtimes = Runtimes::default();
     runtimes.add("app (pid 7)", runtime, &batch(stacks), false);
-    runtimes.hints()
+    runtimes.hints(true)
 }
 
 const JAVA: Frame<'_> = ("", "", "jvm");
@@ -75,7 +78,7 @@ fn told() {
     let (unknown, nameless) = (("", "[unknown function]", "v8js"), ("", "", "v8js"));
     let mut runtimes = Runtimes::default();
     assert_eq!(runtimes.told(), None);
-    let stacks: [(&[Frame<'_>], &str, i64); 4] = [
+    let stacks: [Stack<'_>; 4] = [
         (&[outer], "", 600),
         (&[several, outer], "", 250),
         (&[several, unknown, outer], "", 100),
@@ -102,7 +105,7 @@ fn running_by_itself() {
     runtimes.add("java (pid 7)", Runtime::HotSpot, &batch(&[(&[JAVA, VM], "", 500)]), false);
     runtimes.add("java (pid 7)", Runtime::HotSpot, &batch(&[(&[VM], "", 90_000)]), true);
     runtimes.add("java (pid 8)", Runtime::HotSpot, &batch(&[(&[JAVA, VM], "", 600)]), false);
-    let hints = runtimes.hints();
+    let hints = runtimes.hints(true);
     assert!(hints[0].starts_with("java (pid 7) and one more process run Java"), "{hints:?}");
     assert!(hints[0].contains("100 % of running time"), "{hints:?}");
     assert!(super::tests::hints(Runtime::HotSpot, &[(&[JAVA], "guessed", 99)]).is_empty());
@@ -128,6 +131,30 @@ fn interpreters() {
         let outside = ("/lib/libc.so.6", "read", "native");
         assert!(hints(runtime, &[(&[outside], "", 500)]).is_empty(), "{runtime:?}: a thread of a library");
     }
+}
+
+/// Guarantees: the time in which an interpreter waits and runs nothing, as while it starts, is no reason for a hint where
+/// its functions are read, nor is half a second of any; nobody is sent to notes that were not said.
+#[test]
+fn starting_interpreters() {
+    let interpreter = ("/usr/bin/php8.2", "", "native");
+    let read = ("", "Shop::rank", "php");
+    let said = |running: &[Stack<'_>], waiting: &[Stack<'_>], noted: bool| {
+        let mut runtimes = Runtimes::default();
+        runtimes.add("php (pid 7)", Runtime::Php, &batch(waiting), true);
+        runtimes.add("php (pid 7)", Runtime::Php, &batch(running), false);
+        runtimes.hints(noted)
+    };
+    let named: Stack<'_> = (&[read, interpreter], "", 2000);
+    let alone = [interpreter];
+    let silent = |milliseconds| -> Stack<'_> { (&alone, "", milliseconds) };
+    assert_eq!(said(&[named], &[silent(900)], false), [""; 0]);
+    assert_eq!(said(&[named, silent(499)], &[], false), [""; 0]);
+    assert_eq!(said(&[silent(499)], &[], true), [""; 0]);
+    let hint = said(&[], &[silent(900)], false).remove(0);
+    assert!(hint.contains("100 % of waiting time") && !hint.contains("notes"), "{hint}");
+    let hint = said(&[silent(900)], &[], true).remove(0);
+    assert!(hint.contains("100 % of running time") && hint.contains("could not be here: notes say why"), "{hint}");
 }
 
 /// Guarantees: functions that PHP's JIT has written into a perf map have names, other code of a JIT has none, and where
