@@ -283,6 +283,23 @@ fn full_standard_output() {
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
 }
 
+/// Guarantees: what a reader of standard output did not want is not said to be written, and is no failure.
+#[test]
+fn early_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let stacks: String = (0..20_000).map(|number| format!("main;function_{number} 1\n")).collect();
+    std::fs::write(folder.path().join("a.folded"), stacks).unwrap();
+    let mut converting = command(folder.path(), &["convert", "a.folded", "-o", "-", "--to", "folded"]);
+    let mut child = converting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut stdout, &mut [0; 10]).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("the reader closed it after ") && !stderr.contains("wrote"), "{stderr}");
+}
+
 /// Guarantees: a file's name neither commands the terminal nor turns the message about it around, nor makes a line of
 /// its own.
 #[test]

@@ -169,7 +169,9 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     }
     match written? {
         // There the result itself stands.
-        Some(written) if arguments.output.as_os_str() == STANDARD => terminal::say(written),
+        Some(wrote) if arguments.output.as_os_str() == STANDARD => {
+            terminal::say(terminal::written(&arguments.output, || wrote));
+        }
         Some(written) => {
             terminal::result(written);
         }

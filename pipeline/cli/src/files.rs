@@ -81,17 +81,21 @@ fn write_at_once(path: &Path, kind: OutputKind, write: impl FnOnce(&mut Target) 
     }
 }
 
-/// Writes to standard output, by the rule of [`terminal::result`]: that its reader has gone away is no error. Returns
-/// how much was written before.
+/// Writes to standard output, by the rule of [`terminal::result`]: that its reader has gone away is no error, and
+/// noted. Returns how much was written before.
 fn write_standard(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
     let mut target = Target { file: BufWriter::new(file), bytes: 0 };
     let written = write(&mut target).and_then(|()| target.flush());
     // What it holds has nowhere to go.
     let Target { file, bytes } = target;
-    drop(file.into_parts());
+    let held = file.into_parts().1.map_or(0, |held| held.len() as u64);
     match written {
-        Err(error) if !terminal::is_reader_gone(&error) => Err(error),
-        _ => Ok(bytes),
+        Ok(()) => Ok(bytes),
+        Err(error) if terminal::is_reader_gone(&error) => {
+            terminal::reader_left(bytes.saturating_sub(held));
+            Ok(bytes)
+        }
+        Err(error) => Err(error),
     }
 }
 

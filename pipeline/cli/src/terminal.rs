@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -18,6 +19,9 @@ pub(crate) const STANDARD: &str = "-";
 
 /// Set once a result could not be written.
 static RESULT_IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// How much of a result the reader of standard output took, once it is gone.
+static READER_LEFT: OnceLock<u64> = OnceLock::new();
 
 /// Writes a result; returns whether standard output took it. A reader that has gone away (`| head`) is no error; a disk
 /// that is full is one.
@@ -35,6 +39,21 @@ pub(crate) fn result(text: impl Display) -> bool {
 /// Whether what is written has a reader no more, who has seen what they wanted.
 pub(crate) fn is_reader_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
+}
+
+/// Takes note that a result on standard output lost its reader, and after how many bytes.
+pub(crate) fn reader_left(after: u64) {
+    READER_LEFT.set(after).ok();
+}
+
+/// What is said of a result that went to a path: that it was written, unless its reader did not want all of it.
+pub(crate) fn written(path: &Path, wrote: impl FnOnce() -> String) -> String {
+    match READER_LEFT.get() {
+        Some(after) if path.as_os_str() == STANDARD => {
+            format!("standard output: the reader closed it after {}", bytes(*after))
+        }
+        _ => wrote(),
+    }
 }
 
 /// Whether a result could not be written.

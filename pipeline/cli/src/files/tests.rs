@@ -129,7 +129,7 @@ fn devices() {
 }
 
 /// Guarantees: that nobody reads standard output to its end is no error, as of lines that are written there; that it
-/// takes nothing is one.
+/// takes nothing is one. What is said of it is not that it was written.
 #[test]
 fn standard_output() {
     let text = vec![b'x'; 1 << 20];
@@ -139,6 +139,9 @@ fn standard_output() {
     let written = write_standard(writer(), |file| file.write_all(&text)).unwrap();
     assert!(written < 1 << 20, "{written}");
     assert_eq!(write_standard(writer(), |file| file.write_all(b"few")).unwrap(), 3);
+    let said = |path| terminal::written(Path::new(path), || "wrote it".to_owned());
+    assert_eq!(said(STANDARD), "standard output: the reader closed it after 0 B");
+    assert_eq!(said("a.svg"), "wrote it");
     let full = File::options().write(true).open("/dev/full").unwrap();
     let error = write_standard(full, |file| file.write_all(b"few")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);

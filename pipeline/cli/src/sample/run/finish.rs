@@ -176,5 +176,5 @@ impl Run<'_> {
 }
 
 fn wrote(path: &Path, size: u64, what: &str) -> String {
-    format!("wrote {} ({}): {what}", shown(path), terminal::bytes(size))
+    terminal::written(path, || format!("wrote {} ({}): {what}", shown(path), terminal::bytes(size)))
 }
