@@ -233,7 +233,7 @@ fn lines() {
     drop(lines);
     let status = eventually("it ends", || child.try_wait().unwrap());
     assert!(status.success() && target.is_alive());
-    let none = run(folder.path(), &["top", "--name", "pb-no-such-name"]);
+    let none = run(folder.path(), &["top", "--name", "pb-no-such-name", "--duration", "0.3"]);
     assert_eq!((none.status.code(), none.stdout.as_str()), (Some(1), ""));
     assert!(none.stderr.contains("there is no process named pb-no-such-name"), "{}", none.stderr);
 }

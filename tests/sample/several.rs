@@ -112,23 +112,26 @@ fn several_ids() {
     }
 }
 
-/// Guarantees: a name means all processes that have it, those too that are started later; without any it is said at
-/// once.
+/// Guarantees: a name means all processes that have it, those too that are started later; the first one is waited for as
+/// long as it would be sampled, which is said, and it is a failure where none comes.
 #[test]
 fn a_name() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("pb-work-of-a-name");
     std::fs::copy(worker(), &program).unwrap();
-    let none = run(folder.path(), &["sample", "--name", "pb-work-of-a-n?me"]);
+    let none = run(folder.path(), &["sample", "--name", "pb-work-of-a-n?me", "--duration", "0.3s"]);
     assert_eq!(none.status.code(), Some(1));
+    assert!(none.stderr.contains("waiting for a process named pb-work-of-a-n?me"), "{}", none.stderr);
     assert!(none.stderr.contains("there is no process named pb-work-of-a-n?me"), "{}", none.stderr);
     let start = || {
         let mut program = TargetProgram::start(&mut Command::new(&program));
         assert_eq!(program.line(), "ready\n");
         program
     };
-    let mut first = start();
     let mut sampling = Sampling::start(folder.path(), &["-o", "out.folded", "--name", "pb-work-of-a-n?me"]);
+    assert!(sampling.said.contains("waiting for a process named pb-work-of-a-n?me"), "{}", sampling.said);
+    let mut first = start();
+    sampling.wait_for(&format!("sampling pb-work-of-a-name (pid {}) at", first.pid()));
     let mut second = start();
     sampling.wait_for(&format!("sampling pb-work-of-a-name (pid {}) as well", second.pid()));
     first.close();

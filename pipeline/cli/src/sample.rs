@@ -104,9 +104,6 @@ pub(crate) fn start(
         Inherited::now().map_err(|error| Failure::new("the system does not tell this process its limits", &error))?;
     let interrupt = Interrupt::listen()?;
     logging::start(LevelFilter::WARN);
-    if let Some(pattern) = subject.name.as_deref().filter(|pattern| !is_any_named(pattern)) {
-        return Err(Failure(format!("error: there is no process named {pattern}")));
-    }
     let mut purpose = purpose(&interrupt)?;
     // A long run must not end with the news that its file cannot be written.
     if let Purpose::Result { output, .. } = &purpose {
@@ -136,6 +133,9 @@ pub(crate) fn start(
     let mut run = Run::new(subject, Sampling { sampler, interrupt, command, pids }, symbolizer, purpose);
     if let Some(warning) = run.stops().warning() {
         run.say(&format!("warning: {warning}"));
+    }
+    if let Some(pattern) = subject.name.as_deref().filter(|pattern| !is_any_named(pattern)) {
+        run.say(&format!("waiting for a process named {pattern}; Ctrl-C ends it"));
     }
     run.go()
 }

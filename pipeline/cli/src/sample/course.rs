@@ -62,8 +62,8 @@ impl Course {
                     self.executing.insert(pid, now);
                 }
             }
-            // Its end is known better by the one who started it.
-            Event::Problem(problem) if self.with_command && is_end(problem.kind) => {}
+            // Its end is known better by the one who started it. Of a name there may be others later.
+            Event::Problem(problem) if (self.with_command || self.is_of_a_name()) && is_end(problem.kind) => {}
             Event::Problem(problem) if refuses(problem.kind) => self.refuse(problem),
             _ => {}
         }
@@ -115,6 +115,11 @@ impl Course {
         matches!(self.roots[..], [Root { pid: Some(_), .. }])
     }
 
+    /// Whether processes of a name were asked for.
+    fn is_of_a_name(&self) -> bool {
+        matches!(self.roots[..], [Root { pid: None, .. }])
+    }
+
     /// The command ended with this code.
     pub(crate) fn command_ended(&mut self, code: i32) {
         self.code = Some(code);
@@ -150,9 +155,11 @@ impl Course {
         self.executing.retain(|_, since| now.saturating_duration_since(*since) < patience);
     }
 
-    /// Gives up what was not found.
+    /// Gives up what was not found. The first process of a name may come at any time.
     pub(crate) fn give_up_finding(&mut self) {
-        self.roots.iter_mut().filter(|root| root.state == State::Awaited).for_each(|root| root.state = State::Gone);
+        let ever = self.ever;
+        let given_up = |root: &&mut Root| root.state == State::Awaited && (root.pid.is_some() || ever);
+        self.roots.iter_mut().filter(given_up).for_each(|root| root.state = State::Gone);
     }
 
     /// Why no process can be sampled.

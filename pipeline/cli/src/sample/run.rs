@@ -85,6 +85,8 @@ pub(super) struct Run<'a> {
     /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken
     /// for them.
     identities: HashMap<u32, targets::Identity>,
+    /// When the run began to look for its target.
+    started: Instant,
     /// When the sampler was told of the target.
     told: Instant,
     /// The command, held until the sampler process is ready for it.
@@ -156,6 +158,7 @@ impl<'a> Run<'a> {
             title: String::new(),
             named: show::Named::default(),
             identities: HashMap::new(),
+            started: now,
             told: now,
             prepared: None,
             begun: None,
@@ -203,8 +206,10 @@ impl<'a> Run<'a> {
             if self.sampling.interrupt.is_wanted() {
                 return Ok(Finish::Interrupt);
             }
-            let left = match (self.begun, self.subject.duration) {
-                (Some(begun), Some(duration)) => duration.saturating_sub(begun.elapsed()),
+            // The first process of a name is waited for no longer than it would be sampled.
+            let since = self.begun.or(self.subject.name.as_ref().map(|_| self.started));
+            let left = match (since, self.subject.duration) {
+                (Some(since), Some(duration)) => duration.saturating_sub(since.elapsed()),
                 _ => TICK,
             };
             if left.is_zero() {

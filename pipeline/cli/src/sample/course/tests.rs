@@ -135,6 +135,20 @@ fn a_name() {
     assert!(course.is_over());
 }
 
+/// Guarantees: a run of a name waits for the first process that has it, however long, also where one ended before it
+/// could be sampled; once there was one, others are looked for as long as any process is.
+#[test]
+fn a_name_that_comes_later() {
+    let mut course = heard(Course::new(false, &[]), &[problem_of(TARGET, Some(5), ProblemKind::Missing)]);
+    course.give_up_finding();
+    assert!(!course.is_over() && course.refusal().is_none());
+    course.hear(&attached(1), Instant::now());
+    course.lose();
+    assert!(!course.is_over());
+    course.give_up_finding();
+    assert!(course.is_over());
+}
+
 /// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that must
 /// not be sampled is waited for, and what the command started and left behind is not.
 #[test]

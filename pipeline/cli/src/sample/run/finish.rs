@@ -95,6 +95,9 @@ impl Run<'_> {
         if let Some(refusal) = self.course.refusal() {
             return Err(Failure(format!("error: {refusal}")));
         }
+        if let (Some(pattern), false) = (&self.subject.name, self.course.ever_attached()) {
+            return Err(Failure(format!("error: there is no process named {pattern}")));
+        }
         let why = if self.course.ever_attached() {
             format!("not a single sample in {:.1} s; no file is written", elapsed.as_secs_f64())
         } else {

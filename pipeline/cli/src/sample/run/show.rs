@@ -76,6 +76,9 @@ impl Run<'_> {
     }
 
     fn title_of_all(&self) -> String {
+        if let (None, Some(pattern)) = (self.begun, &self.subject.name) {
+            return format!("{pattern} (awaited)");
+        }
         match self.stats.processes().saturating_sub(1) {
             0 => self.title.clone(),
             more => format!("{} and {more} more", self.title),
