@@ -104,6 +104,15 @@ impl Totals {
         }
     }
 
+    /// The time that the samples cover, at least: what one thread did. It is known when samples came and not when they
+    /// end, which may be some milliseconds more than the time between them; no thread has more than all of it.
+    fn covered(&self) -> Duration {
+        // Samples that name no thread are of any number of them.
+        let named = self.threads.iter().filter(|((_, id), _)| *id != 0);
+        let longest = named.map(|(_, times)| times.running.saturating_add(times.waiting)).max();
+        Duration::from_nanos(longest.unwrap_or_default())
+    }
+
     fn running(&mut self, costs: &[Cost]) {
         for cost in costs {
             let times = self.functions.entry(cost.function).or_default();
@@ -256,14 +265,16 @@ impl State {
     pub(super) fn totals(&self) -> (Totals, Duration) {
         let end = self.end();
         if self.since_start {
-            return (self.all.clone(), end);
+            let time = self.all.covered().max(end);
+            return (self.all.clone(), time);
         }
         let mut totals = Totals::default();
         self.lately.iter().for_each(|(_, part)| totals.add(part));
         // The first of them begins where the one before it ended, unless nothing was heard for a while.
         let first = self.lately.front().map_or(end, |(ended, _)| ended.saturating_sub(PART));
         let start = first.min(end.saturating_sub(LATELY)).max(self.left);
-        (totals, end.saturating_sub(start))
+        let time = totals.covered().max(end.saturating_sub(start));
+        (totals, time)
     }
 
     /// The functions that are shown, in their order.

@@ -230,6 +230,29 @@ fn behind() {
     assert!(summary(&state).starts_with("last 10 s: running 0.05 processors"), "{}", summary(&state));
 }
 
+/// Guarantees: no thread has more than all of the time, though its samples may cover more than the time between their
+/// arrivals, and no more threads wait than there are.
+#[test]
+fn no_more_than_all() {
+    let mut state = State::default();
+    let waits = |milliseconds: i64| {
+        let stack: &[(&str, &str)] = &[(APP, "wait")];
+        batch(&[(stack, (7, "a"), milliseconds), (stack, (8, "b"), milliseconds), (stack, (9, "c"), milliseconds)])
+    };
+    let nothing = batch(&[]);
+    for part in 1..=20 {
+        state.take(&halves(&nothing, Some(&waits(505))), Duration::from_millis(part * 500));
+    }
+    state.look(&look(10));
+    for since_start in [false, true] {
+        state.since_start = since_start;
+        let summary = plain(&state)[1].clone();
+        assert!(summary.contains("waiting 3.00 threads"), "{summary}");
+        let drawn = text(&draw(&mut state, 80, 24));
+        assert!(drawn.contains("0.0 % 100.0 %  a (7)") && !drawn.contains("101.0 %"), "{drawn}");
+    }
+}
+
 /// Guarantees: functions of the kernel are no code of the program, and a thread that waits in one is shown where the
 /// program called it.
 #[test]
