@@ -292,10 +292,10 @@ impl Report<'_> {
 /// A function with the file it lies in, unless its name says it already.
 fn named(function: &Function) -> String {
     let name = text::shortened(&function.name);
-    if function.module.is_empty() || function.name.starts_with('[') {
-        return name;
+    match function.place() {
+        Some(place) => format!("{name} ({place})"),
+        None => name,
     }
-    format!("{name} ({})", function.module)
 }
 
 fn write(out: &mut String, text: std::fmt::Arguments<'_>) {

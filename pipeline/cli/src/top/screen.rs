@@ -174,10 +174,10 @@ fn seconds(nano: u64) -> f64 {
 }
 
 fn whole_name(function: &Function) -> String {
-    if function.module.is_empty() || function.name.starts_with('[') {
-        return function.name.to_string();
+    match function.place() {
+        Some(place) => format!("{} ({place})", function.name),
+        None => function.name.to_string(),
     }
-    format!("{} ({})", function.name, function.module)
 }
 
 /// A function's name in what is left of a line: its file goes before any of its own name does, of which both ends tell

@@ -28,11 +28,22 @@ pub(crate) struct Function {
     /// The source file of what lies in no file of machine code, since names such as `run`, `<module>` and `<lambda>`
     /// are in many of them; empty for all else.
     pub(crate) source: Box<str>,
+    /// The line where it begins, of what has no name of its own: there are many of them in a file. 0 of all else.
+    pub(crate) line: u64,
     /// Whether it belongs to the program and not to the kernel, an interpreter or a library, as graphs tell it.
     pub(crate) own: bool,
 }
 
 impl Function {
+    /// What is shown behind its name: the file that it lies in, and where in it where the name does not tell. `None`
+    /// where there is no file, or the name is the file's.
+    pub(crate) fn place(&self) -> Option<String> {
+        if self.module.is_empty() || self.name.starts_with('[') {
+            return None;
+        }
+        Some(if self.line > 0 { format!("{}:{}", self.module, self.line) } else { self.module.to_string() })
+    }
+
     /// Whether it says more about why a thread waits than the function it called, which is one of another file:
     /// `futex` may be called for anything, a queue of an interpreter's library for one thing. The C library starts
     /// threads and programs, so it calls everything, and explains nothing.
@@ -117,7 +128,7 @@ impl Functions {
             Some(number) => number,
             None => {
                 let (name, empty) = ("[other functions]".into(), || "".into());
-                let number = self.push(Function { name, module: empty(), source: empty(), own: false });
+                let number = self.push(Function { name, module: empty(), source: empty(), line: 0, own: false });
                 self.others = Some(number);
                 number
             }
@@ -148,8 +159,16 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
         None => printable(&format!("[{module}]")),
     };
     let own = Kind::of(dictionary, location, &name, file.unwrap_or_default(), source) == Kind::Own;
+    let start = function.and_then(|function| u64::try_from(function.start_line).ok()).unwrap_or_default();
+    let line = if file.is_none() && is_anonymous(&name) { start } else { 0 };
     let source = if file.is_none() { printable(source) } else { "".into() };
-    Function { name, module: printable(module), source, own }
+    Function { name, module: printable(module), source, line, own }
+}
+
+/// Whether a name stands for functions without one, with their class or outer function in front: of JavaScript, Python
+/// and PHP.
+fn is_anonymous(name: &str) -> bool {
+    ["<anonymous>", "<lambda>", "{closure}"].iter().any(|anonymous| name.ends_with(anonymous))
 }
 
 /// Text of a target as it may be shown: it must not be able to send commands to the terminal.

@@ -164,6 +164,47 @@ fn interpreted() {
     assert_eq!(told, expected);
 }
 
+/// Guarantees: functions without a name of their own are told apart by the line where they begin, which is shown; others
+/// are one wherever they begin, and so is one in whatever line it is.
+#[test]
+fn anonymous_functions() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let mut frame = |name: &str, start_line, line| {
+                let (name, filename) = (builder.string(name), builder.string("/srv/t.js"));
+                let function = builder.function(Function { name, filename, start_line, ..Function::default() });
+                builder.location(Location::default(), &[Line { function, line, column: 0 }])
+            };
+            let (first, again, second) =
+                (frame("<anonymous>", 12, 13), frame("<anonymous>", 12, 14), frame("<anonymous>", 20, 21));
+            let (unknown, closure) = (frame("<anonymous>", 0, 3), frame("Shop::{closure}", 5, 6));
+            let (named, renamed) = (frame("rank", 30, 31), frame("rank", 40, 41));
+            for (milliseconds, frame) in (1..).zip([first, again, second, unknown, closure, named, renamed]) {
+                sample(builder, &[frame], milliseconds);
+            }
+        }),
+        false,
+    );
+    let told: Vec<_> = shares
+        .running
+        .by_own()
+        .iter()
+        .map(|cost| {
+            let function = shares.functions.get(cost.function);
+            (format!("{} ({})", function.name, function.place().unwrap()), cost.own_nano / MS as u64)
+        })
+        .collect();
+    let expected = [
+        ("rank (t.js)", 13),
+        ("Shop::{closure} (t.js:5)", 5),
+        ("<anonymous> (t.js)", 4),
+        ("<anonymous> (t.js:12)", 3),
+        ("<anonymous> (t.js:20)", 3),
+    ];
+    assert_eq!(told, expected.map(|(name, time)| (name.to_owned(), time)));
+}
+
 /// Guarantees: functions of an interpreter, and of extensions that come with it, are no code of the program, wherever
 /// the interpreter's code lies; what it runs is.
 #[test]
@@ -266,7 +307,8 @@ fn waits_in_libraries() {
 /// Guarantees: waiting for children is known under each name that glibc has for it, and a program's own `wait` is none.
 #[test]
 fn waits_for_children() {
-    let function = |name: &str, own| super::Function { name: name.into(), module: "m".into(), source: "".into(), own };
+    let function =
+        |name: &str, own| super::Function { name: name.into(), module: "m".into(), source: "".into(), line: 0, own };
     for name in ["wait4", "__wait4", "__GI___wait4", "waitpid", "__waitpid", "__libc_wait4", "__GI___waitid"] {
         assert!(function(name, false).waits_for_a_child(), "{name}");
     }
