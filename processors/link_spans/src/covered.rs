@@ -147,6 +147,14 @@ impl Covered {
         self.earlier.get(at).is_some_and(|known| known.overlaps(with))
     }
 
+    /// For how many milliseconds of a time they last.
+    pub(crate) fn within(&self, time: Millis) -> u64 {
+        let from = self.earlier.partition_point(|known| known.end < time.start);
+        let earlier = self.earlier[from..].iter().take_while(|known| known.start <= time.end);
+        let touching = earlier.chain([&self.last]).filter(|known| known.overlaps(time));
+        touching.map(|known| u64::from(known.end.min(time.end) - known.start.max(time.start)) + 1).sum()
+    }
+
     /// Forgets what ended before a time. Whether anything is left; if nothing is, it is of no use any more.
     pub(crate) fn forget_before(&mut self, time: u32) -> bool {
         let gone = self.earlier.partition_point(|known| known.end < time);
@@ -230,6 +238,8 @@ mod tests {
             let with = Millis { start: asked.0, end: asked.0 + asked.1 };
             let is_covered = |of: Millis| (of.start..=of.end).any(|at| times.get(at as usize).is_some_and(|of| *of));
             prop_assert_eq!(covered.overlaps(with), is_covered(with));
+            let count = (with.start..=with.end).filter(|at| is_covered(Millis { start: *at, end: *at })).count();
+            prop_assert_eq!(covered.within(with), count as u64);
             let left = covered.forget_before(before);
             prop_assert_eq!(left, is_covered(Millis { start: before, end: 80 }));
             if !left {

@@ -107,7 +107,7 @@ fn decide_by_samples(
         Some(thread) => (Some(thread), if is_live { notes::BY_LIVE_CONTEXT } else { notes::BY_SAMPLE }),
         None => match find_thread(&found, &SpanView::of(spans, span), program, pointer, deciding.main_thread) {
             Ok(found) => found,
-            Err(Unobserved) => (None, notes::NO_THREAD),
+            Err(_) => (None, notes::NO_THREAD),
         },
     };
     out.note(note, 1);
@@ -182,9 +182,9 @@ fn decide(
             report.linked(side, now);
             link_with(spans, position, &found, thread);
         }
-        Err(Unobserved) => {
-            out.note(notes::UNOBSERVED, 1);
-            report.missed(side, Cause::Unobserved, now, || called(&SpanView::of(spans, span)));
+        Err(Missed { note, cause }) => {
+            out.note(note, 1);
+            report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
         }
     }
     true
@@ -194,8 +194,11 @@ fn time(span: &Span) -> Stretch {
     Stretch { start: span.start_unix_nano, end: span.end_unix_nano }
 }
 
-/// The span names a thread that was not observed in its time.
-struct Unobserved;
+/// Why a span of a known process is not linked: what that is counted as, and what the log says.
+struct Missed {
+    note: &'static str,
+    cause: Cause,
+}
 
 /// The thread of a span of a process, as far as it is known, and what that is counted as.
 fn find_thread<'a>(
@@ -204,7 +207,7 @@ fn find_thread<'a>(
     program: &Program,
     pointer: Option<NonZeroU64>,
     main_thread: bool,
-) -> Result<(Option<FoundThread<'a>>, &'static str), Unobserved> {
+) -> Result<(Option<FoundThread<'a>>, &'static str), Missed> {
     let main = main_thread.then_some(SaidPid(program.side.pid()));
     match thread(found, view, program.runtime, pointer, main) {
         Ran::On(thread, way) => Ok((
@@ -219,7 +222,8 @@ fn find_thread<'a>(
             },
         )),
         Ran::Unknown => Ok((None, notes::NO_THREAD)),
-        Ran::Unobserved => Err(Unobserved),
+        Ran::Unobserved => Err(Missed { note: notes::UNOBSERVED, cause: Cause::Unobserved }),
+        Ran::Ambiguous => Err(Missed { note: notes::AMBIGUOUS, cause: Cause::ReusedPointer }),
     }
 }
 

@@ -18,7 +18,7 @@ use self::times::Leap;
 use crate::covered::{ALLOCATION, Scale};
 
 pub(crate) use self::find::{NotFound, Own, Wanted};
-pub(crate) use self::found::{Found, FoundThread};
+pub(crate) use self::found::{At, Found, FoundThread};
 
 mod find;
 mod forget;

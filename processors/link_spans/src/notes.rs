@@ -32,7 +32,7 @@ pub(crate) const NO_PROCESS: &str = "spans_unlinked_no_profiles";
 pub(crate) const NOT_COVERED: &str = "spans_unlinked_not_in_time";
 /// Its thread was not observed in its time.
 pub(crate) const UNOBSERVED: &str = "spans_unlinked_unobserved";
-/// It could be of several processes that were observed in its time.
+/// It could be of several processes that were observed in its time, or of several threads that had its pointer then.
 pub(crate) const AMBIGUOUS: &str = "spans_unlinked_ambiguous";
 /// Spans that went on before they had waited long enough, for want of memory.
 pub(crate) const EARLY: &str = "spans_not_waited_for";

@@ -40,10 +40,12 @@ pub(crate) enum Cause {
     Ambiguous,
     /// Threads of several processes have the pointer that the span says.
     SharedPointer,
+    /// Several threads of its process had it in its time.
+    ReusedPointer,
 }
 
 impl Cause {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::NoPid,
         Self::SentryNoPid,
         Self::NoSuchProcess,
@@ -52,6 +54,7 @@ impl Cause {
         Self::Unobserved,
         Self::Ambiguous,
         Self::SharedPointer,
+        Self::ReusedPointer,
     ];
 
     /// What is the matter, behind the number of the spans, and what to do.
@@ -89,6 +92,10 @@ impl Cause {
             Self::SharedPointer => {
                 "name their thread by a pointer that several profiled processes have, as workers do that were forked. let \
                  their spans say process.pid, as OpenTelemetry's SDKs do"
+            }
+            Self::ReusedPointer => {
+                "name their thread by a pointer that several threads of their process had in their time, one after the other. \
+                 let spans say thread.native_id"
             }
         }
     }

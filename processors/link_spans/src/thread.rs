@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use profbridge_model::thread::id_of_text;
 use profbridge_wire::spans::{SpanValue, SpanView};
 
-use crate::index::{Found, FoundThread};
+use crate::index::{At, Found, FoundThread};
 
 /// The attribute in which a program says the system's id of the thread: no convention, but what
 /// `threading.get_native_id` is called. `examples/linking` shows how to set it.
@@ -101,6 +101,8 @@ pub(crate) enum Ran<'a> {
     On(FoundThread<'a>, Way),
     /// On a thread that was not observed in its time.
     Unobserved,
+    /// On one of several, which had its pointer one after the other in its time.
+    Ambiguous,
     /// Nobody knows.
     Unknown,
 }
@@ -134,7 +136,11 @@ pub(crate) fn thread<'a>(
     }
     if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {
         let way = if found.by_thread { Way::PointerOnHost } else { Way::Pointer };
-        return found.thread_at(pointer).map_or(Ran::Unobserved, |thread| Ran::On(thread, way));
+        return match found.thread_at(pointer) {
+            At::Thread(thread) => Ran::On(thread, way),
+            At::Ambiguous => Ran::Ambiguous,
+            At::Unobserved => Ran::Unobserved,
+        };
     }
     if runtime.ids == Ids::System
         && let Some(ran) = with_id(ID, Way::Id)

@@ -171,17 +171,22 @@ fn observed<'a>(
     during: Stretch,
     all_came: bool,
 ) -> Result<Vec<&'a Process>, NotFound> {
-    let within = |during: Stretch| -> Vec<&'a Process> {
+    let within = |during: Stretch, is_wanted: &dyn Fn(&&Thread) -> bool| -> Vec<&'a Process> {
         let is_observed = |process: &&Process| {
             let Some(during) = process.scale.part_of(during) else { return false };
-            let is_wanted = |thread: &&Thread| !by_thread || thread.pointer == wanted.pointer;
             process.threads.iter().filter(is_wanted).any(|thread| thread.covered.overlaps(during))
         };
         candidates.iter().copied().filter(is_observed).collect()
     };
-    let found = within(during);
+    let found = within(during, &|thread| !by_thread || thread.pointer == wanted.pointer);
     match found.is_empty() {
-        true if all_came && are_one(candidates) => Ok(within(about(during))),
+        true if all_came && are_one(candidates) => Ok(match wanted.pointer.filter(|_| by_thread) {
+            Some(pointer) => {
+                let is_near = |process: &&Process| process.near(pointer, during).is_some();
+                candidates.iter().copied().filter(is_near).collect()
+            }
+            None => within(about(during), &|_| true),
+        }),
         true => Ok(found),
         false if are_one(&found) => Ok(found),
         false => Err(NotFound::Ambiguous),
@@ -201,6 +206,23 @@ pub(super) fn about(during: Stretch) -> Stretch {
 }
 
 impl Process {
+    /// The threads that have, or had, a pointer.
+    pub(super) fn threads_at(&self, pointer: NonZeroU64) -> impl Iterator<Item = &Thread> {
+        self.threads.iter().filter(move |thread| thread.pointer == Some(pointer))
+    }
+
+    /// The thread with a pointer that was observed about a span's time, where none that has it was in it. Nearness
+    /// tells something only where nobody else can have had the pointer in between: no other thread is known with it,
+    /// and none was observed in the span's time of which the pointer is not known.
+    pub(super) fn near(&self, pointer: NonZeroU64, during: Stretch) -> Option<&Thread> {
+        let (within, about) = (self.scale.part_of(during), self.scale.part_of(about(during))?);
+        let mut all = self.threads_at(pointer);
+        let thread = all.next().filter(|thread| all.next().is_none() && thread.covered.overlaps(about))?;
+        let observed = |thread: &Thread| within.is_some_and(|within| thread.covered.overlaps(within));
+        let may_have_it = |thread: &Thread| thread.pointer.is_none() && observed(thread);
+        (!self.threads.iter().any(may_have_it)).then_some(thread)
+    }
+
     /// Whether both may be one process that two profilers observed: one profiler knows a process once.
     pub(super) fn is_also(&self, other: &Self) -> bool {
         self.profiler.name != other.profiler.name && self.side.agrees(&other.side)

@@ -29,6 +29,16 @@ pub(crate) struct FoundThread<'a> {
     pub(crate) name: Option<&'a str>,
 }
 
+/// Who had a thread pointer in a span's time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum At<'a> {
+    Thread(FoundThread<'a>),
+    /// Several threads, one after the other, each for as much of it.
+    Ambiguous,
+    /// Nobody is known to have had it then.
+    Unobserved,
+}
+
 impl<'a> Found<'a> {
     /// The id of the profiler that observed it when the span began.
     pub(crate) fn profiler_id(&self) -> ProfilerId {
@@ -96,23 +106,31 @@ impl<'a> Found<'a> {
         self.process.side.own_pid().or(self.process.side.pid())
     }
 
-    /// The thread with this pointer that was observed in the span's time, if it is the only one. Threads that were
-    /// observed about that time only are asked where none was in it.
-    pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> Option<FoundThread<'a>> {
-        let has_it = |thread: &&Thread| thread.key != Key::NONE && thread.pointer == Some(pointer);
-        for during in [self.during, about(self.during)] {
-            let is_observed = |thread: &&Thread| self.is_observed(thread, during);
-            let mut all = self.process.threads.iter().filter(has_it).filter(is_observed);
-            if let Some(thread) = all.next() {
-                return if all.next().is_none() { self.of(thread) } else { None };
+    /// The thread with this pointer in the span's time. The system gives a new thread the memory, and so the pointer,
+    /// of one that ended: of several the one is taken that was observed for most of the span.
+    pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> At<'a> {
+        let known = |thread: &&Thread| thread.key != Key::NONE;
+        let of = |thread: &'a Thread| self.of(thread).map_or(At::Unobserved, At::Thread);
+        let Some(during) = self.process.scale.part_of(self.during) else { return At::Unobserved };
+        let (mut most, mut longest, mut several) = (0, None, false);
+        for thread in self.process.threads_at(pointer).filter(known) {
+            let time = thread.covered.within(during);
+            if time > most {
+                (most, longest, several) = (time, Some(thread), false);
+            } else {
+                several |= time > 0 && time == most;
             }
         }
-        None
+        match longest {
+            Some(_) if several => At::Ambiguous,
+            Some(thread) => of(thread),
+            None => self.process.near(pointer, self.during).filter(known).map_or(At::Unobserved, of),
+        }
     }
 
     /// Whether the process has a thread with this pointer, observed or not in the span's time.
     pub(crate) fn has_thread_at(&self, pointer: NonZeroU64) -> bool {
-        self.process.threads.iter().any(|thread| thread.pointer == Some(pointer))
+        self.process.threads_at(pointer).next().is_some()
     }
 
     /// The only thread that has one of these names, if it was observed in the span's time.

@@ -12,6 +12,7 @@ mod namespaces;
 mod pointers;
 mod profilers;
 mod report;
+mod reused_pointers;
 mod samples;
 mod samples_brute_force;
 mod samples_of_clients;

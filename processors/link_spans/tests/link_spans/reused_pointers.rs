@@ -1,0 +1,99 @@
+//! Thread pointers that several threads of a process have, one after the other: a new thread gets the memory of one
+//! that ended.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_model::Spans;
+use profbridge_processor_link_spans::LinkSpans;
+
+use crate::pointers::{ONE, OTHER, profiled};
+use crate::samples_brute_force::observations;
+use crate::support::*;
+
+/// A thread: its id, its pointer, and the milliseconds from and to which it was observed.
+type Seen = (i64, i64, u64, u64);
+
+/// A processor that saw these threads of one process, and its main thread for two seconds.
+fn seen(threads: &[Seen]) -> LinkSpans {
+    let mut processor = link_spans("{}");
+    let times = |from: u64, to: u64| (from..=to).step_by(5).map(|milli| milli * MS).collect();
+    let all: Vec<(i64, i64, Vec<u64>)> =
+        threads.iter().chain(&[(7, OTHER, 0, 2000)]).map(|(id, at, from, to)| (*id, *at, times(*from, *to))).collect();
+    let all: Vec<(i64, &str, i64, &[u64])> = all.iter().map(|(id, at, times)| (*id, "", *at, &times[..])).collect();
+    process(&mut processor, profiles_of_threads(&profiled("web", 7), &all), at(2 * S));
+    processor
+}
+
+/// A span on the pointer, in milliseconds, whose process is named (`true`) or found by the pointer alone.
+fn on_pointer(from: u64, to: u64, is_named: bool) -> Spans {
+    let mut resource = vec![("telemetry.sdk.language", text("python")), ("host.name", text("web"))];
+    resource.extend(is_named.then_some(("process.pid", Value::IntValue(7))));
+    let by_pointer = [("thread.id", Value::IntValue(ONE)), ("thread.name", text("MainThread"))];
+    spans(&resource, vec![span(1, from * MS, to * MS, &by_pointer)])
+}
+
+/// What became of such a span, and whether it was counted as `counted`.
+fn asked(threads: &[Seen], from: u64, to: u64, is_named: bool, counted: &str) -> (Option<Option<String>>, bool) {
+    let out = process(&mut seen(threads), on_pointer(from, to, is_named), at(2 * S));
+    (links(&out)[0].1.clone(), note(&out, counted) == 1)
+}
+
+/// Guarantees: of several threads that had a span's pointer one after the other the one counts that was observed for
+/// most of the span's time; where two were for as long, the span is counted as ambiguous; where none was, that one of
+/// them was shortly before or behind tells nothing. So it is where the pointer alone finds the process.
+#[test]
+fn the_one_that_was_observed_for_most_of_it() {
+    let by = |is_named: bool| match is_named {
+        true => "spans_linked_by_python_ident",
+        false => "spans_linked_by_python_ident_on_host",
+    };
+    let three = [(12, ONE, 0, 990), (13, ONE, 1000, 1030), (14, ONE, 1040, 2000)];
+    let linked = |thread: &str| Some(Some(thread.to_owned()));
+    for is_named in [true, false] {
+        for (threads, from, to, expected, counted) in [
+            (&three[..], 1002, 1028, linked("13"), by(is_named)),
+            (&three, 980, 1028, linked("13"), by(is_named)),
+            (&three, 940, 1005, linked("12"), by(is_named)),
+            (&three, 985, 1035, linked("13"), by(is_named)),
+            (&three, 1020, 1050, None, "spans_unlinked_ambiguous"),
+            // The thread between both was too short to be observed.
+            (&[three[0], three[2]], 1002, 1028, None, "spans_unlinked_unobserved"),
+            (&[three[0], (14, ONE, 1500, 2000)], 1000, 1020, None, "spans_unlinked_unobserved"),
+        ] {
+            let is = asked(threads, from, to, is_named, counted);
+            assert_eq!(is, (expected, true), "{threads:?} {from} {to} {is_named} {counted}");
+        }
+    }
+}
+
+/// Guarantees: a thread that alone has a span's pointer, and that was observed shortly before, is taken, since clocks
+/// may be off; not where another thread, whose pointer nobody knows, was observed in the span's very time.
+#[test]
+fn one_that_was_near() {
+    let one = (12, ONE, 0, 990);
+    for is_named in [true, false] {
+        let near = |threads: &[Seen]| asked(threads, 1000, 1020, is_named, "spans_unlinked_unobserved");
+        assert_eq!(near(&[one]), (Some(Some("12".to_owned())), false), "{is_named}");
+        assert_eq!(near(&[one, (13, 0, 500, 980)]), (Some(Some("12".to_owned())), false), "{is_named}");
+        assert_eq!(near(&[one, (13, 0, 1005, 1100)]), (None, true), "{is_named}");
+    }
+}
+
+/// Guarantees: samples of a thread are linked with no span that another thread with the same pointer ran, nor with one
+/// that either may have run.
+#[test]
+fn samples_of_threads_that_have_one_pointer() {
+    let (first, second) = ((12, ONE, 0, 990), (13, ONE, 1040, 2000));
+    for (from, to, expected) in [(900, 985, Some(12)), (960, 1200, Some(13)), (1000, 1030, None), (965, 1065, None)] {
+        let mut processor = seen(&[first, second]);
+        process(&mut processor, on_pointer(from, to, false), at(2 * S));
+        let threads: [(i64, &str, i64, &[u64]); 2] =
+            [(12, "", ONE, &[970 * MS, 980 * MS]), (13, "", ONE, &[1050 * MS, 1060 * MS])];
+        let out = process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(2 * S));
+        let linked = observations(&out).into_iter().filter(|(.., span)| *span == 1).map(|(_, thread, ..)| thread);
+        assert_eq!(
+            linked.collect::<Vec<_>>(),
+            vec![expected; 2].into_iter().flatten().collect::<Vec<_>>(),
+            "{from} {to}"
+        );
+    }
+}
