@@ -151,6 +151,15 @@ impl Side {
         (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
     }
 
+    /// Whether both speak of processes of one host, whichever of them: a name of container, host or node is equal, and
+    /// nothing that both say of where they run differs.
+    pub fn is_of_host_of(&self, other: &Self) -> bool {
+        let both = |at: usize| self.said[at].zip(other.said[at]);
+        let differs = |at: usize| at != INSTANCE && both(at).is_some_and(|(one, other)| one != other);
+        let is_equal = |at: usize| both(at).is_some_and(|(one, other)| one == other);
+        (0..WITH_PID).any(is_equal) && !(0..KEYS.len()).any(differs)
+    }
+
     /// The name under which a thread is found without the process being named: that of its host and its thread pointer.
     /// Not of that process alone: what was forked has the same.
     pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
@@ -251,6 +260,25 @@ mod tests {
         assert!(!hosts(&[host]).contains(&hosts(&[node])[0]));
         assert!(hosts(&[pid, ("service.instance.id", "i".into())]).is_empty());
         assert!(side(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
+    }
+
+    /// Guarantees: processes of one host are known by what both say of it, whatever they say of themselves; not where
+    /// anything that both say of where they run differs.
+    #[test]
+    fn processes_of_one_host() {
+        let (host, pod, container) =
+            (("host.name", Any::Str("web")), ("k8s.pod.uid", Any::Str("p1")), ("container.id", Any::Str("c1")));
+        let (pid, own_pid, instance) =
+            (("process.pid", Any::Int(7)), ("process.vpid", Any::Int(1)), ("service.instance.id", Any::Str("i")));
+        let is = |one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]| side(one).is_of_host_of(&side(other));
+        let others = [("process.pid", Any::Int(8)), ("service.instance.id", Any::Str("j"))];
+        assert!(is(&[host, pid, own_pid, instance], &[host, others[0], others[1]]));
+        assert!(is(&[host, container, pid], &[container, others[0]]));
+        assert!(is(&[host, container, pid], &[host, others[0]]));
+        assert!(!is(&[host, container, pid], &[host, ("container.id", "c2".into())]));
+        assert!(!is(&[host, pod, pid], &[host, ("k8s.pod.uid", "p2".into())]));
+        assert!(!is(&[host, ("host.id", "a".into())], &[host, ("host.id", "b".into())]));
+        assert!(!is(&[pid, instance], &[pid, instance]) && !is(&[pod, pid], &[pod, pid]));
     }
 
     /// Guarantees: a profiler that names itself is found by its id, whatever else is said of it, and never by another.

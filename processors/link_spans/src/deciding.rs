@@ -1,5 +1,6 @@
 //! Decides about spans: of which process and thread each is, as far as that is known by now, and why not.
 
+use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use profbridge_model::{Span, Spans};
 use profbridge_wire::spans::SpanView;
 
 use crate::covered::Stretch;
-use crate::index::{Found, FoundThread, Index, NotFound, Own, Wanted};
+use crate::index::{Found, FoundThread, Index, NotFound, Own, Owners, Wanted};
 use crate::notes;
 use crate::report::{Cause, Report};
 use crate::thread::{Ran, SaidPid, Way, thread};
@@ -28,6 +29,8 @@ pub(crate) struct Deciding<'a> {
     pub(crate) at_last: bool,
     /// Whether samples may come that name spans, so that those are waited for as well that name no process.
     pub(crate) may_be_named: bool,
+    /// What was asked of the index before.
+    pub(crate) owners: RefCell<Owners<'a>>,
 }
 
 /// A span that is not decided yet.
@@ -126,7 +129,7 @@ fn decide(
     report: &mut Report,
     out: &mut Outbox,
 ) -> bool {
-    let Deciding { index, main_thread, now, at_last, may_be_named } = *deciding;
+    let Deciding { index, main_thread, now, at_last, may_be_named, ref owners } = *deciding;
     let Some(span) = spans.spans().get(position as usize) else { return true };
     let resource = spans.scope_of(span).resource;
     let (program, during) = (&programs[resource as usize], time(span));
@@ -175,14 +178,33 @@ fn decide(
             }
         }
     };
-    match find_thread(&found, &SpanView::of(spans, span), program, pointer, main_thread) {
+    let mut found = found;
+    let mut ran = find_thread(&found, &SpanView::of(spans, span), program, pointer, main_thread);
+    if let Err(Missed::Elsewhere(id)) = ran {
+        ran = match index.elsewhere(&found, id, at_last, &mut owners.borrow_mut()) {
+            // It may have been forked a moment ago.
+            Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
+            Err(NotFound::Ambiguous) => Err(Missed::For(notes::AMBIGUOUS, Cause::Ambiguous)),
+            Err(_) => Err(Missed::For(notes::UNOBSERVED, Cause::NoSuchThread)),
+            Ok(other) => {
+                out.note(notes::BY_THREAD, (!found.may_be(other.identity())).into());
+                found = other;
+                Ok((found.thread(&id.to_string()), notes::BY_NATIVE_ID))
+            }
+        };
+    }
+    match ran {
         Ok((thread, note)) => {
             out.note(note, 1);
             out.note(notes::SEVERAL, found.several.into());
             report.linked(side, now);
             link_with(spans, position, &found, thread);
         }
-        Err(Missed { note, cause }) => {
+        Err(missed) => {
+            let (note, cause) = match missed {
+                Missed::For(note, cause) => (note, cause),
+                Missed::Elsewhere(_) => (notes::UNOBSERVED, Cause::NoSuchThread),
+            };
             out.note(note, 1);
             report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
         }
@@ -194,10 +216,12 @@ fn time(span: &Span) -> Stretch {
     Stretch { start: span.start_unix_nano, end: span.end_unix_nano }
 }
 
-/// Why a span of a known process is not linked: what that is counted as, and what the log says.
-struct Missed {
-    note: &'static str,
-    cause: Cause,
+/// Why the thread of a span of a known process is not found.
+enum Missed {
+    /// Nothing more can be done: what that is counted as, and what the log says.
+    For(&'static str, Cause),
+    /// The process has no thread with this id of the system's, which the span says.
+    Elsewhere(u32),
 }
 
 /// The thread of a span of a process, as far as it is known, and what that is counted as.
@@ -222,8 +246,9 @@ fn find_thread<'a>(
             },
         )),
         Ran::Unknown => Ok((None, notes::NO_THREAD)),
-        Ran::Unobserved => Err(Missed { note: notes::UNOBSERVED, cause: Cause::Unobserved }),
-        Ran::Ambiguous => Err(Missed { note: notes::AMBIGUOUS, cause: Cause::ReusedPointer }),
+        Ran::Elsewhere(id) => Err(Missed::Elsewhere(id)),
+        Ran::Unobserved => Err(Missed::For(notes::UNOBSERVED, Cause::Unobserved)),
+        Ran::Ambiguous => Err(Missed::For(notes::AMBIGUOUS, Cause::ReusedPointer)),
     }
 }
 

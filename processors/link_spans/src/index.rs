@@ -17,9 +17,11 @@ use self::threads::Threads;
 use self::times::Leap;
 use crate::covered::{ALLOCATION, Scale};
 
+pub(crate) use self::elsewhere::Owners;
 pub(crate) use self::find::{NotFound, Own, Wanted};
 pub(crate) use self::found::{At, Found, FoundThread};
 
+mod elsewhere;
 mod find;
 mod forget;
 mod found;
@@ -89,6 +91,8 @@ struct Process {
     profiler: Profiler,
     /// What is asked about it, where it may have a PID namespace of its own, and what was answered.
     contained: Option<Box<Contained>>,
+    /// Whether it was answered that its ids are the system's, though it is in a container.
+    has_same_ids: bool,
     threads: Threads,
     scale: Scale,
     /// The last observation, in nanoseconds since the Unix epoch: of the batch that came last, where that is far from

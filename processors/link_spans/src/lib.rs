@@ -18,6 +18,7 @@ mod stateless;
 mod thread;
 mod waiting;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
@@ -168,7 +169,8 @@ impl LinkSpans {
         let (index, main_thread) = (&self.index, self.settings.main_thread);
         let lately = now.monotonic_nano.saturating_sub(self.settings.span_wait.saturating_mul(NAMES_EVERY));
         let may_be_named = index.samples_named_spans_since(lately);
-        let deciding = Deciding { index, main_thread, now: now.monotonic_nano, at_last, may_be_named };
+        let now = now.monotonic_nano;
+        let deciding = Deciding { index, main_thread, now, at_last, may_be_named, owners: RefCell::default() };
         waiting.decide(&deciding, &mut self.report, out)
     }
 

@@ -6,6 +6,8 @@ pub(crate) const BY_SAMPLE: &str = "spans_linked_by_sample_link";
 pub(crate) const BY_LIVE_CONTEXT: &str = "spans_linked_by_live_context";
 /// Nothing else told the process of a span than that samples name other spans of its trace, which came with it.
 pub(crate) const BY_TRACE: &str = "spans_linked_with_the_process_of_their_trace";
+/// The process that the span says does not have the thread that it names by the system's id, and another one has it.
+pub(crate) const BY_THREAD: &str = "spans_linked_with_the_process_of_their_thread";
 /// The span names the system's id of its thread.
 pub(crate) const BY_NATIVE_ID: &str = "spans_linked_by_native_id";
 /// The thread pointer that a span of Python's names as its `thread.id`.

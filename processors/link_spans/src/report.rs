@@ -40,12 +40,14 @@ pub(crate) enum Cause {
     Ambiguous,
     /// Threads of several processes have the pointer that the span says.
     SharedPointer,
+    /// Its process does not have the thread that the span names, nor was any other observed that has it.
+    NoSuchThread,
     /// Several threads of its process had it in its time.
     ReusedPointer,
 }
 
 impl Cause {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::NoPid,
         Self::SentryNoPid,
         Self::NoSuchProcess,
@@ -54,6 +56,7 @@ impl Cause {
         Self::Unobserved,
         Self::Ambiguous,
         Self::SharedPointer,
+        Self::NoSuchThread,
         Self::ReusedPointer,
     ];
 
@@ -92,6 +95,10 @@ impl Cause {
             Self::SharedPointer => {
                 "name their thread by a pointer that several profiled processes have, as workers do that were forked. let \
                  their spans say process.pid, as OpenTelemetry's SDKs do"
+            }
+            Self::NoSuchThread => {
+                "say the process id of the process they were forked from, or their thread was not observed. set the SDK up \
+                 behind the fork (post_fork of gunicorn), and profile all of the service's processes"
             }
             Self::ReusedPointer => {
                 "name their thread by a pointer that several threads of their process had in their time, one after the other. \

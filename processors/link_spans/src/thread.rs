@@ -101,6 +101,8 @@ pub(crate) enum Ran<'a> {
     On(FoundThread<'a>, Way),
     /// On a thread that was not observed in its time.
     Unobserved,
+    /// On the thread with this id of the system's, which its process does not have.
+    Elsewhere(u32),
     /// On one of several, which had its pointer one after the other in its time.
     Ambiguous,
     /// Nobody knows.
@@ -126,13 +128,17 @@ pub(crate) fn thread<'a>(
 ) -> Ran<'a> {
     let text =
         |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
-    // An id that the process does not have is of another namespace of ids.
     let with_id = |key: &str, way: Way| {
         let id = text(key).filter(|id| found.has_thread(id))?;
         Some(found.thread(&id).map_or(Ran::Unobserved, |thread| Ran::On(thread, way)))
     };
     if let Some(ran) = with_id(NATIVE_ID, Way::NativeId) {
         return ran;
+    }
+    // An id that the process does not have is of another namespace of ids, unless that cannot be. Then whatever else it
+    // says of its thread is said of that of another process: what was forked has the names and pointers of its parent.
+    if let Some(id) = text(NATIVE_ID).filter(|_| found.has_system_ids).and_then(|id| id.parse().ok()) {
+        return Ran::Elsewhere(id);
     }
     if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {
         let way = if found.by_thread { Way::PointerOnHost } else { Way::Pointer };

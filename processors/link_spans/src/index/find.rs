@@ -47,7 +47,7 @@ impl Index {
     pub(crate) fn own(&self, link: &Link, during: Stretch) -> Option<Own<'_>> {
         let place = self.own_links.get(link)?;
         let process = self.processes.get(&place.process)?;
-        let found = Found { process, index: self, during, by_thread: false, several: false };
+        let found = Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false };
         let thread = process.threads.get(place.thread).and_then(|thread| found.of(thread));
         Some(Own { found, thread, is_live: process.profiler.reads_contexts })
     }
@@ -55,7 +55,7 @@ impl Index {
     /// The process with an identity, for a span that is of it and lasted for some time.
     pub(crate) fn process(&self, identity: u128, during: Stretch) -> Option<Found<'_>> {
         let process = self.processes.get(self.by_identity.get(&identity)?)?;
-        Some(Found { process, index: self, during, by_thread: false, several: false })
+        Some(Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false })
     }
 
     /// The process of a span, given what is said of it, which was observed in the span's time, up to its end and as far
@@ -85,7 +85,8 @@ impl Index {
         if !at_last && (!process.reaches(during) || candidates.iter().copied().filter(is_better).any(may_come)) {
             return Err(NotFound::NotCovered);
         }
-        Ok(Found { process, index: self, during, by_thread, several })
+        let has_system_ids = process.has_system_ids(wanted.side);
+        Ok(Found { process, index: self, during, by_thread, several, has_system_ids })
     }
 
     /// The processes that spans may be of which say this.
@@ -156,7 +157,8 @@ impl<'a> Candidates<'a> {
                 (of(&found)?, found.len() > 1)
             }
         };
-        Some(Found { process, index, during, by_thread, several })
+        let has_system_ids = process.has_system_ids(wanted.side);
+        Some(Found { process, index, during, by_thread, several, has_system_ids })
     }
 }
 
@@ -194,7 +196,7 @@ fn observed<'a>(
 }
 
 /// Whether all may be one process.
-fn are_one(all: &[&Process]) -> bool {
+pub(super) fn are_one(all: &[&Process]) -> bool {
     let mut pairs = all.iter().enumerate().flat_map(|(at, one)| all[..at].iter().map(move |other| (one, other)));
     pairs.all(|(one, other)| one.is_also(other))
 }

@@ -20,6 +20,8 @@ pub(crate) struct Found<'a> {
     pub(crate) by_thread: bool,
     /// Whether other profilers observed the process as well.
     pub(crate) several: bool,
+    /// Whether ids of threads are the system's in what the span says, and in the process.
+    pub(crate) has_system_ids: bool,
 }
 
 /// A thread that was observed.

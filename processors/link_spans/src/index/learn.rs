@@ -249,6 +249,7 @@ impl Index {
             number,
             identity: of.identity,
             contained: Contained::of(&side, dictionary, &attributes),
+            has_same_ids: false,
             side,
             profiler,
             threads: Threads::default(),

@@ -104,6 +104,7 @@ impl Index {
                 // It has ended since. Spans of it may still come.
                 continue;
             }
+            process.has_same_ids |= ids.as_ref().is_some_and(|ids| Some(ids.pid.into()) == pid);
             let Some(OwnIds { pid: own, threads }) = ids.filter(|ids| Some(ids.pid.into()) != pid) else {
                 // Of another machine, or it has the machine's ids.
                 process.contained = None;

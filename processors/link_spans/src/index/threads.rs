@@ -22,6 +22,11 @@ impl Key {
         id.parse().ok().filter(|number| is_plain && *number < TEXT).map(Self)
     }
 
+    /// Of an id of the system's; `None` where that is larger than the system has any.
+    pub(super) fn of_system(id: u32) -> Option<Self> {
+        (id < TEXT).then_some(Self(id))
+    }
+
     /// Of a thread that is to be remembered; `None` where there is no room for its id.
     pub(super) fn new(id: &str, texts: &mut Texts) -> Option<Self> {
         Self::of_number(id).or_else(|| texts.add(id).map(|text| Self(TEXT | text)))

@@ -45,7 +45,7 @@ impl Hints {
         }
         match thread(found, self, self.runtime, self.pointer, main) {
             Ran::On(thread, _) => Some(thread.id),
-            Ran::Unobserved | Ran::Ambiguous | Ran::Unknown => None,
+            Ran::Elsewhere(_) | Ran::Unobserved | Ran::Ambiguous | Ran::Unknown => None,
         }
     }
 

@@ -22,26 +22,32 @@ type Asked = (i64, Option<i64>, u64, u64);
 
 /// What is found by trying everything: linked, and with which thread.
 fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i64>> {
-    let (from, to) = (from.saturating_sub(OFF), to + OFF);
-    let covers = |times: &[u64]| {
+    let covers_within = |times: &[u64], from: u64, to: u64| {
         let mut times = times.to_vec();
         times.sort_unstable();
         let at = times.iter().any(|time| (from..=to).contains(time));
         let between = times.windows(2).any(|pair| pair[1] - pair[0] <= GAP && pair[0] <= to && from <= pair[1]);
         at || between
     };
-    let joined = |id: i64| -> Vec<u64> {
+    let covers = |times: &[u64]| covers_within(times, from.saturating_sub(OFF), to + OFF);
+    let joined_of = |pid: i64, id: i64| -> Vec<u64> {
         seen.iter()
             .filter(|(of, thread, _)| *of == pid && *thread == id)
             .flat_map(|(_, _, times)| times.clone())
             .collect()
     };
+    let joined = |id: i64| joined_of(pid, id);
     let threads: Vec<i64> = seen.iter().filter(|(of, ..)| *of == pid).map(|(_, thread, _)| *thread).collect();
     if !threads.iter().any(|id| covers(&joined(*id))) {
         return None;
     }
-    match thread.filter(|thread| threads.contains(thread)) {
+    match thread {
         None => Some(None),
+        // A thread of another process of the host, whose parent it may say: of one of them.
+        Some(thread) if !threads.contains(&thread) => {
+            let of_others = (1..5).filter(|of| *of != pid && covers_within(&joined_of(*of, thread), from, to));
+            (of_others.count() == 1).then_some(Some(thread))
+        }
         Some(thread) => covers(&joined(thread)).then_some(Some(thread)),
     }
 }
@@ -50,7 +56,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     /// Guarantees: whatever comes first, spans or profiles, cut into requests anywhere, a span is linked with its
-    /// process and thread exactly where an observation covers a part of its time. The counts of what became of spans
+    /// process and thread exactly where an observation covers a part of its time, or, where its process has no such
+    /// thread, with the only other one whose thread of that id was observed in it. The counts of what became of spans
     /// add up to them.
     #[test]
     fn as_by_trying_everything(

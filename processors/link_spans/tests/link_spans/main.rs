@@ -6,6 +6,7 @@ mod brute_force;
 mod clocks;
 mod configuration;
 mod contract;
+mod forked;
 mod linking;
 mod named_by_samples;
 mod namespaces;

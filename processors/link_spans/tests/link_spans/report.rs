@@ -153,6 +153,13 @@ fn causes() {
     });
     assert!(said.contains("not in the time of the spans"), "{said}");
     let said = cause(&|processor| {
+        profile(processor, 7, 0);
+        let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
+        let elsewhere = [("thread.native_id", Value::IntValue(99))];
+        process(processor, spans(&resource, vec![span(1, 0, S, &elsewhere)]), at(10 * S));
+    });
+    assert!(said.contains("the process they were forked from, or their thread was not observed"), "{said}");
+    let said = cause(&|processor| {
         for pod in ["a", "b"] {
             let resource =
                 [("host.name", Any::Str("web")), ("process.pid", Any::Int(7)), ("k8s.pod.uid", Any::Str(pod))];

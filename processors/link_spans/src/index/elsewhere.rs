@@ -1,0 +1,66 @@
+//! Spans that say another process than that in which they ran: an SDK that was set up before a fork says the id of the
+//! process that forked, as of workers of a server that loads the program first. The system's id of their thread tells
+//! which process it was.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profbridge_identity::Side;
+
+use super::find::are_one;
+use super::threads::Key;
+use super::{Found, Index, NotFound, Process};
+
+/// Which processes have a thread with an id of the system's, of ids that were asked for: many spans are of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Owners<'a>(HashMap<u32, Vec<&'a Process>, RandomState>);
+
+impl Index {
+    /// The process that has a thread with an id of the system's, for a span whose process, as the span says it, has
+    /// none: one of the same host, whose thread was observed in the span's time. It looks at all processes.
+    pub(crate) fn elsewhere<'a>(
+        &'a self,
+        said: &Found<'a>,
+        thread: u32,
+        at_last: bool,
+        owners: &mut Owners<'a>,
+    ) -> Result<Found<'a>, NotFound> {
+        let key = Key::of_system(thread);
+        let owners = owners.0.entry(thread).or_insert_with(|| {
+            let has_it = |process: &&Process| key.is_some_and(|key| process.threads.get(key).is_some());
+            let of_system = |process: &&Process| process.has_system_ids(&process.side);
+            self.processes.values().map(|process| &**process).filter(has_it).filter(of_system).collect()
+        });
+        let during = said.during;
+        let is_it = |process: &&Process| {
+            let time = process.scale.part_of(during);
+            let thread = key.and_then(|key| process.threads.get(key));
+            process.number != said.process.number
+                && process.side.is_of_host_of(&said.process.side)
+                && time.zip(thread).is_some_and(|(time, thread)| thread.covered.overlaps(time))
+        };
+        let all: Vec<&Process> = owners.iter().copied().filter(is_it).collect();
+        let best = all.iter().copied().max_by_key(|process| (process.profiler.wall, process.identity.hash));
+        let process = best.ok_or(NotFound::Unknown)?;
+        if !are_one(&all) {
+            return Err(NotFound::Ambiguous);
+        }
+        if !at_last && !process.reaches(during) {
+            return Err(NotFound::NotCovered);
+        }
+        Ok(Found { process, has_system_ids: true, several: all.len() > 1, ..*said })
+    }
+}
+
+impl Process {
+    /// Whether its ids, and those of its threads, are known to be the system's, also as somebody says them who says
+    /// this of the process: not where either says that it is in a container and nobody found out what its ids are
+    /// there.
+    pub(super) fn has_system_ids(&self, said: &Side) -> bool {
+        let (pid, own) = (self.side.pid(), self.side.own_pid());
+        let are_same = match own {
+            Some(_) => own == pid,
+            None => self.has_same_ids || !self.side.may_have_another_pid() && !said.may_have_another_pid(),
+        };
+        are_same && pid.is_some() && pid == said.pid()
+    }
+}

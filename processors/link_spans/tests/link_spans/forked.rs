@@ -1,0 +1,121 @@
+//! Spans of processes that were forked, of which some say what was true before the fork.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_engine::component::Outbox;
+use profbridge_model::builder::Any;
+use profbridge_processor_link_spans::{LinkSpans, OwnIds};
+
+use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
+use crate::pointers::{ONE, profiled};
+use crate::support::*;
+
+/// Profiles of a process on `web` with one thread that has its id, from one millisecond to another.
+fn observe(processor: &mut LinkSpans, pid: i64, from: u64, to: u64, now: u64) {
+    let times: Vec<u64> = (from..=to).step_by(50).map(|milli| milli * MS).collect();
+    let threads: [(i64, &str, i64, &[u64]); 1] = [(pid, "gunicorn", ONE, &times)];
+    process(processor, profiles_of_threads(&profiled("web", pid), &threads), at(now * MS));
+}
+
+/// A span from 1 s to 1.2 s of process 7, as it says, that names a thread by its native id, and by all that the fork
+/// left as it was.
+fn forked(thread: i64) -> profbridge_model::Spans {
+    let resource = [
+        ("telemetry.sdk.language", text("python")),
+        ("host.name", text("web")),
+        ("process.pid", Value::IntValue(7)),
+        ("service.instance.id", text("i")),
+    ];
+    let of_thread = [
+        ("thread.native_id", Value::IntValue(thread)),
+        ("thread.id", Value::IntValue(ONE)),
+        ("thread.name", text("gunicorn")),
+    ];
+    spans(&resource, vec![span(1, S, 1200 * MS, &of_thread)])
+}
+
+fn linked(thread: &str) -> Vec<(u8, Option<Option<String>>)> {
+    vec![(1, Some(Some(thread.to_owned())))]
+}
+
+const OF_THREAD: &str = "spans_linked_with_the_process_of_their_thread";
+
+/// Guarantees: a span that says the id of the process that forked its own, and the system's id of its thread, is linked
+/// with the process that has that thread, once that was observed to the span's end, and counted as such.
+#[test]
+fn the_thread_tells_the_process() {
+    let mut processor = link_spans("{}");
+    observe(&mut processor, 7, 0, 2000, 2000);
+    let out = process(&mut processor, forked(8), at(2 * S));
+    assert!(out.telemetry.is_empty(), "the worker's profiles may come: {:?}", out.notes);
+    observe(&mut processor, 8, 0, 1100, 2100);
+    observe(&mut processor, 9, 0, 2000, 2100);
+    let out = advance(&mut processor, at(3 * S));
+    assert!(out.telemetry.is_empty(), "the rest of its time may come: {:?}", out.notes);
+    observe(&mut processor, 8, 1100, 1300, 3000);
+    let out = advance(&mut processor, at(4 * S));
+    assert_eq!((links(&out), note(&out, OF_THREAD), decided(&out)), (linked("8"), 1, 1));
+    assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
+    // A span of the process itself is none of these.
+    let out = process(&mut processor, forked(7), at(4 * S));
+    assert_eq!((links(&out), note(&out, OF_THREAD)), (linked("7"), 0));
+    // The last part of its time did not come.
+    let mut processor = link_spans("{}");
+    observe(&mut processor, 7, 0, 2000, 2000);
+    observe(&mut processor, 8, 0, 1100, 2000);
+    process(&mut processor, forked(8), at(2 * S));
+    assert_eq!(links(&advance(&mut processor, at(18 * S))), linked("8"));
+}
+
+/// Guarantees: where no process of the host has the thread, or it was not observed in the span's own time, the span has
+/// no link, whatever else it says of its thread; nor where two have it.
+#[test]
+fn no_process_has_the_thread() {
+    let unlinked = |prepare: &dyn Fn(&mut LinkSpans), counted: &str| {
+        let mut processor = link_spans("{}");
+        observe(&mut processor, 7, 0, 2000, 2000);
+        prepare(&mut processor);
+        let mut out: Outbox = process(&mut processor, forked(8), at(2 * S));
+        let later = advance(&mut processor, at(18 * S));
+        out.telemetry.extend(later.telemetry);
+        later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
+        assert_eq!((links(&out), note(&out, counted), decided(&out)), (vec![(1, None)], 1, 1), "{:?}", out.notes);
+    };
+    unlinked(&|_| {}, "spans_unlinked_unobserved");
+    unlinked(&|processor| observe(processor, 8, 0, 950, 2000), "spans_unlinked_unobserved");
+    for other in [
+        [("host.name", Any::Str("db")), ("process.pid", Any::Int(8)), ("k8s.node.name", Any::Str("n"))],
+        // In a container, whose ids nobody asked for.
+        [("host.name", Any::Str("web")), ("process.pid", Any::Int(8)), ("container.id", Any::Str("c1"))],
+        [("host.name", Any::Str("web")), ("process.pid", Any::Int(7001)), ("process.vpid", Any::Int(8))],
+    ] {
+        let other = |processor: &mut LinkSpans| {
+            process(processor, profiles(&other, &[(8, "gunicorn", &[0, 500 * MS, S, 2 * S])]), at(2 * S));
+        };
+        unlinked(&other, "spans_unlinked_unobserved");
+    }
+    let two = |processor: &mut LinkSpans| {
+        observe(processor, 8, 0, 2000, 2000);
+        process(processor, profiles(&profiled("web", 9), &[(8, "gunicorn", &[S, 2 * S])]), at(2 * S));
+    };
+    unlinked(&two, "spans_unlinked_ambiguous");
+}
+
+/// Guarantees: where ids may be those of a container, one that the process does not have tells nothing, and the thread
+/// is found by its name; where it was found out that they are the system's, it is that of another process.
+#[test]
+fn ids_of_containers_tell_nothing() {
+    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
+    let named = [("thread.native_id", Value::IntValue(9)), ("thread.name", text("shop"))];
+    let mut of_host = inside("python");
+    of_host[1] = ("process.pid", Value::IntValue(4711));
+    for (own, expected) in [(None, Some(4711)), (Some(4711), None)] {
+        let kernel = Kernel::default();
+        let mut processor = with_settings(&kernel, "{span_wait: 0s}");
+        process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times)]), at(2 * S));
+        let question = kernel.asked().remove(0);
+        kernel.answer(question.process, own.map(|pid| OwnIds { pid, threads: vec![] }));
+        let out = process(&mut processor, spans(&of_host, vec![span(1, S, 1200 * MS, &named)]), at(2 * S));
+        let expected = expected.map(|id: i64| Some(id.to_string()));
+        assert_eq!(links(&out), [(1, expected)], "{own:?} {:?}", out.notes);
+    }
+}
