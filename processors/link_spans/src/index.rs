@@ -93,6 +93,8 @@ struct Process {
     contained: Option<Box<Contained>>,
     /// Whether it was answered that its ids are the system's, though it is in a container.
     has_same_ids: bool,
+    /// When it began, in nanoseconds since the Unix epoch, where profiles say that.
+    began: Option<u64>,
     threads: Threads,
     scale: Scale,
     /// The last observation, in nanoseconds since the Unix epoch: of the batch that came last, where that is far from

@@ -46,7 +46,7 @@ impl Index {
     /// Where samples say that they are of a span that lasted for some time.
     pub(crate) fn own(&self, link: &Link, during: Stretch) -> Option<Own<'_>> {
         let place = self.own_links.get(link)?;
-        let process = self.processes.get(&place.process)?;
+        let process = self.processes.get(&place.process).filter(|process| !process.inherited(place, during.start))?;
         let found = Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false };
         let thread = process.threads.get(place.thread).and_then(|thread| found.of(thread));
         Some(Own { found, thread, is_live: process.profiler.reads_contexts })

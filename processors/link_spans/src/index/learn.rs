@@ -4,7 +4,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::{Process as OfRequest, Processes, RequestId, Side};
 use profbridge_model::thread::{self, Thread as Named};
-use profbridge_model::{AttributeSetId, IdentityStrength, LinkId, Meaning, Profiles};
+use profbridge_model::{Attribute, AttributeSetId, Dictionary, IdentityStrength, LinkId, Meaning, Profiles, Value};
+use profbridge_wire::sentry::timestamp::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::own_ids::Contained;
@@ -192,13 +193,16 @@ impl Index {
             self.last_link = Some(now);
             self.make_room_for_a_link();
             let known = &self.processes;
-            let worth = |place: Place| {
+            let worth = |place: Place, other: Place| {
                 let process = known.get(&place.process)?;
-                let first = process.scale.unix_milli(place.first);
+                let first = process.first_of(place);
+                let seen_before = known.get(&other.process).map(|of| of.first_of(other));
+                let is_own = !seen_before.is_some_and(|before| process.inherited(place, before));
                 let is_named = place.thread != Key::NONE;
-                Some((process.profiler.wall, is_named, std::cmp::Reverse((first, process.identity.hash, place.thread))))
+                let earlier = std::cmp::Reverse((first, process.identity.hash, place.thread));
+                Some((is_own, process.profiler.wall, is_named, earlier))
             };
-            self.own_links.add(dictionary.link(link), place, |one, other| worth(one) > worth(other));
+            self.own_links.add(dictionary.link(link), place, |one, other| worth(one, other) > worth(other, one));
         }
     }
 
@@ -217,6 +221,7 @@ impl Index {
         let is_strong = of.identity.strength == IdentityStrength::Strong;
         let Some(known) = self.processes.get_mut(&number).filter(|_| is_strong) else { return };
         let dictionary = profiles.dictionary();
+        known.began = began(dictionary, processes.said(of)).or(known.began);
         let side = Side::of(dictionary, processes.said(of)).or(&known.side);
         if side == known.side {
             return;
@@ -250,6 +255,7 @@ impl Index {
             identity: of.identity,
             contained: Contained::of(&side, dictionary, &attributes),
             has_same_ids: false,
+            began: began(dictionary, attributes.iter().copied()),
             side,
             profiler,
             threads: Threads::default(),
@@ -262,6 +268,13 @@ impl Index {
         self.processes.insert(number, Box::new(process));
         number
     }
+}
+
+/// When a process began, as its attributes say it: earlier ones come before later ones with the same key.
+fn began<'a>(dictionary: &Dictionary, mut attributes: impl Iterator<Item = &'a Attribute>) -> Option<u64> {
+    let said = attributes.find(|attribute| dictionary.string(attribute.key) == "process.creation.time")?;
+    let Value::String(text) = said.value else { return None };
+    Timestamp::parse(dictionary.string(text)).map(|Timestamp(unix_nano)| unix_nano)
 }
 
 /// Who observed a process in a batch, and how.

@@ -9,8 +9,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use profbridge_model::dictionary::Link;
 
+use super::Process;
 use super::texts::TextId;
 use super::threads::Key;
+use crate::covered::MILLI;
 
 /// Where a span was seen, and when first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,25 @@ pub(super) struct Place {
     pub(super) thread: Key,
     /// On the scale of the process.
     pub(super) first: u32,
+}
+
+/// The system says when processes began to the hundredth of a second, and no better when it booted: what began so
+/// little before a process, in nanoseconds, may have begun in it.
+const TICKS: u64 = 20_000_000;
+
+impl Process {
+    /// When a span was seen first in it, in nanoseconds since the Unix epoch.
+    pub(super) fn first_of(&self, place: Place) -> u64 {
+        self.scale.unix_milli(place.first).saturating_mul(MILLI)
+    }
+
+    /// Whether a span that had begun by some time was seen in it only since it was forked meanwhile, with the context
+    /// of the thread that forked. Where the process itself was seen before it began a clock was set since.
+    pub(super) fn inherited(&self, place: Place, begun: u64) -> bool {
+        self.began.is_some_and(|began| {
+            began > begun.saturating_add(TICKS) && self.first_of(place).saturating_add(TICKS) >= began
+        })
+    }
 }
 
 /// A span that was seen, known by a hash under a key of this processor's.

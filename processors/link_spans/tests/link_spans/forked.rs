@@ -5,8 +5,10 @@ use profbridge_engine::component::Outbox;
 use profbridge_model::builder::Any;
 use profbridge_processor_link_spans::{LinkSpans, OwnIds};
 
+use crate::named_by_samples::{OWN, seen};
 use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
 use crate::pointers::{ONE, profiled};
+use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// Profiles of a process on `web` with one thread that has its id, from one millisecond to another.
@@ -117,5 +119,52 @@ fn ids_of_containers_tell_nothing() {
         let out = process(&mut processor, spans(&of_host, vec![span(1, S, 1200 * MS, &named)]), at(2 * S));
         let expected = expected.map(|id: i64| Some(id.to_string()));
         assert_eq!(links(&out), [(1, expected)], "{own:?} {:?}", out.notes);
+    }
+}
+
+/// What the built-in sampler saw of a process that began so many milliseconds behind [`T`]: its thread, the times, and
+/// the span that its live context named.
+fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridge_model::Profiles {
+    let began = format!("2026-01-01T00:00:{:02}.{:03}000000Z", began / 1000, began % 1000);
+    let resource = [
+        ("host.name", Any::Str("web")),
+        ("process.pid", Any::Int(pid)),
+        ("process.creation.time", Any::Str(&began)),
+        ("profbridge.session.id", Any::Int(pid)),
+    ];
+    seen(&resource, OWN, "wall", &[(thread, times, span)])
+}
+
+/// Guarantees: samples of a process that began in a span do not say where the span ran: it was forked with the context
+/// of the thread that forked. The span is that of the process in which it began, whichever samples came first, and where
+/// those do not name it, of the one that it says. The samples keep their links. A process that began a clock's tick
+/// later is no such process, nor one that was seen before it began, whose clock was set.
+#[test]
+fn forked_in_a_span() {
+    let asked = || {
+        let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
+        spans(&resource, vec![span(1, S, 3 * S, &[("thread.native_id", Value::IntValue(7))])])
+    };
+    let parent = |named: u8| live(7, 0, 7, &[1100, 1500, 2900, 3200], named);
+    let child = |began: u64, first: u64| live(8, began, 8, &[first, 2500, 2900, 3200], 1);
+    for (parent_names, child_first) in [(1, false), (1, true), (0, false), (0, true)] {
+        let mut processor = link_spans("{span_wait: 0s}");
+        let mut batches = [parent(parent_names), child(1900, 1950)];
+        if child_first {
+            batches.reverse();
+        }
+        for batch in batches {
+            let of_child = observations(&process(&mut processor, batch, at(4 * S)));
+            assert!(of_child.iter().all(|(pid, .., span)| *pid == 7 || *span == 1), "{of_child:?}");
+        }
+        let out = process(&mut processor, asked(), at(4 * S));
+        let counted = if parent_names == 1 { "spans_linked_by_live_context" } else { "spans_linked_by_native_id" };
+        assert_eq!((links(&out), note(&out, counted)), (linked("7"), 1), "{parent_names} {child_first}");
+    }
+    for (began, first) in [(1010, 1100), (9000, 1950)] {
+        let mut processor = link_spans("{span_wait: 0s}");
+        process(&mut processor, parent(0), at(4 * S));
+        process(&mut processor, child(began, first), at(4 * S));
+        assert_eq!(links(&process(&mut processor, asked(), at(4 * S))), linked("8"), "{began}");
     }
 }

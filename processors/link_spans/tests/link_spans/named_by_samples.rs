@@ -12,14 +12,14 @@ use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// The scope of the built-in sampler, and one of others.
-const OWN: &str = "profbridge-receiver-ptrace";
+pub(crate) const OWN: &str = "profbridge-receiver-ptrace";
 const OTHER: &str = "other";
 
 /// A thread (0 says none), its times in milliseconds, and the span that its samples name: 0 is none.
-type Sampled<'a> = (i64, &'a [u64], u8);
+pub(crate) type Sampled<'a> = (i64, &'a [u64], u8);
 
 /// What a profiler with this scope saw of a process.
-fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[Sampled<'_>]) -> Profiles {
+pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[Sampled<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
     builder.scope(scope, "1.0");
