@@ -29,6 +29,7 @@ mod learn;
 mod names;
 mod own_ids;
 mod own_links;
+mod renamed;
 mod texts;
 mod threads;
 mod times;

@@ -18,10 +18,9 @@ impl Index {
                 return false;
             }
             let remembered = process.scale.part_of(process.remembered(now, keep));
-            let Millis { start, end } = remembered.unwrap_or(Millis { start: 0, end: u32::MAX });
-            process.threads.retain(|thread| thread.covered.forget_after(end) && thread.covered.forget_before(start));
+            process.threads.remember(remembered.unwrap_or(Millis { start: 0, end: u32::MAX }));
             if let Some(by) = process.scale.move_on(process.last) {
-                process.threads.retain(|thread| thread.covered.move_by(by));
+                process.threads.move_by(by);
                 moved.insert(*number, by);
             }
             process.forget_ids();
@@ -102,8 +101,7 @@ impl Index {
 
     /// Forgets texts that nobody says any more.
     fn drop_texts(&mut self) {
-        let threads = self.processes.values().flat_map(|process| process.threads.iter());
-        let said = threads.flat_map(|thread| thread.name().into_iter().chain(thread.key.text()));
+        let said = self.processes.values().flat_map(|process| process.threads.texts());
         let said: hashbrown::HashSet<_, RandomState> = said.chain(self.own_links.texts()).collect();
         let moved = self.texts.keep(|text| said.contains(&text));
         self.processes.values_mut().for_each(|process| process.threads.move_texts(&moved));

@@ -6,6 +6,7 @@ use profbridge_identity::Side;
 use profbridge_model::ProfilerId;
 
 use super::find::about;
+use super::texts::TextId;
 use super::threads::{Key, Thread};
 use super::{Index, Process};
 use crate::covered::Stretch;
@@ -135,16 +136,24 @@ impl<'a> Found<'a> {
         self.process.threads_at(pointer).next().is_some()
     }
 
-    /// The only thread that has one of these names, if it was observed in the span's time.
+    /// The only thread that has one of these names, if it was observed in the span's time. One that got its name since
+    /// the span began is not it, and where it may have had such a name then, no other is.
     pub(crate) fn thread_named(&self, names: &[&str]) -> Option<FoundThread<'a>> {
         let names = names.iter().filter_map(|name| self.index.texts.find(name));
         let names: [_; 2] = {
             let mut names = names.fuse();
             [names.next(), names.next()]
         };
-        let is_named = |thread: &&Thread| thread.name().is_some_and(|name| names.contains(&Some(name)));
-        let mut all = self.process.threads.iter().filter(is_named);
-        let thread = all.next().filter(|_| all.next().is_none())?;
+        let Process { threads, scale, .. } = self.process;
+        let is_one = |name: TextId| names.contains(&Some(name));
+        // What was before the scale was before all that is remembered.
+        let begun = scale.part_of(self.during).map_or(0, |during| during.start);
+        let renamed = |thread: &Thread| threads.renamed(thread.key).filter(|renamed| begun <= renamed.since);
+        let may_be_named = |thread: &&Thread| {
+            thread.name().is_some_and(is_one) || renamed(thread).is_some_and(|renamed| is_one(renamed.before))
+        };
+        let mut all = threads.iter().filter(may_be_named);
+        let thread = all.next().filter(|thread| all.next().is_none() && renamed(thread).is_none())?;
         self.is_observed(thread, about(self.during)).then(|| self.of(thread))?
     }
 }

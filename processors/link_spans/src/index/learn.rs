@@ -169,10 +169,12 @@ impl Index {
         let is_latest = millis.clone().any(|stretch| stretch.end >= seen.covered.end());
         seen.covered.add(millis, gap);
         self.bytes = (self.bytes + seen.covered.bytes()).saturating_sub(thread_before);
+        let mut renamed = None;
         if let Some(name) = thread.as_ref().and_then(|thread| thread.name) {
             let name = dictionary.string(Some(name));
             let known = seen.name().map(|name| self.texts.get(name));
             if known.is_none() || is_latest && known != Some(name) {
+                renamed = seen.name();
                 seen.set_name(self.texts.add(name));
             }
         }
@@ -182,6 +184,10 @@ impl Index {
             if let Some(name) = known.side.thread_name(pointer) {
                 self.by_thread.add(name, number);
             }
+        }
+        if let Some(earlier) = renamed {
+            let batch = scale.part_of(Stretch { start: known.last, end: known.last });
+            known.threads.rename(key, earlier, batch.map_or(0, |batch| batch.end));
         }
         self.bytes = (self.bytes + known.threads.bytes()).saturating_sub(before);
         let before = known.contained_bytes();

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU64;
 
+use super::renamed::{AllRenamed, Renamed};
 use super::texts::{TextId, Texts, grow};
-use crate::covered::Covered;
+use crate::covered::{Covered, Millis};
 
 /// The id of a thread: a number below 2^31, as the system's are, or the number of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,62 +97,104 @@ impl Thread {
 
 /// The threads of a process, in the order of their keys.
 #[derive(Debug, Default)]
-pub(super) struct Threads(Vec<Thread>);
+pub(super) struct Threads {
+    all: Vec<Thread>,
+    renamed: AllRenamed,
+}
 
 impl Threads {
     pub(super) fn get(&self, key: Key) -> Option<&Thread> {
-        self.0.binary_search_by_key(&key, |thread| thread.key).ok().map(|at| &self.0[at])
+        self.all.binary_search_by_key(&key, |thread| thread.key).ok().map(|at| &self.all[at])
     }
 
     /// Where a thread stands, or is to be inserted.
     pub(super) fn position(&self, key: Key) -> Result<usize, usize> {
         // Ids count up, so what is new is mostly behind all others.
-        match self.0.last() {
-            Some(last) if last.key < key => Err(self.0.len()),
-            _ => self.0.binary_search_by_key(&key, |thread| thread.key),
+        match self.all.last() {
+            Some(last) if last.key < key => Err(self.all.len()),
+            _ => self.all.binary_search_by_key(&key, |thread| thread.key),
         }
     }
 
     pub(super) fn insert(&mut self, at: usize, thread: Thread) -> &mut Thread {
-        grow(&mut self.0);
-        self.0.insert(at, thread);
-        &mut self.0[at]
+        grow(&mut self.all);
+        self.all.insert(at, thread);
+        &mut self.all[at]
     }
 
     pub(super) fn at(&mut self, at: usize) -> &mut Thread {
-        &mut self.0[at]
+        &mut self.all[at]
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
-        self.0.iter()
+        self.all.iter()
     }
 
-    pub(super) fn retain(&mut self, keep: impl FnMut(&mut Thread) -> bool) {
-        self.0.retain_mut(keep);
-        if self.0.capacity() / 2 > self.0.len() {
-            self.0.shrink_to(self.0.len() + self.0.len() / 8);
+    /// A thread had another name before. Until the end of the batch that says so, and as long as it was observed by
+    /// then, it may have had either.
+    pub(super) fn rename(&mut self, key: Key, before: TextId, batch: u32) {
+        if let Some(observed) = self.get(key).map(|thread| thread.covered.end()) {
+            self.renamed.add(key, before, observed.max(batch));
         }
+    }
+
+    /// What is known of a thread's last change of its name.
+    pub(super) fn renamed(&self, key: Key) -> Option<&Renamed> {
+        self.renamed.get(key)
+    }
+
+    /// Forgets what is not of a time.
+    pub(super) fn remember(&mut self, time: Millis) {
+        self.retain(|thread| thread.covered.forget_after(time.end) && thread.covered.forget_before(time.start));
+        self.drop_renamed(time.start);
+    }
+
+    /// Makes them those of a scale that began so much later.
+    pub(super) fn move_by(&mut self, by: u32) {
+        self.retain(|thread| thread.covered.move_by(by));
+        self.drop_renamed(by);
+        self.renamed.move_by(by);
+    }
+
+    fn retain(&mut self, keep: impl FnMut(&mut Thread) -> bool) {
+        self.all.retain_mut(keep);
+        if self.all.capacity() / 2 > self.all.len() {
+            self.all.shrink_to(self.all.len() + self.all.len() / 8);
+        }
+    }
+
+    /// Forgets the earlier names of threads that are forgotten, and those that were not had since a time.
+    fn drop_renamed(&mut self, start: u32) {
+        let all = &self.all;
+        self.renamed.retain(|key| all.binary_search_by_key(&key, |thread| thread.key).is_ok(), start);
+    }
+
+    /// The numbers of the texts that are said of them.
+    pub(super) fn texts(&self) -> impl Iterator<Item = TextId> {
+        let of_thread = |thread: &Thread| thread.name().into_iter().chain(thread.key.text());
+        self.all.iter().flat_map(of_thread).chain(self.renamed.texts())
     }
 
     /// Gives texts their new numbers.
     pub(super) fn move_texts(&mut self, moved: &[Option<TextId>]) {
         let new = |text: TextId| moved.get(text as usize).copied().flatten();
-        self.0.retain_mut(|thread| {
+        self.all.retain_mut(|thread| {
             thread.set_name(thread.name().and_then(new));
             let key = thread.key.moved(moved);
             thread.key = key.unwrap_or(thread.key);
             key.is_some()
         });
-        self.0.sort_unstable_by_key(|thread| thread.key);
+        self.all.sort_unstable_by_key(|thread| thread.key);
+        self.renamed.move_texts(moved);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// The memory of their rows, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        (self.0.capacity() * size_of::<Thread>()) as u64
+        (self.all.capacity() * size_of::<Thread>()) as u64 + self.renamed.bytes()
     }
 }
 

@@ -153,7 +153,7 @@ fn the_latest_name_counts() {
         process(&mut processor, batch, at(S));
     }
     for (name, expected) in [("worker-1", Some("12")), ("app", None)] {
-        let asked = vec![span(1, 0, S, &[("thread.name", text(name))])];
+        let asked = vec![span(1, 1005 * MS, 1040 * MS, &[("thread.name", text(name))])];
         let out = process(&mut processor, spans(&traced("java"), asked), at(S));
         assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{name}");
     }

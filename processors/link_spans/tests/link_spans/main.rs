@@ -19,3 +19,4 @@ mod samples_brute_force;
 mod samples_of_clients;
 mod stateless;
 mod support;
+mod thread_names;

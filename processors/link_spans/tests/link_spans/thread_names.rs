@@ -1,0 +1,102 @@
+//! Names of threads, by which spans find theirs.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profbridge_engine::component::Processor as _;
+use profbridge_processor_link_spans::LinkSpans;
+
+use crate::pointers::profiled;
+use crate::samples_brute_force::observations;
+use crate::support::*;
+
+/// A thread: its id, its name, and the milliseconds from and to which it was observed.
+type Seen<'a> = (i64, &'a str, u64, u64);
+
+/// Profiles of one process.
+fn batch(threads: &[Seen<'_>]) -> profbridge_model::Profiles {
+    let times = |from: u64, to: u64| (from..=to).step_by(50).map(|milli| milli * MS).collect();
+    let all: Vec<(i64, &str, Vec<u64>)> =
+        threads.iter().map(|(id, name, from, to)| (*id, *name, times(*from, *to))).collect();
+    let all: Vec<(i64, &str, &[u64])> = all.iter().map(|(id, name, times)| (*id, *name, &times[..])).collect();
+    profiles(&profiled("web", 7), &all)
+}
+
+/// A span that names its thread, in milliseconds.
+fn named(name: &str, from: u64, to: u64) -> profbridge_model::Spans {
+    let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
+    spans(&resource, vec![span(1, from * MS, to * MS, &[("thread.name", text(name))])])
+}
+
+/// The thread with which such a span is linked; 0 where it is linked without one.
+fn linked(processor: &mut LinkSpans, name: &str, from: u64, to: u64) -> i64 {
+    let out = process(processor, named(name, from, to), at(10 * S));
+    let [(_, Some(thread))] = &links(&out)[..] else { panic!("{:?}", out.notes) };
+    thread.as_ref().map_or(0, |thread| thread.parse().unwrap())
+}
+
+/// Guarantees: a thread that was renamed is found by its new name only by spans that began behind the end of the first
+/// batch that says it. By those that began before it is found by no name, and where one of its names is theirs, nor is
+/// another thread.
+#[test]
+fn renamed_threads() {
+    let mut processor = link_spans("{span_wait: 0s}");
+    // Threads of a pool that are called what they work on, and one that stays what it is.
+    process(&mut processor, batch(&[(12, "mail", 0, 900), (13, "pay", 0, 950), (14, "main", 0, 1000)]), at(S));
+    for (name, thread) in [("mail", 12), ("pay", 13), ("main", 14)] {
+        assert_eq!(linked(&mut processor, name, 100, 200), thread, "{name}");
+    }
+    process(
+        &mut processor,
+        batch(&[(12, "pay", 1000, 1900), (13, "mail", 1000, 1950), (14, "main", 1000, 2000)]),
+        at(2 * S),
+    );
+    process(
+        &mut processor,
+        batch(&[(12, "pay", 2000, 3000), (13, "mail", 2000, 3000), (14, "main", 2000, 3000)]),
+        at(3 * S),
+    );
+    for (name, behind) in [("mail", 13), ("pay", 12)] {
+        for (from, to, expected) in [(100, 200, 0), (1500, 1600, 0), (1960, 2500, 0), (2010, 2500, behind)] {
+            assert_eq!(linked(&mut processor, name, from, to), expected, "{name} {from}");
+        }
+    }
+    assert_eq!(linked(&mut processor, "main", 100, 200), 14);
+    // One of two threads of a name was renamed: before, the span may have run on either.
+    process(&mut processor, batch(&[(15, "idle", 2000, 3000), (16, "idle", 2000, 3000)]), at(3 * S));
+    process(&mut processor, batch(&[(15, "busy", 3050, 4000), (16, "idle", 3050, 5000)]), at(5 * S));
+    assert_eq!(linked(&mut processor, "idle", 2100, 2200), 0);
+    assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
+    // What comes late says no newer name.
+    process(&mut processor, batch(&[(16, "old", 2000, 2500)]), at(5 * S));
+    assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
+}
+
+/// Guarantees: samples of a thread are not linked with spans that name it as it was called later.
+#[test]
+fn samples_of_renamed_threads() {
+    let mut processor = link_spans("{}");
+    process(&mut processor, batch(&[(12, "mail", 0, 900)]), at(S));
+    process(&mut processor, batch(&[(12, "pay", 950, 2000)]), at(2 * S));
+    process(&mut processor, named("pay", 100, 200), at(2 * S));
+    let again = observations(&process(&mut processor, batch(&[(12, "pay", 100, 200)]), at(2 * S)));
+    assert!(again.iter().all(|(.., span)| *span == 0), "{again:?}");
+}
+
+/// Guarantees: what is remembered of changes of names is counted, and forgotten with the threads and in time.
+#[test]
+fn changes_of_names_are_forgotten() {
+    let [mut renamed, mut same] = [link_spans("{}"), link_spans("{}")];
+    let mut more = |second: u64, rename: bool| {
+        let held = |processor: &mut LinkSpans, rename: bool| {
+            let name = |id: i64| if rename && (id as u64 + second) % 2 == 1 { "other" } else { "one" };
+            let times = [second * S];
+            let threads: Vec<(i64, &str, &[u64])> = (100..1100).map(|id| (id, name(id), &times[..])).collect();
+            process(processor, profiles(&profiled("web", 7), &threads), at(second * S));
+            processor.held().bytes as i64
+        };
+        held(&mut renamed, rename) - held(&mut same, false)
+    };
+    let most = (0..10).map(|second| more(second, true)).max().unwrap();
+    assert!((12_000..15_000).contains(&most), "{most}");
+    let last = (10..200).map(|second| more(second, false)).last().unwrap();
+    assert!(last < 100, "{last}");
+}
