@@ -65,8 +65,8 @@ pub const TIMES_LEFT_OUT: &str = "profiled_times_left_out";
 /// Note: questions about ids inside of containers that are asked later, since too many wait for an answer.
 pub const ASKED_LATER: &str = "namespace_questions_put_off";
 
-/// The types of exporters that send the links of samples.
-const OTLP: [&str; 2] = ["otlp", "otlp_http"];
+/// The types of exporters that always send the links of samples, by all of their names.
+const OTLP: [&str; 4] = ["otlp", "otlp_grpc", "otlp_http", "otlphttp"];
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {

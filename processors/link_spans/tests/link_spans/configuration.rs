@@ -30,6 +30,7 @@ fn profiles_that_do_not_wait_are_warned_of() {
     };
     let warns = |yaml: &str, exporter: &str| said(yaml, &["debug", exporter]).is_some();
     assert!(warns("{}", "otlp") && warns("{profile_wait: 0s}", "otlp_http"));
+    assert!(warns("{}", "otlp_grpc") && warns("{}", "otlphttp"), "other names of the same");
     assert!(!warns("{}", "sentry") && !warns("{profile_wait: 5s}", "otlp") && !warns("{profile_wait: x}", "otlp"));
     assert_eq!(said("{}", &[]), None);
     let stateless = said("{stateless: true}", &["otlp"]).unwrap();
