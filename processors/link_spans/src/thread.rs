@@ -155,8 +155,11 @@ pub(crate) fn thread<'a>(
     }
     if let Some(name) = text(NAME) {
         let comm = name.get(..COMM).unwrap_or(&name);
-        let named = found.thread_named(&[&*name, comm]);
-        if let Some(thread) = named {
+        // Threads whose names are longer may be called the same by the kernel, and where those are not observed that
+        // wait, the only one of that name that is known need not be the only one.
+        let may_be_cut = |name: &&str| name.len() == COMM && !found.observes_waiting_threads();
+        let names = [&*name, comm].map(|name| Some(name).filter(|name| !may_be_cut(name)));
+        if let Some(thread) = found.thread_named(names) {
             return Ran::On(thread, Way::Name);
         }
     }

@@ -60,6 +60,11 @@ impl<'a> Found<'a> {
         self.process.profiler.wall || self.process.last >= self.during.end
     }
 
+    /// Whether threads that wait are observed as well.
+    pub(crate) fn observes_waiting_threads(&self) -> bool {
+        self.process.profiler.wall
+    }
+
     /// Whether all is known of the span's time, and as far about it as clocks may be off.
     pub(crate) fn is_past(&self) -> bool {
         self.process.reaches(self.during)
@@ -138,12 +143,8 @@ impl<'a> Found<'a> {
 
     /// The only thread that has one of these names, if it was observed in the span's time. One that got its name since
     /// the span began is not it, and where it may have had such a name then, no other is.
-    pub(crate) fn thread_named(&self, names: &[&str]) -> Option<FoundThread<'a>> {
-        let names = names.iter().filter_map(|name| self.index.texts.find(name));
-        let names: [_; 2] = {
-            let mut names = names.fuse();
-            [names.next(), names.next()]
-        };
+    pub(crate) fn thread_named(&self, names: [Option<&str>; 2]) -> Option<FoundThread<'a>> {
+        let names = names.map(|name| self.index.texts.find(name?));
         let Process { threads, scale, .. } = self.process;
         let is_one = |name: TextId| names.contains(&Some(name));
         // What was before the scale was before all that is remembered.

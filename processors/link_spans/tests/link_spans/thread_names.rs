@@ -70,6 +70,41 @@ fn renamed_threads() {
     assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
 }
 
+/// Guarantees: where the profiler observes running threads only, a name of 15 bytes, to which the kernel cuts longer
+/// ones, tells no thread, since another one of that name may not have been observed: neither the same name nor a longer
+/// one. Shorter names, and long ones that the profiler knows whole, do. Where waiting threads are observed all do.
+#[test]
+fn names_that_may_be_cut() {
+    let cut = "order-processor";
+    for (kind, known, asked, expected) in [
+        ("cpu", cut, "order-processor-2", 0),
+        ("cpu", cut, cut, 0),
+        ("wall", cut, "order-processor-2", 12),
+        ("wall", cut, cut, 12),
+        ("cpu", "order-processo", "order-processo", 12),
+        ("cpu", "order-processor-2", "order-processor-2", 12),
+        ("cpu", "order-processor-2", cut, 0),
+    ] {
+        let mut builder = profbridge_model::Builder::new();
+        builder.resource(&profiled("web", 7));
+        let sample_type = builder.value_type(kind, "nanoseconds");
+        let period = (50 * MS) as i64;
+        builder.profile(profbridge_model::Profile {
+            sample_type,
+            period_type: sample_type,
+            period,
+            ..Default::default()
+        });
+        let frame = builder.frame("work", "main.rs", 1);
+        let stack = builder.stack(&[frame]);
+        let attributes = builder.attributes(&[("thread.id", 12.into()), ("thread.name", known.into())]);
+        builder.sample(stack, attributes, None, &[T + 100 * MS, T + 300 * MS], &[period; 2]);
+        let mut processor = link_spans("{span_wait: 0s}");
+        process(&mut processor, builder.finish().unwrap(), at(S));
+        assert_eq!(linked(&mut processor, asked, 100, 200), expected, "{kind} {known} {asked}");
+    }
+}
+
 /// Guarantees: samples of a thread are not linked with spans that name it as it was called later.
 #[test]
 fn samples_of_renamed_threads() {
