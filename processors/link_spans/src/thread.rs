@@ -137,7 +137,8 @@ pub(crate) fn thread<'a>(
     }
     // An id that the process does not have is of another namespace of ids, unless that cannot be. Then whatever else it
     // says of its thread is said of that of another process: what was forked has the names and pointers of its parent.
-    if let Some(id) = text(NATIVE_ID).filter(|_| found.has_system_ids).and_then(|id| id.parse().ok()) {
+    let of_system = |id: &String| id.parse().ok().filter(|number: &u32| number.to_string() == *id);
+    if let Some(id) = text(NATIVE_ID).filter(|_| found.has_system_ids).as_ref().and_then(of_system) {
         return Ran::Elsewhere(id);
     }
     if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {

@@ -102,6 +102,19 @@ fn no_process_has_the_thread() {
     unlinked(&two, "spans_unlinked_ambiguous");
 }
 
+/// Guarantees: what is no id as the system writes it tells nothing, and the thread is found by what else is said.
+#[test]
+fn what_is_no_id() {
+    for id in ["0007", "+7", "-8", "8.0", "x", "99999999999"] {
+        let mut processor = link_spans("{span_wait: 0s}");
+        process(&mut processor, profiles(&profiled("web", 7), &[(7, "main", &[S, 2 * S])]), at(2 * S));
+        let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
+        let says = [("thread.native_id", text(id)), ("thread.name", text("main"))];
+        let out = process(&mut processor, spans(&resource, vec![span(1, S, 1200 * MS, &says)]), at(2 * S));
+        assert_eq!(links(&out), linked("7"), "{id}");
+    }
+}
+
 /// Guarantees: where ids may be those of a container, one that the process does not have tells nothing, and the thread
 /// is found by its name; where it was found out that they are the system's, it is that of another process.
 #[test]
