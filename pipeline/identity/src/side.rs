@@ -166,6 +166,13 @@ impl Side {
         Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
     }
 
+    /// The names under which a thread is found by its id in the system's namespace, without the process being named:
+    /// one for each of container, host and node that is said.
+    pub fn names_of_thread(&self, id: u32) -> impl Iterator<Item = u128> + use<> {
+        let said = self.said;
+        (0..WITH_PID).filter_map(move |at| Some(name(THREAD + 1 + at, said[at]?, id.into())))
+    }
+
     /// Whether both may speak of one process: nothing that both say differs. Where both name one container or pod, one
     /// of them may be inside, so the pid may be that of either namespace, and the host's names do not count.
     pub fn agrees(&self, other: &Self) -> bool {
@@ -331,6 +338,12 @@ mod tests {
         assert_ne!(named.thread_name(one), named.thread_name(other));
         assert_ne!(named.thread_name(one), side(&[("host.name", "db".into())]).thread_name(one));
         assert_eq!(side(&[("host.id", "9f".into()), pid]).thread_name(one), None);
+        let by_id: Vec<u128> = side(&[("host.id", "9f".into()), host, pid]).names_of_thread(7).collect();
+        assert_eq!(by_id[1..], named.names_of_thread(7).collect::<Vec<_>>());
+        assert!(
+            named.names_of_thread(8).all(|name| !by_id.contains(&name)) && named.thread_name(other) != Some(by_id[1])
+        );
+        assert!(side(&[host, pid]).names().chain(named.hosts()).all(|name| !by_id.contains(&name)));
         assert!(side(&[host, pid]).names().all(|name| Some(name) != named.thread_name(other)));
     }
 }

@@ -116,6 +116,12 @@ pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, 
     id(NATIVE_ID).map(|id| (id, Way::NativeId)).or_else(own)
 }
 
+/// The system's id of a thread, where a span says that as the system writes it.
+pub(crate) fn native_id(view: &impl Says) -> Option<u32> {
+    let text = view.attribute(NATIVE_ID)?.to_text().into_owned();
+    text.parse().ok().filter(|id: &u32| id.to_string() == text)
+}
+
 /// The thread of a span. `pointer` is the one that the span says, `main` whether a program with one thread is taken to
 /// have run on its main thread what names none, and what its span says its id is: that counts where profiles do not say
 /// one, since it may be of another namespace than the ids of threads.
@@ -137,8 +143,7 @@ pub(crate) fn thread<'a>(
     }
     // An id that the process does not have is of another namespace of ids, unless that cannot be. Then whatever else it
     // says of its thread is said of that of another process: what was forked has the names and pointers of its parent.
-    let of_system = |id: &String| id.parse().ok().filter(|number: &u32| number.to_string() == *id);
-    if let Some(id) = text(NATIVE_ID).filter(|_| found.has_system_ids).as_ref().and_then(of_system) {
+    if let Some(id) = native_id(view).filter(|_| found.has_system_ids) {
         return Ran::Elsewhere(id);
     }
     if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {

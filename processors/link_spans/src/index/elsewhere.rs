@@ -6,9 +6,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::Side;
 
-use super::find::are_one;
+use super::find::{Candidates, are_one};
 use super::threads::Key;
-use super::{Found, Index, NotFound, Process};
+use super::{Found, FoundThread, Index, NotFound, Process};
+use crate::covered::Stretch;
 
 /// Which processes have a thread with an id of the system's, of ids that were asked for: many spans are of one thread.
 #[derive(Debug, Default)]
@@ -51,7 +52,37 @@ impl Index {
     }
 }
 
+impl<'a> Candidates<'a> {
+    /// The thread of a process with an id of the system's, for a span that ran there and says another process: one of
+    /// these.
+    pub(crate) fn elsewhere(
+        &self,
+        identity: u128,
+        during: Stretch,
+        thread: u32,
+        owners: &mut Owners<'a>,
+    ) -> Option<FoundThread<'a>> {
+        let said = self.best(during)?;
+        let id = thread.to_string();
+        if !said.has_system_ids || said.has_thread(&id) {
+            return None;
+        }
+        // What has not come by now does not come in time.
+        let other = self.index.elsewhere(&said, thread, true, owners).ok()?;
+        self.index.process(identity, during).filter(|_| other.may_be(identity))?.thread(&id)
+    }
+}
+
 impl Process {
+    /// The names under which those of its threads are found by their ids that were observed in some time.
+    pub(super) fn names_of_threads(&self, during: Stretch) -> impl Iterator<Item = u128> {
+        let time = self.scale.part_of(during).filter(|_| self.has_system_ids(&self.side));
+        let threads = time.into_iter().flat_map(|time| {
+            self.threads.iter().filter(move |thread| thread.covered.overlaps(time)).filter_map(|of| of.key.number())
+        });
+        threads.flat_map(|id| self.side.names_of_thread(id))
+    }
+
     /// Whether its ids, and those of its threads, are known to be the system's, also as somebody says them who says
     /// this of the process: not where either says that it is in a container and nobody found out what its ids are
     /// there.

@@ -125,24 +125,38 @@ impl Index {
         (found, true)
     }
 
-    /// The names under which a process is found that was observed: its own, and those of its threads.
-    pub(crate) fn names(&self, identity: u128) -> impl Iterator<Item = u128> {
+    /// The names under which a process is found that was observed: its own, and those of its threads, by their ids of
+    /// those only that were observed in some time.
+    pub(crate) fn names(&self, identity: u128, during: Stretch) -> impl Iterator<Item = u128> {
         let number = self.by_identity.get(&identity);
         let process = number.and_then(|number| self.processes.get(number)).into_iter();
-        process.flat_map(|process| process.side.names().chain(process.thread_names()))
+        process.flat_map(move |process| {
+            let own = process.side.names().chain(process.thread_names());
+            own.chain(process.names_of_threads(during))
+        })
     }
 }
 
 /// The processes that spans may be of which say the same of their process.
 #[derive(Debug)]
 pub(crate) struct Candidates<'a> {
-    index: &'a Index,
+    pub(super) index: &'a Index,
     wanted: Wanted<'a>,
     processes: Vec<&'a Process>,
     by_thread: bool,
 }
 
 impl<'a> Candidates<'a> {
+    /// The one that is taken of those that were observed in a span's time, as [`Index::find`] takes it.
+    pub(super) fn best(&self, during: Stretch) -> Option<Found<'a>> {
+        let &Self { index, wanted, by_thread, .. } = self;
+        let found = observed(&self.processes, wanted, by_thread, during, true).ok()?;
+        let several = found.len() > 1;
+        let process = found.into_iter().max_by_key(|process| (process.profiler.wall, process.identity.hash))?;
+        let has_system_ids = process.has_system_ids(wanted.side);
+        Some(Found { process, index, during, by_thread, several, has_system_ids })
+    }
+
     /// The process with an identity, for a span that lasted for some time, where it is one of those that the span may
     /// be of: of several that were observed then, all have to be one, seen by several profilers.
     pub(crate) fn get(&self, identity: u128, during: Stretch) -> Option<Found<'a>> {

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::Found;
-use crate::thread::{ATTRIBUTES, ID, Ran, Runtime, SaidPid, Says, thread};
+use crate::thread::{ATTRIBUTES, ID, Ran, Runtime, SaidPid, Says, native_id, thread};
 
 /// What a span says of its thread: equal for all spans of one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,6 +27,11 @@ impl Hints {
     /// The pointer of the thread, where that is said.
     pub(super) fn pointer(&self) -> Option<NonZeroU64> {
         self.pointer
+    }
+
+    /// The system's id of the thread, where that is said.
+    pub(super) fn native_id(&self) -> Option<u32> {
+        native_id(self)
     }
 
     /// Whether a thread can be found by it. `main_thread` says whether programs with one thread are taken to have run

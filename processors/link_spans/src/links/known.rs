@@ -17,7 +17,7 @@ use profbridge_model::dictionary::Link;
 use super::course::{Course, Interval};
 use super::hints::Hints;
 use crate::covered::Stretch;
-use crate::index::{Index, Own, Wanted};
+use crate::index::{Index, Own, Owners, Wanted};
 use crate::thread::SaidPid;
 
 /// What those that say the same of their thread take beside their spans and texts, and a thread beside its spans, in
@@ -214,7 +214,7 @@ impl KnownSpans {
         for name in names(side, &key.1) {
             self.by_name.entry(name).or_default().push(number);
         }
-        self.bytes += GROUP + 2 * key.1.bytes() as u64;
+        self.bytes += group_bytes(&key.1);
         self.groups.insert(number, Group { side: *side, hints: key.1.clone(), spans: ByEnd::default() });
         self.group_of.insert(key, number);
         number
@@ -244,7 +244,7 @@ impl KnownSpans {
             }
         }
         let mut seen = HashSet::<u32, RandomState>::default();
-        for name in index.names(process) {
+        for name in index.names(process, during) {
             for number in self.by_name.get(&name).into_iter().flatten() {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
                 let Group { side, hints, spans } = group;
@@ -264,10 +264,16 @@ impl KnownSpans {
                     continue;
                 }
                 let candidates = index.candidates_of(Wanted { side, pointer: hints.pointer() });
+                let mut owners = Owners::default();
                 let main = main_thread.then_some(SaidPid(side.pid()));
                 for span in spans {
-                    let found = candidates.get(process, Stretch { start: span.start, end: span.end });
-                    if let Some(thread) = found.and_then(|found| hints.thread(&found, main)) {
+                    let time = Stretch { start: span.start, end: span.end };
+                    let elsewhere = |id| candidates.elsewhere(process, time, id, &mut owners);
+                    let thread = match candidates.get(process, time) {
+                        Some(found) => hints.thread(&found, main),
+                        None => hints.native_id().and_then(elsewhere).map(|thread| thread.id),
+                    };
+                    if let Some(thread) = thread {
                         all.add(&thread, span);
                     }
                 }
@@ -366,7 +372,7 @@ impl KnownSpans {
             bytes += left.map_or(0, |left| left + own);
             left.is_some()
         };
-        self.groups.retain(|_, group| keep(&mut group.spans, GROUP + 2 * group.hints.bytes() as u64));
+        self.groups.retain(|_, group| keep(&mut group.spans, group_bytes(&group.hints)));
         self.own.retain(|_, threads| {
             threads.retain(|id, spans| keep(spans, THREAD + id.len() as u64));
             !threads.is_empty()
@@ -417,9 +423,16 @@ fn hash(hasher: &RandomState, node: &Node) -> u64 {
     hasher.hash_one((node.trace_id, node.span_id))
 }
 
+/// What those that say the same of their thread take beside their spans, in bytes, about.
+fn group_bytes(hints: &Hints) -> u64 {
+    GROUP + 2 * hints.bytes() as u64 + hints.native_id().map_or(0, |_| THREAD)
+}
+
 /// The names under which the process of spans is found: what is said of it, or of one of its threads.
 fn names(side: &Side, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
-    side.names().chain(hints.pointer().and_then(|pointer| side.thread_name(pointer)))
+    let by_id = hints.native_id().map(|id| side.names_of_thread(id));
+    let by_pointer = hints.pointer().and_then(|pointer| side.thread_name(pointer));
+    side.names().chain(by_pointer).chain(by_id.into_iter().flatten())
 }
 
 #[cfg(test)]

@@ -102,6 +102,35 @@ fn no_process_has_the_thread() {
     unlinked(&two, "spans_unlinked_ambiguous");
 }
 
+/// Guarantees: samples of a process that was forked are linked with the spans that its threads ran, though those say
+/// the parent's process id, whichever came first; those of the parent are not, nor those of another thread, time or host.
+#[test]
+fn samples_of_forked_processes() {
+    let batch = |host: &'static str, pid: i64, thread: i64| {
+        let times = [900 * MS, 1100 * MS, 1300 * MS];
+        profiles_of_threads(&profiled(host, pid), &[(thread, "gunicorn", ONE, &times)])
+    };
+    let parent = || batch("web", 7, 7);
+    let mut processor = link_spans("{profile_wait: 8s}");
+    process(&mut processor, parent(), at(2 * S));
+    process(&mut processor, batch("web", 8, 8), at(2 * S));
+    process(&mut processor, batch("web", 9, 9), at(2 * S));
+    process(&mut processor, batch("db", 18, 8), at(2 * S));
+    process(&mut processor, forked(8), at(3 * S));
+    let mut late = observations(&advance(&mut processor, at(13 * S)));
+    late.retain(|(.., span)| *span > 0);
+    assert_eq!(late, [(8, 8, 1100 * MS, 1, 1)]);
+
+    let mut processor = link_spans("{}");
+    process(&mut processor, parent(), at(2 * S));
+    process(&mut processor, forked(8), at(2 * S));
+    let out = process(&mut processor, batch("web", 8, 8), at(3 * S));
+    let linked = observations(&out).into_iter().filter(|(.., span)| *span > 0).map(|(pid, ..)| pid);
+    assert_eq!(linked.collect::<Vec<_>>(), [8]);
+    let out = process(&mut processor, parent(), at(3 * S));
+    assert!(observations(&out).iter().all(|(.., span)| *span == 0));
+}
+
 /// Guarantees: what is no id as the system writes it tells nothing, and the thread is found by what else is said.
 #[test]
 fn what_is_no_id() {
@@ -149,8 +178,8 @@ fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridg
 }
 
 /// Guarantees: samples of a process that began in a span do not say where the span ran: it was forked with the context
-/// of the thread that forked. The span is that of the process in which it began, whichever samples came first, and where
-/// those do not name it, of the one that it says. The samples keep their links. A process that began a clock's tick
+/// of the thread that forked. The span is that of the process in which it began, whichever samples came first, and
+/// where those do not name it, of the one that it says. The samples keep their links. A process that began a clock's tick
 /// later is no such process, nor one that was seen before it began, whose clock was set.
 #[test]
 fn forked_in_a_span() {
