@@ -202,8 +202,8 @@ impl Index {
             let worth = |place: Place, other: Place| {
                 let process = known.get(&place.process)?;
                 let first = process.first_of(place);
-                let seen_before = known.get(&other.process).map(|of| of.first_of(other));
-                let is_own = !seen_before.is_some_and(|before| process.inherited(place, before));
+                let is_forks = |of: &Process| process.is_younger(of) || process.inherited(place, of.first_of(other));
+                let is_own = !known.get(&other.process).is_some_and(|of| is_forks(of));
                 let is_named = place.thread != Key::NONE;
                 let earlier = std::cmp::Reverse((first, process.identity.hash, place.thread));
                 Some((is_own, process.profiler.wall, is_named, earlier))

@@ -41,6 +41,16 @@ impl Process {
             began > begun.saturating_add(TICKS) && self.first_of(place).saturating_add(TICKS) >= began
         })
     }
+
+    /// Whether it began about when a span began, so that nobody can tell whether it inherited that.
+    pub(super) fn may_have_inherited(&self, begun: u64) -> bool {
+        self.began.is_some_and(|began| began.abs_diff(begun) <= TICKS)
+    }
+
+    /// Whether it began later than another process: of two that show one span it is the one that was forked.
+    pub(super) fn is_younger(&self, than: &Self) -> bool {
+        self.began.zip(than.began).is_some_and(|(began, other)| began > other.saturating_add(TICKS))
+    }
 }
 
 /// A span that was seen, known by a hash under a key of this processor's.

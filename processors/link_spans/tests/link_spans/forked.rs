@@ -179,8 +179,8 @@ fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridg
 
 /// Guarantees: samples of a process that began in a span do not say where the span ran: it was forked with the context
 /// of the thread that forked. The span is that of the process in which it began, whichever samples came first, and
-/// where those do not name it, of the one that it says. The samples keep their links. A process that began a clock's tick
-/// later is no such process, nor one that was seen before it began, whose clock was set.
+/// where those do not name it, of the one that it says. The samples keep their links. A process that was
+/// seen before it began, whose clock was set, is no such process.
 #[test]
 fn forked_in_a_span() {
     let asked = || {
@@ -203,10 +203,37 @@ fn forked_in_a_span() {
         let counted = if parent_names == 1 { "spans_linked_by_live_context" } else { "spans_linked_by_native_id" };
         assert_eq!((links(&out), note(&out, counted)), (linked("7"), 1), "{parent_names} {child_first}");
     }
-    for (began, first) in [(1010, 1100), (9000, 1950)] {
-        let mut processor = link_spans("{span_wait: 0s}");
-        process(&mut processor, parent(0), at(4 * S));
-        process(&mut processor, child(began, first), at(4 * S));
-        assert_eq!(links(&process(&mut processor, asked(), at(4 * S))), linked("8"), "{began}");
+    let mut processor = link_spans("{span_wait: 0s}");
+    process(&mut processor, parent(0), at(4 * S));
+    process(&mut processor, child(9000, 1950), at(4 * S));
+    assert_eq!(links(&process(&mut processor, asked(), at(4 * S))), linked("8"));
+}
+
+/// Guarantees: of two processes whose samples name one span the older one counts, whichever was seen first and came
+/// first: a span is waited for that only a process names which began about when the span did. Then that one counts,
+/// unless the span says another.
+#[test]
+fn forked_as_soon_as_the_span_began() {
+    let asked = |resource: &[(&str, Value)]| spans(resource, vec![span(1, S, 3 * S, &[])]);
+    let parent = || live(7, 0, 7, &[1100, 1500, 2900, 3200], 1);
+    let child = || live(8, 1010, 8, &[1020, 1500, 2900, 3200], 1);
+    for order in [[parent(), child()], [child(), parent()]] {
+        let mut processor = link_spans("{}");
+        let [first, second] = order;
+        process(&mut processor, first, at(4 * S));
+        let mut out = process(&mut processor, asked(&[]), at(4 * S));
+        process(&mut processor, second, at(5 * S));
+        out.telemetry.extend(advance(&mut processor, at(6 * S)).telemetry);
+        assert_eq!(links(&out), linked("7"));
+    }
+    for (resource, expected) in
+        [(vec![], Some("8")), (vec![("host.name", text("web")), ("process.pid", Value::IntValue(7))], None)]
+    {
+        let mut processor = link_spans("{}");
+        process(&mut processor, live(7, 0, 7, &[1100, 2900, 3200], 0), at(4 * S));
+        process(&mut processor, child(), at(4 * S));
+        let mut out = process(&mut processor, asked(&resource), at(4 * S));
+        out.telemetry.extend(advance(&mut processor, at(30 * S)).telemetry);
+        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{resource:?}");
     }
 }
