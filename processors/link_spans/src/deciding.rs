@@ -96,20 +96,11 @@ fn decide_by_samples(
 ) -> BySamples {
     let Some(span) = spans.spans().get(position as usize) else { return BySamples::Decided };
     let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
-    let Some(Own { found, thread, is_live, may_be_inherited }) = deciding.index.own(&link, time(span)) else {
+    let Some(Own { found, thread, is_live }) = deciding.index.own(&link, time(span)) else {
         return BySamples::Nothing;
     };
     let resource = spans.scope_of(span).resource;
     let program = &programs[resource as usize];
-    if may_be_inherited {
-        if !found.agrees(&program.side) {
-            return BySamples::Nothing;
-        }
-        // Samples of the process that forked may come.
-        if !deciding.at_last {
-            return BySamples::Waits;
-        }
-    }
     let of_trace = processes.entry((resource, link.trace_id)).or_insert_with(|| Some(found.identity()));
     *of_trace = of_trace.filter(|known| *known == found.identity());
     if !deciding.at_last && !found.is_settled() {

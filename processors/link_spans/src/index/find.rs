@@ -27,8 +27,6 @@ pub(crate) struct Own<'a> {
     pub(crate) thread: Option<FoundThread<'a>>,
     /// Whether the samples' profiler read it from the live context of the thread.
     pub(crate) is_live: bool,
-    /// Whether the process may have been forked in the span.
-    pub(crate) may_be_inherited: bool,
 }
 
 /// Why no process is found for a span.
@@ -51,8 +49,7 @@ impl Index {
         let process = self.processes.get(&place.process).filter(|process| !process.inherited(place, during.start))?;
         let found = Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false };
         let thread = process.threads.get(place.thread).and_then(|thread| found.of(thread));
-        let may_be_inherited = process.may_have_inherited(during.start);
-        Some(Own { found, thread, is_live: process.profiler.reads_contexts, may_be_inherited })
+        Some(Own { found, thread, is_live: process.profiler.reads_contexts })
     }
 
     /// The process with an identity, for a span that is of it and lasted for some time.

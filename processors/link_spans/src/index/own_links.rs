@@ -24,8 +24,9 @@ pub(super) struct Place {
     pub(super) first: u32,
 }
 
-/// The system says when processes began to the hundredth of a second, and no better when it booted: what began so
-/// little before a process, in nanoseconds, may have begun in it.
+/// The system says to the hundredth of a second when processes began, behind the second in which it booted, so a process
+/// may have begun up to a second later than it says: what began so little before a process, in nanoseconds, may have
+/// begun in it, and what began before that did not.
 const TICKS: u64 = 20_000_000;
 
 impl Process {
@@ -40,11 +41,6 @@ impl Process {
         self.began.is_some_and(|began| {
             began > begun.saturating_add(TICKS) && self.first_of(place).saturating_add(TICKS) >= began
         })
-    }
-
-    /// Whether it began about when a span began, so that nobody can tell whether it inherited that.
-    pub(super) fn may_have_inherited(&self, begun: u64) -> bool {
-        self.began.is_some_and(|began| began.abs_diff(begun) <= TICKS)
     }
 
     /// Whether it began later than another process: of two that show one span it is the one that was forked.

@@ -192,8 +192,7 @@ impl KnownSpans {
         if *named || start >= end {
             return;
         }
-        let own = index.own(link, Stretch { start, end }).filter(|own| !own.may_be_inherited);
-        let Some(Own { found, thread: Some(thread), .. }) = own else { return };
+        let Some(Own { found, thread: Some(thread), .. }) = index.own(link, Stretch { start, end }) else { return };
         *named = true;
         let bytes = &mut self.bytes;
         let of_process = self.own.entry(found.identity()).or_default();
