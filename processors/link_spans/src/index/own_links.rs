@@ -24,9 +24,9 @@ pub(super) struct Place {
     pub(super) first: u32,
 }
 
-/// The system says to the hundredth of a second when processes began, behind the second in which it booted, so a process
-/// may have begun up to a second later than it says: what began so little before a process, in nanoseconds, may have
-/// begun in it, and what began before that did not.
+/// The system says to the hundredth of a second when processes began, behind the second in which it booted, so a
+/// process may have begun up to a second later than it says: what began so little before a process, in nanoseconds, may
+/// have begun in it, and what began before that did not.
 const TICKS: u64 = 20_000_000;
 
 impl Process {

@@ -103,7 +103,7 @@ fn no_process_has_the_thread() {
 }
 
 /// Guarantees: samples of a process that was forked are linked with the spans that its threads ran, though those say
-/// the parent's process id, whichever came first; those of the parent are not, nor those of another thread, time or host.
+/// the parent's process id, whichever came first; not those of the parent, of another thread, time or host.
 #[test]
 fn samples_of_forked_processes() {
     let batch = |host: &'static str, pid: i64, thread: i64| {
