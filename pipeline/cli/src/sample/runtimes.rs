@@ -20,7 +20,7 @@ const PARTS: u64 = 10;
 /// Less time than this says nothing, in nanoseconds.
 const LEAST: u64 = 100_000_000;
 
-/// The same of functions that an interpreter runs: it starts and ends, and has threads of its own, in which it runs none.
+/// The same of functions that an interpreter runs: it starts and ends, and has threads of its own, where it runs none.
 const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 
 /// What is known of the stacks of some time.

@@ -141,6 +141,19 @@ mod tests {
         vec![0x0a, 0x00, 0x0a, 0x00, 0x12, 0x02, 0x2a, 0x00]
     }
 
+    /// Guarantees: two requests one behind the other are told from one, whatever stands around their dictionaries, also
+    /// where the second breaks off.
+    #[test]
+    fn joined() {
+        let (one, bare) = (request(), &request()[..4]);
+        let two = [&one[..], &one].concat();
+        for whole in [&one[..], bare, &[], &[bare, &one].concat(), &[&one[..], bare].concat()] {
+            assert!(!has_second_dictionary(whole), "{whole:?}");
+        }
+        assert!(has_second_dictionary(&two) && has_second_dictionary(&[&two[..], bare].concat()));
+        assert!(has_second_dictionary(&two[..two.len() - 1]), "it is one as soon as it begins");
+    }
+
     /// Guarantees: each form is recognised, also where it is empty, short, or cut off.
     #[test]
     fn forms() {
