@@ -112,7 +112,7 @@ fn several_ids() {
     }
 }
 
-/// Guarantees: a name means all processes that have it, those too that are started later; the first one is waited for as
+/// Guarantees: a name means all processes that have it, also those that start later; the first one is waited for as
 /// long as it would be sampled, which is said, and it is a failure where none comes.
 #[test]
 fn a_name() {

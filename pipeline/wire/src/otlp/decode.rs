@@ -21,7 +21,7 @@
 //! finds the first. Producers join lists of several sources, nothing that is read becomes ambiguous, and to refuse a
 //! profile for it would lose data that every reader can use.
 //!
-//! A dictionary that comes in several parts is merged, as protobuf has it. Two requests one behind the other are read as
+//! A dictionary that comes in several parts is merged, as protobuf has it. Two requests one after another are read as
 //! one by that rule, with the second one's indices in the first one's tables; whoever reads files, which `cat` may have
 //! joined, asks [`has_second_dictionary`](super::sniff::has_second_dictionary) before.
 //!

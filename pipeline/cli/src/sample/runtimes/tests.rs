@@ -133,7 +133,7 @@ fn interpreters() {
     }
 }
 
-/// Guarantees: the time in which an interpreter waits and runs nothing, as while it starts, is no reason for a hint where
+/// Guarantees: the time in which an interpreter waits and runs nothing, as at its start, is no reason for a hint where
 /// its functions are read, nor is half a second of any; nobody is sent to notes that were not said.
 #[test]
 fn starting_interpreters() {

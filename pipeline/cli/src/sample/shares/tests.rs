@@ -164,7 +164,7 @@ fn interpreted() {
     assert_eq!(told, expected);
 }
 
-/// Guarantees: functions without a name of their own are told apart by the line where they begin, which is shown; others
+/// Guarantees: functions without a name of their own are told apart by the line where they begin, which shows; others
 /// are one wherever they begin, and so is one in whatever line it is.
 #[test]
 fn anonymous_functions() {

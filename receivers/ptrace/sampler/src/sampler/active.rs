@@ -187,7 +187,7 @@ impl Active {
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
         let mut came = 0;
-        // A thread that starts while the process is sampled started since the threads were listed last: on average, half
+        // A thread that starts while the process is sampled started since the threads were listed last: on average half
         // of that time ago.
         let [listed, _] = self.listed;
         let since = listed + now.saturating_duration_since(listed) / 2;

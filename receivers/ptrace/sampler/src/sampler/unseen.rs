@@ -7,7 +7,7 @@
 /// How many periods must be missing before that is reported: the counters of running threads are late.
 const LEAST: u64 = 4;
 
-/// How much must be missing at the end, in nanoseconds: nothing that is late comes any more, but the counters of threads
+/// How much must be missing at the end, in nanoseconds: nothing late comes any more, but the counters of threads
 /// that still run are behind by up to a timer tick of the kernel.
 const LEFT: u64 = 10_000_000;
 
