@@ -168,16 +168,7 @@ fn gaps_are_of_a_process() {
     let mut builder = profbridge_model::Builder::new();
     for (pid, kind) in [(7, "cpu"), (8, "wall"), (9, "cpu")] {
         builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]);
-        let sample_type = builder.value_type(kind, "nanoseconds");
-        let period = (50 * MS) as i64;
-        builder.profile(profbridge_model::Profile {
-            sample_type,
-            period_type: sample_type,
-            period,
-            ..Default::default()
-        });
-        let frame = builder.frame("work", "main.rs", 1);
-        let stack = builder.stack(&[frame]);
+        let (stack, period) = timed_profile(&mut builder, kind);
         let attributes = builder.attributes(&[("thread.id", 1.into())]);
         let times = [T, T + 900 * MS, T + 1800 * MS];
         builder.sample(stack, attributes, None, &times, &[period; 3]);

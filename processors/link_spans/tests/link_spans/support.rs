@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use profbridge_engine::component::{Now, Outbox, Processor as _, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::{Processes, RequestId, Rules};
-use profbridge_model::{Builder, ProfilerId, Profiles, Spans, Telemetry};
+use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Spans, StackId, Telemetry};
 use profbridge_processor_link_spans::{Config, LinkSpans};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::traces::decode;
@@ -29,6 +29,15 @@ pub(crate) fn link_spans(yaml: &str) -> LinkSpans {
 /// The time, so many nanoseconds after [`T`].
 pub(crate) fn at(nanos: u64) -> Now {
     Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
+}
+
+/// Begins a profile of `cpu` or `wall` time: a stack for its samples, and its period in nanoseconds.
+pub(crate) fn timed_profile(builder: &mut Builder, kind: &str) -> (Option<StackId>, i64) {
+    let sample_type = builder.value_type(kind, "nanoseconds");
+    let period = (50 * MS) as i64;
+    builder.profile(Profile { sample_type, period_type: sample_type, period, ..Profile::default() });
+    let frame = builder.frame("work", "main.rs", 1);
+    (builder.stack(&[frame]), period)
 }
 
 /// A value of a resource's or span's attribute.

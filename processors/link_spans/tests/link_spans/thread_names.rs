@@ -87,16 +87,7 @@ fn names_that_may_be_cut() {
     ] {
         let mut builder = profbridge_model::Builder::new();
         builder.resource(&profiled("web", 7));
-        let sample_type = builder.value_type(kind, "nanoseconds");
-        let period = (50 * MS) as i64;
-        builder.profile(profbridge_model::Profile {
-            sample_type,
-            period_type: sample_type,
-            period,
-            ..Default::default()
-        });
-        let frame = builder.frame("work", "main.rs", 1);
-        let stack = builder.stack(&[frame]);
+        let (stack, period) = timed_profile(&mut builder, kind);
         let attributes = builder.attributes(&[("thread.id", 12.into()), ("thread.name", known.into())]);
         builder.sample(stack, attributes, None, &[T + 100 * MS, T + 300 * MS], &[period; 2]);
         let mut processor = link_spans("{span_wait: 0s}");

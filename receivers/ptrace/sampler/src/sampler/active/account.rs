@@ -132,7 +132,7 @@ impl Active {
                         thread.sched = sched;
                         self.settle(index, now, Some(sched), next);
                     }
-                    Err(_) => self.settle(index, now, None, Next::Nothing),
+                    Err(_) => self.settle_ended(index, now),
                 },
             }
         }
@@ -154,7 +154,7 @@ impl Active {
     pub(super) fn settle_gone(&mut self, ids: &[u32], now: Instant) {
         for index in 0..self.threads.len() {
             if ids.binary_search(&self.threads[index].id()).is_err() {
-                self.settle(index, now, None, Next::Nothing);
+                self.settle_ended(index, now);
             }
         }
     }
