@@ -53,16 +53,14 @@ impl SharedRing {
     /// The ring of a processor.
     pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, Failure> {
         let subject = Opened::Thread { thread: gettid().as_raw().unsigned_abs(), processor: Some(processor) };
-        let exhausted = |error: Errno| {
-            Failure::Exhausted(match error {
-                Errno::EPERM => Lack::LockedMemory,
-                Errno::EMFILE | Errno::ENFILE => Lack::Descriptors,
-                error => Lack::Other(error),
+        let event =
+            opener.open(&EventAttr::of_ring(), subject).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
+        let ring = Ring::map(event.as_fd(), RING).map_err(|error| {
+            Failure::Exhausted(match error.raw_os_error() {
+                Some(libc::EPERM) => Lack::LockedMemory,
+                error => Lack::Other(Errno::from_raw(error.unwrap_or(libc::EIO))),
             })
-        };
-        let event = opener.open(&EventAttr::of_ring(), subject).map_err(exhausted)?;
-        let ring = Ring::map(event.as_fd(), RING)
-            .map_err(|error| exhausted(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
+        })?;
         Ok(Self {
             processor,
             event,
