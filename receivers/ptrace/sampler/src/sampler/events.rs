@@ -366,7 +366,8 @@ impl Engine<'_> {
         else {
             return;
         };
-        let event = process.find(sample.thread).and_then(|thread| process.threads[thread].event.as_mut());
+        let thread = process.find(sample.thread);
+        let event = thread.and_then(|thread| process.threads[thread].event.as_mut());
         let period_nano = event.map(|event| {
             event.took(sample.processor);
             event.period()
@@ -375,7 +376,7 @@ impl Engine<'_> {
         if sample.user == User::OtherArchitecture {
             process.concern = Concern::OtherArchitecture;
         }
-        if process.wants_readers()
+        if thread.is_some_and(|thread| process.wants_reader(thread))
             && let Some(events) = &mut self.events
         {
             events.read_at(sample.processor, now);
