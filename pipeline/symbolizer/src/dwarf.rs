@@ -75,7 +75,7 @@ struct Position {
 impl Dwarf {
     /// Whether a file has any.
     pub(crate) fn is_in(elf: &Elf) -> bool {
-        elf.section(b".debug_info").is_some_and(|section| section.size > 0)
+        elf.debug_section(".debug_info").is_some_and(|section| section.size > 0)
     }
 
     /// Reads the sections and makes the index. `limit` is what the sections may have, decompressed and in total. Code

@@ -28,6 +28,7 @@ mod intervals;
 mod kernel;
 mod object;
 mod perf_map;
+mod plt;
 mod segments;
 mod settings;
 mod symbol_table;

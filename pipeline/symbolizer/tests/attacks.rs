@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{LIMIT, One, build, frames, has, object_at, run, settings};
@@ -419,4 +420,89 @@ fn links_that_are_paths() {
         assert_eq!(one.answer(ADDRESS).symbols().is_some(), found, "{name}");
     }
     assert!(CODE.0 <= ADDRESS && ADDRESS < CODE.1);
+}
+
+/// Guarantees: symbols that are packed with xz take no more memory than allowed, whatever they unpack to and whatever
+/// dictionary they ask for, and nonsense in their place costs nothing else.
+#[test]
+fn packed_symbols() {
+    if !has("xz") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let zeros = folder.path().join("zeros");
+    File::create(&zeros).unwrap().set_len(64 << 20).unwrap();
+    let packed = |options: &[&str]| {
+        let output = Command::new("xz").args(options).arg("-kc").arg(&zeros).output().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    };
+    let small = Settings { max_symbol_bytes: 4 << 20, ..settings() };
+    let attack = |data: Vec<u8>| {
+        let parts = [Part::code(), Part::debug(".gnu_debugdata", data)];
+        attack(&file(&parts), small.clone(), ADDRESS).1
+    };
+    let large_dictionary = packed(&["--lzma2=preset=0,dict=1GiB"]);
+    for bomb in [packed(&["-0"]), large_dictionary.clone()] {
+        assert!(bomb.len() < 1 << 20);
+        assert_eq!(attack(bomb).too_large, 1);
+    }
+    let good = packed(&["-0"]);
+    for length in (0..good.len()).step_by(good.len() / 50 + 1) {
+        attack(good[..length].to_vec());
+    }
+    for at in 0..64 {
+        let mut bad = good.clone();
+        bad[at] ^= 0xff;
+        attack(bad);
+    }
+    // Symbols in symbols, without end: only the outermost are unpacked.
+    let mut nested = file(&[Part::code()]);
+    for _ in 0..3 {
+        fs::write(&zeros, &nested).unwrap();
+        nested = file(&[Part::code(), Part::debug(".gnu_debugdata", packed(&["-0"]))]);
+    }
+    let path = folder.path().join("nested");
+    fs::write(&path, nested).unwrap();
+    assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), Answer::Unknown(Unknown::NoSymbol));
+}
+
+/// Guarantees: sections in GNU's older compression are not believed about their size.
+#[test]
+fn older_compression() {
+    let with = |header: &[u8]| {
+        let mut data = header.to_vec();
+        data.extend([0x78, 0x9c, 1, 2, 3]);
+        keeps_the_symbol(vec![Part::debug(".zdebug_info", data)], settings())
+    };
+    for size in [1_u64 << 60, u64::MAX] {
+        assert_eq!(with(&[&b"ZLIB"[..], &size.to_be_bytes()].concat()).too_large, 1);
+    }
+    assert_eq!(with(&[&b"ZLIB"[..], &100_u64.to_be_bytes()].concat()).malformed, 1);
+    assert_eq!(with(b"BLIZ").unsupported, 1);
+    assert_eq!(with(b"").unsupported, 1);
+}
+
+/// Guarantees: stubs that jump anywhere, and relocations that refer to anything, get an answer in time, within the
+/// memory that names may have.
+#[test]
+fn stubs() {
+    // A million stubs with a slot each, of which the half is relocated.
+    let count = 1 << 17;
+    let code: Vec<u8> =
+        (0..count).flat_map(|nth: u32| [&[0xff, 0x25][..], &(nth * 8).to_le_bytes(), &[0, 0]].concat()).collect();
+    let plt = Part { flags: 6, address: 0x10_0000, ..Part::debug(".plt", code) };
+    let relocations = |symbol: u64| -> Vec<u8> {
+        let one = |nth: u64| [0x10_0006 + nth * 16, symbol << 32 | 7, u64::MAX].map(u64::to_le_bytes).concat();
+        (0..u64::from(count) / 2).flat_map(one).collect()
+    };
+    let mut names = vec![b'a'; 1 << 16];
+    names.push(0);
+    for (symbol, link) in [(0, 3), (1, 3), (u64::from(u32::MAX), 3), (1, 0), (1, u32::MAX)] {
+        let symbols = Part { kind: 11, ..Part::symbols(&[(0, 0, 0), (1, 0, 0)], 4) };
+        let table = Part { kind: 4, flags: 2, link, ..Part::debug(".rela.plt", relocations(symbol)) };
+        let parts = [plt.clone(), table, symbols, Part::strings(names.clone())];
+        let (_, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 8 << 20, ..settings() }, 0x10_0000);
+        assert!(counters.table_bytes < 16 << 20, "{counters:?}");
+    }
 }

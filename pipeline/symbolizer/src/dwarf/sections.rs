@@ -27,7 +27,7 @@ pub(super) struct Sections {
 
 impl Sections {
     pub(super) fn load(elf: &Elf, limit: usize) -> Result<Self, Unknown> {
-        let found = WANTED.map(|id| elf.section(id.name().as_bytes()));
+        let found = WANTED.map(|id| elf.debug_section(id.name()));
         // All sizes come before any allocation.
         let mut total = 0_u64;
         for section in found.iter().flatten() {

@@ -17,7 +17,7 @@ use crate::input::{self, Input};
 use crate::perf_map::PerfMap;
 use crate::symbol_table::{Builder, SymbolTable};
 use crate::unwind_table::UnwindTable;
-use crate::{FileIdentity, ObjectId, Settings, Unknown, kernel};
+use crate::{FileIdentity, ObjectId, Settings, Unknown, kernel, plt};
 
 /// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
 const MAX_KEPT_OPEN: usize = 32;
@@ -99,6 +99,11 @@ impl Found<'_> {
             Names::PerfMap { map, .. } => map.find(address),
             Names::Broken => None,
         }
+    }
+
+    /// Whether a name is another one of the symbol that an address belongs to.
+    pub(super) fn is_alias(&self, address: u64, name: &str) -> bool {
+        matches!(self.names, Names::Elf(elf) if elf.symbols.is_alias(address, name.as_bytes()))
     }
 
     /// The function that has an address, by Go's own table.
@@ -208,16 +213,22 @@ impl<'a> Store<'a> {
         {
             code = debug.code();
         }
-        let mut builder = Builder::new(code.clone(), self.settings.max_symbol_bytes);
-        for file in [Some(&elf), debug.as_ref()].into_iter().flatten() {
+        let limit = self.settings.max_symbol_bytes;
+        let skipped = |why: Unknown| {
+            self.count(why);
+            tracing::warn!(file = ?origin.path, object = object.0, reason = ?why, "symbol table skipped");
+        };
+        let has_table = |files: [Option<&Elf>; 2]| files.into_iter().flatten().any(Elf::has_symbol_table);
+        let inner = if has_table([Some(&elf), debug.as_ref()]) { None } else { elf.mini_debug_info(limit) };
+        let inner = inner.and_then(|inner| inner.inspect_err(|&why| skipped(why)).ok());
+        let mut builder = Builder::new(code.clone(), limit);
+        for file in [Some(&elf), debug.as_ref(), inner.as_ref()].into_iter().flatten() {
             // Without a symbol table there may still be DWARF.
-            if let Err(why) = builder.add_elf(file) {
-                self.count(why);
-                tracing::warn!(file = ?origin.path, object = object.0, reason = ?why, "symbol table skipped");
-            }
+            builder.add_elf(file).unwrap_or_else(skipped);
         }
+        plt::add_stubs(&elf, &mut builder, limit).unwrap_or_else(skipped);
         Counting::add(&self.counting.symbol_tables, 1);
-        let (go, unwind) = if [Some(&elf), debug.as_ref()].into_iter().flatten().any(Elf::has_symbol_table) {
+        let (go, unwind) = if has_table([debug.as_ref(), inner.as_ref()]) || elf.has_symbol_table() {
             (None, UnwindTable::default())
         } else {
             self.without_symbols(origin, object, &elf, &code)

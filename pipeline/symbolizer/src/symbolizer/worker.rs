@@ -158,12 +158,15 @@ impl Worker<'_> {
         let addresses: Vec<_> = known.iter().map(|(address, _)| *address).collect();
         let places = self.store.places(object, content, &addresses);
         let mut places = places.into_iter().flatten();
-        let mut known_names = HashMap::default();
+        let table = self.store.symbols(object, content).ok();
+        let (strings, demangle) = (&mut self.strings, self.shared.settings.demangle);
+        let mut combiner = Combiner { strings, demangle, known: HashMap::default() };
         let mut found = 0;
         let verdicts = known.into_iter().map(|(address, symbols)| {
             let place = places.next().flatten();
             found += usize::from(place.is_some());
-            let better = place.and_then(|place| self.combine(place, symbols.as_deref(), &mut known_names));
+            let is_alias = |name: &str| table.as_ref().is_some_and(|table| table.is_alias(*address, name));
+            let better = place.and_then(|place| combiner.combine(place, symbols.as_deref(), is_alias));
             (*address, Verdict::Settled(better.map_or_else(|| settled(symbols), Ok)))
         });
         let verdicts: Verdicts = verdicts.collect();
@@ -171,18 +174,26 @@ impl Worker<'_> {
         Counting::add(&self.shared.counting.dwarf_missed, verdicts.len() - found);
         verdicts
     }
+}
 
-    /// What DWARF and the symbol table say together.
-    ///
-    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since folded and cloned
-    /// functions (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol
-    /// says more (`std::vector<int>::size() const`), and where it has a name by which only glibc calls itself
-    /// (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
+/// Puts together what DWARF and the symbol table say.
+struct Combiner<'a> {
+    strings: &'a mut Strings,
+    demangle: bool,
+    /// What DWARF's names become, demangled and as they stand in the file.
+    known: HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
+}
+
+impl Combiner<'_> {
+    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since cloned functions
+    /// (`f.cold`) have odd symbols, and languages mangle; but where DWARF has only the source's name (`size`), a mangled
+    /// symbol says more (`std::vector<int>::size() const`), and where it has another name of the symbol, or one by which
+    /// only glibc calls itself (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
     fn combine(
         &mut self,
         place: SourceFrames,
         symbols: Option<&Symbols>,
-        known: &mut HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
+        is_alias: impl Fn(&str) -> bool,
     ) -> Option<Arc<Symbols>> {
         let symbol = symbols.filter(|symbols| symbols.named_by != NamedBy::UnwindTable);
         let symbol = symbol.and_then(|symbols| symbols.frames.first());
@@ -190,21 +201,24 @@ impl Worker<'_> {
         let mut frames = Vec::with_capacity(place.frames.len());
         for (position, frame) in place.frames.into_iter().enumerate() {
             let symbol = symbol.filter(|_| position == last);
+            let says_more = |name: &Option<Name>, symbol: &Frame| match name {
+                None => true,
+                Some(Name { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
+                // Of mangled names each is as public, and DWARF's is the one of the source that it tells.
+                Some(Name { text, .. }) => text.starts_with(HIDDEN_ALIAS) || !is_mangled(text) && is_alias(text),
+            };
             let (function, system_name) = match (frame.name, symbol) {
-                (Some(Name { linkage: false, .. }) | None, Some(symbol)) if is_mangled(&symbol.system_name) => {
-                    (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
-                }
-                (Some(Name { text, .. }), Some(symbol)) if text.starts_with(HIDDEN_ALIAS) => {
+                (name, Some(symbol)) if says_more(&name, symbol) => {
                     (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
                 }
                 (Some(name), _) => {
-                    let demangles = self.shared.settings.demangle && name.linkage;
-                    let names = known.entry(name.text).or_insert_with_key(|text| self.strings.names(text, demangles));
+                    let demangles = self.demangle && name.linkage;
+                    let strings = &mut *self.strings;
+                    let names = self.known.entry(name.text).or_insert_with_key(|text| strings.names(text, demangles));
                     (Arc::clone(&names.0), Arc::clone(&names.1))
                 }
-                (None, Some(symbol)) => (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name)),
                 // Nobody can tell two functions without names apart.
-                (None, None) => continue,
+                (None, _) => continue,
             };
             let file = frame.file.map(|file| self.strings.keep(&file));
             frames.push(Frame { function, system_name, file, line: frame.line, column: frame.column });
