@@ -153,3 +153,32 @@ fn mini_debug_info() {
     assert_eq!((&*frames(&packed)[0].function, packed.symbols().unwrap().named_by), ("outer", NamedBy::Symbols));
     assert_eq!(ask("stripped").symbols().unwrap().named_by, NamedBy::UnwindTable);
 }
+
+/// Guarantees: inlined lambdas are told apart by their place in the source, and methods by their class, where they have
+/// no symbol; also two lambdas of one line.
+#[test]
+fn lambdas() {
+    if !has("g++") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let program = build("g++", "lambdas.cc", &folder.path().join("program"), &["-O2", version]);
+        let symbols = nm(&program, &["-C"]);
+        let several = symbols.iter().find(|symbol| symbol.name == "several(int)").unwrap();
+        let addresses: Vec<u64> = (several.address..several.address + several.size).collect();
+        let answers = One::new(settings(), object_at(&program)).answers(&addresses);
+        let mut innermost: Vec<_> = answers.iter().map(|answer| &*frames(answer)[0].function).collect();
+        innermost.sort_unstable();
+        innermost.dedup();
+        let of_lambdas: Vec<_> = innermost.iter().filter(|name| name.ends_with("::operator()")).collect();
+        for line in ["{lambda at lambdas.cc:10:", "{lambda at lambdas.cc:11:", "{lambda at lambdas.cc:17:"] {
+            let expected = if line.contains(":11:") { 2 } else { 1 };
+            let found = of_lambdas.iter().filter(|name| name.starts_with(line)).count();
+            // What is inlined into the last one is all of its code.
+            assert!(found == expected || line.contains(":17:"), "{version} {line} {innermost:?}");
+        }
+        assert!(innermost.contains(&"Local::run"), "{innermost:?}");
+        assert!(answers.iter().all(|answer| &*frames(answer).last().unwrap().function == "several(int)"));
+    }
+}

@@ -6,12 +6,13 @@ use foldhash::fast::RandomState;
 use gimli::UnitOffset;
 use hashbrown::HashMap;
 
-use crate::text::clean;
+use crate::text::{clean, cut};
 
 use super::budget::{Budget, Error};
 use super::index::Index;
+use super::lines::{self, file_index};
 use super::unit::{self, Opened, Reference, Shared};
-use super::{Name, Reader};
+use super::{Name, Position, Reader};
 
 /// How many units are kept open. References lead to few.
 const MAX_OPEN: usize = 16;
@@ -90,17 +91,20 @@ impl<'a> Names<'a> {
         &mut self,
         dwarf: &gimli::Dwarf<Reader<'a>>,
         index: &Index,
-        mut unit: usize,
-        mut offset: usize,
+        unit: usize,
+        offset: usize,
         budget: &mut Budget<'_>,
     ) -> Result<Option<Name>, Error> {
         let mut plain = None;
+        let mut object = None;
+        let mut here = Some((unit, offset));
         for _ in 0..MAX_REFERENCES {
+            let Some((unit, offset)) = here else { break };
+            here = None;
             let opened = self.open(dwarf, unit, budget)?;
             let mut entries = opened.unit.entries_raw(Some(UnitOffset(offset)))?;
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
             budget.spend(1 + abbreviation.attributes().len())?;
-            let mut next = None;
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 match attribute.name() {
@@ -115,21 +119,82 @@ impl<'a> Names<'a> {
                         plain = text.map(|text| name(text, false, budget)).transpose()?.flatten();
                     }
                     gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
-                        next = Reference::of(attribute.value());
+                        here = place(index, unit, attribute.value());
                     }
+                    gimli::DW_AT_object_pointer => object = place(index, unit, attribute.value()).or(object),
                     _ => {}
                 }
             }
-            (unit, offset) = match next {
-                None => break,
-                Some(Reference::Here(offset)) => (unit, offset),
-                Some(Reference::Anywhere(offset)) => match index.unit_around(offset) {
-                    Some(unit) => (unit, offset - unit),
-                    None => break,
-                },
-            };
         }
-        Ok(plain)
+        let Some(Name { text, .. }) = &plain else { return Ok(plain) };
+        match self.class(dwarf, index, object, text, budget) {
+            Ok(Some(class)) => {
+                let text = cut(format!("{class}::{text}"));
+                budget.keep(&text)?;
+                Ok(Some(Name { text: text.into(), linkage: false }))
+            }
+            Err(Error::GaveUp) => Err(Error::GaveUp),
+            Ok(None) | Err(Error::Malformed) => Ok(plain),
+        }
+    }
+
+    /// The class of a method that is only known by its source's name, from the parameter for its object. One without a
+    /// name, as each lambda has one, is told apart by its place: all their methods have the same name.
+    fn class(
+        &mut self,
+        dwarf: &gimli::Dwarf<Reader<'a>>,
+        index: &Index,
+        mut here: Option<(usize, usize)>,
+        method: &str,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<String>, Error> {
+        for _ in 0..MAX_REFERENCES {
+            let Some((unit, offset)) = here else { break };
+            here = None;
+            let opened = self.open(dwarf, unit, budget)?;
+            let mut entries = opened.unit.entries_raw(Some(UnitOffset(offset)))?;
+            let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
+            budget.spend(1 + abbreviation.attributes().len())?;
+            let mut class_name = None;
+            let mut at = Position::default();
+            for &specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(specification)?;
+                let number = || attribute.udata_value().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+                match attribute.name() {
+                    gimli::DW_AT_name => {
+                        let text = unit::text(dwarf, &opened.unit, Some(attribute.value()), budget)?;
+                        class_name = text.map(|text| clean(text.slice()).into_owned()).filter(|text| !text.is_empty());
+                    }
+                    gimli::DW_AT_type => here = place(index, unit, attribute.value()),
+                    gimli::DW_AT_decl_file => at.file = file_index(&attribute),
+                    gimli::DW_AT_decl_line => at.line = number(),
+                    gimli::DW_AT_decl_column => at.column = number(),
+                    _ => {}
+                }
+            }
+            if matches!(
+                abbreviation.tag(),
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+            ) {
+                if class_name.is_some() || at.line == 0 {
+                    return Ok(class_name);
+                }
+                let file = at.file.map(|file| lines::file_name(dwarf, &opened, file, budget)).transpose()?.flatten();
+                let file = file.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+                let kind = if method == "operator()" { "lambda" } else { "unnamed" };
+                let Position { line, column, .. } = at;
+                return Ok(Some(format!("{{{kind} at {file}:{line}:{column}}}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The unit and the place in it that an attribute of a unit refers to.
+fn place(index: &Index, unit: usize, value: gimli::AttributeValue<Reader<'_>>) -> Option<(usize, usize)> {
+    match Reference::of(value)? {
+        Reference::Here(offset) => Some((unit, offset)),
+        Reference::Anywhere(offset) => index.unit_around(offset).map(|unit| (unit, offset - unit)),
     }
 }
 
