@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
-use super::debug_file::Finder;
+use super::debug_file::{Elsewhere, Finder};
 use super::state::{Content, Origin};
 use crate::counters::Counting;
 use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames};
@@ -17,10 +18,12 @@ use crate::input::{self, Input};
 use crate::perf_map::PerfMap;
 use crate::symbol_table::{Builder, SymbolTable};
 use crate::unwind_table::UnwindTable;
-use crate::{FileIdentity, ObjectId, Settings, Unknown, kernel, plt};
+use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, kernel, plt};
 
 /// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
 const MAX_KEPT_OPEN: usize = 32;
+/// A server that sends nothing for so long is not waited for.
+const MAX_IDLE: Duration = Duration::from_secs(5);
 /// How many objects are remembered as complained about.
 const MAX_COMPLAINTS: usize = 1 << 14;
 
@@ -30,6 +33,9 @@ pub(super) struct Store<'a> {
     settings: &'a Settings,
     counting: &'a Counting,
     stop: &'a AtomicBool,
+    elsewhere: &'a Elsewhere,
+    /// The debug files that may still come, by the objects that are read anew when they do.
+    coming: HashMap<ObjectId, Vec<Box<[u8]>>, RandomState>,
     entries: HashMap<ObjectId, Entry, RandomState>,
     clock: u64,
     limit: usize,
@@ -88,6 +94,8 @@ impl ElfNames {
 #[derive(Debug)]
 pub(super) struct Found<'s> {
     names: &'s Names,
+    /// A debug file may come soon that says more.
+    pub(super) waits: bool,
 }
 
 impl Found<'_> {
@@ -148,18 +156,56 @@ impl Found<'_> {
 }
 
 impl<'a> Store<'a> {
-    pub(super) fn new(settings: &'a Settings, counting: &'a Counting, stop: &'a AtomicBool) -> Self {
+    pub(super) fn new(
+        settings: &'a Settings,
+        counting: &'a Counting,
+        stop: &'a AtomicBool,
+        elsewhere: &'a Elsewhere,
+    ) -> Self {
         let limit = settings.cache_bytes / 4 * 3;
-        let entries = HashMap::default();
-        Self { settings, counting, stop, entries, clock: 0, limit, complaints: HashSet::default() }
+        let (coming, entries, complaints) = (HashMap::default(), HashMap::default(), HashSet::default());
+        Self { settings, counting, stop, elsewhere, coming, entries, clock: 0, limit, complaints }
     }
 
     fn finder(&self) -> Finder<'a> {
-        Finder { settings: self.settings, counting: self.counting, stop: self.stop }
+        Finder { elsewhere: self.elsewhere, settings: self.settings, counting: self.counting, stop: self.stop }
     }
 
     pub(super) fn forget(&mut self, object: ObjectId) {
         self.entries.remove(&object);
+        self.coming.remove(&object);
+    }
+
+    /// Whether any debug file may still come.
+    pub(super) fn is_expecting(&self) -> bool {
+        !self.coming.is_empty()
+    }
+
+    /// Whether a debug file of an object may come soon enough for answers to wait for it.
+    pub(super) fn is_worth_waiting(&self, object: ObjectId) -> bool {
+        let (Some(ids), Some(server)) = (self.coming.get(&object), &self.elsewhere.server) else { return false };
+        ids.iter().any(|id| match server.request(id) {
+            Requested::Coming { since, idle } => since < self.settings.patience && idle < MAX_IDLE,
+            // It is read at the next look.
+            Requested::Here(_) | Requested::Missing => true,
+        })
+    }
+
+    /// The objects of which a debug file came, or is known not to come; they are read anew.
+    pub(super) fn arrived(&mut self) -> Vec<ObjectId> {
+        let Some(server) = &self.elsewhere.server else { return Vec::new() };
+        let mut arrived = Vec::new();
+        self.coming.retain(|&object, ids| {
+            let open = ids.iter().all(|id| matches!(server.request(id), Requested::Coming { .. }));
+            if !open {
+                arrived.push(object);
+            }
+            open
+        });
+        for object in &arrived {
+            self.entries.remove(object);
+        }
+        arrived
     }
 
     /// After a panic over an object, its DWARF or all of it is not touched again.
@@ -186,10 +232,15 @@ impl<'a> Store<'a> {
                 Some(Content::Kernel) => kernel::symbols().map(Names::Table),
                 Some(Content::Vdso) => kernel::vdso().and_then(|bytes| self.read_vdso(bytes)),
             };
+            let coming = self.elsewhere.coming.take();
+            if !coming.is_empty() {
+                self.coming.insert(object, coming);
+            }
             let names = names.inspect_err(|&why| self.complain(object, content, why))?;
             self.entries.insert(object, Entry { names, used: 0 });
         }
         let (settings, counting, clock) = (self.settings, self.counting, self.clock);
+        let waits = self.is_worth_waiting(object);
         let Some(entry) = self.entries.get_mut(&object) else { return Err(Unknown::Failed) };
         entry.used = clock;
         if let Names::PerfMap { map, identity } = &mut entry.names
@@ -200,7 +251,7 @@ impl<'a> Store<'a> {
         if matches!(entry.names, Names::Broken) {
             return Err(Unknown::Failed);
         }
-        Ok(Found { names: &entry.names })
+        Ok(Found { names: &entry.names, waits })
     }
 
     fn read_elf(&self, origin: &Origin, object: ObjectId) -> Result<Names, Unknown> {

@@ -4,11 +4,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::Shared;
+use super::debug_file::Elsewhere;
 use super::state::{Content, Task, Verdict};
 use super::store::Store;
 use super::strings::Strings;
@@ -17,7 +19,7 @@ use crate::demangle::is_mangled;
 use crate::dwarf::{Name, SourceFrames};
 use crate::go_table::Steps;
 use crate::text::clean;
-use crate::{Frame, NamedBy, ObjectId, Symbols, Unknown};
+use crate::{DebugFileServer, Frame, NamedBy, ObjectId, Symbols, Unknown};
 
 /// What glibc's names for calls to itself begin with.
 const HIDDEN_ALIAS: &str = "__GI_";
@@ -25,12 +27,17 @@ const HIDDEN_ALIAS: &str = "__GI_";
 /// The thread's stack: demanglers recurse, to a limited depth.
 const STACK_BYTES: usize = 8 << 20;
 
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
-    thread::Builder::new().name("symbolize".into()).stack_size(STACK_BYTES).spawn(move || run(&shared)).map(drop)
+/// How often is looked whether a debug file has come.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn start(shared: Arc<Shared>, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<()> {
+    let elsewhere = Elsewhere { server, ..Elsewhere::default() };
+    let run = move || run(&shared, &elsewhere);
+    thread::Builder::new().name("symbolize".into()).stack_size(STACK_BYTES).spawn(run).map(drop)
 }
 
-fn run(shared: &Shared) {
-    let store = Store::new(&shared.settings, &shared.counting, &shared.stop);
+fn run(shared: &Shared, elsewhere: &Elsewhere) {
+    let store = Store::new(&shared.settings, &shared.counting, &shared.stop, elsewhere);
     let mut worker = Worker { shared, store, strings: Strings::default() };
     loop {
         let (task, forgotten) = {
@@ -43,6 +50,12 @@ fn run(shared: &Shared) {
                 match state.take() {
                     Some(task) => break (Some(task), forgotten),
                     None if !forgotten.is_empty() => break (None, forgotten),
+                    None if worker.store.is_expecting() => {
+                        let waited = shared.work.wait_timeout(state, LOOK);
+                        drop(waited.unwrap_or_else(PoisonError::into_inner));
+                        worker.look_for_files();
+                        state = shared.state();
+                    }
                     None => state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
             }
@@ -75,6 +88,22 @@ struct Worker<'a> {
 type Verdicts = Vec<(u64, Verdict)>;
 
 impl Worker<'_> {
+    /// Goes on with what waited for debug files, where they came or are not worth waiting any more.
+    fn look_for_files(&mut self) {
+        let arrived = self.store.arrived();
+        let mut state = self.shared.state();
+        for object in arrived {
+            state.resume(object, true);
+        }
+        let postponed = state.postponed();
+        drop(state);
+        for object in postponed {
+            if !self.store.is_worth_waiting(object) {
+                self.shared.state().resume(object, false);
+            }
+        }
+    }
+
     /// Does a task. Where that panics, whatever it was about gets no name, now and later.
     fn perform(&mut self, task: Task) -> (ObjectId, Verdicts) {
         match task {
@@ -101,8 +130,13 @@ impl Worker<'_> {
     fn symbols(&mut self, object: ObjectId, content: Option<&Content>, addresses: &[u64]) -> Verdicts {
         let found = match self.store.symbols(object, content) {
             Ok(found) => found,
-            Err(why) => return addresses.iter().map(|&address| (address, Verdict::Settled(Err(why)))).collect(),
+            Err(why) => {
+                let waits = self.store.is_worth_waiting(object);
+                let verdict = || if waits { Verdict::Postponed(None) } else { Verdict::Settled(Err(why)) };
+                return addresses.iter().map(|&address| (address, verdict())).collect();
+            }
         };
+        let waits = found.waits;
         let has_dwarf = found.has_dwarf();
         let demangles = self.shared.settings.demangle && found.is_mangled();
         // Addresses of the same function share what is said about them.
@@ -136,7 +170,11 @@ impl Worker<'_> {
                 });
                 Some(Arc::clone(symbols))
             });
-            let verdict = if has_dwarf { Verdict::Continued(symbols) } else { Verdict::Settled(settled(&symbols)) };
+            let verdict = match symbols {
+                symbols if waits => Verdict::Postponed(symbols),
+                symbols if has_dwarf => Verdict::Continued(symbols),
+                symbols => Verdict::Settled(settled(&symbols)),
+            };
             (address, verdict)
         });
         let verdicts = verdicts.collect();
