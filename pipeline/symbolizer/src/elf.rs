@@ -146,6 +146,12 @@ impl Elf {
         Ok(elf)
     }
 
+    /// Numbers of this file in some bytes of it, for gimli.
+    pub(crate) fn reader<'a>(&self, bytes: &'a [u8]) -> gimli::EndianSlice<'a, gimli::RunTimeEndian> {
+        let endian = if self.little_endian { gimli::RunTimeEndian::Little } else { gimli::RunTimeEndian::Big };
+        gimli::EndianSlice::new(bytes, endian)
+    }
+
     pub(crate) fn sections(&self) -> &[Section] {
         &self.sections
     }
@@ -274,6 +280,14 @@ impl Elf {
             let bytes = self.raw(section, MAX_NOTE).ok()?;
             build_id_of(Fields { bytes: &bytes, little_endian: self.little_endian })
         })
+    }
+
+    /// The link to the file that has what several debug files share: its path, and its build id (dwz(1)).
+    pub(crate) fn shared_debug_link(&self) -> Option<(String, Vec<u8>)> {
+        let bytes = self.raw(self.section(b".gnu_debugaltlink")?, MAX_DEBUG_LINK).ok()?;
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        let id = bytes.get(end + 1..).filter(|id| (1..=MAX_BUILD_ID).contains(&id.len()))?;
+        Some((std::str::from_utf8(&bytes[..end]).ok()?.to_owned(), id.to_vec()))
     }
 
     /// The link to a separate file with the debug information.

@@ -4,10 +4,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{One, build, frames, has, nm, object_at, run, settings, source};
-use profbridge_symbolizer::NamedBy;
+use profbridge_symbolizer::{Answer, NamedBy, Settings};
 
 /// The stubs that `objdump` finds, by their addresses.
 fn stubs(program: &Path) -> BTreeMap<u64, String> {
@@ -181,4 +182,102 @@ fn lambdas() {
         assert!(innermost.contains(&"Local::run"), "{innermost:?}");
         assert!(answers.iter().all(|answer| &*frames(answer).last().unwrap().function == "several(int)"));
     }
+}
+
+/// Every second address of the functions of a program, and what is known about each.
+fn everything(program: &Path, settings: Settings) -> Vec<(u64, Answer)> {
+    let symbols = nm(program, &[]);
+    let addresses: Vec<u64> =
+        symbols.iter().flat_map(|symbol| (symbol.address..symbol.address + symbol.size).step_by(2)).collect();
+    let answers = One::new(settings, object_at(program)).answers(&addresses);
+    addresses.into_iter().zip(answers).collect()
+}
+
+fn has_lines(answers: &[(u64, Answer)]) -> bool {
+    answers.iter().flat_map(|(_, answer)| frames(answer)).filter(|frame| frame.line > 0).count() > 50
+}
+
+/// Guarantees: units in files of their own give the same names, inlined functions, files and lines as those in the
+/// program, alone and packed together; without those files, the lines and the symbols are left.
+#[test]
+fn split_units() {
+    if ["g++", "nm", "dwp"].iter().any(|tool| !has(tool)) {
+        return;
+    }
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let link = |options: &[&str], out: &str| {
+            for part in ["shapes", "lambdas"] {
+                let rename = if part == "lambdas" { "-Dmain=other_main" } else { "-DNOTHING" };
+                let options = [options, &["-c", "-O2", version, rename]].concat();
+                build("g++", &format!("{part}.cc"), &at(&format!("{part}.o")), &options);
+            }
+            run("g++", [at("shapes.o"), at("lambdas.o"), "-o".into(), at(out)]);
+        };
+        link(&["-g"], "whole");
+        link(&["-g", "-gsplit-dwarf"], "split");
+        let expected = everything(&at("whole"), settings());
+        assert!(has_lines(&expected));
+        assert_eq!(everything(&at("split"), settings()), expected, "{version}");
+
+        // GNU's ends with an error on some of DWARF 5, LLVM's never.
+        if version == "-gdwarf-5" {
+            continue;
+        }
+        run("dwp", [Path::new("-e"), &at("split"), Path::new("-o"), &at("split.dwp")]);
+        for part in ["shapes.dwo", "lambdas.dwo"] {
+            fs::rename(at(part), at(&format!("{part}.away"))).unwrap();
+        }
+        assert_eq!(everything(&at("split"), settings()), expected, "{version}");
+
+        fs::remove_file(at("split.dwp")).unwrap();
+        let left = everything(&at("split"), settings());
+        assert!(has_lines(&left));
+        // Another unit than the skeleton's is none.
+        fs::rename(at("shapes.dwo.away"), at("lambdas.dwo")).unwrap();
+        assert_eq!(everything(&at("split"), settings()), left);
+    }
+}
+
+/// Guarantees: what dwz moved to a file that several programs share is found: by its build id, and by its place in a
+/// debug folder; another file there is refused, and so is none missed.
+#[test]
+fn shared_debug_information() {
+    if ["g++", "nm", "dwz", "readelf"].iter().any(|tool| !has(tool)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut options = vec!["-O2", "-g", "-Wl,--build-id=sha1"];
+    build("g++", "lambdas.cc", &at("one"), &options);
+    options.push("-DOTHER");
+    build("g++", "lambdas.cc", &at("two"), &options);
+    let expected = everything(&at("one"), settings());
+    assert!(has_lines(&expected));
+    run(
+        "dwz",
+        ["-m", "shared", "-M", "../../.dwz/shared", "one", "two"].map(|argument| match argument {
+            "shared" | "one" | "two" => at(argument),
+            other => PathBuf::from(other),
+        }),
+    );
+    assert!(run("readelf", [Path::new("-SW"), &at("one")]).contains(".gnu_debugaltlink"));
+    let missing = everything(&at("one"), settings());
+    assert_ne!(missing, expected);
+
+    let debug = folder.path().join("debug");
+    let with_folder = Settings { debug_folders: vec![debug.clone()], ..settings() };
+    fs::create_dir_all(debug.join(".dwz")).unwrap();
+    fs::copy(at("two"), debug.join(".dwz/shared")).unwrap();
+    assert_eq!(everything(&at("one"), with_folder.clone()), missing);
+    fs::copy(at("shared"), debug.join(".dwz/shared")).unwrap();
+    assert_eq!(everything(&at("one"), with_folder.clone()), expected);
+
+    fs::remove_file(debug.join(".dwz/shared")).unwrap();
+    let notes = run("readelf", [Path::new("-n"), &at("shared")]);
+    let id = notes.split("Build ID: ").nth(1).unwrap().lines().next().unwrap();
+    fs::create_dir_all(debug.join(".build-id").join(&id[..2])).unwrap();
+    fs::copy(at("shared"), debug.join(".build-id").join(&id[..2]).join(format!("{}.debug", &id[2..]))).unwrap();
+    assert_eq!(everything(&at("one"), with_folder), expected);
 }

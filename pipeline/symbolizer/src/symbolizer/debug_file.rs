@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::state::Origin;
 use crate::counters::Counting;
-use crate::dwarf::Dwarf;
+use crate::dwarf::{Dwarf, Sources};
 use crate::elf::{DebugLink, Elf};
 use crate::input::{self, Input};
 use crate::{DebugFileServer, Key, Requested, Settings, Source, Unknown};
@@ -75,6 +75,44 @@ impl Finder<'_> {
         let found = found.or_else(|| self.brought(&wanted?))?;
         Counting::add(&self.counting.debug_files, 1);
         Some(found)
+    }
+
+    /// The files with the DWARF of an object, of which `file` is the one with its units.
+    pub(super) fn sources(self, origin: &Origin, file: Elf) -> Sources {
+        let shared = file.shared_debug_link().and_then(|(path, id)| self.shared_file(origin, &path, &id));
+        let path = if let Source::Path(path) = &origin.source { path.as_os_str() } else { origin.path.as_ref() };
+        let mut package = path.to_owned();
+        package.push(".dwp");
+        let package = if path.is_empty() { None } else { self.beside(origin, Path::new(&package)) };
+        Sources { file, shared, package }
+    }
+
+    /// The file that dwz made of what several debug files share.
+    fn shared_file(self, origin: &Origin, path: &str, id: &[u8]) -> Option<Elf> {
+        // Debug folders have a folder for these files, which the path is relative to.
+        let below_folder = path.rsplit_once(".dwz/").map(|(_, below)| below);
+        let below_folder = below_folder.map(|path| below(Path::new(".dwz"), Path::new(path)));
+        let in_root = || self.in_root(root_of(origin)?, &Path::new(DEBUG_FOLDER).join(below_folder.as_ref()?));
+        let in_folders = || {
+            let below_folder = below_folder.as_ref()?;
+            self.settings.debug_folders.iter().find_map(|folder| self.on_this_machine(&folder.join(below_folder)))
+        };
+        let is_same = |elf: &Elf| elf.build_id().as_deref() == Some(id);
+        let accept = |elf: &Elf| self.accept(is_same(elf));
+        let found = self.by_build_id(origin, id, ".debug").or_else(|| in_root().filter(accept));
+        let found = found.or_else(|| in_folders().filter(accept));
+        let found = found.or_else(|| self.beside(origin, Path::new(path)).filter(accept));
+        found.or_else(|| self.brought(id))
+    }
+
+    /// A file that an object, or its debug information, names by a path: where the path has its meaning.
+    pub(super) fn beside(self, origin: &Origin, path: &Path) -> Option<Elf> {
+        let path = folder_of(origin).join(path);
+        match root_of(origin) {
+            Some(root) => self.in_root(root, &path),
+            None if matches!(origin.source, Source::Path(_)) => self.on_this_machine(&path),
+            None => None,
+        }
     }
 
     fn by_build_id(self, origin: &Origin, id: &[u8], suffix: &str) -> Option<Elf> {

@@ -1,6 +1,7 @@
 //! What the thread has read of files and keeps for the next question.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use hashbrown::{HashMap, HashSet};
 use super::debug_file::{Elsewhere, Finder};
 use super::state::{Content, Origin};
 use crate::counters::Counting;
-use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames};
+use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames, Sources};
 use crate::elf::Elf;
 use crate::go_table::{self, GoTable, Steps};
 use crate::input::{self, Input};
@@ -77,7 +78,7 @@ struct ElfNames {
 #[derive(Debug)]
 enum DwarfState {
     /// There is some, in this file, or in one that has to be opened again.
-    Unread(Option<Box<Elf>>),
+    Unread(Option<Box<Sources>>),
     Read(Box<Dwarf>),
     None,
 }
@@ -290,7 +291,9 @@ impl<'a> Store<'a> {
             Some(file) => {
                 let open = |entry: &&Entry| matches!(&entry.names, Names::Elf(elf) if matches!(elf.dwarf, DwarfState::Unread(Some(_))));
                 let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
-                DwarfState::Unread(keep.then(|| Box::new(file)))
+                // Also what is not kept may have to come from elsewhere first.
+                let sources = Box::new(self.finder().sources(origin, file));
+                DwarfState::Unread(keep.then_some(sources))
             }
             None => DwarfState::None,
         };
@@ -340,7 +343,8 @@ impl<'a> Store<'a> {
         let mut budget = Budget::new(self.stop);
         let result = elf.read_dwarf(finder, origin, &mut budget).and_then(|dwarf| {
             let Some(dwarf) = dwarf else { return Ok(None) };
-            dwarf.find(addresses, &mut budget).map(Some).map_err(Failure::Broken)
+            let open = |path: &Path| finder.beside(origin?, path);
+            dwarf.find(addresses, &open, &mut budget).map(Some).map_err(Failure::Broken)
         });
         match result {
             Ok(places) => places,
@@ -447,13 +451,13 @@ impl ElfNames {
         origin: Option<&Origin>,
         budget: &mut Budget<'_>,
     ) -> Result<Option<&mut Dwarf>, Failure> {
-        if let DwarfState::Unread(file) = &mut self.dwarf {
-            let file = match file.take() {
-                Some(file) => Some(*file),
+        if let DwarfState::Unread(sources) = &mut self.dwarf {
+            let sources = match sources.take() {
+                Some(sources) => Some(*sources),
                 None => origin.map(|origin| open_again(finder, origin)).transpose().map_err(Failure::Unreadable)?,
             };
-            let Some(file) = file else { return Err(Failure::Unreadable(Unknown::NoFile)) };
-            let dwarf = Dwarf::load(&file, self.code.clone(), finder.settings.max_dwarf_bytes, budget)?;
+            let Some(sources) = sources else { return Err(Failure::Unreadable(Unknown::NoFile)) };
+            let dwarf = Dwarf::load(sources, self.code.clone(), finder.settings.max_dwarf_bytes, budget)?;
             Counting::add(&finder.counting.dwarf, 1);
             self.dwarf = DwarfState::Read(Box::new(dwarf));
         }
@@ -470,12 +474,10 @@ fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Elf, Unknown> {
+fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Sources, Unknown> {
     let elf = finder.object(origin)?;
-    if Dwarf::is_in(&elf) {
-        return Ok(elf);
-    }
-    finder.debug_file(origin, &elf).ok_or(Unknown::NoFile)
+    let file = if Dwarf::is_in(&elf) { elf } else { finder.debug_file(origin, &elf).ok_or(Unknown::NoFile)? };
+    Ok(finder.sources(origin, file))
 }
 
 fn read_perf_map(
