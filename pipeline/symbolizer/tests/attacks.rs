@@ -487,7 +487,7 @@ fn older_compression() {
 /// memory that names may have.
 #[test]
 fn stubs() {
-    // A million stubs with a slot each, of which the half is relocated.
+    // Half of the slots are relocated.
     let count = 1 << 17;
     let code: Vec<u8> =
         (0..count).flat_map(|nth: u32| [&[0xff, 0x25][..], &(nth * 8).to_le_bytes(), &[0, 0]].concat()).collect();
@@ -504,5 +504,81 @@ fn stubs() {
         let parts = [plt.clone(), table, symbols, Part::strings(names.clone())];
         let (_, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 8 << 20, ..settings() }, 0x10_0000);
         assert!(counters.table_bytes < 16 << 20, "{counters:?}");
+    }
+}
+
+/// Guarantees: skeletons whose units are in no regular file, in one that makes no sense, or in the same one by the
+/// thousand, cost their lines and no more; what is read of other files is bounded for all of them together.
+#[test]
+fn skeletons() {
+    const DWO_NAME: u64 = 0x2130;
+    const DWO_ID: u64 = 0x2131;
+    const DATA8: u64 = 0x07;
+    let folder = tempfile::tempdir().unwrap();
+    let skeleton = [(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA), (DWO_NAME, STRING), (DWO_ID, DATA8)];
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, false, &skeleton);
+    abbreviations.push(0);
+    let one = |nth: u64, name: &str| {
+        let mut entries = vec![1];
+        entries.extend((ADDRESS + nth * 16).to_le_bytes());
+        entries.push(16);
+        entries.extend(name.as_bytes());
+        entries.push(0);
+        entries.extend(7_u64.to_le_bytes());
+        unit(0, &entries)
+    };
+    let junk = |name: &'static str, size| Part::debug(name, vec![0x11; size]);
+    let large = [junk(".debug_info.dwo", 1 << 20), junk(".debug_abbrev.dwo", 1 << 20), junk(".debug_str.dwo", 1 << 20)];
+    let hidden: Vec<_> = (0..60_000).map(|_| Part { size: Some(1 << 40), ..Part::debug("x", Vec::new()) }).collect();
+    fs::write(folder.path().join("large.dwo"), file(&large)).unwrap();
+    fs::write(folder.path().join("headers.dwo"), file(&hidden)).unwrap();
+    fs::write(folder.path().join("no.dwo"), b"\x7fELF").unwrap();
+    let names = ["large.dwo", "headers.dwo", "no.dwo", "program", "/dev/zero", "/proc/self/mem", ".", "../..", ""];
+    for name in names {
+        let count = 3000;
+        let info = (0..count).flat_map(|nth| one(nth, name)).collect();
+        let [symbols, strings] = one_function(2);
+        let parts = [Part::code(), symbols, strings, Part::debug(".debug_info", info)];
+        let path = folder.path().join("program");
+        fs::write(&path, file(&[&parts[..], &[Part::debug(".debug_abbrev", abbreviations.clone())]].concat())).unwrap();
+        // Packed together, they make no sense either.
+        fs::write(folder.path().join("program.dwp"), file(&[junk(".debug_cu_index", 1 << 16)])).unwrap();
+        let settings = Settings { max_dwarf_bytes: 32 << 20, ..settings() };
+        let one = One::new(settings, object_at(&path));
+        let addresses: Vec<u64> = (0..count).map(|nth| ADDRESS + nth * 16).collect();
+        let answers = one.answers(&addresses);
+        assert_eq!(&*frames(&answers[0])[0].function, "f", "{name}");
+        let counters = one.symbolizer.counters();
+        assert_eq!(counters.panics, 0, "{name} {counters:?}");
+        assert!(counters.table_bytes < 32 << 20, "{name} {counters:?}");
+    }
+}
+
+/// Guarantees: links to a shared file that lead nowhere or have no build id, and references into a file that is not
+/// there, are no name.
+#[test]
+fn links_to_shared_files() {
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
+    // `DW_FORM_GNU_strp_alt` and `DW_FORM_GNU_ref_alt`.
+    let function = [(NAME, 0x1f21), (ORIGIN, 0x1f20), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)];
+    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &function));
+    abbreviations.push(0);
+    let mut entries = vec![1];
+    entries.extend(ADDRESS.to_le_bytes());
+    entries.push(16);
+    entries.push(2);
+    entries.extend(u32::MAX.to_le_bytes());
+    entries.extend(5_u32.to_le_bytes());
+    entries.extend(ADDRESS.to_le_bytes());
+    entries.push(16);
+    for link in
+        [&b""[..], b"/proc/self/exe", b"/proc/self/exe\0", b"\0\x01\x02", b"../../../../etc/passwd\0\x01\x02\x03"]
+    {
+        let parts = vec![
+            Part::debug(".debug_info", unit(0, &entries)),
+            Part::debug(".debug_abbrev", abbreviations.clone()),
+            Part::debug(".gnu_debugaltlink", link.to_vec()),
+        ];
+        assert_eq!(keeps_the_symbol(parts, settings()).dwarf_found, 1);
     }
 }

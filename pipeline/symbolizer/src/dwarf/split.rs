@@ -11,7 +11,7 @@ use crate::Unknown;
 use crate::elf::Elf;
 
 /// What trying to open a file costs, in units of work.
-const OPENING: usize = 64 << 10;
+const OPENING: usize = 256 << 10;
 
 /// What a skeleton says about where its unit is.
 #[derive(Debug, Clone, Copy)]

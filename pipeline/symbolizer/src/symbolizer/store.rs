@@ -24,7 +24,7 @@ use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, kernel, plt};
 /// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
 const MAX_KEPT_OPEN: usize = 32;
 /// A server that sends nothing for so long is not waited for.
-const MAX_IDLE: Duration = Duration::from_secs(5);
+const MAX_IDLE: Duration = Duration::from_secs(10);
 /// How many objects are remembered as complained about.
 const MAX_COMPLAINTS: usize = 1 << 14;
 
@@ -192,20 +192,26 @@ impl<'a> Store<'a> {
         })
     }
 
-    /// The objects of which a debug file came, or is known not to come; they are read anew.
-    pub(super) fn arrived(&mut self) -> Vec<ObjectId> {
-        let Some(server) = &self.elsewhere.server else { return Vec::new() };
+    /// The objects that wait for no debug file any more, and whether one came: then they are read anew.
+    pub(super) fn arrived(&mut self) -> Vec<(ObjectId, bool)> {
+        let Self { elsewhere, coming, entries, .. } = self;
+        let Some(server) = &elsewhere.server else { return Vec::new() };
         let mut arrived = Vec::new();
-        self.coming.retain(|&object, ids| {
-            let open = ids.iter().all(|id| matches!(server.request(id), Requested::Coming { .. }));
-            if !open {
-                arrived.push(object);
+        coming.retain(|&object, ids| {
+            let mut came = false;
+            ids.retain(|id| {
+                let requested = server.request(id);
+                came |= matches!(requested, Requested::Here(_));
+                matches!(requested, Requested::Coming { .. })
+            });
+            if came {
+                entries.remove(&object);
             }
-            open
+            if came || ids.is_empty() {
+                arrived.push((object, came));
+            }
+            !came && !ids.is_empty()
         });
-        for object in &arrived {
-            self.entries.remove(object);
-        }
         arrived
     }
 

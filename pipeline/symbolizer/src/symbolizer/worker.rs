@@ -92,8 +92,8 @@ impl Worker<'_> {
     fn look_for_files(&mut self) {
         let arrived = self.store.arrived();
         let mut state = self.shared.state();
-        for object in arrived {
-            state.resume(object, true);
+        for (object, came) in arrived {
+            state.resume(object, came);
         }
         let postponed = state.postponed();
         drop(state);
