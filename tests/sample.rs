@@ -3,6 +3,7 @@
 mod answers;
 mod ends;
 mod errors;
+mod native;
 mod node;
 mod php;
 mod python;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::counters::{Counters, Counting};
-use crate::{Answer, Object, ObjectId, Settings};
+use crate::{Answer, DebugFileServer, Object, ObjectId, Settings};
 use state::{Content, Identity, State};
 
 /// Finds names for addresses, in the background.
@@ -68,6 +68,15 @@ impl Symbolizer {
     ///
     /// No thread could be started.
     pub fn start(settings: Settings) -> io::Result<Self> {
+        Self::with_server(settings, None)
+    }
+
+    /// Starts the thread, which asks somebody for debug files that are not on this machine.
+    ///
+    /// # Errors
+    ///
+    /// No thread could be started.
+    pub fn with_server(settings: Settings, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(&settings)),
             settings,
@@ -76,7 +85,7 @@ impl Symbolizer {
             idle: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        worker::start(Arc::clone(&shared))?;
+        worker::start(Arc::clone(&shared), server)?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
