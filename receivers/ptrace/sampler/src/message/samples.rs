@@ -38,7 +38,8 @@ pub struct Thread {
     pub id: u32,
     /// Its id in the process's own PID namespace, which `gettid` returns there.
     pub namespace_id: u32,
-    /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
+    /// Its name: the one that an interpreter gives it, as Python does in `threading`, or else the kernel's
+    /// (`/proc/PID/task/TID/comm`, at most 15 bytes).
     pub name: String,
     /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
     /// if it is not known, because the thread was never stopped and its C library is not glibc.

@@ -189,6 +189,13 @@ impl Interpreters {
         }
     }
 
+    /// What one of them calls a thread. `is_first` if it is the first one of its process.
+    pub(super) fn thread_name(&mut self, thread: ThreadKey, is_first: bool, files: &ProcessFiles) -> Option<String> {
+        let mut target = Memory { pieces: None, files };
+        let mut instances = self.instances.iter_mut();
+        instances.find_map(|(_, instance)| instance.thread_name(thread, is_first, Instant::now(), &mut target))
+    }
+
     /// Replaces `locations` by the native frames with the interpreters' in their places. `stands` if the thread still
     /// stands where its frames were read. If it ran on, only what its stack and its registers prove is believed.
     pub(super) fn name(

@@ -7,6 +7,7 @@ use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
 use crate::process_files::Life;
+use crate::sampler::attached::Attached;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::Named;
@@ -297,9 +298,13 @@ impl Active {
         let entry = match self.batch.present(thread.batch_entry) {
             Some(entry) => entry,
             None => {
+                let Attached { interpreters, files, .. } = &mut self.attached;
                 let id = thread.files.id;
-                let namespace_id = thread.identify(&self.attached.files);
-                thread.find_pointer(&self.attached.files, namespace_id);
+                let namespace_id = thread.identify(files);
+                thread.find_pointer(files, namespace_id);
+                if thread.name.is_empty() {
+                    thread.read_name(interpreters, files);
+                }
                 let entry = self.batch.add_thread(Thread {
                     id,
                     namespace_id,

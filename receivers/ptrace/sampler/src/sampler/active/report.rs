@@ -33,11 +33,8 @@ impl Active {
         let mut names = NAMES;
         for thread in &mut self.threads {
             let Some(entry) = self.batch.present(thread.batch_entry) else { continue };
-            if names > 0
-                && std::mem::take(&mut thread.ran)
-                && let Some(name) = thread.files.name(self.attached.files.task())
-            {
-                thread.name = name;
+            if names > 0 && std::mem::take(&mut thread.ran) {
+                thread.read_name(&mut self.attached.interpreters, &self.attached.files);
                 names -= 1;
             }
             if let Some(said) = self.batch.thread(entry) {
