@@ -7,7 +7,8 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::image::Image;
-use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
+use super::history::MappedAt;
+use super::maps::{Line, MAX_ENTRIES, fingerprint, lines, put};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::context::{MAX_RELOCATIONS, Variable, Word};
@@ -70,13 +71,15 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         process: &'a V,
         before: Option<&'a AddressSpace>,
         cache: &'a mut ObjectCache,
+        mapped: &[MappedAt],
     ) -> Result<Self, LoadError> {
         let text = process.maps().map_err(LoadError::Maps)?;
         let kept = |line: &Line| line.executable || line.entry.file.inode != 0 || line.is_publication();
-        let lines: Vec<_> = lines(&text).filter(kept).collect();
+        let mut lines: Vec<_> = lines(&text).filter(kept).collect();
         if lines.is_empty() {
             return Err(LoadError::Gone);
         }
+        mapped.iter().for_each(|mapped| put(&mut lines, &mapped.entry));
         let memory = process.memory().map_err(LoadError::Memory)?;
         let mut space = AddressSpace::with_code(Arc::clone(&memory));
         space.fingerprint = fingerprint(lines.iter());
@@ -107,19 +110,21 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             self.fault(b"", format!("more than {MAX_ENTRIES} executable mappings"));
         }
         for line in executable.take(MAX_ENTRIES) {
-            let module = self.module(&line.entry, &lines)?;
+            let module = self.module(line, &lines)?;
             self.add(module);
         }
-        mark_builtins(&mut self.space.modules);
+        mark_builtins(Arc::make_mut(&mut self.space.modules).as_mut_slice());
         self.find_runtimes();
         self.find_variables();
         Ok(self.space)
     }
 
-    fn module(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Module, LoadError> {
+    fn module(&mut self, line: &Line, lines: &[Line]) -> Result<Module, LoadError> {
+        let entry = &line.entry;
         let mut module = Module {
             start: entry.start,
             end: entry.end,
+            file: entry.file,
             mapping: None,
             bias: 0,
             object: None,
@@ -133,7 +138,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             }
             b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
             _ if entry.file.inode == 0 => Found::Generated,
-            _ => self.file(entry, lines)?,
+            _ => self.file(line, lines)?,
         };
         let (object, file) = match found {
             Found::File(CachedFile { object, file }) => (object, Some(file)),
@@ -175,7 +180,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
         let (start, end, file_offset) = object.executable_range()?;
         let index = self.space.mappings.len() as u32;
-        self.space.mappings.push(MappedFile {
+        Arc::make_mut(&mut self.space.mappings).push(MappedFile {
             path: String::from_utf8_lossy(&entry.path).into_owned(),
             start,
             end,
@@ -191,12 +196,18 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Some(index)
     }
 
-    fn file(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Found, LoadError> {
+    fn file(&mut self, line: &Line, lines: &[Line]) -> Result<Found, LoadError> {
+        let entry = &line.entry;
         if let Some(found) = self.found.get(&entry.file) {
             return Ok(found.clone());
         }
         let loaded = match self.process.open(entry) {
             Ok(file) => self.cache.load(file),
+            // What is in memory by now is something else.
+            Err(error) if line.gone => {
+                self.fault(&entry.path, format!("cannot open it: {error}"));
+                return Ok(Found::Unusable);
+            }
             Err(error) => return Ok(self.image(entry, lines, error)),
         };
         let found = match loaded {
@@ -272,13 +283,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     }
 
     fn find_runtimes(&mut self) {
-        let modules = std::mem::take(&mut self.space.modules);
+        let modules = Arc::clone(&self.space.modules);
         let path = |module: &Module| {
             let mapped = module.mapping.and_then(|index| self.space.mappings.get(index as usize));
             mapped.map_or_else(String::new, |mapped| mapped.path.clone())
         };
         let (found, refused) = runtime::detect(&modules, path, &mut Memory(&*self.memory));
-        self.space.modules = modules;
         self.space.runtimes = found;
         for (path, reason) in refused {
             self.fault(path.as_bytes(), reason);
@@ -295,7 +305,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         let linker: Vec<_> = linkers().map(|module| module.start..module.end).take(MAX_CONTEXTS).collect();
         let glibc = !linkers().any(|module| name(module).starts_with("ld-musl"));
         let mut found: Vec<Variable> = Vec::new();
-        for module in modules {
+        for module in modules.iter() {
             let Some(variable) = module.object.as_ref().and_then(|object| object.thread_local()) else { continue };
             let word = |relocation: &crate::elf::Relocation| Word {
                 kind: relocation.kind,
@@ -318,7 +328,8 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
 
     /// Adds a module. Generated code that directly follows generated code becomes one module with it.
     fn add(&mut self, module: Module) {
-        if let Some(last) = self.space.modules.last_mut()
+        let modules = Arc::make_mut(&mut self.space.modules);
+        if let Some(last) = modules.last_mut()
             && last.end == module.start
             && last.kind == ModuleKind::Generated
             && module.kind == ModuleKind::Generated
@@ -326,7 +337,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             last.end = module.end;
             return;
         }
-        self.space.modules.push(module);
+        modules.push(module);
     }
 
     fn fault(&mut self, path: &[u8], reason: String) {

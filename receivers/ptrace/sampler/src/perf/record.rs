@@ -21,6 +21,7 @@ mod kind {
     pub(super) const UNTHROTTLE: u32 = 6;
     pub(super) const FORK: u32 = 7;
     pub(super) const SAMPLE: u32 = 9;
+    pub(super) const MMAP2: u32 = 10;
     pub(super) const LOST_SAMPLES: u32 = 13;
 }
 
@@ -88,6 +89,32 @@ impl KernelChain<'_> {
     }
 }
 
+/// Memory that a process has mapped executable, or made executable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped<'a> {
+    /// Its process id, in the PID namespace of whoever opened the event.
+    pub process: u32,
+    /// The thread that did so.
+    pub thread: u32,
+    /// When: nanoseconds of CLOCK_MONOTONIC.
+    pub time_nano: u64,
+    /// The address.
+    pub start: u64,
+    /// The length in bytes.
+    pub length: u64,
+    /// The offset in the file at `start`.
+    pub offset: u64,
+    /// The file's device: its major and its minor number.
+    pub device: (u32, u32),
+    /// The file's inode; 0 for memory without a file.
+    pub inode: u64,
+    /// What it permits, as for `mmap`: `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
+    pub protection: u32,
+    /// The file's path as the process sees it, with ` (deleted)` behind it where it has none any more. The process
+    /// chooses it.
+    pub path: &'a [u8],
+}
+
 /// The registers of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
@@ -125,6 +152,8 @@ pub enum Record<'a> {
         /// The thread.
         thread: u32,
     },
+    /// A process has mapped executable memory, or made memory executable.
+    Mapped(Mapped<'a>),
     /// Another record, which is not used.
     Other,
 }
@@ -170,11 +199,20 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// The offset of the process id in the record, if it is a sample. Nothing else is read before it is known whether
-    /// the process is wanted.
+    /// The offset of the process id in the record, if it is a sample or a mapping. Nothing else is read before it is
+    /// known whether the process is wanted.
     pub fn process_at(&self) -> Option<usize> {
-        // Behind the header and the instruction pointer.
-        (self.kind == kind::SAMPLE).then_some(HEADER + 8)
+        match self.kind {
+            // Behind the header and the instruction pointer.
+            kind::SAMPLE => Some(HEADER + 8),
+            kind::MMAP2 => Some(HEADER),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a sample.
+    pub fn is_sample(&self) -> bool {
+        self.kind == kind::SAMPLE
     }
 }
 
@@ -192,6 +230,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     let mut rest = Rest(rest);
     Ok(match header.kind {
         kind::SAMPLE => Record::Sample(sample(header, &mut rest)?),
+        kind::MMAP2 => Record::Mapped(mapped(&mut rest)?),
         kind::LOST => {
             // The first word is the number of the event that the record is about.
             rest.word()?;
@@ -250,6 +289,22 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     // Time in a hypervisor or a guest is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
     Ok(OnCpuSample { process, thread, time_nano, period_nano, processor, mode, kernel, user, stack })
+}
+
+fn mapped<'a>(rest: &mut Rest<'a>) -> Result<Mapped<'a>, Malformed> {
+    /// What the kernel appends to records that are no samples (`sample_id`): process, time and processor.
+    const APPENDED: usize = 24;
+    let (process, thread) = rest.pair()?;
+    let (start, length, offset) = (rest.word()?, rest.word()?, rest.word()?);
+    let device = rest.pair()?;
+    let (inode, _generation) = (rest.word()?, rest.word()?);
+    let (protection, _flags) = rest.pair()?;
+    // The path ends at the first of the zeros that fill its last word.
+    let path = rest.bytes(rest.0.len().checked_sub(APPENDED).ok_or(Malformed::Short)?)?;
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    rest.word()?;
+    let time_nano = rest.word()?;
+    Ok(Mapped { process, thread, time_nano, start, length, offset, device, inode, protection, path })
 }
 
 /// The part of a record that was not read yet.

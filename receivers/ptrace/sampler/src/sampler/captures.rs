@@ -24,7 +24,7 @@ use crate::unwind::{Frame, Outcome, Registers, StackMemory};
 pub(super) const MOST_CAPTURED: usize = 64;
 
 /// How many stacks may wait for the maps to be read again. Beyond that samples keep the part that could be unwound.
-const MOST_UNKNOWN: usize = 32;
+const MOST_UNKNOWN: usize = 128;
 
 /// Registers and stack of a thread, taken by a stop or by a perf event.
 #[derive(Debug)]
@@ -294,9 +294,11 @@ impl Captures {
                 {
                     worked = process.copied(index, &pieces);
                 }
-                let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
+                let mut outcome =
+                    unwinder.unwind_at(process, ran_on_since, &captured.registers, &mut pieces.copied());
                 if !captured.stopped && outcome.needs_memory.is_some() {
-                    outcome = unwinder.unwind_further(process, &captured.registers, &mut pieces, outcome);
+                    outcome =
+                        unwinder.unwind_further(process, ran_on_since, &captured.registers, &mut pieces, outcome);
                 }
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
@@ -374,7 +376,8 @@ impl Captures {
         unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
     ) {
-        let mut outcome = unwinder.unwind(process, &unknown.registers, &mut unknown.pieces.copied());
+        let mut pieces = unknown.pieces.copied();
+        let mut outcome = unwinder.unwind_at(process, unknown.ran_on_since, &unknown.registers, &mut pieces);
         if outcome.unknown_code.is_some() {
             self.unknown.push(unknown);
             return;

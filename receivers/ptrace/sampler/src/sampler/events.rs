@@ -19,7 +19,7 @@ use super::thread_event::ThreadEvent;
 use crate::message::{Level, ProblemKind, Stops};
 use crate::os::affinity;
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
-use crate::perf::record::User;
+use crate::perf::record::{Record, User};
 use crate::perf::ring::Ring;
 use crate::threads::is_for_an_event;
 
@@ -341,18 +341,22 @@ impl Engine<'_> {
 }
 
 fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
-    let (id, pid, space) = (process.attached.id, process.attached.files.pid(), process.attached.space_generation);
+    let (id, pid) = (process.attached.id, process.attached.files.pid());
     let Some(event) = &mut process.threads[thread_index].event else { return };
-    let concern = &mut process.concern;
+    let (concern, attached) = (&mut process.concern, &mut process.attached);
     let shortfall = event.drain(
         |process| process == pid,
         buffer,
-        |sample| {
-            // A sample without registers is of a thread that is ending: it is left out.
-            captures.take_sample(id, space, sample);
-            if sample.user == User::OtherArchitecture {
-                *concern = Concern::OtherArchitecture;
+        |record| match record {
+            Record::Sample(sample) => {
+                // A sample without registers is of a thread that is ending: it is left out.
+                captures.take_sample(id, attached.space_generation, &sample);
+                if sample.user == User::OtherArchitecture {
+                    *concern = Concern::OtherArchitecture;
+                }
             }
+            Record::Mapped(record) => attached.mapped(&record),
+            _ => {}
         },
     );
     shortfall.add_to(&mut process.attached.status);

@@ -16,7 +16,7 @@ use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, online_processors, open_processors};
 use crate::perf::period::{self, Pace, Varying};
-use crate::perf::record::User;
+use crate::perf::record::{Mapped, OnCpuSample, Record, User};
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
@@ -404,10 +404,20 @@ impl Engine<'_> {
             return;
         }
         let wanted = |pid| processes.iter().any(|sharer| sharer.pid == pid);
-        let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |sample| {
-            let of = processes.iter().find(|sharer| sharer.pid == sample.process);
+        let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
+            let (Record::Sample(OnCpuSample { process: pid, .. }) | Record::Mapped(Mapped { process: pid, .. })) =
+                record
+            else {
+                return;
+            };
+            let of = processes.iter().find(|sharer| sharer.pid == pid);
             let process = of.and_then(|of| sampled.iter_mut().find(|process| process.attached.id == of.id));
             let Some(process) = process else { return };
+            let sample = match record {
+                Record::Sample(sample) => sample,
+                Record::Mapped(record) => return process.attached.mapped(&record),
+                _ => return,
+            };
             *processor = Some(sample.processor);
             captures.take_sample(process.attached.id, process.attached.space_generation, &sample);
             if sample.user == User::OtherArchitecture {

@@ -7,7 +7,7 @@ use super::shortfall::Shortfall;
 use crate::os::time;
 use crate::perf::open::count;
 use crate::perf::period::{self, Pace, Skipped, Varying};
-use crate::perf::record::OnCpuSample;
+use crate::perf::record::{OnCpuSample, Record};
 use crate::perf::ring::Ring;
 
 /// How long an event stays open at least before its cost is judged.
@@ -94,16 +94,19 @@ impl ThreadEvent {
         self.skipped.tell(self.count())
     }
 
-    /// Takes the samples that are in the ring.
+    /// Takes the samples and mappings that are in the ring.
     pub(super) fn drain(
         &mut self,
         is_own: impl Fn(u32) -> bool,
         buffer: &mut Vec<u8>,
-        mut each: impl FnMut(&OnCpuSample<'_>),
+        mut each: impl FnMut(Record<'_>),
     ) -> Shortfall {
         let period_nano = self.varying.average();
-        let (samples, shortfall) = Shortfall::drain(&mut self.ring, is_own, buffer, |sample| {
-            each(&OnCpuSample { period_nano, ..sample });
+        let (samples, shortfall) = Shortfall::drain(&mut self.ring, is_own, buffer, |record| {
+            each(match record {
+                Record::Sample(sample) => Record::Sample(OnCpuSample { period_nano, ..sample }),
+                record => record,
+            });
         });
         self.skipped.took(samples + shortfall.lost());
         // The period is changed right behind a sample, where little of the running one is lost; at once where it was

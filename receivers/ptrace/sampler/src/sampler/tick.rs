@@ -125,7 +125,8 @@ impl Engine<'_> {
             self.sender.send(Output::Status(status));
         }
         if process.attached.reload.take(now) {
-            self.sender.send(Output::Reload(process.attached.id));
+            let mapped = process.attached.spaces.take_records();
+            self.sender.send(Output::Reload { process: process.attached.id, mapped });
         }
     }
 }
