@@ -84,13 +84,7 @@ fn line(text: &[u8]) -> Option<Line> {
     Some(Line { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x', gone: false })
 }
 
-fn entry(
-    range: Range<u64>,
-    offset: u64,
-    file: FileId,
-    path: &[u8],
-    unescape: impl Fn(&[u8]) -> Vec<u8>,
-) -> MapsEntry {
+fn entry(range: Range<u64>, offset: u64, file: FileId, path: &[u8], unescape: impl Fn(&[u8]) -> Vec<u8>) -> MapsEntry {
     let (path, deleted) = match path.strip_suffix(DELETED) {
         Some(path) if file.inode != 0 => (path, true),
         _ => (path, false),
@@ -261,7 +255,18 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     fn records() {
         let record = |start, length, path| {
             let (process, thread, time_nano, offset, device, protection) = (1, 1, 1, 0x1000, (0xfe, 1), 5);
-            recorded(&Mapped { process, thread, time_nano, start, length, offset, device, inode: 131, protection, path })
+            recorded(&Mapped {
+                process,
+                thread,
+                time_nano,
+                start,
+                length,
+                offset,
+                device,
+                inode: 131,
+                protection,
+                path,
+            })
         };
         let known = executable(b"1000-2000 r-xp 00001000 fe:01 131 /lib/a (deleted)\n").0.remove(0);
         assert_eq!(record(0x1000, 0x1000, b"/lib/a (deleted)"), Some(known));

@@ -294,11 +294,9 @@ impl Captures {
                 {
                     worked = process.copied(index, &pieces);
                 }
-                let mut outcome =
-                    unwinder.unwind_at(process, ran_on_since, &captured.registers, &mut pieces.copied());
+                let mut outcome = unwinder.unwind_at(process, ran_on_since, &captured.registers, &mut pieces.copied());
                 if !captured.stopped && outcome.needs_memory.is_some() {
-                    outcome =
-                        unwinder.unwind_further(process, ran_on_since, &captured.registers, &mut pieces, outcome);
+                    outcome = unwinder.unwind_further(process, ran_on_since, &captured.registers, &mut pieces, outcome);
                 }
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
@@ -389,6 +387,11 @@ impl Captures {
         let (trust, named) = if replaced { (outcome.trust, named) } else { (unknown.trust, unknown.named) };
         process.observed(trust, &named);
         self.spare.push(unknown.pieces);
+    }
+
+    /// Whether samples of a process wait for its maps to be read.
+    pub(super) fn has_unknown(&self, process: ProcessId) -> bool {
+        self.unknown.iter().any(|unknown| unknown.process == process)
     }
 
     /// Counts the samples whose stacks ended in unknown code as they are, because their batch is sent now.

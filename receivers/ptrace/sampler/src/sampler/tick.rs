@@ -117,7 +117,8 @@ impl Engine<'_> {
 
     /// Sends what it is time to send.
     fn say_regular(&mut self, index: usize, now: Instant) {
-        if self.processes[index].flush_is_due(now) {
+        let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
+        if self.processes[index].flush_is_due(now, is_unknown) {
             self.send_batch(index, now, Next::Same);
         }
         let process = &mut self.processes[index];
