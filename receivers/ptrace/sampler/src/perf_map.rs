@@ -155,6 +155,7 @@ mod tests {
                 let time = nix::sys::time::TimeSpec::new(seconds.min(1 << 33), 0);
                 nix::sys::stat::futimens(&file, &time, &time).unwrap();
             }
+            growth.length_at(Instant::now());
             let length = growth.length_at(Instant::now());
             moments.push((growth.lengths.back().unwrap().0, length));
             assert!(growth.lengths.back().unwrap().0 <= Instant::now());
