@@ -8,6 +8,7 @@ mod node;
 mod php;
 mod python;
 mod python_processes;
+mod replaced;
 mod restarts;
 mod ruby;
 mod runtimes;

@@ -37,6 +37,20 @@ pub(crate) fn hot() -> &'static Path {
     HOT.get_or_init(|| build("hot.rs", "rustc", &["--edition", "2024", "-O", "-g"]))
 }
 
+/// The C program that replaces its code.
+pub(crate) fn replaced() -> &'static Path {
+    static REPLACED: OnceLock<PathBuf> = OnceLock::new();
+    REPLACED.get_or_init(|| build("replaced.c", "cc", &["-O2", "-g", "-ldl"]))
+}
+
+/// A library for it, whose function has this name.
+pub(crate) fn replacing(name: &str) -> PathBuf {
+    let library = build("replacing.c", "cc", &["-O2", "-g", "-shared", "-fPIC", &format!("-DNAME={name}")]);
+    let named = library.with_file_name(format!("lib{name}.so"));
+    std::fs::rename(library, &named).unwrap();
+    named
+}
+
 fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/targets").join(source);
     // Beside the tests and not in a temporary folder, so that debuggers find it again; each run builds its own.

@@ -40,6 +40,7 @@ pub use answer::{Answer, Frame, NamedBy, Symbols, Unknown};
 pub use counters::Counters;
 pub use object::FileIdentity;
 pub use object::{Key, Object, ObjectId, Source};
+pub use perf_map::{MAX_MOMENTS, perf_map_place};
 pub use segments::Segments;
 pub use server::{DebugFileServer, Requested};
 pub use settings::Settings;

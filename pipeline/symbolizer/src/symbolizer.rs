@@ -101,12 +101,14 @@ impl Symbolizer {
     /// Names what a process compiles at run time, by its perf map (`/tmp/perf-PID.map`, perf's
     /// `tools/perf/Documentation/jit-interface.txt`). `process` is any number that tells processes apart.
     ///
-    /// Addresses of it are addresses in the process. It is read again, as far as it has grown, whenever it is asked
-    /// about; another file for the same process takes its place.
+    /// Addresses of it are those that [`perf_map_place`](crate::perf_map_place) makes of an address in the process and
+    /// one of `lengths`: how long the file was, in bytes, when the address was executed. It is read again, as far as it
+    /// has grown, whenever it is asked about; another file for the same process takes its place.
     #[must_use]
-    pub fn perf_map(&self, process: u64, file: File) -> ObjectId {
+    pub fn perf_map(&self, process: u64, file: File, lengths: Arc<Vec<u32>>) -> ObjectId {
         let shared = self.shared();
-        shared.state().object(Identity::PerfMap(process), Content::PerfMap(Arc::new(file)), &shared.counting)
+        let content = Content::PerfMap(Arc::new(file), lengths);
+        shared.state().object(Identity::PerfMap(process), content, &shared.counting)
     }
 
     /// Names the running kernel. Addresses of it are absolute, as in `/proc/kallsyms`. Unknown where that hides

@@ -33,7 +33,7 @@ pub(super) enum Identity {
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Elf(Arc<Origin>),
-    PerfMap(Arc<File>),
+    PerfMap(Arc<File>, Arc<Vec<u32>>),
     Kernel,
     Vdso,
 }
@@ -57,7 +57,7 @@ impl Content {
     fn holds_file(&self) -> bool {
         match self {
             Self::Elf(origin) => matches!(origin.source, Source::File(_)) || origin.root.is_some(),
-            Self::PerfMap(_) => true,
+            Self::PerfMap(..) => true,
             Self::Kernel | Self::Vdso => false,
         }
     }
@@ -171,7 +171,7 @@ impl State {
         {
             entry.used = self.clock;
             // A perf map may have been replaced by another file; every other object stays what it is.
-            if entry.content.is_none() || matches!(content, Content::PerfMap(_)) {
+            if entry.content.is_none() || matches!(content, Content::PerfMap(..)) {
                 self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
                 self.open_files += usize::from(content.holds_file());
                 entry.content = Some(content);

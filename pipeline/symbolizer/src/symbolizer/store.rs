@@ -232,7 +232,7 @@ impl<'a> Store<'a> {
             let names = match content {
                 None => Err(Unknown::NoFile),
                 Some(Content::Elf(origin)) => self.read_elf(origin, object),
-                Some(Content::PerfMap(_)) => {
+                Some(Content::PerfMap(..)) => {
                     let nobody = FileIdentity { device: 0, inode: 0, size: 0, modified_nano: 0 };
                     Ok(Names::PerfMap { map: PerfMap::default(), identity: nobody })
                 }
@@ -251,9 +251,10 @@ impl<'a> Store<'a> {
         let Some(entry) = self.entries.get_mut(&object) else { return Err(Unknown::Failed) };
         entry.used = clock;
         if let Names::PerfMap { map, identity } = &mut entry.names
-            && let Some(Content::PerfMap(file)) = content
+            && let Some(Content::PerfMap(file, lengths)) = content
         {
             read_perf_map(file, map, identity, settings, counting)?;
+            map.lengths = Arc::clone(lengths);
         }
         if matches!(entry.names, Names::Broken) {
             return Err(Unknown::Failed);
@@ -429,7 +430,7 @@ impl<'a> Store<'a> {
         self.count(why);
         let file = match content {
             Some(Content::Elf(origin)) => &*origin.path,
-            Some(Content::PerfMap(_)) => "perf map",
+            Some(Content::PerfMap(..)) => "perf map",
             Some(Content::Kernel) => "/proc/kallsyms",
             Some(Content::Vdso) => "[vdso]",
             None => "closed",

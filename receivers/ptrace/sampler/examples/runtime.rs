@@ -146,7 +146,7 @@ mod linux {
         let told = names.take_fresh().map(|(_, told)| told).unwrap_or_default();
         let is_own = |location: &Location| match location {
             Location::Interpreted { function, .. } => told.get(*function as usize).is_some_and(is_own),
-            Location::Native { .. } => false,
+            Location::Native { .. } | Location::Compiled { .. } => false,
         };
         let last = named.locations.iter().rfind(|(_, location)| is_own(location));
         let (last, _) = last.ok_or("the thread executes no function of a file")?;

@@ -167,6 +167,7 @@ impl Control {
             process,
             perf_map: None,
             reload: upkeep::Reload::default(),
+            mapped: Vec::new(),
             shown: contexts::Shown::default(),
             ending: None,
         };
@@ -177,8 +178,8 @@ impl Control {
         }
         self.announce(id, &space, 0);
         self.say_faults(target, pid, &space, described.faults);
-        self.look_for_perf_map(id);
         self.sampler.attach(id, files, space, settings);
+        self.look_for_perf_map(id);
         self.look_at_context(id);
         let traced = stopped.is_some();
         if traced && sample_at_once && settings.stops != Stops::Always {

@@ -61,6 +61,14 @@ pub enum Location {
         /// kernel. In callers it is already moved back from the return address into the call.
         address: u64,
     },
+    /// In machine code outside of any file, while the program had a perf map.
+    Compiled {
+        /// The address in the process, as of [`Self::Native`].
+        address: u64,
+        /// The length of the perf map by then, in bytes. What was appended to it later may name other code that the
+        /// address has had since.
+        map_length: u32,
+    },
     /// In a program that an interpreter runs.
     Interpreted {
         /// The function, by its number among those of the process ([`Event::Functions`](super::Event::Functions)).
@@ -108,7 +116,7 @@ impl Location {
     pub const fn mapping(self) -> Option<u32> {
         match self {
             Self::Native { mapping, .. } => mapping,
-            Self::Interpreted { .. } => None,
+            Self::Compiled { .. } | Self::Interpreted { .. } => None,
         }
     }
 
@@ -116,7 +124,7 @@ impl Location {
     #[must_use]
     pub const fn address(self) -> u64 {
         match self {
-            Self::Native { address, .. } => address,
+            Self::Native { address, .. } | Self::Compiled { address, .. } => address,
             Self::Interpreted { .. } => 0,
         }
     }
@@ -136,7 +144,24 @@ impl Location {
     /// Whether it is machine code that was made at run time.
     #[must_use]
     pub fn is_generated(self) -> bool {
-        matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 })
+        matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 } | Self::Compiled { .. })
+    }
+
+    /// The same location; machine code that was made at run time with the length of the perf map by then, where there
+    /// is one.
+    #[must_use]
+    pub fn with_map(self, map_length: u32) -> Self {
+        let is_compiled = self.is_generated() && map_length > 0;
+        if is_compiled { Self::Compiled { address: self.address(), map_length } } else { self }
+    }
+
+    /// The length of the perf map by then, in bytes: 0 where there was none.
+    #[must_use]
+    pub const fn map_length(self) -> u32 {
+        match self {
+            Self::Compiled { map_length, .. } => map_length,
+            Self::Native { .. } | Self::Interpreted { .. } => 0,
+        }
     }
 
     /// The description of a location that is none in any code; `None` for all others. Such locations have addresses

@@ -355,6 +355,15 @@ impl Engine<'_> {
         let sample = match item {
             Item::Sample(sample) => sample,
             Item::Leaving(_) | Item::Switched(_) => return,
+            Item::Mapped { process, at, entry } => {
+                let of = |known: &&mut Active| known.attached.files.pid() == process;
+                return self
+                    .processes
+                    .iter_mut()
+                    .find(of)
+                    .into_iter()
+                    .for_each(|of| of.attached.mapped(at, entry.clone()));
+            }
             Item::Missing(shortfall) => {
                 // It is not known whose records were lost, so they are counted for each process with such events.
                 let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });

@@ -54,6 +54,8 @@ pub(super) struct Interpreters {
 pub(super) struct AtSample<'a> {
     /// Its words.
     pub(super) memory: &'a mut dyn StackMemory,
+    /// When the kernel copied it; `None` if that is now.
+    pub(super) copied: Option<Instant>,
     /// When it was, if the thread ran on since, so that what an interpreter's frames were is to be proven.
     pub(super) ran_on_since: Option<Instant>,
 }

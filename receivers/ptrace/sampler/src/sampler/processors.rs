@@ -11,12 +11,13 @@ use super::rings::Sampled;
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
+use crate::address_space::recorded;
 use crate::message::ProcessId;
 use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, online_processors, open_processors};
 use crate::perf::period::{self, Pace, Varying};
-use crate::perf::record::{Record, User};
+use crate::perf::record::{Mapped, OnCpuSample, Record, User};
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
@@ -329,10 +330,23 @@ impl Engine<'_> {
         }
         let wanted = |pid| processes.iter().any(|(_, own)| *own == pid);
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
-            let Record::Sample(sample) = record else { return };
-            let of = processes.iter().find(|(_, pid)| *pid == sample.process);
+            let (Record::Sample(OnCpuSample { process: pid, .. }) | Record::Mapped(Mapped { process: pid, .. })) =
+                record
+            else {
+                return;
+            };
+            let of = processes.iter().find(|(_, own)| *own == pid);
             let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.attached.id == *id));
             let Some(process) = process else { return };
+            let sample = match record {
+                Record::Sample(sample) => sample,
+                Record::Mapped(record) => {
+                    let entry = recorded(&record);
+                    let at = time::instant_of(record.time_nano);
+                    return entry.into_iter().for_each(|entry| process.attached.mapped(at, entry));
+                }
+                _ => return,
+            };
             *processor = Some(sample.processor);
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;

@@ -18,7 +18,7 @@ use super::contexts::{Blocks, Contexts, Worked};
 use super::evidence::Proof;
 use super::interpreters::{Interpreted, Interpreters};
 use super::shortfall::Shortfall;
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, MapsEntry, recorded};
 use crate::message::Location;
 use crate::os::time;
 use crate::perf::attr::EventAttr;
@@ -121,6 +121,15 @@ pub(super) enum Item {
     Leaving(Left),
     /// A thread was given a processor, or left it.
     Switched(Switched),
+    /// A process has mapped executable memory.
+    Mapped {
+        /// Its id.
+        process: u32,
+        /// When.
+        at: Instant,
+        /// What.
+        entry: MapsEntry,
+    },
     /// Records are missing.
     Missing(Shortfall),
 }
@@ -177,6 +186,10 @@ impl Item {
                 Self::Leaving(Left { process, thread, time_nano, registers, stack: stack.to_vec() })
             }
             Record::Switched(switched) => Self::Switched(*switched),
+            Record::Mapped(mapped) => {
+                let (process, at) = (mapped.process, time::instant_of(mapped.time_nano));
+                Self::Mapped { process, at, entry: recorded(mapped)? }
+            }
             _ => return None,
         })
     }

@@ -117,7 +117,8 @@ impl Engine<'_> {
 
     /// Sends what it is time to send.
     fn say_regular(&mut self, index: usize, now: Instant) {
-        if self.processes[index].flush_is_due(now) {
+        let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
+        if self.processes[index].flush_is_due(now, is_unknown) {
             self.send_batch(index, now, Next::Same);
         }
         let process = &mut self.processes[index];
@@ -125,7 +126,8 @@ impl Engine<'_> {
             self.sender.send(Output::Status(status));
         }
         if process.attached.reload.take(now) {
-            self.sender.send(Output::Reload(process.attached.id));
+            let mapped = process.attached.spaces.take_records();
+            self.sender.send(Output::Reload { process: process.attached.id, mapped });
         }
     }
 }

@@ -303,7 +303,7 @@ impl Active {
                 let namespace_id = thread.identify(files);
                 thread.find_pointer(files, namespace_id);
                 if thread.name.is_empty() {
-                    thread.read_name(interpreters, files);
+                    thread.read_name(&mut interpreters.lock(), files);
                 }
                 let entry = self.batch.add_thread(Thread {
                     id,

@@ -239,7 +239,7 @@ impl Active {
             }
         }
         // Before it is known whether the thread ran meanwhile: if it did not, these are the names at that moment.
-        let at_sample = AtSample { memory: &mut memory, ran_on_since: None };
+        let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
         if !self.attached.interpreters.is_empty() {

@@ -17,9 +17,10 @@ pub(super) const STATUS: Duration = Duration::from_secs(1);
 const NAMES: usize = 16;
 
 impl Active {
-    /// Whether a batch has to be sent now.
-    pub(in crate::sampler) fn flush_is_due(&self, now: Instant) -> bool {
-        now >= self.flush_due || self.batch.is_full()
+    /// Whether a batch has to be sent now: a little later where a part of it `is_unknown` until maps have been read.
+    pub(in crate::sampler) fn flush_is_due(&self, now: Instant, is_unknown: bool) -> bool {
+        let due = if is_unknown { self.flush_due + FLUSH / 2 } else { self.flush_due };
+        now >= due || self.batch.is_full()
     }
 
     /// The batch of what was sampled; `None` if there is nothing. `next` is what comes later.
@@ -34,7 +35,7 @@ impl Active {
         for thread in &mut self.threads {
             let Some(entry) = self.batch.present(thread.batch_entry) else { continue };
             if names > 0 && std::mem::take(&mut thread.ran) {
-                thread.read_name(&mut self.attached.interpreters, &self.attached.files);
+                thread.read_name(&mut self.attached.interpreters.lock(), &self.attached.files);
                 names -= 1;
             }
             if let Some(said) = self.batch.thread(entry) {
