@@ -34,6 +34,7 @@ mod ledger;
 mod lifecycle;
 mod output_sender;
 mod pending_stops;
+mod places;
 mod precedence;
 mod processors;
 mod run;
@@ -47,6 +48,7 @@ mod thread_event;
 mod thread_state;
 mod tick;
 mod tick_schedule;
+mod timeline;
 mod unseen;
 mod user_bound;
 
