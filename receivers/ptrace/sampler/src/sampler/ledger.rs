@@ -12,7 +12,7 @@ mod placing;
 
 use std::time::{Duration, Instant};
 
-use self::placing::{Observed, Placing};
+use self::placing::{Observed, Placed, Placing};
 use crate::probe::SchedStat;
 
 /// Samples may stand for this many times their own periods, since timers come late and slices are short. What a thread
@@ -96,7 +96,8 @@ pub(super) struct Stretch {
     pub(super) nano: u64,
 }
 
-/// The result of settling.
+/// The result of settling: stretches that follow each other without overlap, and without a gap in wall mode, but for
+/// time of which nothing is known.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// Samples by their index in the batch, and the time that each stands for, in the order in which they were taken.
@@ -191,7 +192,6 @@ impl Ledger {
     /// which is right on average. Where it was not seen blocked, nobody knows that it ever was, and nothing is said of
     /// it.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
-        let mut settled = Settled::default();
         let entries = std::mem::take(&mut self.entries);
         let wall = nano(now.saturating_duration_since(self.since));
         let end = if sched.is_some() {
@@ -216,14 +216,13 @@ impl Ledger {
         let queued = queued - said_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
         // The samples prove that the thread ran, even where the counters do not say so yet.
-        let limit = if rules.cpu { u64::MAX } else { wall };
         let late = (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE));
-        let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(limit);
+        let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(wall);
         // The time in the kernel gets its share as if it had samples of its own.
         let mut of_known = Shares::new(known, periods);
         let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
-        let mut rest = ran.saturating_sub(known).min(limit - known);
+        let mut rest = ran.saturating_sub(known).min(wall - known);
         let mut waits = 0;
         let said = rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
         if !said && rules.next == Next::Same {
@@ -262,16 +261,16 @@ impl Ledger {
             (Rest::InTheKernel, in_kernel),
             (Rest::NotSampled, rest),
         ];
+        self.ended = sched.is_none();
+        let next = now.checked_sub(Duration::from_nanos(waits)).unwrap_or(now).max(self.since);
         let placing = Placing {
             since: self.since,
-            now: end,
-            tolerance: Duration::from_nanos(rules.period_nano),
+            until: next.min(end),
             // What an event samples in a part of the time only stands for the rest of the time as well.
-            exact: duty_divisor == 1,
-            cpu: rules.cpu,
+            tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
-        placing.place(observed.collect(), rests, &mut settled);
-        settled.ran_nano = known.saturating_add(rest);
+        let Placed { samples, rests } = placing.place(observed.collect(), &rests);
+        let settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // Waiting time beyond the time that passed was before the first look, and is not carried on.
@@ -279,11 +278,7 @@ impl Ledger {
             // What its counters said last is settled, and there will be no more.
             None => self.counted.map(|(_, queued)| (self.ran, queued)),
         };
-        self.ended = sched.is_none();
-        self.since = match Duration::from_nanos(waits) {
-            _ if rules.cpu => now,
-            waits => now.checked_sub(waits).unwrap_or(now).max(self.since),
-        };
+        self.since = next;
         settled
     }
 }
