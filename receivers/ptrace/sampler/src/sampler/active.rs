@@ -5,12 +5,15 @@ mod look;
 mod report;
 mod stops;
 mod tick;
+mod waits;
 
 use std::time::{Duration, Instant};
 
 pub(super) use self::account::Found;
 pub(super) use self::look::{BlockedAt, Look, Passive};
 pub(super) use self::tick::TickStart;
+use self::waits::Waits;
+pub(super) use self::waits::{ByRecords, Recording, Standing};
 use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;
@@ -75,6 +78,7 @@ pub(super) struct Active {
     /// The thread and the system call that a stop ended early, if this has not been reported yet.
     cut: Option<(u32, &'static str)>,
     batch: Builder,
+    waits: Waits,
     /// One moment on both clocks. Times within a batch are computed from it, so that they never go back when the wall
     /// clock does.
     epoch: (Instant, u64),
@@ -106,6 +110,7 @@ impl Active {
             listed: [now; 2],
             count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
+            waits: Waits::default(),
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
             epoch: report::epoch(),

@@ -40,7 +40,7 @@ struct Entry {
     /// For a sample of running: for how much running time it was taken, in nanoseconds. `None` if the thread was
     /// blocked.
     period_nano: Option<u64>,
-    /// How many looks found the thread blocked with it.
+    /// How many looks found the thread blocked with it; or how long it waited, in nanoseconds.
     looks: u64,
     /// When it was taken: of several looks the first and the last.
     at: (Instant, Instant),
@@ -64,6 +64,22 @@ pub(super) struct Rules {
     pub(super) ready: bool,
     /// What comes later.
     pub(super) next: Next,
+    /// What says how much time there was of what.
+    pub(super) basis: Basis,
+}
+
+/// What says how much of the time a thread ran, and how much it waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The kernel's counters.
+    Counters,
+    /// Records of its switches, by which each wait is noted with its length: it ran for the rest of the time.
+    Records {
+        /// When it began, if that was meanwhile.
+        began: Option<Instant>,
+        /// Whether it has ended.
+        ended: bool,
+    },
 }
 
 /// What comes after the time that is settled.
@@ -162,6 +178,13 @@ impl Ledger {
         self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
     }
 
+    /// A sample was added of a wait, or of several, that took so many nanoseconds.
+    pub(super) fn waited(&mut self, sample: u32, at: Instant, nano: u64) {
+        self.last_blocked = None;
+        let last = at.checked_add(Duration::from_nanos(nano)).unwrap_or(at);
+        self.entries.push(Entry { sample, period_nano: None, looks: nano, at: (at, last), unchanged: false });
+    }
+
     /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
     /// late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
@@ -193,8 +216,13 @@ impl Ledger {
     /// it.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
         let entries = std::mem::take(&mut self.entries);
+        let mut is_recorded = false;
+        if let Basis::Records { began, .. } = rules.basis {
+            is_recorded = true;
+            self.since = began.unwrap_or(self.since).max(self.since);
+        }
         let wall = nano(now.saturating_duration_since(self.since));
-        let end = if sched.is_some() {
+        let end = if sched.is_some() || is_recorded {
             now
         } else {
             let seen = entries.iter().map(|entry| entry.at.1).fold(self.since, Instant::max).min(now);
@@ -203,7 +231,9 @@ impl Ledger {
         let own: u64 = entries.iter().filter_map(|entry| entry.period_nano).sum();
         let periods = own.saturating_add(rules.kernel_nano);
         let counted = self.counted.unwrap_or_default();
+        let looks = entries.iter().filter(|entry| entry.period_nano.is_none()).map(|entry| entry.looks).sum();
         let (ran, queued) = match sched {
+            _ if is_recorded => (wall.saturating_sub(looks), 0),
             Some(sched) if self.counted.is_some() => {
                 (sched.run_nano.saturating_sub(counted.0), sched.wait_nano.saturating_sub(counted.1))
             }
@@ -216,7 +246,7 @@ impl Ledger {
         let queued = queued - said_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
         // The samples prove that the thread ran, even where the counters do not say so yet.
-        let late = (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE));
+        let late = if is_recorded { 0 } else { (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE)) };
         let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(wall);
         // The time in the kernel gets its share as if it had samples of its own.
         let mut of_known = Shares::new(known, periods);
@@ -247,7 +277,7 @@ impl Ledger {
             }
         }
         let mut of_sampled = Shares::new(sampled, own);
-        let mut of_blocked = Shares::new(blocked, entries.iter().map(|entry| entry.looks).sum());
+        let mut of_blocked = Shares::new(blocked, looks);
         let observed = entries.into_iter().map(|entry| {
             let nano = match entry.period_nano {
                 Some(period) => of_sampled.next(period),
@@ -261,7 +291,10 @@ impl Ledger {
             (Rest::InTheKernel, in_kernel),
             (Rest::NotSampled, rest),
         ];
-        self.ended = sched.is_none();
+        self.ended = match rules.basis {
+            Basis::Counters => sched.is_none(),
+            Basis::Records { ended, .. } => ended,
+        };
         let next = now.checked_sub(Duration::from_nanos(waits)).unwrap_or(now).max(self.since);
         let placing = Placing {
             since: self.since,
@@ -272,6 +305,9 @@ impl Ledger {
         let Placed { samples, rests } = placing.place(observed.collect(), &rests);
         let settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
+            // What the counters differ by from the records is not made up for later.
+            Some(sched) if is_recorded => Some((sched.run_nano.saturating_sub(waits), sched.wait_nano)),
+            None if is_recorded => self.counted.map(|(ran, wait)| (ran.saturating_add(settled.ran_nano), wait)),
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // Waiting time beyond the time that passed was before the first look, and is not carried on.
             Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),

@@ -72,7 +72,6 @@ impl CodeRanges {
 #[derive(Debug)]
 pub(super) struct Places<S> {
     known: HashMap<Place, Known<S>, foldhash::fast::FixedState>,
-    most: usize,
 }
 
 #[derive(Debug)]
@@ -82,12 +81,13 @@ struct Known<S> {
     met: bool,
 }
 
-impl<S> Places<S> {
-    /// Remembers at most so many places.
-    pub(super) fn new(most: usize) -> Self {
-        Self { known: HashMap::default(), most: most.max(1) }
+impl<S> Default for Places<S> {
+    fn default() -> Self {
+        Self { known: HashMap::default() }
     }
+}
 
+impl<S> Places<S> {
     /// What is known of a place that was met.
     pub(super) fn get(&mut self, place: &Place) -> Option<&S> {
         let known = self.known.get_mut(place)?;
@@ -95,16 +95,16 @@ impl<S> Places<S> {
         Some(&known.stack)
     }
 
-    /// Remembers a place, or replaces what is known of it.
-    pub(super) fn insert(&mut self, place: Place, stack: S) {
-        if self.known.len() >= self.most && !self.known.contains_key(&place) {
+    /// Remembers a place, or replaces what is known of it. There are at most so many afterwards, and at least this one.
+    pub(super) fn insert(&mut self, place: Place, stack: S, most: usize) {
+        if self.known.len() >= most && !self.known.contains_key(&place) {
             self.known.retain(|_, known| std::mem::take(&mut known.met));
-            if self.known.len() >= self.most {
+            if self.known.len() >= most {
                 // All were met: every second one has to be found anew.
                 let mut is_kept = false;
                 self.known.retain(|_, _| {
                     is_kept = !is_kept;
-                    is_kept && self.most > 1
+                    is_kept && most > 1
                 });
             }
         }

@@ -11,6 +11,7 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
+use super::active::{Recording, Standing};
 use super::batch::BatchEntry;
 use super::contexts::{Blocks, Worked};
 use super::interpreters::{Interpreted, Named};
@@ -87,6 +88,8 @@ pub(super) struct ThreadState {
     /// Whether it ran for long enough between the last two looks to be worth an event.
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
+    /// What the records of its switches tell, while there are any.
+    pub(super) recording: Option<Box<Recording>>,
     pub(super) duty_cycle: DutyCycle,
     /// For how long it ran lately: decides who has an event, where not all threads can.
     pub(super) lately: Lately,
@@ -116,6 +119,8 @@ pub(super) struct Blocked {
     pub(super) vain: u8,
     /// This stack in a batch.
     pub(super) stack: Option<BatchEntry>,
+    /// This stack for waits of which records tell.
+    pub(super) standing: Option<Standing>,
     /// What the thread works on.
     pub(super) worked: Worked,
     /// The generation of what was read for that (see `Contexts::generation`).
@@ -200,6 +205,7 @@ impl ThreadState {
             switched: 0,
             moved: false,
             event: None,
+            recording: None,
             duty_cycle: DutyCycle::default(),
             lately: Lately::default(),
             user_bound: UserBound::default(),

@@ -63,6 +63,7 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
             Look::Nothing => {}
+            Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
             Look::Unchanged => {
                 if process.wants_blocked() {
                     process.account_blocked(thread, Instant::now());

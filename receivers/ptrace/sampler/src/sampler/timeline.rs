@@ -122,6 +122,8 @@ impl<P> Standing<P> {
 /// What records tell of a stretch of time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Recorded<P> {
+    /// Whether they tell all that the thread did. Else they are known to be incomplete.
+    pub(super) is_whole: bool,
     /// The waits in the order in which they began: the thread ran for the rest of its time.
     pub(super) waits: Vec<Wait<P>>,
     /// When the thread began, if that was meanwhile.
@@ -218,6 +220,12 @@ impl<P: Clone> Timeline<P> {
         self.events.push((from, Event::Stood(until, place)));
     }
 
+    /// Whether a record says that it was given a processor between two moments that are not settled yet.
+    pub(super) fn ran_between(&self, from: Instant, until: Instant) -> bool {
+        let mut records = self.events.iter().rev();
+        records.any(|(at, event)| matches!(event, Event::In) && (from..=until).contains(at))
+    }
+
     /// Records were lost, which may have been of this thread.
     pub(super) fn lost(&mut self) {
         self.lost = true;
@@ -235,39 +243,34 @@ impl<P: Clone> Timeline<P> {
     }
 
     /// Settles the time up to `until`, before which all records have been noted. `counters` are those of that moment, as
-    /// far as they were read. Returns `None` where records do not tell what the thread did.
-    pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<P>> {
+    /// far as they were read.
+    pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> Recorded<P> {
         let mut events = std::mem::take(&mut self.events);
         // Records of one thread are in the rings of several processors.
         events.sort_by_key(|(at, _)| *at);
         let later = events.split_off(events.partition_point(|(at, _)| *at <= until));
-        let mut is_known = !std::mem::take(&mut self.lost);
+        let mut is_whole = !std::mem::take(&mut self.lost);
         let (mut waits, mut began) = (Vec::new(), None);
         for (at, event) in events {
             if matches!(event, Event::Started) {
                 began = Some(at);
             }
-            is_known &= self.take(at, event, &mut waits);
+            is_whole &= self.take(at, event, &mut waits);
         }
         self.pass(until, false, &mut waits);
         self.since = self.since.max(until);
         self.events = later;
-        is_known &= !matches!(self.state, State::Unknown);
-        if !is_known {
-            self.sums.is_whole = false;
-        }
+        is_whole &= !matches!(self.state, State::Unknown);
+        self.sums.is_whole &= is_whole;
         if let Some(counters) = counters {
-            is_known &= self.compare(counters);
-        }
-        if !is_known {
-            return None;
+            is_whole &= self.compare(counters);
         }
         for wait in waits.iter_mut().filter(|wait| wait.cause == Cause::Blocked && wait.ended) {
             wait.queued_nano = part_of(wait.nano, self.queued_part);
         }
         self.typical.place(&mut waits);
         let ended = if matches!(self.state, State::Ended) { Some(self.last) } else { None };
-        Some(Recorded { waits, began, ended })
+        Recorded { is_whole, waits, began, ended }
     }
 
     /// Applies an event. Returns whether it fits to what was known before.

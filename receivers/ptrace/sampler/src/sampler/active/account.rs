@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Active, COUNTED};
+use super::{Active, COUNTED, Standing};
 use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
@@ -10,8 +10,9 @@ use crate::process_files::Life;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::Named;
-use crate::sampler::ledger::{Next, Rest, Rules};
+use crate::sampler::ledger::{Basis, Next, Rest, Rules};
 use crate::sampler::states::LastSeen;
+use crate::sampler::thread_state::Blocked;
 use crate::sampler::unseen::Unseen;
 
 /// The name of the made-up thread that has the processor time of threads that ended before they were examined.
@@ -85,6 +86,13 @@ impl Active {
     /// stack, that sample is extended; else another one is added.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
+        if thread.recording.is_some() {
+            let Blocked { trust, ref locations, named, ref worked, .. } = thread.blocked;
+            let found = || Standing::new(trust, locations, named, worked.clone());
+            let standing = thread.blocked.standing.clone().unwrap_or_else(found);
+            thread.blocked.standing = Some(standing.clone());
+            return self.stood(index, now, now, standing);
+        }
         let trust = thread.blocked.trust;
         let worked = std::mem::take(&mut thread.blocked.worked);
         let run = self.batch.present(thread.run);
@@ -121,16 +129,21 @@ impl Active {
         for index in 0..self.threads.len() {
             let task = self.attached.files.task();
             let thread = &mut self.threads[index];
+            if thread.recording.is_some() {
+                running += 1;
+                self.settle_recorded(index, now, next);
+                continue;
+            }
             match thread.ledger.last_blocked() {
                 // No sample has been added since it was settled.
                 Some(_) if thread.ledger.is_empty() => {}
                 // It has not run since it was last looked at, so the counters of that time still hold.
-                Some((at, sched)) => self.settle(index, at, Some(sched), next),
+                Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::Counters),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
                         running += 1;
                         thread.sched = sched;
-                        self.settle(index, now, Some(sched), next);
+                        self.settle(index, now, Some(sched), next, Basis::Counters);
                     }
                     Err(_) => self.settle_ended(index, now),
                 },
@@ -144,9 +157,11 @@ impl Active {
     pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
         // This fails for a thread that has ended. Its time is settled when the threads are listed again.
-        if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
+        if thread.recording.is_some() {
+            self.settle_recorded(index, now, Next::Other);
+        } else if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
             thread.sched = sched;
-            self.settle(index, now, Some(sched), Next::Other);
+            self.settle(index, now, Some(sched), Next::Other, Basis::Counters);
         }
     }
 
@@ -161,7 +176,7 @@ impl Active {
 
     /// Shares the time of a thread that has ended among its samples.
     pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
-        self.settle(index, now, None, Next::Nothing);
+        self.settle(index, now, None, Next::Nothing, Basis::Counters);
     }
 
     /// Counts from now on how long threads run: those that there are, by their own counters, and all others by what is
@@ -255,7 +270,7 @@ impl Active {
         }
     }
 
-    fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next) {
+    pub(super) fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next, basis: Basis) {
         let hides = self.watch.hides_kernel();
         let thread = &mut self.threads[index];
         let kernel_nano = if hides { thread.tell_skipped() } else { 0 };
@@ -266,6 +281,7 @@ impl Active {
             cpu: self.attached.settings.mode == Mode::Cpu,
             ready: self.threads[index].last_seen == LastSeen::Running,
             next,
+            basis,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
         self.count_accounted(settled.ran_nano);
@@ -292,7 +308,14 @@ impl Active {
         }
     }
 
-    fn sample(&mut self, index: usize, stack: u32, begins: Instant, weight_nano: u64, blocked: bool) -> Sample {
+    pub(super) fn sample(
+        &mut self,
+        index: usize,
+        stack: u32,
+        begins: Instant,
+        weight_nano: u64,
+        blocked: bool,
+    ) -> Sample {
         let thread = &mut self.threads[index];
         let entry = match self.batch.present(thread.batch_entry) {
             Some(entry) => entry,
@@ -323,7 +346,7 @@ impl Active {
 
     /// Counts what a sample says of what its thread works on, and adds that to the batch if the sample is `new` there.
     /// Returns its index.
-    fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
+    pub(super) fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
         let Worked { context, torn, unproven } = worked;
         let status = &mut self.attached.status;
         status.contexts += u64::from(context.is_some());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Active;
+use super::{Active, ByRecords};
 use crate::arch;
 use crate::message::Trust;
 use crate::probe::{Activity, SchedStat};
@@ -36,6 +36,8 @@ pub(in crate::sampler) enum Look {
     Unchanged,
     /// It runs.
     Running,
+    /// Records tell that it waits, but not where.
+    Stands,
     /// It is blocked.
     Blocked(BlockedAt),
     /// It ended.
@@ -78,6 +80,12 @@ impl Active {
 
     /// Examines a thread. With `all`, idle threads are examined in every tick.
     pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
+        match self.by_records(index) {
+            ByRecords::Runs => return Look::Running,
+            ByRecords::Waits => return Look::Nothing,
+            ByRecords::Stands => return Look::Stands,
+            ByRecords::Unknown => {}
+        }
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();
         let slot = self.slot;
@@ -190,6 +198,7 @@ impl Active {
         if known.worked != worked || known.context_generation != context_generation {
             // The stack may be the same: it is another sample all the same.
             thread.run = None;
+            known.standing = None;
             known.worked = worked;
             known.context_generation = context_generation;
         }
@@ -248,7 +257,7 @@ impl Active {
         known.unwound = Some(unwound);
         known.trust = outcome.trust;
         known.extent = pieces.extent();
-        known.stack = None;
+        (known.stack, known.standing) = (None, None);
         let thread = &mut self.threads[index];
         thread.run = None;
         thread.blocked = known;

@@ -3,8 +3,15 @@ use proptest::prelude::*;
 use super::*;
 
 const MS: u64 = 1_000_000;
-const RULES: Rules =
-    Rules { period_nano: 10 * MS, kernel_nano: 0, duty_divisor: 1, cpu: false, ready: false, next: Next::Same };
+const RULES: Rules = Rules {
+    period_nano: 10 * MS,
+    kernel_nano: 0,
+    duty_divisor: 1,
+    cpu: false,
+    ready: false,
+    next: Next::Same,
+    basis: Basis::Counters,
+};
 
 fn sched(run: u64, wait: u64) -> SchedStat {
     SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices: 1 }

@@ -35,17 +35,17 @@ fn one_place() {
 /// once; there are never more than the bound.
 #[test]
 fn bounded() {
-    let mut places = Places::new(8);
+    let mut places = Places::default();
     let often = place(0, 0, &[]);
-    places.insert(often, 0);
+    places.insert(often, 0, 8);
     for number in 1..1_000 {
         assert_eq!(places.get(&often), Some(&0), "{number}");
         let once = place(number, 0, &[]);
         assert_eq!(places.get(&once), None);
-        places.insert(once, number);
+        places.insert(once, number, 8);
         assert!(places.known.len() <= 8);
     }
-    places.insert(often, 1);
+    places.insert(often, 1, 8);
     assert_eq!(places.get(&often), Some(&1));
     places.clear();
     assert_eq!(places.get(&often), None);

@@ -14,6 +14,11 @@ fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
     Some(SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices })
 }
 
+/// What is settled, if records tell all of it.
+fn settle(thread: &mut Timeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
+    Some(thread.settle(until, counters)).filter(|recorded| recorded.is_whole)
+}
+
 /// What was settled: how long it waited for which cause at which place, in milliseconds.
 fn waits(recorded: &Recorded<u32>) -> Vec<(Cause, Option<u32>, u64)> {
     recorded.waits.iter().map(|wait| (wait.cause, wait.place, wait.nano / MS)).collect()
@@ -32,13 +37,13 @@ fn states() {
     assert_eq!(thread.latest(), waiting);
     thread.switched_in(at(15));
     thread.switched_out(at(20), Cause::Blocked, Some(2));
-    let recorded = thread.settle(at(50), None).unwrap();
+    let recorded = settle(&mut thread, at(50), None).unwrap();
     assert_eq!(waits(&recorded), [(Cause::Preempted, Some(1), 5), (Cause::Blocked, Some(2), 30)]);
     thread.switched_in(at(70));
     assert_eq!(thread.latest(), Latest::Running);
-    let recorded = thread.settle(at(90), None).unwrap();
+    let recorded = settle(&mut thread, at(90), None).unwrap();
     assert_eq!((waits(&recorded), recorded.ended), (vec![(Cause::Blocked, Some(2), 20)], None));
-    assert_eq!(waits(&thread.settle(at(99), None).unwrap()), []);
+    assert_eq!(waits(&settle(&mut thread, at(99), None).unwrap()), []);
 }
 
 /// Guarantees: before its first record a thread did what that record ends; without any record nothing is said, unless
@@ -48,16 +53,16 @@ fn first_record() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
     let mut ran = Timeline::new(start);
-    assert!(ran.settle(at(10), None).is_none());
+    assert!(settle(&mut ran, at(10), None).is_none());
     ran.switched_out(at(20), Cause::Blocked, Some(1));
-    assert_eq!(waits(&ran.settle(at(30), None).unwrap()), [(Cause::Blocked, Some(1), 10)]);
+    assert_eq!(waits(&settle(&mut ran, at(30), None).unwrap()), [(Cause::Blocked, Some(1), 10)]);
     let mut waited = Timeline::<u32>::new(start);
     waited.switched_in(at(20));
-    assert_eq!(waits(&waited.settle(at(30), None).unwrap()), [(Cause::Blocked, None, 20)]);
+    assert_eq!(waits(&settle(&mut waited, at(30), None).unwrap()), [(Cause::Blocked, None, 20)]);
     let mut stood = Timeline::new(start);
     stood.stood(at(5), at(6), 7);
     assert_eq!(stood.latest(), Latest::Waiting { since: at(5), cause: Cause::Blocked, placed: true });
-    assert_eq!(waits(&stood.settle(at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
+    assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
 }
 
 /// Guarantees: where a thread was found counts for the wait that lasted for as long as it was looked at, and no other.
@@ -70,14 +75,14 @@ fn looks() {
     assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: false });
     thread.stood(at(20), at(21), 1);
     assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: true });
-    assert_eq!(waits(&thread.settle(at(25), None).unwrap()), [(Cause::Blocked, Some(1), 15)]);
+    assert_eq!(waits(&settle(&mut thread, at(25), None).unwrap()), [(Cause::Blocked, Some(1), 15)]);
     thread.switched_in(at(30));
     thread.switched_out(at(40), Cause::Preempted, Some(2));
     // It ran while it was read: the records arrive behind the look.
     thread.stood(at(45), at(47), 9);
     thread.switched_in(at(46));
     thread.switched_out(at(48), Cause::Preempted, Some(3));
-    let recorded = thread.settle(at(50), None).unwrap();
+    let recorded = settle(&mut thread, at(50), None).unwrap();
     let preempted = |place, ms| (Cause::Preempted, Some(place), ms);
     assert_eq!(waits(&recorded), [(Cause::Blocked, Some(1), 5), preempted(2, 6), preempted(3, 2)]);
 }
@@ -91,7 +96,7 @@ fn missing_records() {
     let thread = || {
         let mut thread = Timeline::new(start);
         thread.switched_out(at(10), Cause::Blocked, Some(1));
-        thread.settle(at(20), None).unwrap();
+        settle(&mut thread, at(20), None).unwrap();
         thread
     };
     let [mut two_outs, mut two_ins, mut late, mut lost] = [thread(), thread(), thread(), thread()];
@@ -104,9 +109,9 @@ fn missing_records() {
     lost.switched_in(at(25));
     lost.switched_out(at(36), Cause::Blocked, Some(2));
     for (what, mut thread) in [("outs", two_outs), ("ins", two_ins), ("late", late), ("lost", lost)] {
-        assert!(thread.settle(at(40), None).is_none(), "{what}");
+        assert!(settle(&mut thread, at(40), None).is_none(), "{what}");
         thread.switched_in(at(50));
-        let recorded = thread.settle(at(60), None).unwrap();
+        let recorded = settle(&mut thread, at(60), None).unwrap();
         let place = if what == "late" { 1 } else { 2 };
         assert_eq!(waits(&recorded), [(Cause::Blocked, Some(place), 10)], "{what}");
     }
@@ -123,9 +128,9 @@ fn too_many_records() {
         assert!(thread.events.len() <= MOST_RECORDS);
     }
     let end = 6 * MOST_RECORDS as u64;
-    assert!(thread.settle(after(start, end), None).is_none());
+    assert!(settle(&mut thread, after(start, end), None).is_none());
     thread.switched_out(after(start, end + 5), Cause::Blocked, Some(1));
-    assert_eq!(thread.settle(after(start, end + 10), None).unwrap().waits.len(), 1);
+    assert_eq!(settle(&mut thread, after(start, end + 10), None).unwrap().waits.len(), 1);
 }
 
 /// Guarantees: the sums of records that lack some are told by the kernel's counters, in which of the three it may be;
@@ -137,7 +142,7 @@ fn compared_with_counters() {
     let settled = |run: u64, wait: u64, timeslices: u64| {
         let mut thread = Timeline::new(start);
         thread.switched_in(at(1));
-        assert!(thread.settle(at(10), counters(100, 50, 1_000)).is_some());
+        assert!(settle(&mut thread, at(10), counters(100, 50, 1_000)).is_some());
         // 40 times 5 ms of running, 3 of being preempted and 2 of being blocked.
         for turn in 1..=40 {
             thread.switched_out(at(10 * turn + 5), Cause::Preempted, Some(1));
@@ -145,7 +150,7 @@ fn compared_with_counters() {
             thread.switched_out(after(start, (10 * turn + 8) * 1_000 + 1), Cause::Blocked, Some(1));
             thread.switched_in(at(10 * turn + 10));
         }
-        thread.settle(at(410), counters(100 + run, 50 + wait, 1_000 + timeslices))
+        settle(&mut thread, at(410), counters(100 + run, 50 + wait, 1_000 + timeslices))
     };
     for (run, wait, timeslices) in [(200, 120, 80), (190, 120, 80), (200, 125, 82)] {
         assert!(settled(run, wait, timeslices).is_some(), "{run}, {wait}, {timeslices}");
@@ -163,7 +168,7 @@ fn queued_behind_a_wake() {
     let at = |ms: u64| after(start, ms * 1_000);
     let mut thread = Timeline::new(start);
     thread.switched_in(at(0));
-    thread.settle(at(0), counters(0, 0, 1));
+    settle(&mut thread, at(0), counters(0, 0, 1));
     thread.switched_out(at(100), Cause::Preempted, Some(1));
     thread.switched_in(at(200));
     thread.switched_out(at(300), Cause::Blocked, Some(2));
@@ -172,7 +177,7 @@ fn queued_behind_a_wake() {
     thread.switched_in(at(800));
     thread.switched_out(at(900), Cause::Blocked, Some(4));
     // 100 ms preempted, and a quarter of 400 ms.
-    let recorded = thread.settle(at(1_000), counters(400, 200, 4)).unwrap();
+    let recorded = settle(&mut thread, at(1_000), counters(400, 200, 4)).unwrap();
     let queued: Vec<_> = recorded.waits.iter().map(|wait| (wait.nano / MS, wait.queued_nano / MS)).collect();
     assert_eq!(queued, [(100, 0), (100, 25), (300, 75), (100, 0)]);
 }
@@ -189,10 +194,10 @@ fn began_and_ended() {
     thread.switched_in(at(120));
     thread.ended(at(125));
     assert_eq!(thread.latest(), Latest::Ended);
-    let recorded = thread.settle(at(200), None).unwrap();
+    let recorded = settle(&mut thread, at(200), None).unwrap();
     assert_eq!((recorded.began, recorded.ended), (Some(at(100)), Some(at(125))));
     assert_eq!(waits(&recorded), [(Cause::Preempted, None, 3), (Cause::Blocked, Some(1), 10)]);
-    let recorded = thread.settle(at(300), None).unwrap();
+    let recorded = settle(&mut thread, at(300), None).unwrap();
     assert_eq!((waits(&recorded), recorded.began, recorded.ended), (vec![], None, Some(at(125))));
 }
 
@@ -214,7 +219,7 @@ fn places_of_like_waits() {
         }
     }
     thread.switched_out(after(start, now), Cause::Preempted, None);
-    for wait in thread.settle(after(start, now + 100), None).unwrap().waits {
+    for wait in settle(&mut thread, after(start, now + 100), None).unwrap().waits {
         assert_eq!(wait.place.is_none(), wait.cause == Cause::Preempted);
         *sums.entry(wait.place).or_default() += wait.nano / 1_000;
     }
@@ -271,7 +276,7 @@ proptest! {
                     None => thread.switched_in(after(start, at)),
                 }
             }
-            let Some(recorded) = thread.settle(after(start, until), None) else {
+            let Some(recorded) = settle(&mut thread, after(start, until), None) else {
                 settled = false;
                 break;
             };
