@@ -382,7 +382,7 @@ fn attributes_of(
     }
     match trust {
         Trust::Complete => {}
-        Trust::LaterRead => attributes.push((TRUST_ATTRIBUTE, "later_read".into())),
+        Trust::MissingCallers => attributes.push((TRUST_ATTRIBUTE, "missing_callers".into())),
         Trust::Truncated => attributes.push((TRUST_ATTRIBUTE, "truncated".into())),
         Trust::Guessed => attributes.push((TRUST_ATTRIBUTE, "guessed".into())),
     }

@@ -240,7 +240,7 @@ impl Report<'_> {
                 ),
             );
         }
-        let [later, unproven, unknown] = [status.later_read_frames, status.unproven_frames, status.unknown_functions];
+        let [later, unproven, unknown] = [status.missing_callers, status.unproven_frames, status.unknown_functions];
         if later + unproven + unknown > 0 {
             line(
                 out,

@@ -86,7 +86,7 @@ fn add(total: &mut Status, status: &Status) {
     total.cut_calls += status.cut_calls;
     total.interpreted += status.interpreted;
     total.unproven_frames += status.unproven_frames;
-    total.later_read_frames += status.later_read_frames;
+    total.missing_callers += status.missing_callers;
     total.unknown_functions += status.unknown_functions;
     total.positioned_frames += status.positioned_frames;
     total.unpositioned_frames += status.unpositioned_frames;

@@ -137,7 +137,7 @@ mod linux {
 
     fn name(trust: Trust) -> &'static str {
         match trust {
-            Trust::Complete | Trust::LaterRead => "complete",
+            Trust::Complete | Trust::MissingCallers => "complete",
             Trust::Truncated => "truncated",
             Trust::Guessed => "guessed",
         }

@@ -1,8 +1,7 @@
 //! Reads a thread's stack: one piece of the size that its stacks had lately, and further pieces on demand.
 //!
 //! The stack of a running thread that was stopped is copied while it is held, and unwound afterwards from the copy
-//! alone. What perf events copied of one is read on in memory, and that is believed where the end of the copy has not
-//! changed. A blocked thread's stack is read while nothing holds the thread, so more can be read whenever the unwinder
+//! alone. What perf events copied of one is followed in memory by a reader, while the thread stands still. A blocked thread's stack is read while nothing holds the thread, so more can be read whenever the unwinder
 //! asks; whether the thread ran in the meantime is found out later. Threads whose stacks are in several places (an
 //! alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
 //!
@@ -26,13 +25,6 @@ const PIECE: usize = 4 << 10;
 
 const MOST_PIECES: usize = 64;
 
-/// How much of the end of a copy is compared with memory before what lies above it is believed, in bytes.
-const TAIL: usize = 256;
-
-/// How far above the stack pointer that has to be, in bytes. 50 us after they were copied nothing beyond had changed in
-/// 1890 of 1890 stacks, but what is closer changes often, and may be what it was although all above is not.
-const SETTLED: usize = 2 << 10;
-
 /// A piece of a stack.
 #[derive(Debug, Default)]
 struct Piece {
@@ -47,11 +39,6 @@ impl Piece {
         let read = files.read_memory(start, &mut self.bytes);
         self.bytes.truncate(read);
         read > 0
-    }
-
-    /// The address after its first `length` bytes.
-    fn end_after(&self, length: usize) -> u64 {
-        self.start.wrapping_add(length as u64)
     }
 
     fn word(&self, address: u64) -> Option<u64> {
@@ -104,23 +91,9 @@ impl StackPieces {
         self.first.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether what was read besides the copy is what was there when the copy was made; it is forgotten otherwise. It
-    /// is where the end of the copy is still what is in memory, since a stack changes from its lower end, and that end
-    /// is far enough from the stack pointer for that.
-    pub(crate) fn keep_further(&mut self, files: &ProcessFiles) -> bool {
-        let unchanged = self.end_unchanged(files);
-        if !unchanged {
-            self.used_others = 0;
-        }
-        unchanged
-    }
-
-    fn end_unchanged(&self, files: &ProcessFiles) -> bool {
-        let mut now = [0; TAIL];
-        let Some((before, end)) = self.first.bytes.split_last_chunk::<TAIL>() else { return false };
-        before.len() >= SETTLED
-            && files.read_memory(self.first.end_after(before.len()), &mut now) == TAIL
-            && now == *end
+    /// Forgets what was read besides the copy.
+    pub(crate) fn forget_further(&mut self) {
+        self.used_others = 0;
     }
 
     /// Fills all of `bytes` with what the copy has at an address, or returns `false`.
@@ -148,14 +121,6 @@ impl StackPieces {
         StackReader { pieces: self, live: Live::Anywhere(files), log }
     }
 
-    /// The copy of a thread that runs again, and what else is needed read on demand, but not behind a signal frame that
-    /// leads to another stack: how that looked when the copy was made cannot be told, as the end of an alternate stack
-    /// stays as it is when the handler has returned and what it interrupted goes on. [`Self::keep_further`] says
-    /// whether what was read is to be believed.
-    pub(crate) fn further<'a>(&'a mut self, files: &'a ProcessFiles) -> StackReader<'a> {
-        StackReader { pieces: self, live: Live::OneStack(files), log: None }
-    }
-
     /// Whether all these words are still the same.
     pub(crate) fn unchanged(&mut self, files: &ProcessFiles, words: &[Word]) -> bool {
         let mut reader = self.live(files, None);
@@ -168,8 +133,6 @@ impl StackPieces {
 enum Live<'a> {
     Nothing,
     Anywhere(&'a ProcessFiles),
-    /// Memory is read as long as no signal frame leads to another stack.
-    OneStack(&'a ProcessFiles),
 }
 
 /// The unwinder's view of a stack.
@@ -192,12 +155,6 @@ impl StackMemory for StackReader<'_> {
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.word(address, false)
     }
-
-    fn enter_other_stack(&mut self) {
-        if matches!(self.live, Live::OneStack(_)) {
-            self.live = Live::Nothing;
-        }
-    }
 }
 
 impl StackReader<'_> {
@@ -216,7 +173,7 @@ impl StackReader<'_> {
         }
         let files = match self.live {
             Live::Nothing => return None,
-            Live::Anywhere(files) | Live::OneStack(files) => files,
+            Live::Anywhere(files) => files,
         };
         if pieces.used_others == MOST_PIECES {
             return None;

@@ -31,7 +31,7 @@ impl Driver {
             ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
             ("sampler_interpreted_stacks", more(status.interpreted, before.interpreted)),
             ("sampler_unproven_frames", more(status.unproven_frames, before.unproven_frames)),
-            ("sampler_later_read_frames", more(status.later_read_frames, before.later_read_frames)),
+            ("sampler_missing_callers", more(status.missing_callers, before.missing_callers)),
             ("sampler_unknown_functions", more(status.unknown_functions, before.unknown_functions)),
             ("sampler_positioned_frames", more(status.positioned_frames, before.positioned_frames)),
             ("sampler_unpositioned_frames", more(status.unpositioned_frames, before.unpositioned_frames)),

@@ -93,8 +93,8 @@ fn stacks(kind: &Kind, session: &Session, report: &mut Report) -> Result<(), Err
             library || (mapping.main && (entry..entry + START_LENGTH).contains(&address))
         });
         observed += count;
-        complete += if matches!(trust, Trust::Complete | Trust::LaterRead) { *count } else { 0 };
-        if reaches && matches!(trust, Trust::Complete | Trust::LaterRead) {
+        complete += if matches!(trust, Trust::Complete | Trust::MissingCallers) { *count } else { 0 };
+        if reaches && matches!(trust, Trust::Complete | Trust::MissingCallers) {
             rooted += count;
         } else {
             bad.push((*count, format!("{trust:?} {locations:x?}")));

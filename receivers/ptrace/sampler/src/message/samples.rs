@@ -89,6 +89,9 @@ impl Location {
     /// owners add it.
     pub const NO_SAMPLER: Self = Self::outside(5);
 
+    /// A frame in the place of callers that are not known: what is in memory of them was read when the thread had run on.
+    pub const CALLERS_NOT_KNOWN: Self = Self::outside(6);
+
     const fn outside(number: u64) -> Self {
         Self::Native { mapping: None, address: 1 << 63 | number }
     }
@@ -144,6 +147,7 @@ impl Location {
             Self::WAITING_FOR_PROCESSOR => Some("[waiting for a processor]"),
             Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
             Self::NO_SAMPLER => Some("[no sampler process]"),
+            Self::CALLERS_NOT_KNOWN => Some("[callers not known]"),
             _ => None,
         }
     }
@@ -202,9 +206,9 @@ pub enum Trust {
     /// It reaches the thread's first function, and every step followed a rule.
     #[default]
     Complete,
-    /// It reaches the thread's first function, but functions of an interpreter in it were read after the sample was
-    /// taken, and nothing proves that they were the same then: the callers of the innermost one.
-    LaterRead,
+    /// It reaches the thread's first function, but functions of an interpreter are missing in it, since nothing proves
+    /// that they were the same when the sample was taken: a frame stands for them ([`Location::CALLERS_NOT_KNOWN`]).
+    MissingCallers,
     /// It ends early, but what is there is right.
     Truncated,
     /// At least one step was a guess (a scan of the stack for return addresses behind calls).

@@ -108,9 +108,9 @@ pub struct Status {
     /// Calls of an interpreter's evaluation function in running threads of which it could not be proven what they
     /// execute: the native frame is there.
     pub unproven_frames: u64,
-    /// Frames of an interpreter in running threads that were read after the sample was taken and that nothing proves:
-    /// callers of a function for which there is a proof, within the same native call.
-    pub later_read_frames: u64,
+    /// Observations of running threads in which a frame stands for callers that are not known
+    /// ([`Location::CALLERS_NOT_KNOWN`](super::Location::CALLERS_NOT_KNOWN)).
+    pub missing_callers: u64,
     /// Frames of an interpreter whose function could not be told, since its memory changed while it was read.
     pub unknown_functions: u64,
     /// Samples of running threads that the kernel took, by the time from the sample to the moment when the frames of an

@@ -29,6 +29,14 @@ pub(crate) fn raise(realtime: bool) -> bool {
     raised
 }
 
+/// Has the calling thread scheduled as soon as it is woken, as far as allowed: by the real-time scheduler, else with a
+/// short time slice and a raised priority.
+pub(crate) fn go_first() {
+    if !be_realtime() {
+        take_short_slices(if be_nice() { NICE } else { 0 });
+    }
+}
+
 /// Where the kernel groups sessions for scheduling, nice values only count within a session (sched(7), "The autogroup
 /// feature"). So the session's own value is raised as well, if this process leads one.
 fn raise_session() {

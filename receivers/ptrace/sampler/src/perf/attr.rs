@@ -5,12 +5,21 @@ const TYPE_SOFTWARE: u32 = 1;
 /// `PERF_COUNT_SW_CPU_CLOCK`: a timer counts the time for which a processor executes the thread. Counters of processor
 /// cycles do not exist in virtual machines.
 const CPU_CLOCK: u64 = 0;
+/// `PERF_COUNT_SW_CONTEXT_SWITCHES`: counts how often a thread leaves its processor.
+const CONTEXT_SWITCHES: u64 = 3;
+/// `PERF_COUNT_SW_DUMMY`: counts nothing. Its ring is where other events write.
+const DUMMY: u64 = 9;
+
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED`: beside its count an event says for how long it could count. For the event of a
+/// thread this is how long the thread ran, on all processors, even if the event is limited to one of them.
+const TIME_ENABLED: u64 = 1;
 
 /// `PERF_SAMPLE_*`.
 pub(super) mod sample {
     pub(in crate::perf) const IP: u64 = 1 << 0;
     pub(in crate::perf) const TID: u64 = 1 << 1;
     pub(in crate::perf) const TIME: u64 = 1 << 2;
+    pub(in crate::perf) const READ: u64 = 1 << 4;
     pub(in crate::perf) const CALLCHAIN: u64 = 1 << 5;
     pub(in crate::perf) const CPU: u64 = 1 << 7;
     pub(in crate::perf) const PERIOD: u64 = 1 << 8;
@@ -22,6 +31,7 @@ pub(super) mod sample {
 pub(super) const SAMPLE_TYPE: u64 = sample::IP
     | sample::TID
     | sample::TIME
+    | sample::READ
     | sample::CALLCHAIN
     | sample::CPU
     | sample::PERIOD
@@ -36,9 +46,13 @@ pub const REGISTERS: u64 = 0x00ff_01ff;
 /// target, but takes its full size in the ring for every sample.
 pub const STACK_BYTES: u32 = 16 << 10;
 
+/// How much of a stack the sample of a switch has, in bytes. Every switch takes its full size in the ring.
+pub const SWITCH_STACK_BYTES: u32 = 512;
+
 /// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
 mod bit {
     pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub(super) const TASK: u64 = 1 << 13;
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
     pub(super) const EXCLUDE_IDLE: u64 = 1 << 7;
     pub(super) const WATERMARK: u64 = 1 << 14;
@@ -46,6 +60,7 @@ mod bit {
     pub(super) const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
     pub(super) const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub(super) const USE_CLOCKID: u64 = 1 << 25;
+    pub(super) const CONTEXT_SWITCH: u64 = 1 << 26;
     #[cfg(test)]
     pub(super) const INHERIT: u64 = 1 << 1;
 }
@@ -64,6 +79,9 @@ pub struct Wanted {
     /// Whether the reader is woken only when the ring is half full, not by each sample. That halves the cost of
     /// sampling for the target.
     pub seldom_woken: bool,
+    /// Whether the event also records when its thread, or the threads on its processor, start and stop running, and
+    /// when they start and end.
+    pub switches: bool,
 }
 
 /// The structure, in the kernel's layout.
@@ -104,11 +122,12 @@ impl EventAttr {
             config: CPU_CLOCK,
             sample_period: wanted.period_nano.max(1),
             sample_type: SAMPLE_TYPE,
-            read_format: 0,
+            read_format: TIME_ENABLED,
             // The kernel could also record the call chain of the program, but by frame pointers only: that part is
             // unwound from the stack instead.
             flags: kernel
                 | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
+                | if wanted.switches { bit::CONTEXT_SWITCH | bit::TASK } else { 0 }
                 | bit::EXCLUDE_CALLCHAIN_USER
                 | bit::EXCLUDE_HV
                 | bit::EXCLUDE_IDLE
@@ -130,6 +149,25 @@ impl EventAttr {
         }
     }
 
+    /// An event that takes a sample each time that its thread leaves a processor, with the registers with which the
+    /// program will go on and the innermost part of its stack. Its samples have a period of 1, and never wake the
+    /// reader. It needs the right to see the kernel.
+    pub fn of_switches() -> Self {
+        let sampling = Self::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, switches: false });
+        Self {
+            config: CONTEXT_SWITCHES,
+            flags: sampling.flags | bit::EXCLUDE_CALLCHAIN_KERNEL,
+            sample_stack_user: SWITCH_STACK_BYTES,
+            ..sampling
+        }
+    }
+
+    /// An event that counts nothing and whose ring others write into.
+    pub fn of_ring() -> Self {
+        let sampling = Self::of(Wanted { period_nano: 1, kernel: false, seldom_woken: true, switches: false });
+        Self { config: DUMMY, sample_period: 0, ..sampling }
+    }
+
     /// Whether time in the kernel is sampled.
     pub fn sees_kernel(&self) -> bool {
         self.flags & bit::EXCLUDE_KERNEL == 0
@@ -144,7 +182,8 @@ mod tests {
     /// are never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
-        let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false });
+        let attr =
+            EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false, switches: false });
         assert_eq!(std::mem::offset_of!(EventAttr, sample_period), 16);
         assert_eq!(std::mem::offset_of!(EventAttr, sample_type), 24);
         assert_eq!(std::mem::offset_of!(EventAttr, flags), 40);
@@ -156,7 +195,9 @@ mod tests {
         assert_eq!(attr.flags & bit::INHERIT, 0);
         assert_eq!((attr.flags & bit::USE_CLOCKID, attr.clock), (1 << 25, 1));
         assert!(!attr.sees_kernel());
-        assert!(EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true }).sees_kernel());
+        assert!(
+            EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, switches: true }).sees_kernel()
+        );
         assert_eq!(REGISTERS.count_ones(), 17);
         assert!(STACK_BYTES.is_multiple_of(8) && STACK_BYTES < 64 << 10);
     }

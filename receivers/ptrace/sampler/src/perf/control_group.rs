@@ -216,7 +216,7 @@ mod tests {
                 _ => std::thread::yield_now(),
             }
         };
-        let opened = open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000, true);
+        let opened = open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000);
         let mut seen = 0;
         if let Ok(events) = &opened {
             let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 256 << 10).unwrap()).collect();

@@ -20,8 +20,14 @@ const PID_CGROUP: libc::c_ulong = 1 << 2;
 /// What an event is for.
 #[derive(Debug, Clone, Copy)]
 pub enum Subject<'a> {
-    /// A thread, on whichever processor it runs.
-    Thread(u32),
+    /// A thread.
+    Thread {
+        /// Its id.
+        thread: u32,
+        /// The processor to which the event is limited; `None` for all, which only an event with a ring of its own can
+        /// have.
+        processor: Option<u32>,
+    },
     /// Everything that a processor executes, or only what a control group does.
     Processor {
         /// Its number.
@@ -32,11 +38,11 @@ pub enum Subject<'a> {
 }
 
 /// The event of this level; `None` for the lowest.
-fn wanted(level: Level, period_nano: u64) -> Option<Wanted> {
+fn wanted(level: Level, period_nano: u64, seldom_woken: bool) -> Option<Wanted> {
     match level {
         Level::None => None,
-        Level::User => Some(Wanted { period_nano, kernel: false, seldom_woken: false }),
-        Level::Kernel | Level::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken: false }),
+        Level::User => Some(Wanted { period_nano, kernel: false, seldom_woken, switches: true }),
+        Level::Kernel | Level::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken, switches: true }),
     }
 }
 
@@ -58,7 +64,11 @@ impl Opener for Kernel {
     #[allow(unsafe_code, reason = "neither nix nor libc has perf_event_open")]
     fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
         let (process, processor, flags) = match subject {
-            Subject::Thread(thread) => (libc::pid_t::try_from(thread).map_err(|_| Errno::ESRCH)?, -1, CLOEXEC),
+            Subject::Thread { thread, processor } => {
+                let thread = libc::pid_t::try_from(thread).map_err(|_| Errno::ESRCH)?;
+                let processor = processor.map_or(Ok(-1), libc::c_int::try_from).map_err(|_| Errno::ENODEV)?;
+                (thread, processor, CLOEXEC)
+            }
             Subject::Processor { number, group } => {
                 let number = libc::c_int::try_from(number).map_err(|_| Errno::ENODEV)?;
                 match group {
@@ -109,8 +119,6 @@ pub enum Lack {
     Descriptors,
     /// Memory that this user may lock, which rings need.
     LockedMemory,
-    /// The largest number of threads that may have an event.
-    Places,
     /// Memory, or another resource that this error stands for.
     Other(Errno),
 }
@@ -137,31 +145,54 @@ impl fmt::Display for Lack {
                 "no more memory may be locked for their perf events: end other profilers of this user, raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= \
                  in systemd) or kernel.perf_event_mlock_kb, or give CAP_IPC_LOCK",
             ),
-            Self::Places => f.write_str("as many threads have a perf event as may have one at a time"),
             Self::Other(error) => write!(f, "perf events cannot be opened: {error}"),
         }
     }
 }
 
-/// For how long the thread of an event ran while it was open, in nanoseconds; 0 if it cannot be read.
-pub fn count(event: BorrowedFd<'_>) -> u64 {
-    let mut bytes = [0; 8];
+/// What an event has counted, and for how long it could, in nanoseconds; zeros if it cannot be read. For the event of a
+/// thread on one processor these are how long the thread ran there, and how long it ran on all processors.
+pub fn count(event: BorrowedFd<'_>) -> (u64, u64) {
+    let mut bytes = [0; 16];
     match nix::unistd::read(event, &mut bytes) {
-        Ok(8) => u64::from_ne_bytes(bytes),
-        _ => 0,
+        Ok(16) => {
+            let [count, ran] = [0, 8].map(|at| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)));
+            (count, ran)
+        }
+        _ => (0, 0),
     }
 }
 
-/// Opens an event for a thread, on the best level from `from` downwards that the kernel permits.
+/// Has an event write its records into the ring of another one, which has the same processor.
+///
+/// # Errors
+///
+/// The error of the system call.
+#[allow(unsafe_code, reason = "nix's macros make the same call")]
+pub fn write_into(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// `PERF_EVENT_IOC_SET_OUTPUT`.
+    const SET_OUTPUT: libc::c_ulong = 0x2405;
+    // SAFETY: both are descriptors that live for the call; no memory is involved.
+    Errno::result(unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, ring.as_raw_fd()) }).map(drop)
+}
+
+/// Opens an event for a thread, on the best level from `from` downwards that the kernel permits. For `seldom_woken`,
+/// see [`Wanted`].
 ///
 /// # Errors
 ///
 /// See [`Failure`].
-pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Level) -> Result<Opened, Failure> {
+pub fn open(
+    opener: &dyn Opener,
+    (thread, processor): (u32, Option<u32>),
+    period_nano: u64,
+    from: Level,
+    seldom_woken: bool,
+) -> Result<Opened, Failure> {
     let mut refused = Vec::new();
     for level in [Level::Kernel, Level::User].into_iter().filter(|&level| level <= from) {
-        let Some(wanted) = wanted(level, period_nano) else { continue };
-        match opener.open(&EventAttr::of(wanted), Subject::Thread(thread)) {
+        let Some(wanted) = wanted(level, period_nano, seldom_woken) else { continue };
+        match opener.open(&EventAttr::of(wanted), Subject::Thread { thread, processor }) {
             Ok(event) => return Ok(Opened { event, level, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),
             Err(error) => match Lack::of(error) {
@@ -174,7 +205,7 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Level) -> 
 }
 
 /// Opens events for everything that these processors execute, or for a control group on them. Processors that have gone
-/// offline are left out. For `seldom_woken`, see [`Wanted`].
+/// offline are left out.
 ///
 /// # Errors
 ///
@@ -184,9 +215,8 @@ pub fn open_processors(
     processors: &[u32],
     group: Option<BorrowedFd<'_>>,
     period_nano: u64,
-    seldom_woken: bool,
 ) -> Result<Vec<OwnedFd>, Failure> {
-    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken });
+    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true, switches: false });
     let mut events = Vec::new();
     for &number in processors {
         match opener.open(&attr, Subject::Processor { number, group }) {

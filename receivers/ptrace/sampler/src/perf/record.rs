@@ -22,11 +22,23 @@ mod kind {
     pub(super) const FORK: u32 = 7;
     pub(super) const SAMPLE: u32 = 9;
     pub(super) const LOST_SAMPLES: u32 = 13;
+    pub(super) const SWITCH: u32 = 14;
+    pub(super) const SWITCH_CPU_WIDE: u32 = 15;
 }
 
 /// `PERF_RECORD_MISC_CPUMODE_MASK` and its values.
 const CPU_MODE: u16 = 7;
 const CPU_MODE_USER: u16 = 2;
+
+/// `PERF_RECORD_MISC_SWITCH_OUT` and `PERF_RECORD_MISC_SWITCH_OUT_PREEMPT`.
+const SWITCH_OUT: u16 = 1 << 13;
+const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+
+/// How long what every record ends with is (`sample_id_all`): process and thread, time, processor.
+const SAMPLE_ID: usize = 24;
+
+/// The period of a sample of a switch. Samples by a clock have periods of many nanoseconds.
+const ONE_SWITCH: u64 = 1;
 
 /// `PERF_SAMPLE_REGS_ABI_*`: whether the registers are those of a 64-bit or a 32-bit program; 0 if there are none.
 const ABI_NONE: u64 = 0;
@@ -63,6 +75,9 @@ pub struct OnCpuSample<'a> {
     pub time_nano: u64,
     /// How much running time it stands for, in nanoseconds.
     pub period_nano: u64,
+    /// For how long the thread had run since its event was opened, on all processors, in nanoseconds. Without meaning
+    /// for events of processors.
+    pub ran_nano: u64,
     /// The processor that executed the thread.
     pub processor: u32,
     /// Where the thread was: in its program or in the kernel.
@@ -105,6 +120,10 @@ pub enum User {
 pub enum Record<'a> {
     /// A thread ran.
     Sample(OnCpuSample<'a>),
+    /// A thread is about to leave its processor: what a sample of it is at that moment.
+    Leaving(OnCpuSample<'a>),
+    /// A thread was given a processor, or left it.
+    Switched(Switched),
     /// This many records were lost, since there was no room for them.
     Lost(u64),
     /// The kernel pauses sampling until [`Record::Unthrottled`], because there were too many samples.
@@ -117,6 +136,8 @@ pub enum Record<'a> {
         process: u32,
         /// The thread.
         thread: u32,
+        /// When: nanoseconds of CLOCK_MONOTONIC.
+        time_nano: u64,
     },
     /// A thread ended.
     Ended {
@@ -124,9 +145,38 @@ pub enum Record<'a> {
         process: u32,
         /// The thread.
         thread: u32,
+        /// When: nanoseconds of CLOCK_MONOTONIC.
+        time_nano: u64,
     },
     /// Another record, which is not used.
     Other,
+}
+
+/// What a thread did on a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was given the processor.
+    In,
+    /// It left the processor: `preempted` if it could have gone on, so that it waits for a processor now.
+    Out {
+        /// Whether it still wants to run.
+        preempted: bool,
+    },
+}
+
+/// A thread was given a processor, or left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switched {
+    /// Its process id and thread id, in the PID namespace of whoever opened the event.
+    pub process: u32,
+    /// The thread.
+    pub thread: u32,
+    /// When: nanoseconds of CLOCK_MONOTONIC.
+    pub time_nano: u64,
+    /// The processor.
+    pub processor: u32,
+    /// What happened.
+    pub change: Change,
 }
 
 /// Why a record is malformed.
@@ -170,11 +220,15 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// The offset of the process id in the record, if it is a sample. Nothing else is read before it is known whether
-    /// the process is wanted.
+    /// The offset of the process id in the record, if it is about a thread that ran. Nothing else is read before it is
+    /// known whether the process is wanted.
     pub fn process_at(&self) -> Option<usize> {
-        // Behind the header and the instruction pointer.
-        (self.kind == kind::SAMPLE).then_some(HEADER + 8)
+        match self.kind {
+            // Behind the header and the instruction pointer.
+            kind::SAMPLE => Some(HEADER + 8),
+            kind::SWITCH | kind::SWITCH_CPU_WIDE => self.length.checked_sub(SAMPLE_ID),
+            _ => None,
+        }
     }
 }
 
@@ -191,7 +245,25 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     }
     let mut rest = Rest(rest);
     Ok(match header.kind {
-        kind::SAMPLE => Record::Sample(sample(header, &mut rest)?),
+        kind::SAMPLE => match sample(header, &mut rest)? {
+            sample if sample.period_nano == ONE_SWITCH => Record::Leaving(sample),
+            sample => Record::Sample(sample),
+        },
+        kind::SWITCH | kind::SWITCH_CPU_WIDE => {
+            let mut id = Rest(bytes.get(bytes.len().saturating_sub(SAMPLE_ID)..).unwrap_or_default());
+            if rest.0.len() < SAMPLE_ID {
+                return Err(Malformed::Short);
+            }
+            let (process, thread) = id.pair()?;
+            let time_nano = id.word()?;
+            let (processor, _) = id.pair()?;
+            let change = if header.misc & SWITCH_OUT == 0 {
+                Change::In
+            } else {
+                Change::Out { preempted: header.misc & SWITCH_OUT_PREEMPT != 0 }
+            };
+            Record::Switched(Switched { process, thread, time_nano, processor, change })
+        }
         kind::LOST => {
             // The first word is the number of the event that the record is about.
             rest.word()?;
@@ -203,10 +275,11 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::FORK | kind::EXIT => {
             let (process, _parent) = rest.pair()?;
             let (thread, _parent) = rest.pair()?;
+            let time_nano = rest.word()?;
             if header.kind == kind::FORK {
-                Record::Started { process, thread }
+                Record::Started { process, thread, time_nano }
             } else {
-                Record::Ended { process, thread }
+                Record::Ended { process, thread, time_nano }
             }
         }
         _ => Record::Other,
@@ -220,6 +293,8 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     // Behind it 4 reserved bytes.
     let (processor, _) = rest.pair()?;
     let period_nano = rest.word()?;
+    let _count = rest.word()?;
+    let ran_nano = rest.word()?;
     let calls = usize::try_from(rest.word()?).ok().and_then(|calls| calls.checked_mul(8)).ok_or(Malformed::Short)?;
     let kernel = KernelChain(rest.bytes(calls)?);
     let user = match rest.word()? {
@@ -249,7 +324,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     };
     // Time in a hypervisor or a guest is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
-    Ok(OnCpuSample { process, thread, time_nano, period_nano, processor, mode, kernel, user, stack })
+    Ok(OnCpuSample { process, thread, time_nano, period_nano, ran_nano, processor, mode, kernel, user, stack })
 }
 
 /// The part of a record that was not read yet.

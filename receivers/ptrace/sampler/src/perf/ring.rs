@@ -28,6 +28,11 @@ pub struct Ring {
     size: usize,
 }
 
+// SAFETY: the mapping belongs to this value alone, is found at the same address from every thread, and nothing about it
+// depends on the thread that made it.
+#[allow(unsafe_code, reason = "a pointer says nothing of who may use what it points to")]
+unsafe impl Send for Ring {}
+
 /// What a ring held besides the records that were passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {

@@ -165,7 +165,7 @@ impl<'a> Part<'a> {
             }
             locations.push(self.locations[place] - 1);
         }
-        if length < stack.locations.len() && matches!(trust, Trust::Complete | Trust::LaterRead) {
+        if length < stack.locations.len() && matches!(trust, Trust::Complete | Trust::MissingCallers) {
             trust = Trust::Truncated;
         }
         self.bytes += STACK + locations.len() * PLACE;

@@ -69,7 +69,7 @@ counters!(
     cut_calls,
     interpreted,
     unproven_frames,
-    later_read_frames,
+    missing_callers,
     unknown_functions,
     positioned_frames,
     unpositioned_frames,

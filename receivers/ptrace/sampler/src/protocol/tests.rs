@@ -284,7 +284,7 @@ fn batches() -> impl Strategy<Value = Batch> {
                 stacks: stacks
                     .into_iter()
                     .map(|(trust, places)| Stack {
-                        trust: [Trust::Complete, Trust::Truncated, Trust::Guessed, Trust::LaterRead]
+                        trust: [Trust::Complete, Trust::Truncated, Trust::Guessed, Trust::MissingCallers]
                             [usize::from(trust)],
                         locations: places.iter().map(|place| place.index(locations.len()) as u32).collect(),
                     })

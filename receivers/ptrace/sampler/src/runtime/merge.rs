@@ -70,8 +70,8 @@ pub struct Merged {
     pub named: u32,
     /// Calls of which nothing could be proven, so that the native frame is there.
     pub unproven: u32,
-    /// Callers that were read later and that nothing proves: they share the native call of a proven frame.
-    pub later_read: u32,
+    /// Calls of which the callers in the same native call are not known.
+    pub missing_callers: u32,
     /// Frames of unknown functions.
     pub unknown: u32,
 }

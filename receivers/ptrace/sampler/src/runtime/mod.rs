@@ -373,11 +373,6 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// The function that the frame at this address executes by now, where frames say that by themselves.
-    fn of_frame(&mut self, _frame: u64, _target: &mut dyn Target, _functions: &mut Functions) -> Option<Executed> {
-        None
-    }
-
     /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also
     /// if it changed since.
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed>;
@@ -414,12 +409,6 @@ pub trait Instance: Debug + Send {
 
     /// Where the evaluation function is, for interpreters whose frames have no [`Segment::anchor`].
     fn evaluation(&self) -> Option<Range<u64>>;
-
-    /// Whether a function may have called another one, as far as its code tells. Both are addresses of code, as in
-    /// [`RawFrame::code`], that [`Instance::resolve`] met.
-    fn may_call(&mut self, _caller: u64, _callee: u64, _target: &mut dyn Target) -> bool {
-        true
-    }
 
     /// Whether native calls of its evaluation function tell by themselves what they execute, so that something is known
     /// of them also where no frames could be read.

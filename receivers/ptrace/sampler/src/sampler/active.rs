@@ -7,6 +7,8 @@ mod stops;
 mod tick;
 mod waits;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) use self::account::Found;
@@ -21,13 +23,15 @@ use super::contexts::Worked;
 use super::coverage::Usage;
 use super::interpreters::Interpreted;
 use super::processors::{Machine, Review};
+use super::rings::{Board, ReadProcess, Subject};
 use super::states::{Concern, Watch};
 use super::stop_rules::StopRules;
 use super::thread_event::DutyCycle;
 use super::thread_state::ThreadState;
 use super::tick_schedule::TickSchedule;
 use super::unseen::Unseen;
-use crate::message::{Mode, Stops};
+use crate::address_space::AddressSpace;
+use crate::message::{Mode, Stops, read_class};
 use crate::os::time;
 use crate::runtime::ThreadKey;
 use crate::stack_copy::StackPieces;
@@ -35,6 +39,9 @@ use crate::threads::{ThreadFiles, ThreadLister};
 
 /// A thread that did not run for this many seconds loses its event.
 const IDLE: u64 = 2;
+
+/// For how many seconds the stack of a thread is followed in memory after one went on beyond its copy.
+const GOES_ON: u64 = 10;
 
 /// How often the counters of threads are read at least: those of a thread that ends are lost since they were read last.
 const COUNTED: Duration = Duration::from_millis(100);
@@ -77,6 +84,8 @@ pub(super) struct Active {
     count_due: Option<Instant>,
     /// The thread and the system call that a stop ended early, if this has not been reported yet.
     cut: Option<(u32, &'static str)>,
+    /// What readers know of the process, and the generation of the address space that this is of.
+    read_process: Option<(u64, Arc<ReadProcess>)>,
     batch: Builder,
     waits: Waits,
     /// One moment on both clocks. Times within a batch are computed from it, so that they never go back when the wall
@@ -111,6 +120,7 @@ impl Active {
             count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
             waits: Waits::default(),
+            read_process: None,
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
             epoch: report::epoch(),
@@ -224,7 +234,87 @@ impl Active {
         }
         let thread = &mut self.threads[index];
         let key = ThreadKey { id: thread.identify(files), pointer: thread.pointer };
-        interpreters.capture(key, limit, files, copy, interpreted);
+        interpreters.lock().capture(key, limit, files, copy, interpreted);
+    }
+
+    /// Replaces what is known about where things are mapped.
+    pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
+        let before = self.attached.interpreters.is_empty();
+        self.attached.set_space(space);
+        if before && !self.attached.interpreters.is_empty() {
+            // Events of processors wake no reader.
+            self.review.hasten();
+        }
+    }
+
+    /// Whether some of its threads are to be read at their samples, before they run on.
+    pub(super) fn wants_readers(&self) -> bool {
+        !self.attached.interpreters.is_empty() || self.threads.iter().any(|thread| thread.goes_on(self.slot))
+    }
+
+    /// Whether a thread is to be read at its samples.
+    pub(super) fn wants_reader(&self, index: usize) -> bool {
+        !self.attached.interpreters.is_empty() || self.threads[index].goes_on(self.slot)
+    }
+
+    /// The stack of a sampled thread goes on beyond its copy: for some time it is followed in memory by readers.
+    pub(super) fn goes_on(&mut self, index: usize) {
+        self.threads[index].goes_on_until = self.slot + GOES_ON * self.slots_per_second();
+        // Events of processors wake no reader.
+        if matches!(self.watch, Watch::Group | Watch::Machine) {
+            self.review.hasten();
+        }
+    }
+
+    /// Counts what a reader did for a sample: how long after it the memory of its thread had been read, and for how long
+    /// that was kept from its processor. `any` is whether it has frames in an interpreter.
+    pub(super) fn count_reading(&mut self, index: usize, behind: Duration, held: Duration, any: bool) {
+        let nano = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
+        self.attached.status.read_behind[read_class(nano)] += u64::from(any);
+        self.threads[index].stopped += held;
+    }
+
+    /// Tells readers of a thread that has events and is to be read at its samples, if they do not know it yet.
+    pub(super) fn show(&mut self, index: usize, board: &Board) {
+        let generation = self.attached.space_generation;
+        if !self.wants_reader(index) || self.threads[index].event.is_none() {
+            return;
+        }
+        if self.read_process.as_ref().is_none_or(|(known, _)| *known != generation) {
+            let Attached { files, interpreters, space, .. } = &self.attached;
+            let process = Arc::new(ReadProcess {
+                files: Arc::clone(files),
+                interpreters: interpreters.share(),
+                space: Arc::clone(space),
+                is_urgent: interpreters.has_native_frames(),
+                spent_nano: AtomicU64::new(0),
+            });
+            self.read_process = Some((generation, process));
+        }
+        let Some((_, process)) = &self.read_process else { return };
+        let (files, slot) = (&self.attached.files, self.slot);
+        let thread = &mut self.threads[index];
+        let id = thread.identify(files);
+        thread.find_pointer(files, id);
+        let (key, goes_on) = (ThreadKey { id, pointer: thread.pointer }, thread.goes_on(slot));
+        let is_known = thread.subject.as_ref().is_some_and(|subject| {
+            Arc::ptr_eq(&subject.process, process) && (subject.key, subject.goes_on) == (key, goes_on)
+        });
+        if !is_known && let Some(event) = &thread.event {
+            let subject = Arc::new(Subject { process: Arc::clone(process), key, events: event.files(), goes_on });
+            board.show(thread.id(), &subject);
+            thread.subject = Some(subject);
+        }
+    }
+
+    /// Tells readers what has changed, and charges the budget with what they used.
+    pub(super) fn show_again(&mut self, board: &Board) {
+        if self.wants_readers() {
+            (0..self.threads.len()).for_each(|index| self.show(index, board));
+        }
+        if let Some((_, process)) = &self.read_process {
+            self.budget.spend(Duration::from_nanos(process.spent_nano.swap(0, Ordering::Relaxed)));
+        }
     }
 
     /// Looks for a thread's pointer, which its context is found by. Returns whether the process has contexts at all.
@@ -283,6 +373,7 @@ impl Active {
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
+            thread.subject = None;
             thread.duty_cycle = DutyCycle::default();
         }
     }
@@ -292,14 +383,14 @@ impl Active {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
         let hides = self.watch.hides_kernel();
+        let interpreted = !self.attached.interpreters.is_empty();
         for thread in &mut self.threads {
+            let goes_on = thread.goes_on(slot);
             let Some(event) = &mut thread.event else { continue };
-            if !event.is_drained() {
-                // Its samples are taken first.
-                continue;
-            }
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
-            if is_idle || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now) {
+            // One that wakes no reader is replaced where readers are wanted by now.
+            let is_outdated = (interpreted || goes_on) && !event.wakes();
+            if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now) {
                 thread.close_event(hides);
             }
         }
@@ -309,8 +400,7 @@ impl Active {
     pub(super) fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
-        let interpreted = !self.attached.interpreters.is_empty();
-        self.review.usage(self.attached.files.pid(), switches, interpreted, machine, now)
+        self.review.usage(self.attached.files.pid(), switches, machine, now)
     }
 
     /// How often the process's busiest thread was given a processor since the last time.

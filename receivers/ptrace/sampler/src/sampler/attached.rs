@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::contexts::Contexts;
-use super::interpreters::Interpreters;
+use super::interpreters::SharedInterpreters;
 use crate::address_space::AddressSpace;
 use crate::message::{ProblemKind, ProcessId, Settings, Status};
 use crate::os::time;
@@ -24,7 +24,7 @@ pub(super) struct Attached {
     pub(super) space: Arc<AddressSpace>,
     /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
     pub(super) space_generation: u64,
-    pub(super) interpreters: Interpreters,
+    pub(super) interpreters: SharedInterpreters,
     pub(super) contexts: Contexts,
     pub(super) settings: Settings,
     pub(super) status: Status,
@@ -43,7 +43,7 @@ impl Attached {
         settings: Settings,
         now: Instant,
     ) -> Self {
-        let mut interpreters = Interpreters::default();
+        let mut interpreters = SharedInterpreters::default();
         if settings.interpreters {
             interpreters.set(space.runtimes());
         }

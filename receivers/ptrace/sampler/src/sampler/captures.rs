@@ -7,13 +7,14 @@ use super::active::{Active, Found};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
+use super::evidence::Proof;
 use super::interpreters::{AtSample, Interpreted, Named, UNSTOPPED, WHILE_STOPPED};
 use super::pending_stops::PendingStop;
+use super::rings::{Reading, Sampled};
 use super::stack_unwinder::StackUnwinder;
 use crate::arch::{self, RawRegisters};
 use crate::message::{Location, ProcessId, Trust, read_class};
-use crate::os::time;
-use crate::perf::record::{CpuMode, OnCpuSample, User};
+use crate::perf::record::{CpuMode, User};
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
 use crate::stop::StoppedThread;
@@ -41,54 +42,19 @@ pub(super) struct Captured {
     in_call: bool,
     /// Whether it was blocked.
     blocked: bool,
-    /// Whether the thread was stopped to take this; else it ran on since.
+    /// Whether the thread was stopped to take this; else the kernel took it while it ran.
     stopped: bool,
-    /// The processor that executed it when the kernel took the sample.
-    pub(super) processor: Option<u32>,
+    /// How long after the sample a reader had read it, and for how long it kept the thread for that.
+    read: Option<(Duration, Duration)>,
     /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
-    /// Its frames in an interpreter, and whether these were read yet.
-    interpreted: Interpreted,
-    is_read: bool,
-    read_behind: Option<ReadBehind>,
+    /// Its frames in an interpreter; `None` if they were not read yet.
+    interpreted: Option<Interpreted>,
+    /// Whether what was read behind the sample belongs to it.
+    proof: Proof,
     /// What it worked on, if it was stopped to take this.
     worked: Worked,
-}
-
-/// That frames in memory were read behind a sample.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReadBehind {
-    /// The processor that executed the thread when it was sampled.
-    pub(super) processor: u32,
-    /// How much later they had been read.
-    pub(super) behind: Duration,
-}
-
-impl Captured {
-    /// Whether frames are to be read that an interpreter has of it.
-    pub(super) fn is_to_be_read(&self) -> bool {
-        !self.is_read
-    }
-
-    /// Reads them if its thread is known. Others may be threads of another program that the process executes by now.
-    pub(super) fn read_if_known(&mut self, process: &mut Active) {
-        if let Some(thread) = process.find(self.thread) {
-            self.read_interpreted(process, thread);
-        }
-    }
-
-    /// Reads the frames that interpreters of its process have of its thread by now.
-    fn read_interpreted(&mut self, process: &mut Active, thread: usize) {
-        self.is_read = true;
-        process.capture_interpreted(thread, UNSTOPPED, None, &mut self.interpreted);
-        if self.interpreted.is_any() {
-            let behind = self.at.elapsed();
-            let nano = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
-            process.attached.status.read_behind[read_class(nano)] += 1;
-            self.read_behind = self.processor.map(|processor| ReadBehind { processor, behind });
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -122,7 +88,7 @@ pub(super) struct Unknown {
 pub(super) struct Captures {
     pub(super) waiting: VecDeque<Captured>,
     unknown: Vec<Unknown>,
-    spare: Vec<StackPieces>,
+    pub(super) spare: Vec<StackPieces>,
 }
 
 /// The result of taking registers and stack from a stopped thread.
@@ -234,59 +200,70 @@ impl Captures {
             in_call: arch::is_in_call(raw),
             blocked,
             stopped: true,
-            processor: None,
+            read: None,
             period_nano,
             stack,
-            interpreted,
-            is_read: true,
-            read_behind: None,
+            interpreted: Some(interpreted),
+            proof: Proof::Proven,
             worked,
         })
     }
 
-    /// Adds a sample of a running thread that the kernel took. Returns `false` if it has no registers.
-    pub(super) fn take_sample(&mut self, process: ProcessId, space_generation: u64, sample: &OnCpuSample<'_>) -> bool {
-        let User::Registers(registers) = sample.user else { return false };
-        let mut pieces = self.spare.pop().unwrap_or_default();
-        pieces.take(registers.stack_pointer(), sample.stack);
+    /// Adds a sample of a running thread that the kernel took; one without registers is of a thread that is ending, and
+    /// is left out.
+    pub(super) fn take_sample(
+        &mut self,
+        (process, space_generation): (ProcessId, u64),
+        sample: Sampled,
+        period_nano: u64,
+    ) {
+        let User::Registers(registers) = sample.user else { return self.spare.push(sample.pieces) };
+        let (interpreted, proof, read) = match sample.read {
+            Some(Reading { interpreted, proof, behind, held }) => (Some(interpreted), proof, Some((behind, held))),
+            None => (None, Proof::None, None),
+        };
         self.waiting.push_back(Captured {
             process,
             thread: sample.thread,
             registers,
-            kernel: kernel(sample).collect(),
-            at: time::instant_of(sample.time_nano),
+            kernel: sample.kernel,
+            at: sample.at,
             space_generation,
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
             stopped: false,
-            processor: Some(sample.processor),
-            period_nano: sample.period_nano,
-            stack: CapturedStack::Copied(pieces),
-            interpreted: Interpreted::default(),
-            is_read: false,
-            read_behind: None,
+            read,
+            period_nano,
+            stack: CapturedStack::Copied(sample.pieces),
+            interpreted,
+            proof,
             worked: Worked::default(),
         });
-        true
     }
 
-    /// Unwinds what was taken from a thread, and adds the sample. Returns how its frames in memory were read, if they
-    /// were read behind the sample.
+    /// Unwinds what was taken from a thread, and adds the sample.
     pub(super) fn finish(
         &mut self,
         process: &mut Active,
         mut captured: Captured,
         unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
-    ) -> Option<ReadBehind> {
+    ) {
         let sp = captured.registers.stack_pointer();
         let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
-        if let Some(index) = index.filter(|_| !captured.is_read) {
-            captured.read_interpreted(process, index);
+        if let (Some(index), Some((behind, held))) = (index, captured.read) {
+            process.count_reading(index, behind, held, captured.interpreted.as_ref().is_some_and(Interpreted::is_any));
         }
-        let read_behind = captured.read_behind;
-        let ran_on_since = (!captured.stopped).then_some(captured.at);
-        let (interpreted, mut worked) = (captured.interpreted, captured.worked);
+        let interpreted = captured.interpreted.take().unwrap_or_else(|| {
+            // It has run on meanwhile; what is proven by its stack and registers is named all the same.
+            let mut interpreted = Interpreted::default();
+            if let Some(index) = index {
+                process.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
+            }
+            interpreted
+        });
+        let ran_on_since = (!captured.proof.holds()).then_some(captured.at);
+        let mut worked = captured.worked;
         let (mut outcome, mut pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 if !captured.stopped
@@ -294,16 +271,17 @@ impl Captures {
                 {
                     worked = process.copied(index, &pieces);
                 }
-                let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
-                if !captured.stopped && outcome.needs_memory.is_some() {
-                    outcome = unwinder.unwind_further(process, &captured.registers, &mut pieces, outcome);
-                }
+                let outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
                 if let Some(index) = index {
-                    let thread = &mut process.threads[index];
                     match outcome.needs_memory {
-                        _ if !captured.stopped => {}
-                        None => thread.copy_size.sufficed(pieces.extent()),
+                        needed if !captured.stopped => {
+                            if needed.is_some() {
+                                process.goes_on(index);
+                            }
+                        }
+                        None => process.threads[index].copy_size.sufficed(pieces.extent()),
                         Some(address) => {
+                            let thread = &mut process.threads[index];
                             let distance = address.wrapping_sub(sp);
                             if !thread.copy_size.fell_short(distance) {
                                 thread.scattered(sp);
@@ -312,7 +290,7 @@ impl Captures {
                     }
                     if captured.in_call {
                         let mut memory = pieces.copied();
-                        thread.saw_site(&captured.registers, |address| memory.read_u64(address));
+                        process.threads[index].saw_site(&captured.registers, |address| memory.read_u64(address));
                     }
                 }
                 (outcome, Some(pieces))
@@ -324,7 +302,12 @@ impl Captures {
         };
         let mut memory = pieces.as_mut().map(StackPieces::copied);
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, ran_on_since });
-        let named = unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
+        let mut named = unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
+        if !captured.stopped && outcome.needs_memory.is_some() {
+            // The copy ended there, and what was read later belongs to another moment.
+            locations.push(Location::CALLERS_NOT_KNOWN);
+            named.merged.missing_callers += 1;
+        }
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
         if unknown && captured.space_generation == process.attached.space_generation {
@@ -363,7 +346,6 @@ impl Captures {
                 }
             }
         }
-        read_behind
     }
 
     /// After the maps were read again: unwinds once more a stack that ended in unknown code.
@@ -416,13 +398,6 @@ impl Captures {
     pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
         self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
-}
-
-/// The kernel's call chain: where the thread was, then the calls that led there. Return addresses are moved back into
-/// their calls.
-fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
-    let addresses = sample.kernel.addresses().enumerate();
-    addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
 }
 
 #[cfg(test)]

@@ -32,24 +32,12 @@ pub(super) struct Usage {
     pub(super) machine: Duration,
     /// How often per second its busiest thread was given a processor.
     pub(super) switches: u64,
-    /// Whether what an interpreter has in its memory is read behind samples, the sooner the better: then each sample of
-    /// what is covered wakes the sampling thread.
-    pub(super) interpreted: bool,
-    /// The processor time of all processes whose samples shall wake it.
-    pub(super) waking: Duration,
 }
 
 impl Usage {
     /// Whether the other processes of the machine used less than this many times what the process did.
     fn others_below(&self, times: u32) -> bool {
         self.machine.saturating_sub(self.own) < self.own * times
-    }
-
-    /// Whether processes whose samples wake the sampling thread for nothing used less than this many times what those
-    /// did whose samples shall wake it.
-    fn wakes_for_nothing_below(&self, times: u32) -> bool {
-        let waking = self.waking.max(self.own);
-        self.machine.saturating_sub(waking) < waking * times
     }
 }
 
@@ -88,10 +76,6 @@ const GROUP: u32 = 4;
 /// The machine is covered if the other processes use less than this many times what the process does.
 const OTHERS: u32 = 8;
 
-/// Where samples wake the sampling thread, the machine is covered if processes that are not sampled, or not for what an
-/// interpreter has, use less than this many times what the others do: their samples wake it for nothing.
-const OTHERS_THAT_WAKE: u32 = 3;
-
 /// If a thread is switched more often per second than this, events of threads cost it more than 1 % of a processor.
 const SWITCHES: u64 = 4_000;
 
@@ -108,19 +92,10 @@ impl Coverage {
             return Self::Group;
         }
         let patience = patience(Self::Machine);
-        let few_wake = !usage.interpreted || usage.wakes_for_nothing_below(OTHERS_THAT_WAKE * patience);
-        if permitted.machine && (usage.others_below(OTHERS * patience) && few_wake || switches > SWITCHES) {
+        if permitted.machine && (usage.others_below(OTHERS * patience) || switches > SWITCHES) {
             return Self::Machine;
         }
         Self::Threads
-    }
-
-    /// Whether each sample is to wake the sampling thread, and not the next tick only, where what an interpreter has is
-    /// read behind samples: unless three quarters and more of the samples would wake it for nothing, or six sevenths
-    /// where they do already (`now`).
-    pub(super) fn is_worth_waking(self, usage: Option<Usage>, now: bool) -> bool {
-        let patience = if now { 2 } else { 1 };
-        self != Self::Machine || usage.is_none_or(|usage| usage.wakes_for_nothing_below(OTHERS_THAT_WAKE * patience))
     }
 
     /// The coverage while the use of the processors is not known: the present one; or the machine, for a command that
@@ -175,7 +150,7 @@ mod tests {
     fn usage(own: f64, group: Option<f64>, machine: f64, switches: u64) -> Usage {
         let elapsed = seconds(1.0);
         let (own, group, machine) = (seconds(own), group.map(seconds), seconds(machine));
-        Usage { elapsed, own, group, machine, switches, interpreted: false, waking: Duration::ZERO }
+        Usage { elapsed, own, group, machine, switches }
     }
 
     /// Guarantees: a process that uses most of a group or a machine is sampled by events of that, one among many by
@@ -190,30 +165,6 @@ mod tests {
         assert_eq!(from_threads(1.0, None, 9.1, 0), Coverage::Threads);
         assert_eq!(from_threads(1.0, Some(20.0), 30.0, 4_001), Coverage::Machine);
         assert_eq!(from_threads(0.0, Some(0.0), 0.0, 9_999), Coverage::Threads);
-    }
-
-    /// Guarantees: where samples wake the sampling thread, the machine is covered only while at most three quarters of
-    /// them are of other processes, or where threads are switched too often for events of their own: then samples of
-    /// a machine on which others work much wake nobody. What is covered may use twice as much.
-    #[test]
-    fn samples_that_wake() {
-        let (machine, threads) = (Coverage::Machine, Coverage::Threads);
-        let from = |coverage: Coverage, used, switches| {
-            let usage = Usage { interpreted: true, ..usage(1.0, None, used, switches) };
-            let next = coverage.next(usage, ALL);
-            (next, next.is_worth_waking(Some(usage), coverage == machine))
-        };
-        assert_eq!(from(threads, 3.9, 0), (machine, true));
-        assert_eq!(from(threads, 4.1, 0), (threads, true));
-        assert_eq!(from(threads, 4.1, 4_001), (machine, false));
-        assert_eq!(from(machine, 6.9, 0), (machine, true));
-        assert_eq!(from(machine, 7.1, 0), (threads, true));
-        assert!(machine.is_worth_waking(None, false));
-        assert!(Coverage::Group.is_worth_waking(Some(usage(1.0, Some(7.0), 99.0, 0)), false));
-        // Seven others that are sampled for the same reason.
-        let many = Usage { interpreted: true, waking: seconds(8.0), ..usage(1.0, None, 8.5, 0) };
-        assert_eq!(threads.next(many, ALL), machine);
-        assert!(machine.is_worth_waking(Some(many), false));
     }
 
     /// Guarantees: a coverage is not given up because others use a little more for a moment.

@@ -1,44 +1,55 @@
-//! Samples running threads by perf events: which threads have one, and what is read from their rings.
+//! Samples running threads by perf events: which threads have one, and what is taken out of the rings.
 //!
 //! An event costs its thread microseconds at each switch to another thread, so only threads that ran lately have one,
 //! and those that are switched very often have it for a part of the time. The ledger compensates for both.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::active::Active;
-use super::captures::{Captures, MOST_CAPTURED};
+use super::captures::MOST_CAPTURED;
 use super::ledger::Next;
 use super::processors::{Machine, Processors};
+use super::reader::Reader;
+use super::rings::{Board, Item, SharedRing};
 use super::run::Engine;
 use super::states::{Concern, Watch};
-use super::thread_event::ThreadEvent;
+use super::thread_event::{Files, ThreadEvent};
 use crate::message::{Level, ProblemKind, Stops};
-use crate::os::affinity;
-use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
+use crate::os::signal::Waker;
+use crate::perf::attr::EventAttr;
+use crate::perf::open::{
+    Failure, Kernel, Lack, Opened, Opener, Subject, next_right, online_processors, open, write_into,
+};
 use crate::perf::record::User;
-use crate::perf::ring::Ring;
 use crate::threads::is_for_an_event;
-
-/// The sizes of rings, in bytes, by how many are open. The first are large enough for a quarter of a second at the
-/// usual rate in which the sampler gets no processor; later ones are smaller, since all together take locked memory.
-const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 << 10)];
 
 /// Where the kernel does not permit everything, it is asked again after this time, in case the right was given
 /// meanwhile.
 pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
+/// Readers end if nothing was to be read for so long.
+const READERS_IDLE: Duration = Duration::from_secs(10);
+
 /// The best level that could be opened, and why each better one could not.
 type Answer = (Level, Vec<(Level, Errno)>);
 
-/// The time between samples in nanoseconds: before the first one, and on average between the others.
+/// How a thread's event samples.
 #[derive(Debug, Clone, Copy)]
-struct Periods {
+struct Sampling {
+    /// The time between samples in nanoseconds: before the first one, and on average between the others.
     first: u64,
     others: u64,
+    /// The best level to try.
+    from: Level,
+    /// How often the thread was given a processor by now.
+    given: u64,
+    /// Whether a reader is to be woken by each sample.
+    wakes: bool,
 }
 
 /// The open events, and what is needed to wait for their samples.
@@ -46,23 +57,36 @@ struct Periods {
 pub(super) struct Events {
     pub(super) opener: Box<dyn Opener>,
     epoll: Epoll,
-    /// How many threads have an event, counting events that were closed since the last tick.
-    open: usize,
+    /// The rings into which events of threads write, one for each processor.
+    rings: Vec<Arc<SharedRing>>,
+    readers: Vec<Reader>,
+    /// Until when readers are kept without anything to read.
+    readers_until: Option<Instant>,
+    pub(super) board: Arc<Board>,
+    waker: Option<Waker>,
+    /// How often the rings that have a reader had been emptied in the tick before, if something waited in them.
+    waited: Vec<Option<u64>>,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
     pub(super) buffer: Vec<u8>,
 }
 
 impl Events {
-    pub(super) fn new() -> Result<Self, Errno> {
-        Self::with(Box::new(Kernel))
+    /// `waker` wakes the sampling thread.
+    pub(super) fn new(waker: Option<Waker>) -> Result<Self, Errno> {
+        Self::with(Box::new(Kernel), waker)
     }
 
-    fn with(opener: Box<dyn Opener>) -> Result<Self, Errno> {
+    fn with(opener: Box<dyn Opener>, waker: Option<Waker>) -> Result<Self, Errno> {
         Ok(Self {
             opener,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            open: 0,
+            rings: Vec::new(),
+            readers: Vec::new(),
+            readers_until: None,
+            board: Arc::default(),
+            waker,
+            waited: Vec::new(),
             processors: Vec::new(),
             machine: Machine::default(),
             buffer: Vec::new(),
@@ -71,42 +95,95 @@ impl Events {
 
     /// The descriptor to wait for; `None` while there are no events.
     pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
-        (self.open > 0 || !self.processors.is_empty()).then(|| self.epoll.0.as_fd())
+        (!self.rings.is_empty() || !self.processors.is_empty()).then(|| self.epoll.0.as_fd())
     }
 
     /// Adds the ring of a processor to what is waited for.
     pub(super) fn wait_for(&self, event: BorrowedFd<'_>) -> Result<(), Errno> {
+        // Edge-triggered: it is read when it is time to, not as soon as something is in it.
         self.epoll.add(event, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
     }
 
-    /// Opens an event for a thread.
-    fn open(
-        &mut self,
-        thread: u32,
-        periods: Periods,
-        from: Level,
-        switches: u64,
-    ) -> Result<(ThreadEvent, Answer), Failure> {
-        let Some(&(_, bytes)) = RINGS.iter().find(|(most, _)| self.open < *most) else {
-            return Err(Failure::Exhausted(Lack::Places));
-        };
-        let opened = open(&*self.opener, thread, periods.first, from)?;
-        if !is_for_an_event(opened.event.as_raw_fd()) {
-            return Err(Failure::Exhausted(Lack::Descriptors));
+    /// Opens the rings of processors that have none yet.
+    fn open_rings(&mut self) -> Result<(), Failure> {
+        if !self.rings.is_empty() {
+            return Ok(());
         }
-        let ring = Ring::map(opened.event.as_fd(), bytes).map_err(|error| {
-            Failure::Exhausted(match error.raw_os_error() {
-                Some(libc::EPERM) => Lack::LockedMemory,
-                error => Lack::Other(Errno::from_raw(error.unwrap_or(libc::EIO))),
-            })
-        })?;
-        // Edge-triggered: otherwise a thread that ended would be reported again and again until its event is closed.
-        let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, u64::from(thread));
-        self.epoll.add(&opened.event, interest).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
-        self.open += 1;
-        let hides = opened.level < Level::Kernel;
-        let event = ThreadEvent::new(opened.event, ring, periods.first, periods.others, hides, switches);
-        Ok((event, (opened.level, opened.refused)))
+        for processor in online_processors().unwrap_or_else(|_| vec![0]) {
+            let ring = SharedRing::open(&*self.opener, processor)?;
+            self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
+            self.rings.push(Arc::new(ring));
+        }
+        Ok(())
+    }
+
+    /// Opens an event for a thread.
+    fn open(&mut self, thread: u32, sampling: Sampling) -> Result<(ThreadEvent, Answer), Failure> {
+        self.open_rings()?;
+        let Sampling { first, others, from, given, wakes } = sampling;
+        let (mut files, mut level, mut reasons) = (Files::default(), from, Vec::new());
+        for ring in &self.rings {
+            let Opened { event, level: opened, refused } =
+                open(&*self.opener, (thread, Some(ring.processor)), first, level, !wakes)?;
+            level = opened;
+            reasons.extend(refused);
+            let into = |event: BorrowedFd<'_>| {
+                if !is_for_an_event(event.as_raw_fd()) {
+                    return Err(Failure::Exhausted(Lack::Descriptors));
+                }
+                write_into(event, ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))
+            };
+            into(event.as_fd())?;
+            files.samples.push((ring.processor, event));
+            let subject = Subject::Thread { thread, processor: Some(ring.processor) };
+            if level >= Level::Kernel
+                && let Ok(switches) = self.opener.open(&EventAttr::of_switches(), subject)
+            {
+                into(switches.as_fd())?;
+                files.switches.push(switches);
+            }
+        }
+        (files.hide, files.wake) = (level < Level::Kernel, wakes);
+        let event = ThreadEvent::new(files, first, others, given);
+        Ok((event, (level, reasons)))
+    }
+
+    /// Has a reader empty the ring of this processor from now on.
+    fn read_at(&mut self, processor: u32, now: Instant) {
+        self.readers_until = Some(now + READERS_IDLE);
+        let Some(ring) = self.rings.iter().find(|ring| ring.processor == processor && !ring.is_read()) else { return };
+        // Only one of both is woken by a record.
+        if let Ok(reader) = Reader::start(Arc::clone(ring), Arc::clone(&self.board), self.waker) {
+            self.epoll.delete(ring.event()).ok();
+            self.readers.push(reader);
+        }
+    }
+
+    /// Ends the readers if there was nothing to read for long.
+    fn end_idle_readers(&mut self, now: Instant) {
+        if self.readers_until.is_none_or(|until| now < until) {
+            return;
+        }
+        self.readers_until = None;
+        for reader in std::mem::take(&mut self.readers) {
+            let ring = Arc::clone(&reader.ring);
+            drop(reader);
+            self.wait_for(ring.event()).ok();
+        }
+    }
+
+    /// Takes what was passed on by readers, and what is in the other rings.
+    fn take_items(&mut self, spare: &mut Vec<crate::stack_copy::StackPieces>, items: &mut Vec<Item>, all: bool) {
+        self.waited.resize(self.rings.len(), None);
+        for (ring, waited) in self.rings.iter().zip(&mut self.waited) {
+            // A reader empties its ring as soon as it gets its processor, unless that takes longer than a tick.
+            let before = std::mem::replace(waited, ring.waits_since());
+            if waited.is_some() && (all || !ring.is_read() || *waited == before) {
+                ring.empty(spare, &mut self.buffer, items);
+            }
+        }
+        self.board.take(items);
+        self.board.exchange(spare);
     }
 }
 
@@ -166,11 +243,9 @@ impl Engine<'_> {
         let process = &self.processes[index];
         let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
         let period = process.event_period();
-        let periods = Periods { first: period, others: period };
-        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), periods, Level::Kernel, 0));
-        let answer = answers.find(|answer| !matches!(answer, Err(Failure::Ended)))?.map(|(_, answer)| answer);
-        events.open -= usize::from(answer.is_ok());
-        Some(answer)
+        let sampling = Sampling { first: period, others: period, from: Level::Kernel, given: 0, wakes: false };
+        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), sampling));
+        answers.find(|answer| !matches!(answer, Err(Failure::Ended))).map(|answer| answer.map(|(_, answer)| answer))
     }
 
     /// Samples running threads by this level from now on.
@@ -200,7 +275,7 @@ impl Engine<'_> {
 
     /// Ends the present way of sampling running threads, and settles their time up to now.
     fn leave_watch(&mut self, index: usize, now: Instant) {
-        self.drain_process(index);
+        self.drain_all();
         let process = &mut self.processes[index];
         process.settle_all(now, Next::Same);
         process.close_events();
@@ -213,14 +288,24 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         let (watch @ Watch::Threads { .. }, Some(events)) = (process.watch, &mut self.events) else { return false };
         let others = process.event_period();
+        let wakes = process.wants_reader(thread);
         let state = &mut process.threads[thread];
         let now = Instant::now();
         if state.event.is_some() || state.duty_cycle.is_away(now) {
             return false;
         }
-        let periods = Periods { first: state.duty_cycle.first(others), others };
-        match events.open(state.id(), periods, watch.level(), state.sched.timeslices) {
-            Ok((event, _)) => state.event = Some(event),
+        let sampling = Sampling {
+            first: state.duty_cycle.first(others),
+            others,
+            from: watch.level(),
+            given: state.sched.timeslices,
+            wakes,
+        };
+        match events.open(state.id(), sampling) {
+            Ok((event, _)) => {
+                state.event = Some(event);
+                process.show(thread, &events.board);
+            }
             Err(Failure::Ended) => {}
             Err(Failure::Refused(_)) => self.permitted_less(index, now),
             Err(Failure::Exhausted(lack)) => {
@@ -235,83 +320,76 @@ impl Engine<'_> {
     pub(super) fn tend_events(&mut self, index: usize, now: Instant) {
         self.processes[index].tend_events(now);
         if let Some(events) = &mut self.events {
-            let of = |process: &Active| process.threads.iter().filter(|thread| thread.event.is_some()).count();
-            events.open = self.processes.iter().map(of).sum();
+            self.processes[index].show_again(&events.board);
+            events.end_idle_readers(now);
         }
     }
 
-    /// Takes the samples of all rings that have any.
+    /// Takes the samples that there are.
     pub(super) fn drain_ready(&mut self) {
-        if self.events.as_ref().is_none_or(|events| events.awaited().is_none()) {
-            return;
-        }
-        if self.processes.iter().any(|process| process.attached.interpreters.has_frames_in_memory()) {
-            // First of all, since the threads run on.
-            self.take_samples();
-        }
-        let Some(events) = &self.events else { return };
+        let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
         // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
         // themselves, because the kernel reports a ring only once, and the sleep may have consumed that.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
-        self.take_samples();
+        self.take_samples(false);
         self.drop_strangers();
     }
 
-    /// Takes the samples of all rings, and reads the frames of those whose frames are in memory.
-    fn take_samples(&mut self) {
-        for index in 0..self.processes.len() {
-            self.drain_rings(index);
+    /// Takes the samples of all rings, with `all` also those that a reader is about to take.
+    fn take_samples(&mut self, all: bool) {
+        let Some(events) = &mut self.events else { return };
+        let mut items = std::mem::take(&mut self.items);
+        events.take_items(&mut self.captures.spare, &mut items, all);
+        let now = Instant::now();
+        for item in items.drain(..) {
+            self.take_item(item, now);
         }
+        self.items = items;
         self.drain_processors();
-        self.read_interpreted();
     }
 
-    /// Reads the frames that interpreters have in their own memory, of running threads whose samples wait: those first
-    /// that were sampled on the processor that executes this, since they cannot run on meanwhile.
-    fn read_interpreted(&mut self) {
-        let here = affinity::here();
-        for is_here in [true, false] {
-            for at in 0..self.captures.waiting.len() {
-                let captured = &self.captures.waiting[at];
-                let process = captured.process;
-                if !captured.is_to_be_read() || (captured.processor == here) != is_here {
-                    continue;
-                }
-                let Some(index) = self.find(process) else { continue };
-                if self.processes[index].attached.interpreters.has_frames_in_memory() {
-                    self.charge(process);
-                    let current = self.current.replace(process);
-                    self.captures.waiting[at].read_if_known(&mut self.processes[index]);
-                    self.current = current;
-                }
+    fn take_item(&mut self, item: Item, now: Instant) {
+        let sample = match item {
+            Item::Sample(sample) => sample,
+            Item::Leaving(_) | Item::Switched(_) => return,
+            Item::Missing(shortfall) => {
+                // It is not known whose records were lost, so they are counted for each process with such events.
+                let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
+                let processes = self.processes.iter_mut().filter(of_threads);
+                return processes.for_each(|process| shortfall.add_to(&mut process.attached.status));
             }
+        };
+        let Some(process) = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process)
+        else {
+            return;
+        };
+        let event = process.find(sample.thread).and_then(|thread| process.threads[thread].event.as_mut());
+        let period_nano = event.map(|event| {
+            event.took(sample.processor);
+            event.period()
+        });
+        let period_nano = period_nano.unwrap_or_else(|| process.event_period());
+        if sample.user == User::OtherArchitecture {
+            process.concern = Concern::OtherArchitecture;
         }
+        if process.wants_readers()
+            && let Some(events) = &mut self.events
+        {
+            events.read_at(sample.processor, now);
+        }
+        let process = (process.attached.id, process.attached.space_generation);
+        self.captures.take_sample(process, sample, period_nano);
+        self.make_room();
     }
 
-    fn drain_rings(&mut self, index: usize) {
-        for thread_index in 0..self.processes[index].threads.len() {
-            let event = self.processes[index].threads[thread_index].event.as_ref();
-            if event.is_some_and(|event| !event.is_drained()) {
-                self.drain_thread(index, thread_index);
-            }
-        }
-    }
-
-    /// Takes and unwinds all samples that there are of a process.
-    pub(super) fn drain_process(&mut self, index: usize) {
-        self.drain_rings(index);
-        self.drain_processors();
+    /// Takes and unwinds all samples that there are.
+    pub(super) fn drain_all(&mut self) {
+        self.take_samples(true);
         self.drop_strangers();
         while let Some(captured) = self.captures.waiting.pop_front() {
             self.finish(captured);
         }
-    }
-
-    pub(super) fn drain_thread(&mut self, index: usize, thread_index: usize) {
-        let Self { processes, captures, events: Some(events), .. } = self else { return };
-        drain(&mut processes[index], thread_index, captures, &mut events.buffer);
-        self.make_room();
     }
 
     /// Unwinds waiting stacks if there are too many of them.
@@ -338,24 +416,6 @@ impl Engine<'_> {
             }
         }
     }
-}
-
-fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
-    let (id, pid, space) = (process.attached.id, process.attached.files.pid(), process.attached.space_generation);
-    let Some(event) = &mut process.threads[thread_index].event else { return };
-    let concern = &mut process.concern;
-    let shortfall = event.drain(
-        |process| process == pid,
-        buffer,
-        |sample| {
-            // A sample without registers is of a thread that is ending: it is left out.
-            captures.take_sample(id, space, sample);
-            if sample.user == User::OtherArchitecture {
-                *concern = Concern::OtherArchitecture;
-            }
-        },
-    );
-    shortfall.add_to(&mut process.attached.status);
 }
 
 #[cfg(test)]

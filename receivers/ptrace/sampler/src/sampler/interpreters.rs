@@ -1,5 +1,6 @@
 //! The interpreters of one process, and the frames of its threads in them.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
@@ -65,6 +66,61 @@ struct Fetches {
     kept: Kept,
 }
 
+/// The interpreters of one process, shared by the sampling thread, which names frames, and by the readers, which read
+/// them at samples.
+#[derive(Debug, Default)]
+pub(super) struct SharedInterpreters {
+    all: Arc<Mutex<Interpreters>>,
+    /// Whether there are any, and whether one has its frames in its own memory.
+    any: bool,
+    in_memory: bool,
+}
+
+impl SharedInterpreters {
+    /// Sets which interpreters there are. What was read of those that were there before is kept.
+    pub(super) fn set(&mut self, found: &[Found]) {
+        let mut all = self.lock();
+        all.set(found);
+        let (any, in_memory) = (!all.is_empty(), all.has_frames_in_memory());
+        drop(all);
+        (self.any, self.in_memory) = (any, in_memory);
+    }
+
+    /// Adds a reader of nothing that was found.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, instance: Box<dyn Instance>) {
+        self.any = true;
+        self.in_memory |= !instance.is_native();
+        self.lock().add(instance);
+    }
+
+    /// Whether there is none, as in most processes.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any
+    }
+
+    /// Whether one of them has its frames in its own memory, and not on the native stack that comes with a sample.
+    pub(super) fn has_frames_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    /// Whether one of them has its frames on the native stack, and the names of its functions in memory that it moves.
+    pub(super) fn has_native_frames(&self) -> bool {
+        self.lock().instances.iter().any(|(_, instance)| instance.is_native())
+    }
+
+    /// All of them, for whoever reads or names frames. A reader holds its thread away from its processor meanwhile, so
+    /// nobody keeps them for long.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Interpreters> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same interpreters, for the readers.
+    pub(super) fn share(&self) -> Arc<Mutex<Interpreters>> {
+        Arc::clone(&self.all)
+    }
+}
+
 impl Interpreted {
     /// Whether there are frames.
     pub(super) fn is_any(&self) -> bool {
@@ -73,8 +129,7 @@ impl Interpreted {
 }
 
 impl Interpreters {
-    /// Sets which interpreters there are. What was read of those that were there before is kept.
-    pub(super) fn set(&mut self, found: &[Found]) {
+    fn set(&mut self, found: &[Found]) {
         let before = self.instances.len();
         self.instances.retain(|(known, _)| found.contains(known));
         self.generation += u64::from(self.instances.len() < before);
@@ -91,13 +146,11 @@ impl Interpreters {
         self.instances.extend(Found::php(0x1000, 0x08_02_00).ok().map(|found| (found, instance)));
     }
 
-    /// Whether there is none, as in most processes.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
-    /// Whether one of them has its frames in its own memory, and not on the native stack that comes with a sample.
-    pub(super) fn has_frames_in_memory(&self) -> bool {
+    fn has_frames_in_memory(&self) -> bool {
         self.instances.iter().any(|(_, instance)| !instance.is_native())
     }
 
@@ -262,14 +315,6 @@ impl Lookup for Live<'_> {
 
     fn is_fresh(&self, code: u64) -> bool {
         self.instance.is_fresh(code)
-    }
-
-    fn of_frame(&mut self, frame: u64) -> Option<Executed> {
-        self.instance.of_frame(frame, &mut self.target, self.functions)
-    }
-
-    fn may_call(&mut self, caller: u64, callee: u64) -> bool {
-        self.instance.may_call(caller, callee, &mut self.target)
     }
 
     fn has_calls_of_one(&self) -> bool {

@@ -39,7 +39,7 @@ impl Engine<'_> {
                 if let Some(index) = self.find(process) {
                     self.charge(process);
                     self.current = Some(process);
-                    self.processes[index].attached.set_space(space);
+                    self.processes[index].set_space(space);
                     for unknown in self.captures.take_unknown(process) {
                         self.harvest();
                         let process = &mut self.processes[index];
@@ -116,7 +116,7 @@ impl Engine<'_> {
     /// Ends sampling a process, and sends what was sampled.
     fn switch_off(&mut self, index: usize) -> Attached {
         let now = Instant::now();
-        self.drain_process(index);
+        self.drain_all();
         self.leave_processors(self.processes[index].attached.id);
         self.processes[index].begin_last_looks(now);
         for thread in 0..self.processes[index].threads.len() {
@@ -135,7 +135,7 @@ impl Engine<'_> {
     pub(super) fn send_batch(&mut self, index: usize, now: Instant, next: Next) {
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
-        if let Some((first, functions)) = process.attached.interpreters.take_fresh() {
+        if let Some((first, functions)) = process.attached.interpreters.lock().take_fresh() {
             self.sender.send(Output::Functions { process: process.attached.id, first, functions });
         }
         if let Some(batch) = process.flush(now, next) {

@@ -117,8 +117,6 @@ impl Engine<'_> {
         }
         for (process, thread) in giving_up(&self.claims()) {
             let Some(index) = self.processes.iter().position(|of| of.attached.id == process) else { continue };
-            let Some(thread_index) = self.processes[index].find(thread) else { continue };
-            self.drain_thread(index, thread_index);
             let process = &mut self.processes[index];
             let hides = process.watch.hides_kernel();
             let Some(thread) = process.find(thread).map(|thread_index| &mut process.threads[thread_index]) else {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::active::Active;
 use super::coverage::{Coverage, Permitted, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
+use super::rings::Sampled;
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
@@ -16,7 +16,7 @@ use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Opener, online_processors, open_processors};
 use crate::perf::period::{self, Pace, Varying};
-use crate::perf::record::User;
+use crate::perf::record::{Record, User};
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
@@ -39,36 +39,19 @@ pub(super) struct Processors {
     /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
     period_nano: u64,
-    /// Whether each sample wakes the sampling thread, and not the next tick only: what interpreters have in their
-    /// memory is read behind samples, the sooner the better.
-    wakes: bool,
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.
     varied: Instant,
     /// The processors that were online when these were opened.
     online: Vec<u32>,
-    processes: Vec<Sharer>,
-}
-
-/// A process that is sampled with a set of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sharer {
-    id: ProcessId,
-    pid: u32,
-    /// Whether each sample is to wake the sampling thread for its sake.
-    wakes: bool,
+    /// The processes, with their process ids.
+    processes: Vec<(ProcessId, u32)>,
 }
 
 impl Processors {
-    fn open(
-        opener: &dyn Opener,
-        group: Option<ControlGroup>,
-        online: Vec<u32>,
-        period_nano: u64,
-        wakes: bool,
-    ) -> Option<Self> {
+    fn open(opener: &dyn Opener, group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
         let folder = group.as_ref().map(ControlGroup::folder);
-        let events = open_processors(opener, &online, folder, period_nano, !wakes).ok()?;
+        let events = open_processors(opener, &online, folder, period_nano).ok()?;
         let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
         let mut rings = Vec::with_capacity(events.len());
         for event in events {
@@ -76,7 +59,7 @@ impl Processors {
             let varying = Varying::new(period_nano, time::unix_nano());
             rings.push(ProcessorEvent { event, ring, varying, pace: Pace::default(), sampled: None });
         }
-        Some(Self { group, period_nano, wakes, rings, varied: Instant::now(), online, processes: Vec::new() })
+        Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
     /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
@@ -105,11 +88,6 @@ impl Processors {
     fn are_of(&self, group: Option<&ControlGroup>, online: &[u32]) -> bool {
         self.group.as_ref() == group && self.online == online
     }
-
-    /// What a process wants of these events, if it is sampled with them.
-    fn sharer(&mut self, process: ProcessId) -> Option<&mut Sharer> {
-        self.processes.iter_mut().find(|sharer| sharer.id == process)
-    }
 }
 
 /// The event of one processor.
@@ -133,21 +111,15 @@ pub(super) struct Machine {
     online: Vec<u32>,
     /// Whether the sampler may see everything that they execute.
     visible: bool,
-    /// How many processors are used by the processes whose samples shall wake the sampling thread.
-    waking: f64,
 }
 
 impl Machine {
     /// Reads it anew if it is older than half the time between two reviews of a process.
-    fn refresh(&mut self, processes: &[Active], now: Instant) {
+    fn refresh(&mut self, now: Instant) {
         if self.read.is_some_and(|read| now < read + REVIEW / 2) {
             return;
         }
         self.read = Some(now);
-        let by_machine = |process: &Active| matches!(process.watch, Watch::Machine | Watch::Threads { .. });
-        let wakes = |process: &&Active| !process.attached.interpreters.is_empty() && by_machine(process);
-        let waking = processes.iter().filter(wakes);
-        self.waking = waking.map(|process| process.review.used).sum();
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
         self.cpu = ticks.and_then(|ticks| machine_cpu(&stat, ticks));
@@ -159,6 +131,7 @@ impl Machine {
 /// The state of the decision what a process's events cover.
 #[derive(Debug)]
 pub(super) struct Review {
+    begun: Instant,
     due: Instant,
     membership: Membership,
     before: Option<Marks>,
@@ -166,8 +139,6 @@ pub(super) struct Review {
     started: bool,
     /// The coverages that could not be opened, and when.
     refused: Vec<(Coverage, Instant)>,
-    /// How many processors the process used lately.
-    used: f64,
 }
 
 /// Counters at a moment.
@@ -181,7 +152,7 @@ struct Marks {
 
 impl Review {
     pub(super) fn new(now: Instant, started: bool) -> Self {
-        Self { due: now, membership: Membership::default(), before: None, started, refused: Vec::new(), used: 0.0 }
+        Self { begun: now, due: now, membership: Membership::default(), before: None, started, refused: Vec::new() }
     }
 
     /// Finds out which control group the process is in by now. After a move it is not known yet how much of the new
@@ -220,17 +191,14 @@ impl Review {
         })
     }
 
+    /// Reviews what is covered with the next tick.
+    pub(super) fn hasten(&mut self) {
+        self.due = self.begun;
+    }
+
     /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
-    /// busiest thread was given one meanwhile, `interpreted` is that it has an interpreter.
-    pub(super) fn usage(
-        &mut self,
-        pid: u32,
-        switches: u64,
-        interpreted: bool,
-        machine: &Machine,
-        now: Instant,
-    ) -> Option<Usage> {
-        self.used = 0.0;
+    /// busiest thread was given one meanwhile.
+    pub(super) fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
@@ -241,72 +209,32 @@ impl Review {
         let elapsed = now.saturating_duration_since(before.at);
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         let own = marks.own.saturating_sub(before.own);
-        self.used = own.as_secs_f64() / elapsed.as_secs_f64().max(1e-3);
         Some(Usage {
             elapsed,
             own,
             group: marks.group.zip(before.group).map(|(after, before)| after.saturating_sub(before)),
             machine: marks.machine.saturating_sub(before.machine),
             switches: switches.saturating_mul(1000) / millis,
-            interpreted,
-            waking: elapsed.mul_f64(machine.waking),
         })
     }
 }
 
 impl Events {
-    /// Whether a process is sampled with events of a group (`None`: the machine) on all processors that are online now,
-    /// and whether these wake the sampling thread.
-    fn wakes_for(&self, process: ProcessId, group: Option<&ControlGroup>) -> Option<bool> {
+    /// Whether a process is sampled with the events of a group (`None`: the machine), on all processors that are online
+    /// now.
+    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>) -> bool {
         let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online));
-        of.find(|set| set.processes.iter().any(|sharer| sharer.id == process)).map(|set| set.wakes)
+        of.any(|set| set.processes.iter().any(|(id, _)| *id == process))
     }
 
-    /// Whether a process is sampled with the events of a group (`None`: the machine) that it should be sampled with, on
-    /// all processors that are online now. From now on they wake the sampling thread for its sake if it `wakes`.
-    fn covers(&mut self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
-        let wakes_for_any = self.wakes_for_any(process, group, wakes);
-        let mut sets = self.processors.iter_mut();
-        let set = sets.find(|set| set.are_of(group, &self.machine.online) && set.wakes == wakes_for_any);
-        let sharer = set.and_then(|set| set.sharer(process));
-        sharer.is_some_and(|sharer| {
-            sharer.wakes = wakes;
-            true
-        })
-    }
-
-    /// Whether the events of a group (`None`: the machine) are to wake the sampling thread by each sample, since this
-    /// process wants that or another one does that is sampled with them: two sets would cost everybody twice.
-    fn wakes_for_any(&self, process: ProcessId, group: Option<&ControlGroup>, wakes: bool) -> bool {
-        let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online));
-        wakes || of.any(|set| set.processes.iter().any(|sharer| sharer.wakes && sharer.id != process))
-    }
-
-    /// The index of the set of events of a group (`None`: the machine) that wake the sampling thread, or do not.
-    fn known(&self, group: Option<&ControlGroup>, wakes: bool) -> Option<usize> {
-        self.processors.iter().position(|set| set.are_of(group, &self.machine.online) && set.wakes == wakes)
-    }
-
-    /// Whether these are open with another period, in which nobody else can be sampled with them.
-    fn have_another_period(&self, group: Option<&ControlGroup>, period_nano: u64, wakes: bool) -> bool {
-        self.known(group, wakes).is_some_and(|index| self.processors[index].period_nano != period_nano)
-    }
-
-    /// The index of the set of events of a group (`None`: the machine) for a process, which is opened if there is none
-    /// yet. All processes that are sampled with it share it.
-    fn open_processors(
-        &mut self,
-        process: ProcessId,
-        group: Option<&ControlGroup>,
-        period_nano: u64,
-        wakes: bool,
-    ) -> Option<usize> {
-        let wakes = self.wakes_for_any(process, group, wakes);
+    /// The index of the set of events of a group (`None`: the machine) with this period, which is opened if there is
+    /// none yet. All processes that are sampled with it share it.
+    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
         let online = &self.machine.online;
-        if let Some(index) = self.known(group, wakes) {
+        if let Some(index) = self.processors.iter().position(|set| set.are_of(group, online)) {
             return (self.processors[index].period_nano == period_nano).then_some(index);
         }
-        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano, wakes)?;
+        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano)?;
         if set.rings.iter().any(|of| self.wait_for(of.event.as_fd()).is_err()) {
             return None;
         }
@@ -325,28 +253,24 @@ impl Engine<'_> {
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
         process.review.due = now + REVIEW;
         let Some(events) = &mut self.events else { return };
-        events.machine.refresh(&self.processes, now);
+        events.machine.refresh(now);
         let process = &mut self.processes[index];
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.attached.id, process.event_period());
-        // Events of processors cost other processes something, too. If the budget has lowered the rate, there is
-        // nothing to spare.
-        let spare = process.is_at_full_rate();
-        let interpreted = !process.attached.interpreters.is_empty();
+        // Events of processors cost other processes something, too: if the budget has lowered the rate, there is nothing
+        // to spare. And they wake no reader.
+        let spare = process.is_at_full_rate() && !process.wants_readers();
         let review = &mut process.review;
         let group = review.membership.group().cloned();
         let mut opened = None;
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
-                let present = if coverage == before { events.wakes_for(id, group) } else { None };
-                let wakes = interpreted && coverage.is_worth_waking(usage, present == Some(true));
-                if present.is_some() && events.covers(id, group, wakes) {
+                if coverage == before && events.covers(id, group) {
                     return true;
                 }
-                opened = events.open_processors(id, group, period_nano, wakes).map(|index| (index, wakes));
-                // There may be no memory for those that wake, or do not, beside the present ones, which then stay.
-                opened.is_some() || present.is_some() && !events.have_another_period(group, period_nano, wakes)
+                opened = events.open_processors(group, period_nano);
+                opened.is_some()
             })
         } else {
             Coverage::Threads
@@ -356,12 +280,12 @@ impl Engine<'_> {
         }
         // The samples so far are from the events before. The process is added to the new set afterwards, so that no
         // moment is sampled twice.
-        self.drain_process(index);
-        if let (Some(events), Some((opened, wakes))) = (&mut self.events, opened) {
+        self.drain_all();
+        if let (Some(events), Some(opened)) = (&mut self.events, opened) {
             let pid = self.processes[index].attached.files.pid();
-            events.processors[opened].processes.push(Sharer { id, pid, wakes });
+            events.processors[opened].processes.push((id, pid));
         }
-        self.leave_processors_but(id, opened.map(|(index, _)| index));
+        self.leave_processors_but(id, opened);
         let process = &mut self.processes[index];
         process.watch = Watch::covering(coverage);
         process.attached.status.level = process.watch.level();
@@ -378,7 +302,7 @@ impl Engine<'_> {
         let Some(events) = &mut self.events else { return };
         for (index, set) in events.processors.iter_mut().enumerate() {
             if Some(index) != kept {
-                set.processes.retain(|sharer| sharer.id != process);
+                set.processes.retain(|(id, _)| *id != process);
             }
         }
         // A set that was opened before a processor went online or offline ends with its last process.
@@ -403,16 +327,19 @@ impl Engine<'_> {
         if ring.is_empty() {
             return;
         }
-        let wanted = |pid| processes.iter().any(|sharer| sharer.pid == pid);
-        let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |sample| {
-            let of = processes.iter().find(|sharer| sharer.pid == sample.process);
-            let process = of.and_then(|of| sampled.iter_mut().find(|process| process.attached.id == of.id));
+        let wanted = |pid| processes.iter().any(|(_, own)| *own == pid);
+        let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
+            let Record::Sample(sample) = record else { return };
+            let of = processes.iter().find(|(_, pid)| *pid == sample.process);
+            let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.attached.id == *id));
             let Some(process) = process else { return };
             *processor = Some(sample.processor);
-            captures.take_sample(process.attached.id, process.attached.space_generation, &sample);
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;
             }
+            let pieces = captures.spare.pop().unwrap_or_default();
+            let of = (process.attached.id, process.attached.space_generation);
+            captures.take_sample(of, Sampled::of(&sample, pieces), sample.period_nano);
         });
         if group.is_some()
             && let now = Instant::now()
@@ -423,8 +350,8 @@ impl Engine<'_> {
         }
         if shortfall != Shortfall::default() {
             // It is not known whose samples were lost, so they are counted for each process of the set.
-            for sharer in processes.iter() {
-                if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == sharer.id) {
+            for (id, _) in processes.iter() {
+                if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == *id) {
                     shortfall.add_to(&mut process.attached.status);
                 }
             }

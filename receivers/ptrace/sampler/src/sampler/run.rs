@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use super::active::{Active, BlockedAt};
 use super::attached::Attached;
 use super::budget::CpuMark;
-use super::captures::{Captured, Captures, ReadBehind};
+use super::captures::{Captured, Captures};
 use super::events::Events;
-use super::following::Following;
 use super::harvest::REAP;
 use super::output_sender::{OutputSender, RETRY};
 use super::pending_stops::PendingStops;
 use super::precedence::Precedence;
+use super::rings::Item;
 use super::seizing::Seizing;
 use super::stack_unwinder::StackUnwinder;
-use super::states::Watch;
 use super::{Output, SamplerOptions, Shared};
 use crate::message::{Location, ProcessId};
 use crate::os::priority;
@@ -49,7 +48,7 @@ pub(super) fn run(
     // By default the kernel may wake a thread 50 microseconds late, which would delay the ticks.
     nix::sys::prctl::set_timerslack(1).ok();
     drop(ready.send(Ok(Started { waker, raised_priority })));
-    let mut engine = Engine::new(out, wake, seizing, Events::new().ok());
+    let mut engine = Engine::new(out, wake, seizing, Events::new(Some(waker)).ok());
     loop {
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
         match step {
@@ -83,7 +82,8 @@ pub(super) struct Engine<'a> {
     pub(super) captures: Captures,
     /// `None` where the kernel lacks epoll, with which samples are waited for.
     pub(super) events: Option<Events>,
-    following: Following,
+    /// What was taken out of the rings. Kept for reuse.
+    pub(super) items: Vec<Item>,
     pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
@@ -116,7 +116,7 @@ impl<'a> Engine<'a> {
             seizing,
             captures: Captures::default(),
             events,
-            following: Following::default(),
+            items: Vec::new(),
             unwinder: StackUnwinder::default(),
             locations: Vec::new(),
             ids: Vec::new(),
@@ -151,10 +151,6 @@ impl<'a> Engine<'a> {
         self.sender.send_unsent();
         let now = Instant::now();
         self.processes.iter_mut().for_each(|process| process.count_between_ticks(now));
-        self.following.review(now);
-        if self.following.is_bound() && self.may_be_displaced() == 0.0 {
-            self.following.end(now);
-        }
         if let Some(deadline) = self.stopping
             && (self.pending_stops.is_empty() || now >= deadline)
         {
@@ -193,21 +189,8 @@ impl<'a> Engine<'a> {
         let Some(index) = self.find(captured.process) else { return };
         self.charge(captured.process);
         let current = self.current.replace(captured.process);
-        let read = self.captures.finish(&mut self.processes[index], captured, &mut self.unwinder, &mut self.locations);
-        if let Some(ReadBehind { processor, behind }) = read {
-            self.following.sampled(processor, behind, self.may_be_displaced(), Instant::now());
-        }
+        self.captures.finish(&mut self.processes[index], captured, &mut self.unwinder, &mut self.locations);
         self.current = current;
-    }
-
-    /// The share of time for which a thread may be displaced by this one, for the sake of its frames: the least of all
-    /// processes that have such threads. Where threads are stopped they would wait for this one longer, so none may.
-    fn may_be_displaced(&self) -> f64 {
-        if !self.pending_stops.is_empty() || self.processes.iter().any(|process| process.watch == Watch::Stops) {
-            return 0.0;
-        }
-        let with_frames = self.processes.iter().filter(|process| process.attached.interpreters.has_frames_in_memory());
-        with_frames.map(|process| process.attached.settings.max_stopped).fold(1.0, f64::min)
     }
 
     /// Charges the processor time from now on to this process, and what was used until now to the one before. Reading

@@ -1,7 +1,7 @@
 //! Counts what the kernel reports as not sampled.
 
 use crate::message::Status;
-use crate::perf::record::{OnCpuSample, Record, parse};
+use crate::perf::record::{Record, parse};
 use crate::perf::ring::Ring;
 
 /// What is missing in one reading of a ring.
@@ -14,19 +14,19 @@ pub(super) struct Shortfall {
 }
 
 impl Shortfall {
-    /// Takes the samples of wanted processes out of a ring. Returns how many samples of any process there were, and
-    /// what is missing.
+    /// Takes the records of wanted processes out of a ring. Returns how many samples of any process there were, and what
+    /// is missing.
     pub(super) fn drain(
         ring: &mut Ring,
         wanted: impl Fn(u32) -> bool,
         buffer: &mut Vec<u8>,
-        mut each: impl FnMut(OnCpuSample<'_>),
+        mut each: impl FnMut(Record<'_>),
     ) -> (u64, Self) {
         let (mut samples, mut shortfall) = (0, Self::default());
         let drained = ring.drain(wanted, buffer, |bytes| {
-            if let Some(sample) = shortfall.sample(bytes) {
-                samples += 1;
-                each(sample);
+            if let Some(record) = shortfall.record(bytes) {
+                samples += u64::from(matches!(record, Record::Sample(_)));
+                each(record);
             }
         });
         if drained.broken {
@@ -35,26 +35,25 @@ impl Shortfall {
         (samples + drained.unwanted, shortfall)
     }
 
-    /// Parses a record. Returns the sample, if it is one; counts what it reports as missing.
-    fn sample<'a>(&mut self, record: &'a [u8]) -> Option<OnCpuSample<'a>> {
+    /// Parses a record. Returns it, unless it only reports what is missing, which is counted.
+    fn record<'a>(&mut self, record: &'a [u8]) -> Option<Record<'a>> {
         match parse(record) {
-            Ok(Record::Sample(sample)) => return Some(sample),
             Ok(Record::Lost(count)) => self.lost += count,
             Ok(Record::Throttled) => self.throttled += 1,
-            Ok(_) => {}
+            Ok(record) => return Some(record),
             Err(_) => self.lost += 1,
         }
         None
     }
 
+    /// So many samples that found no room.
+    pub(super) fn of_lost(lost: u64) -> Self {
+        Self { lost, throttled: 0 }
+    }
+
     /// The rest of the ring was malformed.
     fn broken(&mut self) {
         self.lost += 1;
-    }
-
-    /// Records that found no room, or were malformed.
-    pub(super) fn lost(self) -> u64 {
-        self.lost
     }
 
     /// Adds this to the counters of a process.
@@ -93,13 +92,13 @@ pub(super) mod tests {
         let mut shortfall = Shortfall::default();
         let mut status = Status { missed_ticks: 100, lost_samples: 1000, ..Status::default() };
         for kind in [THROTTLE, UNTHROTTLE, THROTTLE] {
-            assert_eq!(shortfall.sample(&record(kind, [1, 2, 3])), None);
+            shortfall.record(&record(kind, [1, 2, 3]));
         }
         shortfall.add_to(&mut status);
         assert_eq!((status.missed_ticks, status.lost_samples), (102, 1000));
         shortfall = Shortfall::default();
-        assert_eq!(shortfall.sample(&record(LOST, [1, 7, 0])), None);
-        assert_eq!(shortfall.sample(&[0; 8]), None);
+        assert_eq!(shortfall.record(&record(LOST, [1, 7, 0])), None);
+        assert_eq!(shortfall.record(&[0; 8]), None);
         shortfall.broken();
         shortfall.add_to(&mut status);
         assert_eq!((status.missed_ticks, status.lost_samples), (102, 1009));

@@ -23,25 +23,6 @@ impl StackUnwinder {
         self.unwinder.unwind(&process.attached.space, registers, memory, &mut self.frames)
     }
 
-    /// Unwinds a running thread's stack beyond its copy, with what is in memory by now. The result is used if the end
-    /// of the copy has not changed in memory since; else `before` stays.
-    pub(super) fn unwind_further(
-        &mut self,
-        process: &Active,
-        registers: &Registers,
-        pieces: &mut StackPieces,
-        before: Outcome,
-    ) -> Outcome {
-        let shorter = std::mem::take(&mut self.frames);
-        let files = std::sync::Arc::clone(&process.attached.files);
-        let outcome = self.unwind(process, registers, &mut pieces.further(&files));
-        if pieces.keep_further(&files) {
-            return outcome;
-        }
-        self.frames = shorter;
-        before
-    }
-
     /// Replaces `locations` by the frames of the stack that was unwound last, the innermost first, with those of an
     /// interpreter in the places of the native ones that stand for them. `stands` if the thread still stands where
     /// these were read. If it ran on meanwhile, only what its stack proves is believed. What it found is counted by
@@ -59,13 +40,13 @@ impl StackUnwinder {
         let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
         let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, told: &[] };
         let memory = (&*attached.space, &*attached.files);
-        let named = attached.interpreters.name(interpreted, stands, memory, stack, at_sample, locations);
+        let named = attached.interpreters.lock().name(interpreted, stands, memory, stack, at_sample, locations);
         // Where what was read is proven or left out, what is missing still has its native frames.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;
         }
-        if named.merged.later_read > 0 && outcome.trust == Trust::Complete {
-            outcome.trust = Trust::LaterRead;
+        if named.merged.missing_callers > 0 && outcome.trust == Trust::Complete {
+            outcome.trust = Trust::MissingCallers;
         }
         named
     }

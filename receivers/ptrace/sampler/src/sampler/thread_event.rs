@@ -1,14 +1,12 @@
-//! The event of one thread: its ring, its period, and for which part of the time the thread has it.
+//! The event of one thread: its period, and for which part of the time the thread has it.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::shortfall::Shortfall;
 use crate::os::time;
 use crate::perf::open::count;
 use crate::perf::period::{self, Pace, Skipped, Varying};
-use crate::perf::record::OnCpuSample;
-use crate::perf::ring::Ring;
 
 /// How long an event stays open at least before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
@@ -24,43 +22,80 @@ const MOST_DUTY_DIVISOR: u64 = 50;
 /// sample is taken out of the ring, samples come that often.
 const SHORTEST: u64 = 4;
 
-/// The event of one thread.
+/// The event of one thread: one on each processor, since all that write into the ring of a processor belong to it.
 #[derive(Debug)]
 pub(super) struct ThreadEvent {
-    file: OwnedFd,
-    ring: Ring,
+    parts: Vec<Part>,
+    /// The events of its switches. They only write.
+    #[allow(dead_code, reason = "dropping them closes them")]
+    switches: Vec<OwnedFd>,
     /// When its cost was judged last, and how often the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
     pace: Pace,
-    skipped: Skipped,
     /// Whether it takes no samples while its thread is in the kernel.
     hides: bool,
+    /// Whether each sample wakes a reader.
+    wakes: bool,
     /// How much of its present period had passed when it was opened, in nanoseconds: its first period is shorter by
     /// that.
     passed: u64,
 }
 
+/// The event of one thread on one processor.
+#[derive(Debug)]
+struct Part {
+    processor: u32,
+    file: Arc<OwnedFd>,
+    skipped: Skipped,
+}
+
+impl Part {
+    /// The time that the thread ran on this processor, in nanoseconds.
+    fn count(&self) -> u64 {
+        count(self.file.as_fd()).0
+    }
+}
+
+/// What was opened for a thread.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// The events that take samples, by processor.
+    pub(super) samples: Vec<(u32, OwnedFd)>,
+    /// The events of switches.
+    pub(super) switches: Vec<OwnedFd>,
+    /// Whether no samples are taken in the kernel.
+    pub(super) hide: bool,
+    /// Whether each sample wakes a reader.
+    pub(super) wake: bool,
+}
+
 impl ThreadEvent {
     /// An event that was opened with `first` as its first period, in nanoseconds; those that follow vary around
-    /// `period_nano`. It `hides` the kernel if it takes no samples there. `switches` is how often the thread was given
-    /// a processor by now.
-    pub(super) fn new(file: OwnedFd, ring: Ring, first: u64, period_nano: u64, hides: bool, switches: u64) -> Self {
+    /// `period_nano`. `given` is how often the thread was given a processor by now.
+    pub(super) fn new(files: Files, first: u64, period_nano: u64, given: u64) -> Self {
         let seed = time::unix_nano();
         let varying = if first == period_nano {
             Varying::new(period_nano, seed)
         } else {
             Varying::behind_another(period_nano, seed)
         };
-        let passed = period_nano.saturating_sub(first);
-        let judged = (Instant::now(), switches);
-        let (pace, skipped) = (Pace::default(), Skipped::new(first));
-        Self { file, ring, judged, varying, pace, skipped, hides, passed }
+        let part = |(processor, file)| Part { processor, file: Arc::new(file), skipped: Skipped::new(first) };
+        Self {
+            parts: files.samples.into_iter().map(part).collect(),
+            switches: files.switches,
+            judged: (Instant::now(), given),
+            varying,
+            pace: Pace::default(),
+            hides: files.hide,
+            wakes: files.wake,
+            passed: period_nano.saturating_sub(first),
+        }
     }
 
-    /// Whether the ring is empty.
-    pub(super) fn is_drained(&self) -> bool {
-        self.ring.is_empty()
+    /// The files of its events, by processor.
+    pub(super) fn files(&self) -> Vec<(u32, Arc<OwnedFd>)> {
+        self.parts.iter().map(|part| (part.processor, Arc::clone(&part.file))).collect()
     }
 
     /// From now on takes a sample for each `period_nano` nanoseconds of running, on average.
@@ -70,50 +105,49 @@ impl ThreadEvent {
     }
 
     fn begin(&mut self, period_nano: u64) {
-        // Reading it costs as much as changing the period. Without it the next event may begin at another part of its
-        // period than this one ends at.
-        let count = if self.hides { self.count() } else { self.skipped.at_last_sample() };
-        period::set(self.file.as_fd(), period_nano);
-        self.skipped.begin(count, period_nano);
+        for part in &mut self.parts {
+            // Reading it costs as much as changing the period. Without it the next event may begin at another part of
+            // its period than this one ends at.
+            let count = if self.hides { part.count() } else { part.skipped.at_last_sample() };
+            period::set(part.file.as_fd(), period_nano);
+            part.skipped.begin(count, period_nano);
+        }
         self.passed = 0;
     }
 
-    /// How much of its period has passed with this count, in nanoseconds.
-    fn begun(&self, count: u64) -> u64 {
-        self.passed.saturating_add(self.skipped.begun(count))
-    }
-
-    /// The time that the thread ran with it, in nanoseconds.
-    fn count(&self) -> u64 {
-        count(self.file.as_fd())
+    /// How much of its period has passed by now, in nanoseconds.
+    fn begun(&self) -> u64 {
+        let begun: u64 = self.parts.iter().map(|part| part.skipped.begun(part.count())).sum();
+        self.passed.saturating_add(begun % self.varying.average().max(1))
     }
 
     /// Takes the time that the thread spent in the kernel, of which the event may not take samples, in nanoseconds:
     /// each nanosecond is returned once.
     pub(super) fn tell_skipped(&mut self) -> u64 {
-        self.skipped.tell(self.count())
+        self.parts.iter_mut().map(|part| part.skipped.tell(part.count())).sum()
     }
 
-    /// Takes the samples that are in the ring.
-    pub(super) fn drain(
-        &mut self,
-        is_own: impl Fn(u32) -> bool,
-        buffer: &mut Vec<u8>,
-        mut each: impl FnMut(&OnCpuSample<'_>),
-    ) -> Shortfall {
-        let period_nano = self.varying.average();
-        let (samples, shortfall) = Shortfall::drain(&mut self.ring, is_own, buffer, |sample| {
-            each(&OnCpuSample { period_nano, ..sample });
-        });
-        self.skipped.took(samples + shortfall.lost());
-        // The period is changed right behind a sample, where little of the running one is lost; at once where it was
-        // made shorter for the first one.
+    /// Whether each sample wakes a reader.
+    pub(super) fn wakes(&self) -> bool {
+        self.wakes
+    }
+
+    /// The running time between two samples on average, in nanoseconds.
+    pub(super) fn period(&self) -> u64 {
+        self.varying.average()
+    }
+
+    /// A sample was taken on a processor, or was lost.
+    pub(super) fn took(&mut self, processor: u32) {
+        if let Some(part) = self.parts.iter_mut().find(|part| part.processor == processor) {
+            part.skipped.took(1);
+        }
+        // At once where the period was made shorter for the first sample.
         let now = Instant::now();
-        if let Some(period_nano) = self.varying.took(samples, self.passed > 0 || self.pace.may_change(now)) {
+        if let Some(period_nano) = self.varying.took(1, self.passed > 0 || self.pace.may_change(now)) {
             self.begin(period_nano);
             self.pace.changed(now, Instant::now());
         }
-        shortfall
     }
 
     /// The divisor of the part of the time for which the event is affordable, and how long it was open; `None` before
@@ -160,10 +194,9 @@ impl DutyCycle {
     /// Closes an event, and keeps what the next one continues from. `hides` if the event takes no samples in the
     /// kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
-        let count = event.count();
-        self.begun = event.begun(count);
+        self.begun = event.begun();
         if hides {
-            self.skipped_nano = self.skipped_nano.saturating_add(event.skipped.tell(count));
+            self.skipped_nano = self.skipped_nano.saturating_add(event.tell_skipped());
         }
     }
 
@@ -224,7 +257,8 @@ mod tests {
         let mut duty_cycle = DutyCycle::default();
         for first in [1_000, 700, 300] {
             let file = std::fs::File::open("/dev/null").unwrap().into();
-            let event = ThreadEvent::new(file, crate::perf::ring::tests::ring_of(&[]), first, 1_000, false, 0);
+            let files = Files { samples: vec![(0, file)], ..Files::default() };
+            let event = ThreadEvent::new(files, first, 1_000, 0);
             duty_cycle.close(event, false);
             assert_eq!(duty_cycle.first(1_000), first);
         }

@@ -1,5 +1,6 @@
 //! The state of one thread of a sampled process.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::arch;
@@ -17,6 +18,7 @@ use super::contexts::{Blocks, Worked};
 use super::interpreters::{Interpreted, Named};
 use super::ledger::Ledger;
 use super::precedence::Lately;
+use super::rings::Subject;
 use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
@@ -90,6 +92,10 @@ pub(super) struct ThreadState {
     pub(super) event: Option<ThreadEvent>,
     /// What the records of its switches tell, while there are any.
     pub(super) recording: Option<Box<Recording>>,
+    /// What readers know of it.
+    pub(super) subject: Option<Arc<Subject>>,
+    /// Up to this slot its stack is followed in memory, since it went on beyond its copy.
+    pub(super) goes_on_until: u64,
     pub(super) duty_cycle: DutyCycle,
     /// For how long it ran lately: decides who has an event, where not all threads can.
     pub(super) lately: Lately,
@@ -206,6 +212,8 @@ impl ThreadState {
             moved: false,
             event: None,
             recording: None,
+            subject: None,
+            goes_on_until: 0,
             duty_cycle: DutyCycle::default(),
             lately: Lately::default(),
             user_bound: UserBound::default(),
@@ -228,6 +236,11 @@ impl ThreadState {
         self.files.id
     }
 
+    /// Whether its stack is followed in memory at its samples.
+    pub(super) fn goes_on(&self, slot: u64) -> bool {
+        slot < self.goes_on_until
+    }
+
     /// Takes the time in the kernel of which its events may take no samples, in nanoseconds: each nanosecond is
     /// returned once.
     pub(super) fn tell_skipped(&mut self) -> u64 {
@@ -238,6 +251,7 @@ impl ThreadState {
     /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
     pub(super) fn close_event(&mut self, hides: bool) -> bool {
         let event = self.event.take();
+        self.subject = None;
         let had_one = event.is_some();
         if let Some(event) = event {
             self.duty_cycle.close(event, hides);

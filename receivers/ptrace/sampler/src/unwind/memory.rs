@@ -10,9 +10,6 @@ pub trait StackMemory {
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }
-
-    /// From now on another stack is read: the one of the code that a signal interrupted.
-    fn enter_other_stack(&mut self) {}
 }
 
 /// Memory of which every read is a peek.
@@ -21,10 +18,6 @@ pub(super) struct Peek<'a>(pub(super) &'a mut dyn StackMemory);
 impl StackMemory for Peek<'_> {
     fn read_u64(&mut self, address: u64) -> Option<u64> {
         self.0.peek_u64(address)
-    }
-
-    fn enter_other_stack(&mut self) {
-        self.0.enter_other_stack();
     }
 }
 

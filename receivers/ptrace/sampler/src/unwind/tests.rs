@@ -177,50 +177,6 @@ fn return_address_zero() {
     assert_eq!((outcome, frames.len()), (Outcome::default(), 1));
 }
 
-/// A signal frame: where the stack pointer was, and whether it was said to be on another stack.
-struct SignalFrame(u64, bool);
-
-impl SignalFrame {
-    const AT: u64 = 0x7000_0000;
-}
-
-impl StackMemory for SignalFrame {
-    fn read_u64(&mut self, address: u64) -> Option<u64> {
-        // `struct ucontext`: the stack pointer, and the instruction pointer behind it.
-        match address.checked_sub(Self::AT)? {
-            160 => Some(self.0),
-            168 => Some(made::CODE + 0x200),
-            offset => (offset < 1024).then_some(0),
-        }
-    }
-
-    fn enter_other_stack(&mut self) {
-        self.1 = true;
-    }
-}
-
-/// Guarantees: it is said where a signal interrupted on another stack than the handler's: elsewhere than closely above
-/// the frame that the kernel made.
-#[test]
-fn other_stack_behind_a_signal() {
-    let mut code = made::Made::new();
-    code.put(made::CODE + 0x100, b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05");
-    let space = code.space();
-    let registers = Registers::passive(SignalFrame::AT, made::CODE + 0x100);
-    for (interrupted, other) in [
-        (SignalFrame::AT + 1000, false),
-        (SignalFrame::AT + (16 << 10), false),
-        (SignalFrame::AT + (16 << 10) + 8, true),
-        (SignalFrame::AT + (1 << 30), true),
-        (SignalFrame::AT - 8, true),
-        (0x1000, true),
-    ] {
-        let (mut memory, mut frames) = (SignalFrame(interrupted, false), Vec::new());
-        Unwinder::new().unwind(&space, &registers, &mut memory, &mut frames);
-        assert_eq!((frames[1].pc, memory.1), (made::CODE + 0x200, other), "{interrupted:#x}");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -21,9 +21,6 @@ use crate::message::{Location, Trust};
 const MAX_SWITCHES: u32 = 16;
 /// A frame that is larger than this is taken to be on another stack than the stack pointer.
 const MAX_LOCALS: u64 = 64 << 10;
-/// What the kernel puts on a stack for a signal is smaller than this: the registers, of which AMX's tiles are 8 KiB,
-/// and the red zone below them.
-const MAX_SIGNAL_FRAME: u64 = 16 << 10;
 /// Reads of code for one stack.
 const MAX_CODE_READS: u32 = 96;
 
@@ -131,9 +128,6 @@ impl<'a> Walk<'a> {
                 frame.location = location(module, pc);
             }
             let (below, above) = (self.registers.stack_pointer(), caller.registers.stack_pointer());
-            if caller.interrupted && above.wrapping_sub(below) > MAX_SIGNAL_FRAME {
-                self.memory.enter_other_stack();
-            }
             if above <= below {
                 self.switches += 1;
                 if self.switches > MAX_SWITCHES {

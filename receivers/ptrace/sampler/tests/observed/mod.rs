@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// each line of an interpreter's function that is in them, once for each list of samples. Returns how many times the
 /// process was observed.
 pub(crate) fn observe(pid: u32, duration: Duration, mut each: impl FnMut(&Function, u32)) -> u32 {
-    let permitted = open::open(&open::Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok();
+    let permitted = open::open(&open::Kernel, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok();
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let mut cache = ObjectCache::default();
     let space = Arc::new(AddressSpace::load(&*files, None, &mut cache).unwrap());

@@ -108,7 +108,7 @@ impl Life {
         for observed in samples {
             let observations = u64::from(observed.sample.observations);
             all += observations;
-            let good = matches!(observed.trust, Trust::Complete | Trust::LaterRead) && self.rooted(observed);
+            let good = matches!(observed.trust, Trust::Complete | Trust::MissingCallers) && self.rooted(observed);
             complete += if good { observations } else { 0 };
         }
         assert!(all > 0, "there are no such samples");
@@ -118,8 +118,9 @@ impl Life {
     /// Of these samples, however many observations each stands for, the share that is complete and ends where threads
     /// start: on a busy machine one that came late stands for many ticks.
     pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
-        let good =
-            |observed: &Observed| matches!(observed.trust, Trust::Complete | Trust::LaterRead) && self.rooted(observed);
+        let good = |observed: &Observed| {
+            matches!(observed.trust, Trust::Complete | Trust::MissingCallers) && self.rooted(observed)
+        };
         let good: Vec<bool> = samples.map(good).collect();
         assert!(!good.is_empty(), "there are no such samples");
         good.iter().filter(|good| **good).count() as f64 / good.len() as f64
@@ -235,7 +236,7 @@ impl Seen {
 /// not only those that stay in their own code.
 pub(crate) fn usual() -> Settings {
     static PERMITTED: LazyLock<bool> =
-        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok());
+        LazyLock::new(|| open(&Kernel, (std::process::id(), None), 1_000_000, Level::Kernel, true).is_ok());
     Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
 }
 

@@ -42,17 +42,20 @@ fn with<F: Fn(bool) -> Result<(), Errno>>(answer: F) -> Answers<F> {
 /// reasons are told.
 #[test]
 fn ladder() {
-    let opened = open(&with(|_| Ok(())), 1, 1, Level::Kernel).unwrap();
+    let opened = open(&with(|_| Ok(())), (1, None), 1, Level::Kernel, false).unwrap();
     assert_eq!((opened.level, opened.refused), (Level::Kernel, vec![]));
     for reason in [Errno::EACCES, Errno::EPERM, Errno::ENOSYS, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::E2BIG] {
         let user = with(|kernel| if kernel { Err(reason) } else { Ok(()) });
-        let opened = open(&user, 1, 1, Level::Kernel).unwrap();
+        let opened = open(&user, (1, None), 1, Level::Kernel, false).unwrap();
         assert_eq!((opened.level, opened.refused), (Level::User, vec![(Level::Kernel, reason)]));
         let all = vec![(Level::Kernel, reason), (Level::User, reason)];
-        assert_eq!(open(&with(|_| Err(reason)), 1, 1, Level::Kernel).unwrap_err(), Failure::Refused(all));
+        assert_eq!(
+            open(&with(|_| Err(reason)), (1, None), 1, Level::Kernel, false).unwrap_err(),
+            Failure::Refused(all)
+        );
     }
     let lower = with(|_| Ok(()));
-    assert_eq!(open(&lower, 1, 1, Level::User).unwrap().level, Level::User);
+    assert_eq!(open(&lower, (1, None), 1, Level::User, false).unwrap().level, Level::User);
     assert_eq!(*lower.asked.borrow(), [false]);
 }
 
@@ -78,8 +81,7 @@ fn all_processors_or_none() {
             if number == 1 { Err(self.0) } else { Ok(File::open("/dev/null").unwrap().into()) }
         }
     }
-    let opened =
-        |error, processors: &[u32]| open_processors(&Machine(error), processors, None, 1, true).map(|all| all.len());
+    let opened = |error, processors: &[u32]| open_processors(&Machine(error), processors, None, 1).map(|all| all.len());
     assert_eq!(opened(Errno::ENODEV, &[0, 1, 2]), Ok(2));
     assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Level::Processors, Errno::EACCES)])));
     assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Lack::Descriptors)));
@@ -102,8 +104,8 @@ impl Opener for Linux {
         let from_level = match subject {
             _ if self.of_a_distribution && self.paranoid > 2 => i32::MIN,
             Subject::Processor { .. } => 1,
-            Subject::Thread(_) if attr.sees_kernel() => 2,
-            Subject::Thread(_) => i32::MAX,
+            Subject::Thread { .. } if attr.sees_kernel() => 2,
+            Subject::Thread { .. } => i32::MAX,
         };
         if self.paranoid >= from_level && !self.capable {
             return Err(Errno::EACCES);
@@ -117,8 +119,8 @@ impl Opener for Linux {
 #[test]
 fn settings_and_rights() {
     let decided = |linux: Linux| {
-        let threads = open(&linux, 1, 1, Level::Kernel).map_or(Level::None, |opened| opened.level);
-        (threads, open_processors(&linux, &[0, 1], None, 1, true).is_ok())
+        let threads = open(&linux, (1, None), 1, Level::Kernel, false).map_or(Level::None, |opened| opened.level);
+        (threads, open_processors(&linux, &[0, 1], None, 1).is_ok())
     };
     for (paranoid, mainline, distribution) in [
         (-1, (Level::Kernel, true), (Level::Kernel, true)),
@@ -141,10 +143,13 @@ fn settings_and_rights() {
 #[test]
 fn no_refusals() {
     let ended = with(|_| Err(Errno::ESRCH));
-    assert_eq!(open(&ended, 1, 1, Level::Kernel).unwrap_err(), Failure::Ended);
+    assert_eq!(open(&ended, (1, None), 1, Level::Kernel, false).unwrap_err(), Failure::Ended);
     for reason in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
         let kernel = with(|_| Err(reason));
-        assert!(matches!(open(&kernel, 1, 1, Level::Kernel).unwrap_err(), Failure::Exhausted(_)), "{reason}");
+        assert!(
+            matches!(open(&kernel, (1, None), 1, Level::Kernel, false).unwrap_err(), Failure::Exhausted(_)),
+            "{reason}"
+        );
         assert_eq!(kernel.asked.borrow().len(), 1);
     }
 }
@@ -185,7 +190,7 @@ fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
 /// one have nothing to show.
 fn permitted(level: Level) -> bool {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
-    let permitted = open(&Kernel, own, 1_000_000, level).is_ok_and(|opened| opened.level == level);
+    let permitted = open(&Kernel, (own, None), 1_000_000, level, false).is_ok_and(|opened| opened.level == level);
     if !permitted {
         untested(level);
     }
@@ -219,7 +224,7 @@ fn brief_threads() {
 fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
-    let events = open_processors(&Kernel, &processors, None, PERIOD, true).ok()?;
+    let events = open_processors(&Kernel, &processors, None, PERIOD).ok()?;
     let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 512 << 10).unwrap()).collect();
     let (mut threads, mut used) = (std::collections::HashSet::new(), Duration::ZERO);
     let (mut seen, mut lost) = (0_u64, 0_u64);
@@ -255,7 +260,7 @@ fn sample_brief_threads() -> Option<(u64, u64, u64)> {
 /// Samples of a worker, until one is accepted.
 fn sample_until(level: Level, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
     let (thread, end) = worker(work);
-    let opened = open(&Kernel, thread, 1_000_000, level).unwrap();
+    let opened = open(&Kernel, (thread, None), 1_000_000, level, false).unwrap();
     let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
     let (mut buffer, mut done) = (Vec::new(), false);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -327,7 +332,7 @@ fn another_period() {
     let (thread, end) = worker(|| {
         std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
     });
-    let opened = open(&Kernel, thread, 1_000_000, Level::Kernel).unwrap();
+    let opened = open(&Kernel, (thread, None), 1_000_000, Level::Kernel, false).unwrap();
     let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
     let (mut buffer, mut times, mut changed) = (Vec::new(), Vec::new(), false);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -386,7 +391,7 @@ fn without_capabilities() {
         capability::give_up(capability::PERFMON).unwrap();
         capability::give_up(capability::SYS_ADMIN).unwrap();
         let own = nix::unistd::gettid().as_raw().unsigned_abs();
-        open(&Kernel, own, 1_000_000, Level::Kernel).map(|opened| opened.level)
+        open(&Kernel, (own, None), 1_000_000, Level::Kernel, false).map(|opened| opened.level)
     });
     match mode.join().unwrap() {
         Ok(Level::Kernel) => assert!(paranoid <= 1, "{paranoid}"),

@@ -18,7 +18,7 @@ fn cut() {
             assert!(parse(&bytes).is_err(), "{length}");
         }
     }
-    for kind in [2, 4, 7, 13] {
+    for kind in [2, 4, 7, 13, 14, 15] {
         assert_eq!(parse(&record(kind, 0, &[])), Err(Malformed::Short), "{kind}");
     }
 }
@@ -54,7 +54,7 @@ fn stacks() {
 #[test]
 fn call_chains() {
     let sample = Encoded { chain: vec![1, 2, 3], ..Encoded::default() }.bytes();
-    let place = HEADER + 5 * 8;
+    let place = HEADER + 7 * 8;
     assert_eq!(sample[place..place + 8], 3_u64.to_ne_bytes());
     for claimed in [100, 8 << 10, 1 << 61, (1 << 61) + 3, u64::MAX / 8, u64::MAX] {
         let mut bytes = sample.clone();

@@ -12,6 +12,7 @@ pub(in crate::perf) struct Encoded {
     pub(in crate::perf) thread: u32,
     pub(in crate::perf) time: u64,
     pub(in crate::perf) period: u64,
+    pub(in crate::perf) ran: u64,
     pub(in crate::perf) chain: Vec<u64>,
     pub(in crate::perf) abi: u64,
     /// In the order of `perf_regs.h`.
@@ -28,6 +29,7 @@ impl Default for Encoded {
             thread: 8,
             time: 9,
             period: 10,
+            ran: 11,
             chain: Vec::new(),
             abi: 2,
             registers: (100..117).collect(),
@@ -46,6 +48,7 @@ impl Encoded {
         body.extend(self.time.to_ne_bytes());
         body.extend([3, 0, 0, 0, 0, 0, 0, 0]);
         body.extend(self.period.to_ne_bytes());
+        body.extend(words(&[77, self.ran]));
         body.extend((self.chain.len() as u64).to_ne_bytes());
         body.extend(words(&self.chain));
         body.extend(self.abi.to_ne_bytes());
@@ -98,18 +101,38 @@ fn others() {
         assert_eq!(parse(&with(5, &[1, 2, 3])), Ok(Record::Throttled));
         assert_eq!(parse(&with(6, &[1, 2, 3])), Ok(Record::Unthrottled));
         let task = [0x0000_0001_0000_0002, 0x0000_0003_0000_0004, 99];
-        assert_eq!(parse(&with(7, &task)), Ok(Record::Started { process: 2, thread: 4 }));
-        assert_eq!(parse(&with(4, &task)), Ok(Record::Ended { process: 2, thread: 4 }));
+        assert_eq!(parse(&with(7, &task)), Ok(Record::Started { process: 2, thread: 4, time_nano: 99 }));
+        assert_eq!(parse(&with(4, &task)), Ok(Record::Ended { process: 2, thread: 4, time_nano: 99 }));
         assert_eq!(parse(&with(1, &task)), Ok(Record::Other));
         assert_eq!(parse(&with(u32::MAX, &task)), Ok(Record::Other));
     }
+}
+
+/// Guarantees: a switch says whose it is, when and where it was, and what happened, whether its event is that of a
+/// thread or of a processor; a sample of a switch is told from one by the clock.
+#[test]
+fn switches() {
+    let id = words(&[0x0000_0003_0000_0002, 99, 5]);
+    for (kind, before) in [(14, vec![]), (15, words(&[0x0000_0008_0000_0007]))] {
+        for (misc, change) in
+            [(0, Change::In), (1 << 13, Change::Out { preempted: false }), (3 << 13, Change::Out { preempted: true })]
+        {
+            let bytes = record(kind, misc | 1, &[&before[..], &id].concat());
+            let switched = Switched { process: 2, thread: 3, time_nano: 99, processor: 5, change };
+            assert_eq!(parse(&bytes), Ok(Record::Switched(switched)), "{kind} {misc}");
+            let header = Header::read(*bytes.first_chunk().unwrap()).unwrap();
+            assert_eq!(bytes[header.process_at().unwrap()..][..4], [2, 0, 0, 0]);
+        }
+    }
+    let leaving = Encoded { period: 1, ..Encoded::default() }.bytes();
+    assert!(matches!(parse(&leaving), Ok(Record::Leaving(sample)) if sample.ran_nano == 11 && sample.thread == 8));
 }
 
 proptest! {
     /// Guarantees: a sample says what the kernel wrote, with as much of the stack as was there, whatever follows.
     #[test]
     fn samples(
-        process: u32, thread: u32, time: u64, period: u64, mode in 1u16..3, flags in 0u16..0x1000,
+        process: u32, thread: u32, time: u64, period in 2_u64.., ran: u64, mode in 1u16..3, flags in 0u16..0x1000,
         chain in prop::collection::vec(prop_oneof![any::<u64>(), 0xffff_8000_0000_0000_u64..], 0..128),
         registers in prop::option::of(prop::collection::vec(any::<u64>(), 17)),
         blocks in 0usize..2049, seed: u8, share in 0.0..=1.0,
@@ -118,7 +141,7 @@ proptest! {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let valid = (stack.len() as f64 * share) as u64;
         let encoded = Encoded {
-            misc: mode | flags << 3, process, thread, time, period, chain: chain.clone(),
+            misc: mode | flags << 3, process, thread, time, period, ran, chain: chain.clone(),
             abi: if registers.is_some() { 2 } else { 0 },
             registers: registers.clone().unwrap_or_default(),
             stack: stack.clone(), valid,
@@ -126,7 +149,7 @@ proptest! {
         let bytes = encoded.bytes();
         let Ok(Record::Sample(sample)) = parse(&bytes) else { panic!("no sample") };
         prop_assert_eq!((sample.process, sample.thread), (process, thread));
-        prop_assert_eq!((sample.time_nano, sample.period_nano), (time, period));
+        prop_assert_eq!((sample.time_nano, sample.period_nano, sample.ran_nano), (time, period, ran));
         prop_assert_eq!(sample.mode == CpuMode::Kernel, mode == 1);
         prop_assert_eq!(sample.stack, &stack[..valid as usize]);
         let marks = 0xffff_ffff_ffff_f001..;

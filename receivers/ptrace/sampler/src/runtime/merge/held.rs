@@ -16,10 +16,6 @@ use crate::message::Location;
 use crate::runtime::{Captured, Resolved};
 use crate::unwind::Frame;
 
-/// How far below a frame its caller's is, at most, in bytes: both are on the same part of the interpreter's stack,
-/// which has 256 KiB in PHP (php-src `Zend/zend_execute.c`, `ZEND_VM_STACK_PAGE_SIZE`).
-const SAME_STACK: u64 = 256 << 10;
-
 /// The most words of one call's part of the stack that are looked at; the evaluation function has about twenty.
 const MAX_WORDS: usize = 64;
 
@@ -323,21 +319,15 @@ fn proven(
                 Location::Interpreted { function, .. } if is_compiled => Location::Interpreted { function, line: 0 },
                 location => location,
             });
-            Some((hit.code, location?))
+            location
         });
-        let Some((code, believed)) = believed else {
+        let Some(believed) = believed else {
             merged.unproven += 1;
             continue;
         };
-        let mut here = vec![believed];
-        let frames = callers(pieces, &items_of(items, &shared, at), leaf, address);
-        let direct = pieces.captured.frames.get(frames.start).map(|frame| frame.code);
-        // What was read may be of two moments, and of another than the sample, so the code has to permit it.
-        if direct.is_some_and(|caller| lookup.may_call(caller, code)) {
-            add_callers(pieces, frames, leaf.is_some(), &mut here, merged);
-        }
         merged.named += 1;
-        placed.instead.push((native, here));
+        merged.missing_callers += 1;
+        placed.instead.push((native, vec![believed, Location::CALLERS_NOT_KNOWN]));
         // The native function that it called, if that is one of the interpreter's functions.
         let callee = native.checked_sub(1).filter(|callee| !natives.contains(callee));
         let native_function = callee.and_then(|callee| {
@@ -349,48 +339,6 @@ fn proven(
         placed.instead.extend(native_function);
     }
     placed
-}
-
-/// The items that a native call may have: the one that shares a frame with it, or those between the ones of the native
-/// calls next to it.
-fn items_of<'a>(items: &'a [Item], shared: &[(usize, usize)], at: usize) -> Vec<&'a Item> {
-    let own = shared.iter().find(|(one, _)| *one == at).map(|(_, item)| *item..item + 1);
-    let range = own.unwrap_or_else(|| {
-        let from = shared.iter().rfind(|(one, _)| *one < at).map_or(0, |(_, item)| item + 1);
-        from..shared.iter().find(|(one, _)| *one > at).map_or(items.len(), |(_, item)| *item)
-    });
-    items.get(range).unwrap_or_default().iter().filter(|item| item.native.is_none()).collect()
-}
-
-/// The callers within one native call: those of the frame that the call had, or of what has its place by now; or else,
-/// if it has ended, the frames below it.
-fn callers(pieces: &Pieces<'_>, items: &[&Item], leaf: Option<usize>, address: Option<u64>) -> Range<usize> {
-    let is_below = |index: &usize| {
-        let frame = pieces.captured.frames.get(*index);
-        let below = address.zip(frame).and_then(|(address, frame)| address.checked_sub(frame.address));
-        below.is_some_and(|distance| (1..SAME_STACK).contains(&distance))
-    };
-    let below = |item: &&Item| Some(item.frames.clone().find(is_below)?..item.frames.end);
-    match (leaf, items.first()) {
-        (Some(leaf), Some(own)) => leaf + 1..own.frames.end,
-        _ => items.iter().find_map(below).unwrap_or_default(),
-    }
-}
-
-/// Adds callers. The line of the first one is another by now, unless the frame that it called `stays`.
-fn add_callers(pieces: &Pieces<'_>, frames: Range<usize>, stays: bool, here: &mut Vec<Location>, merged: &mut Merged) {
-    // What lies behind a frame that makes no sense makes none either.
-    let told = pieces.resolved.get(frames).unwrap_or_default();
-    let sound = told.iter().take_while(|caller| !caller.unknown).filter_map(|caller| caller.location);
-    for (index, caller) in sound.enumerate() {
-        merged.later_read += 1;
-        here.push(match caller {
-            Location::Interpreted { function, .. } if index == 0 && !stays => {
-                Location::Interpreted { function, line: 0 }
-            }
-            caller => caller,
-        });
-    }
 }
 
 #[cfg(test)]

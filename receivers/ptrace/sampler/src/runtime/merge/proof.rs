@@ -2,17 +2,16 @@
 //!
 //! A native call of the evaluation function has the address of the next instruction in a register or in its own part of
 //! the stack; where, its code says ([`Lookup::next_instructions`]). Unwinding tells what these were at the moment of
-//! the sample, so they tell which function the call executed. If that is the innermost one of the frames that were
-//! read, these are believed. If it is another one, that one takes their place. Other words of the call's part prove
-//! nothing: they may be what an earlier function left there. Nor do words below the call: functions that it called
-//! leave what earlier ones had.
+//! the sample, so they tell which function the call executed, and that one is named. Other words of the call's part
+//! prove nothing: they may be what an earlier function left there. Nor do words below the call: functions that it
+//! called leave what earlier ones had.
 //!
-//! While a function returns or is called, the next instruction is in a frame, and the address of that frame is all
-//! there is. What was read of it later is named, and counted as such.
+//! Nothing proves the callers that share the native call with that function: what is in memory of them is of a later
+//! moment. A frame stands in their place that says so ([`Location::CALLERS_NOT_KNOWN`]), and so it does for all
+//! functions of a call while one returns or is called.
 //!
 //! A function that was freed since may have given its place to another one. So an address proves only a function that
-//! was known before the sample; one that was read for the first time afterwards is named as well, and counted as read
-//! later.
+//! was known before the sample.
 
 use std::ops::Range;
 
@@ -45,16 +44,6 @@ pub trait Lookup {
     /// See [`Instance::is_fresh`](crate::runtime::Instance::is_fresh).
     fn is_fresh(&self, _code: u64) -> bool {
         false
-    }
-
-    /// See [`Instance::of_frame`](crate::runtime::Instance::of_frame).
-    fn of_frame(&mut self, _frame: u64) -> Option<Executed> {
-        None
-    }
-
-    /// See [`Instance::may_call`](crate::runtime::Instance::may_call).
-    fn may_call(&mut self, _caller: u64, _callee: u64) -> bool {
-        true
     }
 
     /// See [`Instance::has_calls_of_one`](crate::runtime::Instance::has_calls_of_one).
@@ -143,15 +132,17 @@ pub(super) fn believe(
         // Frames that began later may be in the place of any native function.
         let is_evaluation = evaluation.is_none_or(|evaluation| stack.is_evaluation(*native, evaluation))
             || call.as_ref().is_some_and(|call| call.reads_instructions);
-        let belief = call.map_or(Belief::Nothing, |call| search.segment(call, frames, told, merged));
+        let belief = call.map_or(Belief::Nothing, |call| search.segment(&call, frames, told, merged));
         merged.unproven += u32::from(belief == Belief::Nothing && is_evaluation);
         beliefs.segments.push(belief);
     }
     for native in evaluation.into_iter().flat_map(|evaluation| stack.evaluations(evaluation)) {
         if !places.contains(&Place::At(native)) {
-            let hit = search.call(native).and_then(|call| search.by_itself(&call, merged));
-            merged.unproven += u32::from(hit.is_none());
-            beliefs.besides.extend(hit.map(|hit| (native, vec![hit])));
+            let leaf = search.call(native).and_then(|call| search.executed(&call));
+            merged.unproven += u32::from(leaf.is_none());
+            if let Some(Belief::Other(frames)) = leaf.map(|leaf| search.without_callers(Some(leaf), merged)) {
+                beliefs.besides.push((native, frames));
+            }
         }
     }
     beliefs
@@ -176,76 +167,43 @@ struct Call {
     frames: Vec<u64>,
     /// All words that it had: those in registers, and then those on the stack.
     words: Vec<u64>,
-    /// How many of them are in registers.
-    registers: usize,
     /// Its code goes on to read instructions of a program.
     reads_instructions: bool,
 }
 
 impl Search<'_, '_> {
     /// What is believed of the frames that were read of a native call.
-    fn segment(&mut self, call: Call, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
-        // What lies behind a frame that makes no sense makes none either.
-        let sound = told.iter().position(|frame| frame.unknown).unwrap_or(told.len());
-        let (frames, told) = (&frames[..sound.min(frames.len())], &told[..sound]);
-        let Some(hit) = call.executed.as_ref() else {
-            let Some(from) = frames.iter().position(|frame| call.frames.contains(&frame.address)) else {
-                return self.by_itself(&call, merged).map_or(Belief::Nothing, |one| Belief::Other(vec![one]));
-            };
-            let told = told.get(from..).unwrap_or_default();
-            merged.later_read += told.len() as u32;
-            return Belief::Other(told.iter().filter_map(|frame| frame.location).collect());
-        };
-        if hit.shared {
+    fn segment(&mut self, call: &Call, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
+        if let Some(hit) = call.executed.as_ref().filter(|hit| hit.shared) {
             // Of the functions that share instructions it is the one whose frame and code the call has the addresses
             // of.
             let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
                 let has = |word: &u64| call.words.contains(word);
                 has(&frame.address) && has(&frame.code) && told.code == hit.resolved.code && !told.unknown
             });
-            return leaf.map_or(Belief::Nothing, |(_, told)| Belief::Other(told.location.into_iter().collect()));
+            return leaf
+                .and_then(|(_, told)| told.location)
+                .map_or(Belief::Nothing, |leaf| self.without_callers(Some(leaf), merged));
         }
-        let has = |frame: &RawFrame| call.words.contains(&frame.address);
-        let callers = match self.level(&call, frames, hit.code) {
-            // What it called, if anything, began later.
-            Some(index) => index + 1,
-            // Another function has its frame's place by now, called from the same one.
-            None if !self.by_address && frames.first().is_some_and(has) => 1,
-            None => told.len(),
-        };
-        let callers = told.get(callers..).unwrap_or_default();
-        merged.later_read += callers.len() as u32 + u32::from(self.words.lookup.is_fresh(hit.code));
-        let callers = callers.iter().filter_map(|caller| caller.location);
-        Belief::Other(hit.resolved.location.into_iter().chain(callers).collect())
-    }
-
-    /// Which of the frames with this code a native call executed. A function that calls itself has several: the call
-    /// has the address of its frame in a register as a rule, and on its part of the stack maybe those of earlier ones,
-    /// too.
-    fn level(&self, call: &Call, frames: &[RawFrame], code: u64) -> Option<usize> {
-        let (registers, _) = call.words.split_at_checked(call.registers).unwrap_or_default();
-        let among =
-            |words: &[u64]| frames.iter().position(|frame| frame.code == code && words.contains(&frame.address));
-        let innermost = || frames.iter().position(|frame| frame.code == code).filter(|_| !self.by_address);
-        among(registers).or_else(|| among(&call.words)).or_else(innermost)
+        let is_frame = frames.iter().any(|frame| call.frames.contains(&frame.address));
+        match self.executed(call) {
+            None if is_frame => self.without_callers(None, merged),
+            None => Belief::Nothing,
+            leaf => self.without_callers(leaf, merged),
+        }
     }
 
     /// The function that a native call executed, by what it says itself.
-    fn by_itself(&mut self, call: &Call, merged: &mut Merged) -> Option<Location> {
-        let lookup = &mut *self.words.lookup;
-        let (hit, is_later) = match &call.executed {
-            Some(hit) if hit.shared => return None,
-            Some(hit) => (hit.clone(), lookup.is_fresh(hit.code)),
-            None => {
-                // By some ways the code leads to other frames, of which only one is of a function.
-                let mut hits = call.frames.iter().filter_map(|frame| lookup.of_frame(*frame));
-                let first = hits.next()?;
-                let is_only = hits.all(|other| other.code == first.code);
-                (is_only.then_some(first)?, true)
-            }
-        };
-        merged.later_read += u32::from(is_later);
+    fn executed(&self, call: &Call) -> Option<Location> {
+        let hit = call.executed.as_ref().filter(|hit| !hit.shared && !self.words.lookup.is_fresh(hit.code))?;
         hit.resolved.location
+    }
+
+    /// A function without its callers in the same native call.
+    fn without_callers(&self, leaf: Option<Location>, merged: &mut Merged) -> Belief {
+        let callers = (!self.one_each).then_some(Location::CALLERS_NOT_KNOWN);
+        merged.missing_callers += u32::from(callers.is_some());
+        Belief::Other(leaf.into_iter().chain(callers).collect())
     }
 
     /// What a native call says of itself.
@@ -258,7 +216,7 @@ impl Search<'_, '_> {
         let (part, Words { memory, lookup }) = (frame.sp..caller.sp, &mut self.words);
         let mut read = |address: u64| part.contains(&address).then(|| memory.peek_u64(address)).flatten();
         let next = lookup.next_instructions(&frame, &mut read);
-        let (words, registers) = self.all_words(&frame, caller);
+        let words = self.all_words(&frame, caller);
         let addresses = next.iter().filter_map(|next| match next {
             NextInstruction::At(address) => Some(*address).filter(|address| USER.contains(address)),
             NextInstruction::Of(_) => None,
@@ -280,7 +238,7 @@ impl Search<'_, '_> {
             NextInstruction::At(_) => None,
         });
         let (frames, reads_instructions) = (frames.collect(), !next.is_empty());
-        Some(Call { executed, frames, words, registers, reads_instructions })
+        Some(Call { executed, frames, words, reads_instructions })
     }
 
     /// What a call says of which it is known that two registers have its next instruction and its frame. Other
@@ -291,8 +249,7 @@ impl Search<'_, '_> {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
             let instruction = frame.registers.get(instruction).filter(|address| USER.contains(address));
             let executed = self.only(instruction.into_iter(), &words);
-            let registers = words.len();
-            return Call { executed, frames: Vec::new(), words, registers, reads_instructions: true };
+            return Call { executed, frames: Vec::new(), words, reads_instructions: true };
         }
         let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
         let (mut words, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
@@ -317,7 +274,7 @@ impl Search<'_, '_> {
                 break;
             }
         }
-        Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words, registers }
+        Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
     }
 
     /// The function that a call executes which executes one only, by the registers that it leaves as they were or else
@@ -339,11 +296,10 @@ impl Search<'_, '_> {
         by_register.or_else(|| self.only(words.into_iter().filter(known), &[]))
     }
 
-    /// The words of a call: its registers, and its own part of the stack. And how many are in registers.
-    fn all_words(&mut self, frame: &Frame, caller: &Frame) -> (Vec<u64>, usize) {
+    /// The words of a call: its registers, and its own part of the stack.
+    fn all_words(&mut self, frame: &Frame, caller: &Frame) -> Vec<u64> {
         let mut words: Vec<u64> = (0..COUNT as u8).filter_map(|register| frame.registers.get(register)).collect();
-        let registers = words.len();
-        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return (words, registers) };
+        let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return words };
         for _ in 0..MAX_WORDS.1.min(self.left) {
             if address >= caller.sp {
                 break;
@@ -353,7 +309,7 @@ impl Search<'_, '_> {
             words.push(value);
             address = address.saturating_add(8);
         }
-        (words, registers)
+        words
     }
 
     /// The function that has its instructions at these addresses; none if there are several.

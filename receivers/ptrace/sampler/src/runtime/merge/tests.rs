@@ -1,5 +1,3 @@
-mod recursion;
-
 use super::*;
 use crate::runtime::{Executed, RawFrame, Segment};
 use crate::unwind::StackCopy;
@@ -51,7 +49,8 @@ fn frame_at(index: u64) -> u64 {
 /// See [`Known`].
 const SHARING: u64 = 0x3_0000;
 const FRESH: Range<u64> = 12..16;
-const OTHER_FRAMES: [u64; 2] = [0x4_0000, 0x4_0100];
+/// What stands for callers that nothing proves.
+const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
 
 /// Functions that are known, by their numbers, which are their code objects as well.
 struct Known(Range<u64>, bool);
@@ -74,12 +73,6 @@ impl Lookup for Known {
     /// Some were read after the sample.
     fn is_fresh(&self, code: u64) -> bool {
         FRESH.contains(&code)
-    }
-
-    fn of_frame(&mut self, frame: u64) -> Option<Executed> {
-        let number = 77 + u64::try_from(OTHER_FRAMES.iter().position(|other| *other == frame)?).ok()?;
-        let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
-        Some(Executed { code: number, resolved, shared: false })
     }
 
     fn has_calls_of_one(&self) -> bool {
@@ -235,21 +228,22 @@ fn proven_of(
     (locations, counts)
 }
 
-/// Guarantees: of a thread that ran on, a call's frames are believed only with an address of its innermost function in
-/// a register or in its own part of the stack, and the line is the one of that address; else the native frame stays;
-/// callers within the same call are counted as read later.
+/// Guarantees: of a thread that ran on, a call is named only by an address of its innermost function in a register or in
+/// its own part of the stack, and the line is the one of that address; else the native frame stays. A frame stands for
+/// its callers within the same call, whatever was read of them.
 #[test]
 fn proof() {
-    let (n, p) = (native_location, interpreted);
+    let n = native_location;
     let segments = [(2, Some(0x1140)), (1, Some(0x1340))];
     let none = proven(&[], &[], &segments, None);
     assert_eq!(none.0, [n(0), n(1), n(2), n(3), n(4), n(5)]);
     assert_eq!(none.1, Merged { unproven: 2, ..Merged::default() });
     let inner = proven(&[(0x1108, code(0).start + 4)], &[], &segments, None);
-    assert_eq!(inner.0, [n(0), found(0), p(1), n(2), n(3), n(4), n(5)]);
-    assert_eq!(inner.1, Merged { named: 1, unproven: 1, later_read: 1, unknown: 0 });
+    assert_eq!(inner.0, [n(0), found(0), UNKNOWN, n(2), n(3), n(4), n(5)]);
+    assert_eq!(inner.1, Merged { named: 1, unproven: 1, missing_callers: 1, unknown: 0 });
     let both = proven(&[(0x1308, code(2).end - 1)], &[(1, code(0).start)], &segments, None);
-    assert_eq!(both.0, [n(0), found(0), p(1), n(2), found(2), n(4), n(5)]);
+    assert_eq!(both.0, [n(0), found(0), UNKNOWN, n(2), found(2), UNKNOWN, n(4), n(5)]);
+    assert_eq!(both.1.missing_callers, 2);
     // What is outside of the call's own part, elsewhere in it, and in the registers of other calls, proves nothing.
     let outside = [(0x1010, code(0).start), (0x1208, code(0).start), (0x1120, code(0).start), (0x1308, code(0).end)];
     assert_eq!(proven(&outside, &[(0, code(0).start)], &segments, None).1.unproven, 2);
@@ -284,6 +278,8 @@ fn calls_of_one_function() {
         let words = Some(Words { memory: &mut memory, lookup: &mut Known(0..21, false) });
         let mut locations = Vec::new();
         merge(Stack { frames: &frames, complete: true, told: &[] }, &captured, &resolved, None, words, &mut locations);
+        let callers = locations.get(2) == Some(&UNKNOWN);
+        assert!(!callers);
         locations[1]
     };
     let (slot, end) = (0x1120, 0x11f0);
@@ -293,15 +289,14 @@ fn calls_of_one_function() {
     assert_eq!(inner(&[(end, code(0).start)], None, Some(code(0).start)), native_location(1));
 }
 
-/// Guarantees: between two functions, the frame whose instruction comes next is named, with its callers, as far as it
-/// was read, and all of that is counted as read later.
+/// Guarantees: between two functions nothing is named, and a frame stands for all of the call that is known to be one.
 #[test]
 fn between_functions() {
-    let (n, p) = (native_location, interpreted);
+    let n = native_location;
     let segments = [(3, Some(0x1140))];
     let returned = proven(&[(0x1118, frame_at(1))], &[], &segments, None);
-    assert_eq!(returned.0, [n(0), p(1), p(2), n(2), n(3), n(4), n(5)]);
-    assert_eq!(returned.1, Merged { named: 1, later_read: 2, ..Merged::default() });
+    assert_eq!(returned.0, [n(0), UNKNOWN, n(2), n(3), n(4), n(5)]);
+    assert_eq!(returned.1, Merged { named: 1, missing_callers: 1, ..Merged::default() });
     assert_eq!(proven(&[(0x1118, frame_at(7))], &[], &segments, None).1.unproven, 1);
     // An instruction that is known says more.
     assert_eq!(proven(&[(0x1118, frame_at(1)), (0x1108, code(0).start)], &[], &segments, None).0[1], found(0));
@@ -317,24 +312,12 @@ fn functions_that_were_not_met() {
     assert_eq!(proven(&[unknown, (0x1110, 106)], &[], &segments, None).0[1], native_location(1));
 }
 
-/// Guarantees: where another function was executed than the one that was read, that one is named; its callers are those
-/// of the frame that has its place by now, if it is there, or of itself.
+/// Guarantees: where another function was executed than the one that was read, that one is named.
 #[test]
 fn another_function() {
-    let (n, p) = (native_location, interpreted);
-    let segments = [(3, Some(0x1140))];
-    let rest = [n(2), n(3), n(4), n(5)];
-    let stack = |inner: &[Location]| [&[n(0)], inner, &rest].concat();
-    let word = (0x1108, code(9).start + 4);
-    let alone = proven(&[word], &[], &segments, None);
-    assert_eq!(alone.0, stack(&[found(9)]));
-    assert_eq!(alone.1, Merged { named: 1, ..Merged::default() });
-    let replaced = proven(&[word, (0x1110, frame_at(0))], &[], &segments, None);
-    assert_eq!(replaced.0, stack(&[found(9), p(1), p(2)]));
-    assert_eq!(replaced.1.later_read, 2);
-    // It is one of those that were read: what it called then has begun later.
-    let called = proven(&[(0x1108, code(1).start + 4)], &[], &segments, None);
-    assert_eq!(called.0, stack(&[found(1), p(2)]));
+    let alone = proven(&[(0x1108, code(9).start + 4)], &[], &[(3, Some(0x1140))], None);
+    assert_eq!(alone.0[1..3], [found(9), UNKNOWN]);
+    assert_eq!(alone.1, Merged { named: 1, missing_callers: 1, ..Merged::default() });
 }
 
 /// Guarantees: where functions share their instructions, the one that was read is believed if the call has the address
@@ -351,28 +334,16 @@ fn shared_instructions() {
     assert_eq!(with(&[word, (0x1110, frame_at(0)), (0x1120, SHARING + 3)]), found(3));
 }
 
-/// Guarantees: a function that was read for the first time after the sample is named, and counted as read later.
+/// Guarantees: a function that was read for the first time after the sample is not named: another one may have had its
+/// place then.
 #[test]
 fn functions_that_were_read_after_the_sample() {
     let segments = [(1, Some(0x1140))];
     let named = |number| proven(&[(0x1108, code(number).start)], &[], &segments, None);
-    assert_eq!((named(12).0[1], named(12).1.later_read), (found(12), 1));
-    assert_eq!((named(11).0[1], named(11).1.later_read), (found(11), 0));
+    assert_eq!((named(12).0[1], named(12).1.unproven), (native_location(1), 1));
+    assert_eq!((named(11).0[1], named(11).1.unproven), (found(11), 0));
     let beside = proven(&[(0x1108, code(12).start)], &[], &[], Some(0x40_0fff..0x40_1fff));
-    assert_eq!((beside.0[1], beside.1.later_read), (found(12), 1));
-}
-
-/// Guarantees: between two functions, a frame that was not read with the others is read by itself, and counted as read
-/// later; if the code may mean two frames, neither is.
-#[test]
-fn frames_that_were_not_read() {
-    let segments = [(1, Some(0x1140))];
-    let other = proven(&[(0x1118, OTHER_FRAMES[0])], &[], &segments, None);
-    assert_eq!((other.0[1], other.1), (found(77), Merged { named: 1, later_read: 1, ..Merged::default() }));
-    let beside = proven(&[(0x1118, OTHER_FRAMES[0])], &[], &[], Some(0x40_0fff..0x40_1fff));
-    assert_eq!((beside.0[1], beside.1), (found(77), Merged { named: 1, later_read: 1, ..Merged::default() }));
-    let of_two = |other| proven(&[(0x1118, OTHER_FRAMES[0]), (0x1128, other)], &[], &segments, None).0[1];
-    assert_eq!((of_two(0x9_0000), of_two(OTHER_FRAMES[1])), (found(77), native_location(1)));
+    assert_eq!((beside.0[1], beside.1.unproven), (native_location(1), 1));
 }
 
 /// Guarantees: frames that began later and are in the place of a native function that interprets nothing are left out,
@@ -386,25 +357,11 @@ fn frames_in_the_place_of_other_functions() {
     assert_eq!(counts(&[(0x1308, code(1).start)]).unproven, 0);
 }
 
-/// Guarantees: of frames that were read later, those behind one that makes no sense are left out, and frames that lead
-/// nowhere have no place.
+/// Guarantees: several frames of one call, the place of which is not told, are not counted.
 #[test]
-fn senseless_frames() {
-    let (n, p) = (native_location, interpreted);
-    let mut frames = native(4);
-    frames[1].registers.set(3, code(0).start);
-    let (captured, mut resolved) = captured(&[(4, Some(0x1140))]);
-    resolved[2].unknown = true;
-    let mut memory = StackCopy { start: 0x1000, bytes: vec![0; 0x400], ..StackCopy::default() };
-    let mut locations = Vec::new();
-    let stack = Stack { frames: &frames, complete: true, told: &[] };
-    let words = Words { memory: &mut memory, lookup: &mut Known(0..20, false) };
-    let counts = merge(stack, &captured, &resolved, None, Some(words), &mut locations);
-    assert_eq!(locations, [n(0), found(0), p(1), n(2), n(3)]);
-    assert_eq!((counts.later_read, counts.unknown), (1, 0));
-    // Several frames of one call, the place of which is not told, are not counted.
+fn frames_without_a_place() {
     let evaluation = Some(0x40_0fff..0x40_3000);
-    assert_eq!(merged(true, 4, &[(4, None)], evaluation).0, [n(0), n(1), n(2), n(3)]);
+    assert_eq!(merged(true, 4, &[(4, None)], evaluation).0, [0, 1, 2, 3].map(native_location));
 }
 
 /// Guarantees: a native call of which no frames were read is named by what it executed, if that is known.
@@ -414,10 +371,10 @@ fn calls_that_were_not_read() {
     let evaluation = Some(0x40_0fff..0x40_1fff);
     let words = [(0x1308, code(0).start), (0x1108, code(9).start)];
     let named = proven(&words, &[], &segments, evaluation.clone());
-    assert_eq!(named.0, [n(0), found(9), n(2), found(0), n(4), n(5)]);
-    assert_eq!(named.1, Merged { named: 2, ..Merged::default() });
+    assert_eq!(named.0, [n(0), found(9), UNKNOWN, n(2), found(0), UNKNOWN, n(4), n(5)]);
+    assert_eq!(named.1, Merged { named: 2, missing_callers: 2, ..Merged::default() });
     let unknown = proven(&words[..1], &[], &segments, evaluation);
-    assert_eq!(unknown.0, [n(0), n(1), n(2), found(0), n(4), n(5)]);
+    assert_eq!(unknown.0, [n(0), n(1), n(2), found(0), UNKNOWN, n(4), n(5)]);
     assert_eq!(unknown.1.unproven, 1);
 }
 

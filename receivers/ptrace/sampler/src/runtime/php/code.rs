@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::calls::Calls;
 use super::layout::{CLASS_NAME, Layout, function, instruction};
 use super::place::Place;
 use super::text::{self, Mark};
@@ -55,10 +54,6 @@ struct Function {
     /// It is code that may be freed at any time: a closure's, a script's, or that of `eval`. Other functions stay until
     /// the end of the request.
     is_fleeting: bool,
-    /// Its name without that of its class: empty for scripts.
-    own_name: String,
-    /// What it calls, once it was asked for.
-    calls: Option<Calls>,
 }
 
 impl Code for Function {
@@ -91,7 +86,6 @@ struct Source<'a, 'b> {
 
 /// What is read of a function.
 struct Texts {
-    own_name: String,
     name: String,
     file: String,
     code: Range<u64>,
@@ -114,11 +108,11 @@ impl Reading for Source<'_, '_> {
     }
 
     fn make(&mut self, print: Print, texts: Texts, _before: Option<&Function>) -> Function {
-        let Texts { own_name, name, file, code } = texts;
+        let Texts { name, file, code } = texts;
         let is_fleeting = !print.is_native() && (print.name == 0 || name.contains(CLOSURE));
         let number = || self.functions.number(FunctionKind::Php, &name, &file, print.first_line);
         let function = print.is_shown().then(number);
-        Function { print, function, code, is_fleeting, own_name, calls: None }
+        Function { print, function, code, is_fleeting }
     }
 
     fn line(&mut self, _code: &Function, instruction: u64) -> Option<u32> {
@@ -217,25 +211,6 @@ impl ZendFunctions {
         found
     }
 
-    /// Whether a function may have called another one, both of which are known, as far as its instructions tell.
-    pub(super) fn may_call(&mut self, layout: &Layout, caller: u64, callee: u64, target: &mut dyn Target) -> bool {
-        let Some(called) = self.known.get(callee) else { return false };
-        let Some(known) = self.known.get(caller) else { return false };
-        if let Some(calls) = &known.calls {
-            return calls.permit(&called.own_name);
-        }
-        let mut target = Bounded::new(target, ALLOWANCE);
-        let read = Calls::read(&known.code, &mut target);
-        // They are its own if it was there until they were read. What cannot be told does not speak against it.
-        let is_still = read_print(layout, caller, &mut target) == Some(known.print);
-        let Some(calls) = read.filter(|_| is_still) else { return true };
-        let may = calls.permit(&called.own_name);
-        if let Some(known) = self.known.get_mut(caller) {
-            known.calls = Some(calls);
-        }
-        may
-    }
-
     /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that
     /// `may_lack`.
     fn tell(
@@ -299,7 +274,7 @@ fn read_texts(print: &Print, target: &mut Bounded<'_>) -> Option<Texts> {
     };
     let name = match print.class {
         _ if print.name == 0 => if print.kind == function::EVAL { EVAL } else { MAIN }.to_owned(),
-        0 => own_name.clone(),
+        0 => own_name,
         class => {
             let class = word(target, class.wrapping_add(CLASS_NAME))?;
             format!("{}::{own_name}", text::string(target, class, MAX_NAME)?)
@@ -317,5 +292,5 @@ fn read_texts(print: &Print, target: &mut Bounded<'_>) -> Option<Texts> {
         true => start..Some(start).filter(|start| *start != 0)?.checked_add(length)?,
         false => 0..0,
     };
-    Some(Texts { own_name, name, file, code })
+    Some(Texts { name, file, code })
 }

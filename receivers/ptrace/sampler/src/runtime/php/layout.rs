@@ -37,34 +37,8 @@ pub(super) mod function {
 
 /// Of an instruction (`zend_op`), in all versions.
 pub(super) mod instruction {
-    /// The second operand: how far a constant is from the instruction, signed.
-    pub(in crate::runtime::php) const SECOND: usize = 12;
     pub(in crate::runtime::php) const LINE: u64 = 24;
-    /// What it does.
-    pub(in crate::runtime::php) const CODE: usize = 28;
-    /// The type of the second operand, and that of constants.
-    pub(in crate::runtime::php) const SECOND_TYPE: usize = 30;
-    pub(in crate::runtime::php) const CONSTANT: u8 = 1;
     pub(in crate::runtime::php) const SIZE: u64 = 32;
-
-    /// Those that begin a call of the function whose name is the second operand (`ZEND_INIT_FCALL_BY_NAME`, `_FCALL`,
-    /// `_NS_FCALL_BY_NAME`; php-src `Zend/zend_vm_opcodes.h`).
-    pub(in crate::runtime::php) const FUNCTION_CALLS: [u8; 3] = [59, 61, NAMESPACE_CALL];
-    /// The one whose name is of a namespace, which need not have that function (`ZEND_INIT_NS_FCALL_BY_NAME`).
-    pub(in crate::runtime::php) const NAMESPACE_CALL: u8 = 69;
-    /// The same of methods (`ZEND_INIT_METHOD_CALL`, `_STATIC_METHOD_CALL`), of constructors without an operand.
-    pub(in crate::runtime::php) const METHOD_CALLS: [u8; 2] = [112, 113];
-    /// Those that begin a call of what is a value (`ZEND_INIT_DYNAMIC_CALL`, `_USER_CALL`), or go on with a generator
-    /// that is one (`ZEND_YIELD_FROM`).
-    pub(in crate::runtime::php) const VALUE_CALLS: [u8; 3] = [128, 118, 166];
-    /// Those that read a property, which may have a function for that from 8.4 on: it is called without any other
-    /// instruction (php-src `Zend/zend_vm_def.h`, `ZEND_FETCH_OBJ_R`, which `_FUNC_ARG` may become). And those that
-    /// call the one of the class that this one is derived from (`ZEND_INIT_PARENT_PROPERTY_HOOK_CALL`).
-    pub(in crate::runtime::php) const PROPERTY_READS: [u8; 3] = [82, 94, 209];
-    /// `ZEND_NEW`.
-    pub(in crate::runtime::php) const NEW: u8 = 68;
-    /// `ZEND_INCLUDE_OR_EVAL`.
-    pub(in crate::runtime::php) const INCLUDE: u8 = 73;
 }
 
 /// Of a string (`zend_string`), in all versions: hash and length stand behind each other.

@@ -4,7 +4,6 @@
 //! function (`execute_ex`) executes the frames of functions that call each other; functions that are native have frames
 //! of their own. A thread-safe build (ZTS) has a state for each thread, and is refused.
 
-mod calls;
 mod capture;
 mod code;
 mod layout;
@@ -91,10 +90,6 @@ impl Instance for Interpreter {
 
     fn evaluation(&self) -> Option<Range<u64>> {
         Some(self.place.evaluation.clone()).filter(|range| !range.is_empty())
-    }
-
-    fn may_call(&mut self, caller: u64, callee: u64, target: &mut dyn Target) -> bool {
-        self.codes.may_call(&self.place.layout, caller, callee, target)
     }
 
     fn held(&self) -> Option<Held> {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::message::FunctionKind;
-use crate::runtime::recording::{Counted, Hidden, Reader};
+use crate::runtime::recording::{Counted, Reader};
 use crate::runtime::{MAX_FRAMES, Recording};
 
 macro_rules! recordings {
@@ -110,39 +110,6 @@ fn executed() {
         for address in [0, native.start + 1, behind, u64::MAX] {
             assert_eq!(reader.executed(address, &mut recording).map(|found| found.0.0), None, "{name}");
         }
-    }
-}
-
-/// Guarantees: what a function may have called is what its instructions name.
-#[test]
-fn may_call() {
-    for (name, mut recording, mut reader) in all() {
-        reader.read(&mut recording, true);
-        let code = |index: usize| reader.captured.frames[index].code;
-        let (wait, eval, inner, sum, main) = (code(1), code(2), code(3), code(8), code(11));
-        let mut may = |caller, callee| reader.instance.may_call(caller, callee, &mut recording);
-        assert!(may(eval, wait) && may(inner, eval) && may(sum, sum) && may(main, sum), "{name}");
-        assert!(!may(main, wait) && !may(sum, inner) && !may(inner, sum) && !may(wait, eval), "{name}");
-        assert!(!may(1, wait) && !may(eval, 1));
-        // The namespace does not have it, so it is the one outside of it.
-        let (native, delegating, closure) = (code(0), code(4), code(6));
-        assert!(may(wait, native) && may(closure, delegating), "{name}");
-        assert!(!may(main, native) && !may(closure, inner), "{name}");
-    }
-}
-
-/// Guarantees: where the instructions of a function cannot be read it may have called anything, and later what they
-/// name, once they can be read.
-#[test]
-fn may_call_what_cannot_be_read() {
-    for (name, mut recording, mut reader) in all() {
-        reader.read(&mut recording, true);
-        let code = |index: usize| reader.captured.frames[index].code;
-        let (wait, main) = (code(1), code(11));
-        let hidden = reader.resolved[11].code.clone();
-        let mut without = Hidden { recording: &mut recording, hidden };
-        assert!(reader.instance.may_call(main, wait, &mut without), "{name}");
-        assert!(!reader.instance.may_call(main, wait, &mut recording), "{name}");
     }
 }
 
@@ -304,7 +271,6 @@ fn attack_words() {
             assert!(frames.iter().all(|(function, file, _)| function.len() <= 512 && file.len() <= 1024));
             let Some(frame) = reader.captured.frames.first().copied() else { continue };
             reader.executed(frame.instruction, &mut recording);
-            reader.instance.may_call(frame.code, frame.code, &mut recording);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::code_object::{CodeObject, Context, Source};
 use super::copies;
-use super::layout::{Instruction, Instructions, Layout};
+use super::layout::{Instructions, Layout};
 use crate::arch::USER;
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Codes, Look};
@@ -146,28 +146,6 @@ impl CodeObjects {
         let mut target = Bounded::new(target, ALLOWANCE);
         let Look::Known = self.look(layout, (code, None), false, &mut 0, &mut target, functions) else { return None };
         let resolved = self.resolved_at(layout, code, address, &mut target, functions)?;
-        Some(Executed { code, resolved, shared: false })
-    }
-
-    /// The function and the line of the frame at this address, as it is now.
-    pub(super) fn of_frame(
-        &mut self,
-        layout: &Layout,
-        address: u64,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        let Instruction::Address { at } = layout.frame.instruction else { return None };
-        let mut target = Bounded::new(target, ALLOWANCE);
-        let mut field = |at: u32| word(&mut target, address.wrapping_add(u64::from(at)));
-        let (code, instruction) = (field(layout.frame.code)? & !3, field(at)?);
-        let context = Some(Context { frame: address, globals: field(layout.frame.globals).unwrap_or(0) });
-        let Look::Known = self.look(layout, (code, context), false, &mut 1, &mut target, functions) else {
-            return None;
-        };
-        let frame = RawFrame { address, code, instruction };
-        let resolved =
-            self.place(layout, &frame, &mut target, functions).filter(|resolved| resolved.location.is_some())?;
         Some(Executed { code, resolved, shared: false })
     }
 

@@ -119,10 +119,6 @@ impl Instance for Interpreter {
         self.codes.executed_among(&self.place.layout, address, words, target, functions)
     }
 
-    fn of_frame(&mut self, frame: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
-        self.codes.of_frame(&self.place.layout, frame, target, functions)
-    }
-
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
         self.codes.executed(&self.place.layout, address, target, functions)
     }

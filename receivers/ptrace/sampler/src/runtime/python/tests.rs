@@ -205,26 +205,6 @@ fn shared_instructions() {
     }
 }
 
-/// Guarantees: a frame says by itself which function it executes, where it has the address of its instruction.
-#[test]
-fn functions_of_frames() {
-    for (name, bytes) in RECORDINGS {
-        let mut recording = Recording::parse(bytes).unwrap();
-        let mut reader = Reader::new(&mut recording).unwrap();
-        let before = reader.read(&mut recording, true);
-        let frame = reader.captured.frames[2].address;
-        let Reader { instance, functions, resolved, .. } = &mut reader;
-        let hit = instance.of_frame(frame, &mut recording, functions);
-        if recording.version >> 16 & 0xff < 11 {
-            assert_eq!(hit, None, "{name}");
-            continue;
-        }
-        assert_eq!(hit.unwrap().resolved.location, resolved[2].location, "{name}: {before:?}");
-        assert_eq!(instance.of_frame(0x1000, &mut recording, functions), None, "{name}");
-        assert_eq!(instance.of_frame(frame + 8, &mut recording, functions), None, "{name}");
-    }
-}
-
 /// Guarantees: of a stack with more frames than may be read one by one the innermost are there, and it says so.
 #[test]
 fn deep_stacks_are_cut() {

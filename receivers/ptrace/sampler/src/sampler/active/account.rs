@@ -360,13 +360,14 @@ impl Active {
         let status = &mut self.attached.status;
         status.observations += 1;
         match trust {
-            Trust::Complete | Trust::LaterRead => status.complete += 1,
+            Trust::Complete => status.complete += 1,
+            Trust::MissingCallers => {}
             Trust::Truncated => status.truncated += 1,
             Trust::Guessed => status.guessed += 1,
         }
         status.interpreted += u64::from(named.any);
         status.unproven_frames += u64::from(named.merged.unproven);
-        status.later_read_frames += u64::from(named.merged.later_read);
+        status.missing_callers += u64::from(named.merged.missing_callers > 0);
         status.unknown_functions += u64::from(named.merged.unknown);
         status.positioned_frames += named.positioned;
         status.unpositioned_frames += named.named;

@@ -68,12 +68,11 @@ fn sampled(process: &Active, pc: u64) -> Captured {
         in_call: false,
         blocked: false,
         stopped: false,
-        processor: None,
+        read: None,
         period_nano: 1,
         stack: CapturedStack::Copied(pieces),
-        interpreted: Interpreted::default(),
-        is_read: false,
-        read_behind: None,
+        interpreted: None,
+        proof: Proof::None,
         worked: Worked::default(),
     }
 }

@@ -4,30 +4,22 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::Subject;
-use crate::sampler::attached::Attached;
 use crate::sampler::processors::tests::engine;
+use crate::sampler::shortfall::Shortfall;
 
-/// Guarantees: what the ring of a thread says to be missing is counted for its process.
+/// Guarantees: what the ring of a processor says to be missing is counted for each process that is sampled by events of
+/// its threads.
 #[test]
-fn what_a_thread_misses() {
-    let (pid, now) = (std::process::id(), Instant::now());
-    let files = Arc::new(crate::process_files::ProcessFiles::open(pid).unwrap());
-    let space =
-        crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
-    let mut process =
-        Active::new(Attached::new(Default::default(), files, space.into(), Default::default(), now), false, now);
-    let thread_index = process.meet(pid);
+fn what_threads_miss() {
+    let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
     let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
-    process.threads[thread_index].event = Some(ThreadEvent::new(
-        std::fs::File::open("/dev/null").unwrap().into(),
-        crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]),
-        1,
-        1,
-        false,
-        0,
-    ));
-    drain(&mut process, thread_index, &mut Captures::default(), &mut Vec::new());
-    assert_eq!((process.attached.status.missed_ticks, process.attached.status.lost_samples), (2, 7));
+    let mut ring = crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]);
+    let (_, shortfall) = Shortfall::drain(&mut ring, |_| true, &mut Vec::new(), |_| {});
+    engine.take_item(Item::Missing(shortfall), Instant::now());
+    engine.processes[0].watch = Watch::Machine;
+    engine.take_item(Item::Missing(shortfall), Instant::now());
+    let status = &engine.processes[0].attached.status;
+    assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
 
 /// The kernel, as far as a test permits more than it itself does not.
@@ -55,7 +47,7 @@ impl Opener for Permitting {
 /// What the kernel permits to this program of its own threads.
 fn permitted_here() -> Level {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
-    open(&Kernel, own, 1_000_000, Level::Kernel).map_or(Level::None, |opened| opened.level)
+    open(&Kernel, (own, None), 1_000_000, Level::Kernel, true).map_or(Level::None, |opened| opened.level)
 }
 
 /// Guarantees: what was refused, or was lacking, is asked for again after 60 seconds and not before, and taken if it is
@@ -74,7 +66,7 @@ fn refusals_are_asked_for_again() {
         let asked = || std::mem::take(&mut kernel.0.lock().unwrap().asked);
         let start = Instant::now();
         let mut engine = engine(std::process::id(), &|| {}, start, false);
-        engine.events = Events::with(Box::new(kernel.clone())).ok();
+        engine.events = Events::with(Box::new(kernel.clone()), None).ok();
         engine.processes[0].watch = Watch::Undecided;
         engine.processes[0].meet(std::process::id());
         let mut decide = |at| {

@@ -18,8 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Who used the processors in a second in which nobody else in its group, and nobody else at all, did.
 fn alone() -> Usage {
-    let (own, machine, waking) = (SECOND, SECOND, Duration::ZERO);
-    Usage { elapsed: SECOND, own, group: Some(SECOND), machine, switches: 0, interpreted: false, waking }
+    Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0 }
 }
 
 /// What is known for the next decision, and the last one.
@@ -91,11 +90,10 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     Processors {
         group: group.map(|path| ControlGroup::at(Path::new(path))),
         period_nano: 1,
-        wakes: false,
         rings: Vec::new(),
         varied: Instant::now(),
         online: online.to_vec(),
-        processes: vec![Sharer { id: ProcessId(process.into()), pid: process, wakes: false }],
+        processes: vec![(ProcessId(process.into()), process)],
     }
 }
 
@@ -103,47 +101,21 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
 /// switched on, and of no other; those of another process do not count, nor do those of another group.
 #[test]
 fn processors_that_are_switched() {
-    let mut events = Events::new().unwrap();
+    let mut events = Events::new(None).unwrap();
     events.processors = vec![set(None, &[0, 1], 1), set(None, &[0], 2), set(Some("/"), &[0, 1], 3)];
     for (online, covered) in
         [(&[0, 1][..], [true, false, true]), (&[0], [false, true, false]), (&[0, 1, 2], [false; 3]), (&[1], [false; 3])]
     {
         events.machine.online = online.to_vec();
         let root = ControlGroup::at(Path::new("/"));
-        let covers =
-            [(1, None), (2, None), (3, Some(&root))].map(|(id, group)| events.covers(ProcessId(id), group, false));
+        let covers = [(1, None), (2, None), (3, Some(&root))].map(|(id, group)| events.covers(ProcessId(id), group));
         assert_eq!(covers, covered, "{online:?}");
     }
     events.machine.online = vec![0, 1];
     for (id, group) in [(1, Some("/")), (3, None), (3, Some("/proc"))] {
         let group = group.map(|path| ControlGroup::at(Path::new(path)));
-        assert!(!events.covers(ProcessId(id), group.as_ref(), false), "{id} {group:?}");
+        assert!(!events.covers(ProcessId(id), group.as_ref()), "{id} {group:?}");
     }
-}
-
-/// Guarantees: a process whose interpreters' frames are read behind samples is sampled with events that wake the
-/// sampling thread; all others share those while there are any, so that nobody is sampled by two sets, and by no longer
-/// than somebody wants them.
-#[test]
-fn events_that_wake() {
-    let mut events = Events::new().unwrap();
-    let waking = |process, wakes| {
-        let id = ProcessId(u64::from(process));
-        Processors { wakes: true, processes: vec![Sharer { id, pid: process, wakes }], ..set(None, &[0, 1], process) }
-    };
-    events.machine.online = vec![0, 1];
-    events.processors = vec![set(None, &[0, 1], 1)];
-    assert!(events.covers(ProcessId(1), None, false));
-    assert!(!events.covers(ProcessId(1), None, true));
-    events.processors.push(waking(2, true));
-    assert!(events.covers(ProcessId(2), None, true));
-    assert!(!events.covers(ProcessId(1), None, false), "the other set costs it nothing more");
-    // The second one wants it no longer, and nobody else does.
-    events.processors = vec![waking(2, true)];
-    assert!(!events.covers(ProcessId(2), None, false));
-    events.processors[0].processes.push(Sharer { id: ProcessId(3), pid: 3, wakes: true });
-    assert!(events.covers(ProcessId(2), None, false));
-    assert!(events.covers(ProcessId(3), None, true));
 }
 
 /// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that
@@ -168,7 +140,7 @@ pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, starte
     let mut process = Active::new(Attached::new(ProcessId(1), files, space, Settings::default(), now), started, now);
     process.watch = Watch::Threads { kernel: true };
     // Nobody hears what it says.
-    let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new().ok());
+    let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new(None).ok());
     engine.processes.push(process);
     engine
 }
@@ -213,12 +185,12 @@ fn machine_that_may_not_be_seen() {
     look_with(&mut engine, Machine { online: online_processors().unwrap(), ..Machine::default() }, now);
     assert!(engine.events.unwrap().processors.is_empty());
     let mut machine = Machine::default();
-    machine.refresh(&[], now);
+    machine.refresh(now);
     assert_eq!(machine.visible, may_see_all());
     std::thread::spawn(move || {
         crate::capability::give_up(crate::capability::PERFMON).unwrap();
         crate::capability::give_up(crate::capability::SYS_ADMIN).unwrap();
-        machine.refresh(&[], now + SECOND);
+        machine.refresh(now + SECOND);
         assert!(!machine.visible);
     })
     .join()

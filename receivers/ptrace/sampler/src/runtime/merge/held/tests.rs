@@ -85,7 +85,10 @@ fn read(segments: &[&[u32]]) -> Read {
     Read { captured, resolved }
 }
 
-/// Functions that are known: up to 20, native ones from 100 to 109. A function calls those with higher numbers.
+/// What stands for callers that nothing proves.
+const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
+
+/// Functions that are known: up to 20, native ones from 100 to 109.
 struct Known {
     shared: bool,
 }
@@ -98,10 +101,6 @@ impl Lookup for Known {
         let code = if user.is_some() { code(function) } else { address..address + 1 };
         let resolved = Resolved { location: Some(found(function)), code, unknown: false };
         Some(Executed { code: u64::from(function), resolved, shared: self.shared })
-    }
-
-    fn may_call(&mut self, caller: u64, callee: u64) -> bool {
-        caller < callee
     }
 
     fn has_calls_of_one(&self) -> bool {
@@ -219,44 +218,28 @@ fn own_frames() {
     assert_eq!(counts, Merged { named: 1, unknown: 1, ..Merged::default() });
 }
 
-/// Guarantees: of a thread that ran on, a call is named by the instruction in its register alone, with its line; a call
-/// without one keeps its native frame; callers are those of its frame, and are counted as read later.
+/// Guarantees: of a thread that ran on, a call is named by the instruction in its register alone, with its line, and a
+/// frame stands for its callers; a call without one keeps its native frame.
 #[test]
 fn proof() {
     let native = Native::new(&[true, false, true, false]).with(0, at(0), 4);
     let (locations, counts) = proven(&native, &[&[4, 3], &[2]]);
-    assert_eq!(locations, [found(4), p(3), n(1), n(2), n(3)]);
-    assert_eq!(counts, Merged { named: 1, unproven: 1, later_read: 1, unknown: 0 });
+    assert_eq!(locations, [found(4), UNKNOWN, n(1), n(2), n(3)]);
+    assert_eq!(counts, Merged { named: 1, unproven: 1, missing_callers: 1, unknown: 0 });
     let native = native.with(2, at(2), 2);
-    assert_eq!(proven(&native, &[&[4, 3], &[2]]).0, [found(4), p(3), n(1), found(2), n(3)]);
+    assert_eq!(proven(&native, &[&[4, 3], &[2]]).0, [found(4), UNKNOWN, n(1), found(2), UNKNOWN, n(3)]);
     // An unknown function.
     let native = Native::new(&[true]).with(0, at(0), 50);
     assert_eq!(proven(&native, &[&[4]]), (vec![n(0)], Merged { unproven: 1, ..Merged::default() }));
 }
 
-/// Guarantees: where another function was executed than the one whose frame was read, that one is named, and the
-/// callers only if they may have called it; where the frame is gone, the ones below it are, but where they were is not
-/// known; and nothing behind a frame that makes no sense.
+/// Guarantees: where another function was executed than the one whose frame was read, that one is named.
 #[test]
 fn another_function() {
     let native = |frame, function| Native::new(&[true, false]).with(0, frame, function);
-    assert_eq!(proven(&native(at(0), 9), &[&[4, 3, 2]]).0, [found(9), p(3), p(2), n(1)]);
-    assert_eq!(proven(&native(at(0), 1), &[&[4, 3, 2]]).0, [found(1), n(1)]);
-    let gone = proven(&native(at(0) + 0x80, 9), &[&[4, 3]]);
-    assert_eq!(gone.0, [found(9), without_line(4), p(3), n(1)]);
-    assert_eq!(proven(&native(at(0) + 0x80, 3), &[&[4, 3]]).0, [found(3), n(1)]);
-    assert_eq!(proven(&native(at(0) + SAME_STACK, 9), &[&[4, 3]]).0, [found(9), n(1)]);
-    let mut read = read(&[&[4, 3, 2]]);
-    read.resolved[2].unknown = true;
-    let lookup = &mut Known { shared: false };
-    assert_eq!(merged(&native(at(0), 4), true, &read, Some(lookup)).0, [found(4), p(3), n(1)]);
-}
-
-/// Guarantees: a call that ended before the frames were read gets no callers of the calls next to it.
-#[test]
-fn between_calls() {
-    let native = Native::new(&[true, false, true]).with(0, at(0) + 0x80, 9).with(2, at(0), 4);
-    assert_eq!(proven(&native, &[&[4, 3]]).0, [found(9), n(1), found(4), p(3)]);
+    for (frame, function) in [(at(0), 9), (at(0), 1), (at(0) + 0x80, 9)] {
+        assert_eq!(proven(&native(frame, function), &[&[4, 3, 2]]).0, [found(function), UNKNOWN, n(1)]);
+    }
 }
 
 /// Guarantees: the registers of a call that begins or ends are its caller's and name it not; those of an outer call
@@ -264,9 +247,9 @@ fn between_calls() {
 #[test]
 fn registers_of_another_call() {
     let native = Native::new(&[true, false, true]).with(0, at(0), 4).with(2, at(0), 4);
-    assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), n(1), found(4), p(3)]);
+    assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), n(1), found(4), UNKNOWN]);
     let native = Native::new(&[false, true, false, true]).with(1, at(0), 4).with(3, at(0), 4);
-    assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), found(4), p(3), n(2), n(3)]);
+    assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), found(4), UNKNOWN, n(2), n(3)]);
 }
 
 /// Guarantees: where the instruction's register alone is the callee's, it names nothing either; what the callee saved
@@ -281,7 +264,8 @@ fn saved_registers() {
         merged_with(&native, true, &read(&segments), Some(&mut Known { shared: false }), words).0
     };
     let (frame, instruction) = (at(2), code(2).start + 64);
-    let (wanted, nothing) = ([n(0), found(4), p(3), n(2), found(2)], [n(0), found(4), p(3), n(2), n(3)]);
+    let wanted = [n(0), found(4), UNKNOWN, n(2), found(2), UNKNOWN];
+    let nothing = [n(0), found(4), UNKNOWN, n(2), n(3)];
     assert_eq!((with(both, &[]), with(one, &[])), (nothing.to_vec(), nothing.to_vec()));
     assert_eq!(with(both, &[(0x1140, instruction), (0x1148, frame)]), wanted);
     assert_eq!(with(both, &[(0x1140, frame), (0x1148, instruction)]), wanted);
@@ -298,7 +282,7 @@ fn saved_registers() {
 fn shared_instructions() {
     let lookup = || Known { shared: true };
     let native = Native::new(&[true]).with(0, at(0), 4);
-    assert_eq!(merged(&native, true, &read(&[&[4, 3]]), Some(&mut lookup())).0, [p(4), p(3)]);
+    assert_eq!(merged(&native, true, &read(&[&[4, 3]]), Some(&mut lookup())).0, [p(4), UNKNOWN]);
     assert_eq!(merged(&native, true, &read(&[&[5, 3]]), Some(&mut lookup())).0, [n(0)]);
 }
 
@@ -307,9 +291,9 @@ fn shared_instructions() {
 fn native_function_of_a_proven_call() {
     let mut native = Native::new(&[false, false, true]).with(2, at(0), 4);
     native.0[1].pc = begins(101) + 8;
-    assert_eq!(proven(&native, &[&[4]]).0, [n(0), found(101), found(4)]);
+    assert_eq!(proven(&native, &[&[4]]).0, [n(0), found(101), found(4), UNKNOWN]);
     native.0[1].pc = begins(111) + 8;
-    assert_eq!(proven(&native, &[&[4]]).0, [n(0), n(1), found(4)]);
+    assert_eq!(proven(&native, &[&[4]]).0, [n(0), n(1), found(4), UNKNOWN]);
 }
 
 /// Guarantees: code that is compiled at run time stands for the frame in its register. Of a thread that ran on it is
@@ -322,7 +306,7 @@ fn compiled_code() {
         native
     };
     assert_eq!(standing(&compiled(7), false, &[&[4, 3]]), [n(0), p(4), p(3), n(2)]);
-    assert_eq!(proven(&compiled(4), &[&[4, 3]]).0, [n(0), without_line(4), p(3), n(2)]);
+    assert_eq!(proven(&compiled(4), &[&[4, 3]]).0, [n(0), without_line(4), UNKNOWN, n(2)]);
     assert_eq!(proven(&compiled(7), &[&[4, 3]]).1.unproven, 1);
 }
 

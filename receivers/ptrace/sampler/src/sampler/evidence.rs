@@ -1,0 +1,219 @@
+//! Whether a thread stood still from its sample until its memory had been read: a pure function over what the kernel
+//! says of that time.
+//!
+//! A reader is woken by a sample on the processor of the sampled thread, which therefore has to leave that processor.
+//! What is read while it is away belongs to the sample, if the thread executed nothing in between. The kernel counts
+//! how long a thread ran and how often it was given a processor, and records its registers when it leaves one.
+
+use crate::perf::record::CpuMode;
+use crate::unwind::Registers;
+
+/// How much longer than from its sample to its switch a thread may have run by its counter, in nanoseconds: the kernel
+/// stops that counter some microseconds after it records the switch (5.7 at most in 999 of 1000 samples).
+const BEHIND_SWITCH: u64 = 12_000;
+
+/// How long after a sample in its own code a thread may have left, in nanoseconds. A loop that ran for longer may have
+/// come back to the same registers.
+const LONGEST_STAY: u64 = 1_000_000;
+
+/// How much longer than usual a thread may have run behind its sample where no registers say where it left, in
+/// nanoseconds. Of 56,000 samples none had left its instruction within this time.
+const BEHIND_USUAL: u64 = 20_000;
+
+/// The registers that the kernel changes during a system call (DWARF numbers of RAX, RCX and R11).
+const CHANGED_BY_CALLS: [u8; 3] = [0, 2, 11];
+
+/// What is known of the time between a sample and the end of the reading.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evidence {
+    /// For how long the thread had run by the count of its event when it was sampled, before its memory was read, and
+    /// after that, in nanoseconds.
+    pub(super) ran: [u64; 3],
+    /// Where the thread was when it was sampled.
+    pub(super) mode: CpuMode,
+    pub(super) registers: Registers,
+    /// The processor on which it was sampled, and on which the reader is executed.
+    pub(super) processor: u32,
+    pub(super) reader: Option<u32>,
+    /// How long after the sample the thread left the processor, and its registers then, where that is recorded.
+    pub(super) left: Option<(u64, Registers)>,
+    /// For how long threads usually run behind a sample, in nanoseconds, where that is known by now.
+    pub(super) usual: Option<u64>,
+}
+
+/// Whether what was read behind a sample belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Proof {
+    /// It does: the thread left its processor where it was sampled, and executed nothing since.
+    Proven,
+    /// It does but for microseconds: the thread ran for no longer than the way out of the kernel takes.
+    Counted,
+    /// Nothing says so.
+    #[default]
+    None,
+}
+
+impl Proof {
+    /// Whether it is believed.
+    pub(super) fn holds(self) -> bool {
+        self != Self::None
+    }
+}
+
+impl Evidence {
+    /// What it proves.
+    pub(super) fn judge(&self) -> Proof {
+        let [sampled, before, after] = self.ran;
+        let Some(ran) = before.checked_sub(sampled).filter(|_| before == after) else { return Proof::None };
+        match self.left {
+            Some((until, registers)) => {
+                let stayed = self.stood(&registers, until) && ran <= until.saturating_add(BEHIND_SWITCH);
+                if stayed { Proof::Proven } else { Proof::None }
+            }
+            None if self.is_short(ran) => Proof::Counted,
+            None => Proof::None,
+        }
+    }
+
+    /// Whether the thread left its processor with the registers of its sample. Only a thread in the kernel has other
+    /// work to do before it can leave: it is still in the same call, and its caller stands still.
+    fn stood(&self, left: &Registers, until: u64) -> bool {
+        match self.mode {
+            CpuMode::User => self.registers == *left && until <= LONGEST_STAY,
+            CpuMode::Kernel => (0..crate::unwind::COUNT as u8)
+                .filter(|number| !CHANGED_BY_CALLS.contains(number))
+                .all(|number| self.registers.get(number) == left.get(number)),
+        }
+    }
+
+    /// Whether it ran for no longer behind its sample than the way out of the kernel takes.
+    fn is_short(&self, ran: u64) -> bool {
+        self.mode == CpuMode::User
+            && self.reader == Some(self.processor)
+            && self.usual.is_some_and(|usual| ran <= usual.saturating_add(BEHIND_USUAL))
+    }
+}
+
+/// For how long threads run behind a sample before they leave their processor: the way out of the kernel, which depends
+/// on the machine.
+#[derive(Debug, Default)]
+pub(super) struct WayOut {
+    last: Vec<u64>,
+    next: usize,
+}
+
+impl WayOut {
+    /// How many of the last samples count, and how many there must be at least.
+    const SAMPLES: usize = 200;
+    const LEAST: usize = 8;
+
+    /// Notes for how long a thread ran behind its sample, in nanoseconds.
+    pub(super) fn note(&mut self, ran: u64) {
+        if self.last.len() < Self::SAMPLES {
+            self.last.push(ran);
+        } else if let Some(oldest) = self.last.get_mut(self.next) {
+            *oldest = ran;
+            self.next = (self.next + 1) % Self::SAMPLES;
+        }
+    }
+
+    /// What nine tenths of the last samples exceed, in nanoseconds; `None` while there are too few.
+    pub(super) fn usual(&self) -> Option<u64> {
+        let mut sorted = self.last.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 10).copied().filter(|_| sorted.len() >= Self::LEAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registers() -> Registers {
+        Registers::full(std::array::from_fn(|number| number as u64 + 100))
+    }
+
+    /// A thread that was sampled in its own code, left 20 us later and ran for 5 us more by its counter.
+    fn stood() -> Evidence {
+        Evidence {
+            ran: [1_000, 26_000, 26_000],
+            mode: CpuMode::User,
+            registers: registers(),
+            processor: 1,
+            reader: Some(1),
+            left: Some((20_000, registers())),
+            usual: None,
+        }
+    }
+
+    /// Guarantees: a thread that left where it was sampled and has not run since is proven to have stood still,
+    /// wherever its reader was executed.
+    #[test]
+    fn proven() {
+        assert_eq!(stood().judge(), Proof::Proven);
+        assert_eq!(Evidence { reader: Some(0), ..stood() }.judge(), Proof::Proven);
+        let kernel = Evidence { mode: CpuMode::Kernel, left: Some((20_000_000, registers())), ..stood() };
+        assert_eq!(kernel.judge(), Proof::Proven);
+    }
+
+    /// Guarantees: one register that differs, in any bit, is no proof, except for those that a system call changes in a
+    /// thread that was in one.
+    #[test]
+    fn one_bit() {
+        for number in 0..crate::unwind::COUNT as u8 {
+            for bit in 0..64 {
+                let mut left = registers();
+                left.set(number, left.get(number).unwrap() ^ 1 << bit);
+                let at = |mode| Evidence { mode, left: Some((20_000, left)), ..stood() }.judge().holds();
+                assert!(!at(CpuMode::User), "{number} {bit}");
+                assert_eq!(at(CpuMode::Kernel), CHANGED_BY_CALLS.contains(&number), "{number} {bit}");
+            }
+        }
+    }
+
+    /// Guarantees: a thread that was given a processor again, before the reading or while it was read, is not proven,
+    /// even with the same registers.
+    #[test]
+    fn ran_again() {
+        let counted = |sampled, before, after| Evidence { ran: [sampled, before, after], ..stood() }.judge();
+        assert_eq!(counted(1_000, 26_000, 26_001), Proof::None);
+        assert_eq!(counted(1_000, 33_000, 33_000), Proof::Proven);
+        assert_eq!(counted(1_000, 33_001, 33_001), Proof::None);
+        // A counter that goes back is none.
+        assert_eq!(counted(27_000, 26_000, 26_000), Proof::None);
+        let late = Evidence { left: Some((LONGEST_STAY + 1, registers())), ..stood() };
+        assert_eq!(late.judge(), Proof::None);
+    }
+
+    /// Guarantees: where no registers say where a thread left, only one in its own code counts that ran hardly longer
+    /// than usual, read on its processor.
+    #[test]
+    fn without_registers() {
+        let without = Evidence { left: None, usual: Some(5_000), ..stood() };
+        assert_eq!(without.judge(), Proof::Counted);
+        for other in [
+            Evidence { usual: None, ..without },
+            Evidence { usual: Some(4_999), ..without },
+            Evidence { mode: CpuMode::Kernel, ..without },
+            Evidence { reader: Some(0), ..without },
+            Evidence { reader: None, ..without },
+        ] {
+            assert_eq!(other.judge(), Proof::None, "{other:?}");
+        }
+    }
+
+    /// Guarantees: what is usual is what nine tenths of the last two hundred samples exceed, and unknown before there
+    /// are some.
+    #[test]
+    fn way_out() {
+        let mut way_out = WayOut::default();
+        for ran in 1..WayOut::LEAST as u64 {
+            way_out.note(ran);
+        }
+        assert_eq!(way_out.usual(), None);
+        (0..100).for_each(|_| way_out.note(1_000_000));
+        assert_eq!(way_out.usual(), Some(1_000_000));
+        (0..200).for_each(|ran| way_out.note(ran * 10));
+        assert_eq!(way_out.usual(), Some(200));
+    }
+}

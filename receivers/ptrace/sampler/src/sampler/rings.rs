@@ -1,0 +1,287 @@
+//! The rings of processors into which the events of threads write, and what was taken out of them.
+//!
+//! All events of threads on one processor share a ring. The sampling thread empties it with each tick, unless a reader
+//! does at each sample (see `reader.rs`).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use nix::errno::Errno;
+use nix::unistd::gettid;
+
+use super::captures::MOST_CAPTURED;
+use super::evidence::Proof;
+use super::interpreters::{Interpreted, Interpreters};
+use super::shortfall::Shortfall;
+use crate::address_space::AddressSpace;
+use crate::message::Location;
+use crate::os::time;
+use crate::perf::attr::EventAttr;
+use crate::perf::open::{Failure, Lack, Opener, Subject as Opened};
+use crate::perf::record::{CpuMode, OnCpuSample, Record, Switched, User};
+use crate::perf::ring::Ring;
+use crate::process_files::ProcessFiles;
+use crate::runtime::ThreadKey;
+use crate::stack_copy::StackPieces;
+use crate::unwind::Registers;
+
+/// The size of a ring, in bytes: as much as the kernel lets everybody lock for each processor. A processor that is
+/// always busy fills it in 0.3 seconds at the usual rate.
+const RING: usize = 512 << 10;
+
+/// How many items wait for the sampling thread at most. Beyond that samples are dropped and counted.
+const MOST_ITEMS: usize = 8192;
+
+/// The ring of one processor.
+#[derive(Debug)]
+pub(super) struct SharedRing {
+    pub(super) processor: u32,
+    /// The event that the ring belongs to; it counts nothing.
+    event: OwnedFd,
+    ring: Mutex<Ring>,
+    /// Whether a reader empties it.
+    is_read: AtomicBool,
+    /// How often it was emptied.
+    emptied: AtomicU64,
+}
+
+impl SharedRing {
+    /// The ring of a processor.
+    pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, Failure> {
+        let subject = Opened::Thread { thread: gettid().as_raw().unsigned_abs(), processor: Some(processor) };
+        let exhausted = |error: Errno| {
+            Failure::Exhausted(match error {
+                Errno::EPERM => Lack::LockedMemory,
+                Errno::EMFILE | Errno::ENFILE => Lack::Descriptors,
+                error => Lack::Other(error),
+            })
+        };
+        let event = opener.open(&EventAttr::of_ring(), subject).map_err(exhausted)?;
+        let ring = Ring::map(event.as_fd(), RING)
+            .map_err(|error| exhausted(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
+        Ok(Self {
+            processor,
+            event,
+            ring: Mutex::new(ring),
+            is_read: AtomicBool::new(false),
+            emptied: AtomicU64::new(0),
+        })
+    }
+
+    /// The descriptor that is readable when a record wakes.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// Whether a reader empties it.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_read(&self, is_read: bool) {
+        self.is_read.store(is_read, Ordering::Release);
+    }
+
+    /// How often it was emptied, if there is something in it.
+    pub(super) fn waits_since(&self) -> Option<u64> {
+        let waits = !self.ring.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        waits.then(|| self.emptied.load(Ordering::Relaxed))
+    }
+
+    /// Takes what is in it.
+    pub(super) fn empty(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<Item>) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        self.emptied.fetch_add(1, Ordering::Relaxed);
+        let (_, shortfall) = Shortfall::drain(
+            &mut ring,
+            |_| true,
+            buffer,
+            |record| {
+                items.extend(Item::of(&record, spare));
+            },
+        );
+        if shortfall != Shortfall::default() {
+            items.push(Item::Missing(shortfall));
+        }
+    }
+}
+
+/// What was taken out of a ring.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "most are samples")]
+pub(super) enum Item {
+    /// A thread ran.
+    Sample(Sampled),
+    /// A thread is about to leave its processor.
+    Leaving(Left),
+    /// A thread was given a processor, or left it.
+    Switched(Switched),
+    /// Records are missing.
+    Missing(Shortfall),
+}
+
+/// A sample of a thread that ran.
+#[derive(Debug)]
+pub(super) struct Sampled {
+    pub(super) process: u32,
+    pub(super) thread: u32,
+    pub(super) processor: u32,
+    pub(super) at: Instant,
+    pub(super) time_nano: u64,
+    /// See [`OnCpuSample::ran_nano`].
+    pub(super) ran_nano: u64,
+    pub(super) mode: CpuMode,
+    pub(super) kernel: Vec<Location>,
+    pub(super) user: User,
+    pub(super) pieces: StackPieces,
+    pub(super) read: Option<Reading>,
+}
+
+/// What was read of a thread's memory behind its sample.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// Its frames in an interpreter.
+    pub(super) interpreted: Interpreted,
+    /// Whether they, and what was read of its stack beyond the copy, belong to the sample.
+    pub(super) proof: Proof,
+    /// How long after the sample they had been read.
+    pub(super) behind: Duration,
+    /// For how long the thread was kept from its processor for this.
+    pub(super) held: Duration,
+}
+
+/// The registers and the innermost part of the stack of a thread that leaves its processor.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) process: u32,
+    pub(super) thread: u32,
+    pub(super) time_nano: u64,
+    pub(super) registers: Registers,
+    pub(super) stack: Vec<u8>,
+}
+
+impl Item {
+    fn of(record: &Record<'_>, spare: &mut Vec<StackPieces>) -> Option<Self> {
+        Some(match record {
+            Record::Sample(sample) => Self::Sample(Sampled::of(sample, spare.pop().unwrap_or_default())),
+            Record::Leaving(sample) => {
+                let User::Registers(registers) = sample.user else { return None };
+                let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
+                Self::Leaving(Left { process, thread, time_nano, registers, stack: stack.to_vec() })
+            }
+            Record::Switched(switched) => Self::Switched(*switched),
+            _ => return None,
+        })
+    }
+}
+
+impl Sampled {
+    /// A sample, with its stack copied into these pieces.
+    pub(super) fn of(sample: &OnCpuSample<'_>, mut pieces: StackPieces) -> Self {
+        if let User::Registers(registers) = sample.user {
+            pieces.take(registers.stack_pointer(), sample.stack);
+        }
+        Self {
+            process: sample.process,
+            thread: sample.thread,
+            processor: sample.processor,
+            at: time::instant_of(sample.time_nano),
+            time_nano: sample.time_nano,
+            ran_nano: sample.ran_nano,
+            mode: sample.mode,
+            kernel: kernel(sample).collect(),
+            user: sample.user,
+            pieces,
+            read: None,
+        }
+    }
+}
+
+/// The kernel's call chain: where the thread was, then the calls that led there. Return addresses are moved back into
+/// their calls.
+fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
+    let addresses = sample.kernel.addresses().enumerate();
+    addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
+}
+
+/// A process whose threads are read at their samples.
+#[derive(Debug)]
+pub(super) struct ReadProcess {
+    pub(super) files: Arc<ProcessFiles>,
+    pub(super) interpreters: Arc<Mutex<Interpreters>>,
+    pub(super) space: Arc<AddressSpace>,
+    /// Whether the sampling thread is to name its functions at once, since their names move in memory.
+    pub(super) is_urgent: bool,
+    /// The processor time that readers used for it and that was not charged yet, in nanoseconds.
+    pub(super) spent_nano: AtomicU64,
+}
+
+/// A thread that is read at its samples.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) process: Arc<ReadProcess>,
+    pub(super) key: ThreadKey,
+    /// Its events by processor, whose counts tell whether it ran.
+    pub(super) events: Vec<(u32, Arc<OwnedFd>)>,
+    /// Whether its stack went on beyond its copy lately, so that it is followed in memory.
+    pub(super) goes_on: bool,
+}
+
+/// What the readers and the sampling thread share.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    subjects: Mutex<HashMap<u32, Weak<Subject>, RandomState>>,
+    items: Mutex<Vec<Item>>,
+    spare: Mutex<Vec<StackPieces>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    /// From now on this thread is read at its samples, for as long as the subject lives.
+    pub(super) fn show(&self, thread: u32, subject: &Arc<Subject>) {
+        let mut subjects = lock(&self.subjects);
+        if subjects.len() == subjects.capacity() {
+            subjects.retain(|_, subject| subject.strong_count() > 0);
+        }
+        subjects.insert(thread, Arc::downgrade(subject));
+    }
+
+    /// What is known of a thread that is read at its samples.
+    pub(super) fn subject(&self, thread: u32) -> Option<Arc<Subject>> {
+        lock(&self.subjects).get(&thread).and_then(Weak::upgrade)
+    }
+
+    /// Passes items to the sampling thread.
+    pub(super) fn pass_on(&self, items: &mut Vec<Item>) {
+        let mut waiting = lock(&self.items);
+        let room = MOST_ITEMS.saturating_sub(waiting.len());
+        if items.len() > room {
+            let dropped = items.drain(room..).filter(|item| matches!(item, Item::Sample(_))).count();
+            waiting.push(Item::Missing(Shortfall::of_lost(dropped as u64)));
+        }
+        waiting.append(items);
+    }
+
+    /// Takes the items that were passed on.
+    pub(super) fn take(&self, items: &mut Vec<Item>) {
+        items.append(&mut lock(&self.items));
+    }
+
+    /// Gives buffers back to be used again, or takes some.
+    pub(super) fn exchange(&self, spare: &mut Vec<StackPieces>) {
+        let mut shared = lock(&self.spare);
+        let all = shared.len() + spare.len();
+        let kept = (all / 2).min(MOST_CAPTURED);
+        shared.append(spare);
+        shared.truncate(2 * MOST_CAPTURED);
+        let rest = shared.len().saturating_sub(kept);
+        spare.extend(shared.drain(rest..));
+    }
+}
