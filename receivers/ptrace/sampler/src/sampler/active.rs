@@ -176,6 +176,9 @@ impl Active {
         let Attached { interpreters, files, settings, .. } = &self.attached;
         let slot = self.slot.saturating_sub(1);
         let mut thread = ThreadState::new(ThreadFiles::new(id), slot, since, settings.max_stack);
+        if matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked() {
+            thread.recording = Some(Box::new(Recording::new(since)));
+        }
         if may_take_time && interpreters.has_frames_in_memory() {
             let namespace_id = thread.identify(files);
             thread.find_pointer(files, namespace_id);
@@ -373,25 +376,34 @@ impl Active {
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
+            thread.recording = None;
             thread.subject = None;
             thread.duty_cycle = DutyCycle::default();
         }
+    }
+
+    /// Closes the event of a thread. Returns whether there was one.
+    pub(super) fn close_event(&mut self, index: usize) -> bool {
+        if self.threads[index].recording.is_some() {
+            self.settle_up_to(index, Instant::now());
+        }
+        self.threads[index].close_event(self.watch.hides_kernel())
     }
 
     /// Closes the events of threads that are idle, or that are switched too often.
     pub(super) fn tend_events(&mut self, now: Instant) {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
-        let hides = self.watch.hides_kernel();
         let interpreted = !self.attached.interpreters.is_empty();
-        for thread in &mut self.threads {
+        for index in 0..self.threads.len() {
+            let thread = &mut self.threads[index];
             let goes_on = thread.goes_on(slot);
             let Some(event) = &mut thread.event else { continue };
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
             // One that wakes no reader is replaced where readers are wanted by now.
             let is_outdated = (interpreted || goes_on) && !event.wakes();
             if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now) {
-                thread.close_event(hides);
+                self.close_event(index);
             }
         }
     }

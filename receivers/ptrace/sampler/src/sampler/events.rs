@@ -304,6 +304,7 @@ impl Engine<'_> {
         match events.open(state.id(), sampling) {
             Ok((event, _)) => {
                 state.event = Some(event);
+                process.begin_recording(thread, now);
                 process.show(thread, &events.board);
             }
             Err(Failure::Ended) => {}
@@ -352,12 +353,23 @@ impl Engine<'_> {
     fn take_item(&mut self, item: Item, now: Instant) {
         let sample = match item {
             Item::Sample(sample) => sample,
-            Item::Leaving(_) | Item::Switched(_) => return,
+            Item::Leaving(left) => {
+                if let Some(process) = self.with_pid(left.process) {
+                    process.leaves(left);
+                }
+                return;
+            }
+            Item::Happened(happened) => {
+                if let Some(process) = self.with_pid(happened.process) {
+                    process.happened(happened);
+                }
+                return;
+            }
             Item::Missing(shortfall) => {
                 // It is not known whose records were lost, so they are counted for each process with such events.
                 let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
                 let processes = self.processes.iter_mut().filter(of_threads);
-                return processes.for_each(|process| shortfall.add_to(&mut process.attached.status));
+                return processes.for_each(|process| process.lost(shortfall));
             }
         };
         let Some(process) = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process)
@@ -381,6 +393,10 @@ impl Engine<'_> {
         let process = (process.attached.id, process.attached.space_generation);
         self.captures.take_sample(process, sample, period_nano);
         self.make_room();
+    }
+
+    fn with_pid(&mut self, pid: u32) -> Option<&mut Active> {
+        self.processes.iter_mut().find(|process| process.attached.files.pid() == pid)
     }
 
     /// Takes and unwinds all samples that there are.

@@ -72,8 +72,12 @@ pub(super) struct Rules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
     /// The kernel's counters.
-    Counters,
-    /// Records of its switches, by which each wait is noted with its length: it ran for the rest of the time.
+    Counters {
+        /// For how long the thread has been waiting for a processor that it did not get yet, in nanoseconds, where
+        /// records tell: the counters tell it only when it gets one.
+        preempted_nano: u64,
+    },
+    /// The records of its switches, by which each wait is noted with its length: it ran for the rest of the time.
     Records {
         /// When it began, if that was meanwhile.
         began: Option<Instant>,
@@ -141,6 +145,11 @@ pub(super) struct Ledger {
     /// When the thread was last seen blocked, and the counters then, which are exact; `None` if it may have run since.
     last_blocked: Option<(Instant, SchedStat)>,
     entries: Vec<Entry>,
+}
+
+impl Basis {
+    /// The kernel's counters alone.
+    pub(super) const COUNTERS: Self = Self::Counters { preempted_nano: 0 };
 }
 
 impl Ledger {
@@ -261,6 +270,11 @@ impl Ledger {
         let (mut queue, mut blocked, mut unseen) = (0, 0, 0);
         if !rules.cpu {
             queue = queued.min(wall - known - rest - waits);
+            if let Basis::Counters { preempted_nano } = rules.basis {
+                let ahead = preempted_nano.min(wall - known - rest - waits - queue);
+                queue += ahead;
+                self.ahead = self.ahead.saturating_add(ahead);
+            }
             let left = wall - known - rest - waits - queue;
             let is_late = left > rules.period_nano.saturating_mul(UNSEEN);
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
@@ -292,7 +306,7 @@ impl Ledger {
             (Rest::NotSampled, rest),
         ];
         self.ended = match rules.basis {
-            Basis::Counters => sched.is_none(),
+            Basis::Counters { .. } => sched.is_none(),
             Basis::Records { ended, .. } => ended,
         };
         let next = now.checked_sub(Duration::from_nanos(waits)).unwrap_or(now).max(self.since);
@@ -303,10 +317,14 @@ impl Ledger {
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
         let Placed { samples, rests } = placing.place(observed.collect(), &rests);
-        let settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
+        let mut settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
             // What the counters differ by from the records is not made up for later.
-            Some(sched) if is_recorded => Some((sched.run_nano.saturating_sub(waits), sched.wait_nano)),
+            Some(sched) if is_recorded => {
+                let ran = sched.run_nano.saturating_sub(waits);
+                settled.ran_nano = self.counted.map_or(0, |(before, _)| ran.saturating_sub(before));
+                Some((ran, sched.wait_nano))
+            }
             None if is_recorded => self.counted.map(|(ran, wait)| (ran.saturating_add(settled.ran_nano), wait)),
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // Waiting time beyond the time that passed was before the first look, and is not carried on.

@@ -250,6 +250,7 @@ impl ThreadState {
 
     /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
     pub(super) fn close_event(&mut self, hides: bool) -> bool {
+        self.recording = None;
         let event = self.event.take();
         self.subject = None;
         let had_one = event.is_some();
@@ -274,6 +275,9 @@ impl ThreadState {
         self.idle_since = slot;
         self.run = None;
         self.ledger.runs();
+        if let Some(recording) = &mut self.recording {
+            recording.timeline.ready();
+        }
     }
 
     /// Whether this stack pointer is on the alternate signal stack, so that the rest of the stack is elsewhere.

@@ -30,6 +30,7 @@ impl Engine<'_> {
         }
         self.prepare_events(index, now);
         let process = &mut self.processes[index];
+        process.prove_places();
         let idle_stride = process.idle_stride();
         let number = process.threads.len();
         for thread in 0..number {
@@ -119,7 +120,7 @@ impl Engine<'_> {
     /// Sends what it is time to send.
     fn say_regular(&mut self, index: usize, now: Instant) {
         if self.processes[index].flush_is_due(now) {
-            self.send_batch(index, now, Next::Same);
+            self.send_batch(index, Next::Same);
         }
         let process = &mut self.processes[index];
         if let Some(status) = process.take_status(now) {

@@ -74,7 +74,7 @@ pub(super) struct Wait<P> {
     /// How long the wait has lasted in all, in nanoseconds.
     whole_nano: u64,
     /// Whether it ended.
-    ended: bool,
+    pub(super) ended: bool,
 }
 
 /// What happened to a thread.
@@ -135,7 +135,7 @@ pub(super) struct Recorded<P> {
 /// Sums since they were last compared with the kernel's counters.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// In nanoseconds, of what records show: running, preempted waits that ended, and blocked waits that ended.
+    /// In nanoseconds, of what records show: running, being preempted, and blocked waits that ended.
     running: u64,
     preempted: u64,
     blocked: u64,
@@ -156,9 +156,14 @@ pub(super) struct Timeline<P> {
     /// Whether records were lost.
     lost: bool,
     latest: (Instant, Latest),
+    /// Whether it was found ready to run before its first record.
+    was_ready: bool,
     sums: Sums,
     /// The counters with which the sums were compared.
     counted: Option<SchedStat>,
+    /// Being preempted that the kernel did not count yet, in nanoseconds: it does so when a thread gets a processor, or
+    /// is moved to the queue of another one.
+    not_counted: u64,
     /// Which part of blocked waits is waiting for a processor.
     queued_part: f64,
     typical: Typical<P>,
@@ -174,8 +179,10 @@ impl<P: Clone> Timeline<P> {
             events: Vec::new(),
             lost: false,
             latest: (since, Latest::Unknown),
+            was_ready: false,
             sums: Sums::default(),
             counted: None,
+            not_counted: 0,
             queued_part: 0.0,
             typical: Typical::default(),
         }
@@ -224,6 +231,11 @@ impl<P: Clone> Timeline<P> {
     pub(super) fn ran_between(&self, from: Instant, until: Instant) -> bool {
         let mut records = self.events.iter().rev();
         records.any(|(at, event)| matches!(event, Event::In) && (from..=until).contains(at))
+    }
+
+    /// It was found ready to run. Before its first record that says that it waits for a processor, if it does not run.
+    pub(super) fn ready(&mut self) {
+        self.was_ready |= self.latest.1 == Latest::Unknown;
     }
 
     /// Records were lost, which may have been of this thread.
@@ -303,7 +315,10 @@ impl<P: Clone> Timeline<P> {
         if matches!(self.state, State::Unknown) {
             // What it did before its first record, that record says.
             match event {
-                Event::In => self.state = State::Waiting(Standing::new(self.since, Cause::Blocked, None)),
+                Event::In => {
+                    let cause = if self.was_ready { Cause::Preempted } else { Cause::Blocked };
+                    self.state = State::Waiting(Standing::new(self.since, cause, None));
+                }
                 Event::Out(..) | Event::Ended => self.state = State::Running,
                 Event::Started | Event::Stood(..) => {}
             }
@@ -328,9 +343,9 @@ impl<P: Clone> Timeline<P> {
                 standing.until(at);
                 let whole_nano = between(standing.began, at);
                 match standing.cause {
-                    _ if !ended => {}
-                    Cause::Preempted => self.sums.preempted += whole_nano,
-                    Cause::Blocked => self.sums.blocked += whole_nano,
+                    Cause::Preempted => self.sums.preempted += nano,
+                    Cause::Blocked if ended => self.sums.blocked += whole_nano,
+                    Cause::Blocked => {}
                 }
                 if nano > 0 {
                     let (cause, place) = (standing.cause, standing.place.clone());
@@ -353,13 +368,18 @@ impl<P: Clone> Timeline<P> {
         let ran = counters.run_nano.saturating_sub(before.run_nano);
         let waited = counters.wait_nano.saturating_sub(before.wait_nano);
         let slices = counters.timeslices.saturating_sub(before.timeslices);
+        let not_counted = self.not_counted.saturating_add(sums.preempted);
+        let queued = waited.saturating_sub(not_counted);
+        let is_preempted = matches!(&self.state, State::Waiting(standing) if standing.cause == Cause::Preempted);
+        self.not_counted = not_counted.saturating_sub(waited);
+        let missing = if is_preempted { 0 } else { std::mem::take(&mut self.not_counted) };
         let late = u64::try_from(LATE.as_nanos()).unwrap_or(u64::MAX);
         let agrees = sums.running.abs_diff(ran) <= late + ran / LATE_PART
             && sums.switched_in.abs_diff(slices) <= LATE_SWITCHES + slices / LATE_PART
-            && sums.preempted <= waited + late + waited / LATE_PART;
+            && missing <= late + waited / LATE_PART;
         if agrees {
             #[allow(clippy::cast_precision_loss, reason = "a share")]
-            let part = waited.saturating_sub(sums.preempted) as f64 / sums.blocked.max(1) as f64;
+            let part = queued as f64 / sums.blocked.max(1) as f64;
             self.queued_part = part.min(1.0);
         }
         agrees

@@ -138,12 +138,12 @@ impl Active {
                 // No sample has been added since it was settled.
                 Some(_) if thread.ledger.is_empty() => {}
                 // It has not run since it was last looked at, so the counters of that time still hold.
-                Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::Counters),
+                Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::COUNTERS),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
                         running += 1;
                         thread.sched = sched;
-                        self.settle(index, now, Some(sched), next, Basis::Counters);
+                        self.settle(index, now, Some(sched), next, Basis::COUNTERS);
                     }
                     Err(_) => self.settle_ended(index, now),
                 },
@@ -161,7 +161,7 @@ impl Active {
             self.settle_recorded(index, now, Next::Other);
         } else if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
             thread.sched = sched;
-            self.settle(index, now, Some(sched), Next::Other, Basis::Counters);
+            self.settle(index, now, Some(sched), Next::Other, Basis::COUNTERS);
         }
     }
 
@@ -176,7 +176,10 @@ impl Active {
 
     /// Shares the time of a thread that has ended among its samples.
     pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
-        self.settle(index, now, None, Next::Nothing, Basis::Counters);
+        if self.threads[index].recording.is_some() {
+            return self.settle_recorded(index, now, Next::Nothing);
+        }
+        self.settle(index, now, None, Next::Nothing, Basis::COUNTERS);
     }
 
     /// Counts from now on how long threads run: those that there are, by their own counters, and all others by what is

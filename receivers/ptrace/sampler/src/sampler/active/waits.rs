@@ -13,7 +13,10 @@ use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::{AtSample, Interpreted, Named, UNSTOPPED};
 use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::places::{CodeRanges, Place, Places};
+use crate::sampler::rings::{self, Happened, What};
+use crate::sampler::shortfall::Shortfall;
 use crate::sampler::stack_unwinder::StackUnwinder;
+use crate::sampler::states::Watch;
 use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
 use crate::unwind::Registers;
 
@@ -141,8 +144,18 @@ impl Active {
         self.attached.interpreters.is_empty() && !self.attached.contexts.is_read()
     }
 
-    /// A thread is about to leave its processor with these registers and the stack from its stack pointer on.
-    pub(in crate::sampler) fn leaves(&mut self, index: usize, at: Instant, registers: Registers, stack: Vec<u8>) {
+    /// The thread that a record is about, which may have begun a moment ago.
+    fn recorded(&mut self, id: u32) -> Option<usize> {
+        match self.watch {
+            Watch::Group | Watch::Machine => Some(self.meet(id)),
+            _ => self.find(id),
+        }
+    }
+
+    /// A thread is about to leave its processor.
+    pub(in crate::sampler) fn leaves(&mut self, left: rings::Left) {
+        let rings::Left { thread, at, registers, stack, .. } = left;
+        let Some(index) = self.recorded(thread) else { return };
         let Self { waits, attached, threads, .. } = self;
         if waits.space_generation.replace(attached.space_generation) != Some(attached.space_generation) {
             let modules = attached.space.modules().iter();
@@ -157,13 +170,20 @@ impl Active {
         }
     }
 
-    /// A thread left its processor, for this cause; or got one, if there is none.
-    pub(in crate::sampler) fn switched(&mut self, index: usize, at: Instant, out: Option<Cause>) {
+    /// A thread was given a processor, left it, began or ended.
+    pub(in crate::sampler) fn happened(&mut self, happened: Happened) {
+        let Happened { thread, at, what, .. } = happened;
+        let Some(index) = self.recorded(thread) else { return };
         let slot = self.slot;
         let thread = &mut self.threads[index];
         let Some(recording) = &mut thread.recording else { return };
         thread.idle_since = thread.idle_since.max(slot);
-        let Some(cause) = out else { return recording.timeline.switched_in(at) };
+        let cause = match what {
+            What::In => return recording.timeline.switched_in(at),
+            What::Started => return recording.timeline.started(at),
+            What::Ended => return recording.timeline.ended(at),
+            What::Out(cause) => cause,
+        };
         let left = recording.left.take().filter(|left| at.saturating_duration_since(left.at) < JUST_BEFORE);
         let standing = left.as_ref().and_then(|left| self.waits.places.get(&left.place).cloned());
         recording.timeline.switched_out(at, cause, standing);
@@ -173,7 +193,8 @@ impl Active {
     }
 
     /// Records were lost, of any thread.
-    pub(in crate::sampler) fn lost_records(&mut self) {
+    pub(in crate::sampler) fn lost(&mut self, shortfall: Shortfall) {
+        shortfall.add_to(&mut self.attached.status);
         self.threads.iter_mut().filter_map(|thread| thread.recording.as_mut()).for_each(|of| of.timeline.lost());
     }
 
@@ -248,9 +269,19 @@ impl Active {
 
     /// From now on records tell what a thread does, of which all up to now is settled.
     pub(in crate::sampler) fn begin_recording(&mut self, index: usize, now: Instant) {
-        if self.wants_blocked() {
+        if self.wants_blocked() && self.threads[index].duty_cycle.divisor() == 1 {
             self.settle_up_to(index, now);
             self.threads[index].recording = Some(Box::new(Recording::new(now)));
+        }
+    }
+
+    /// From now on records tell what all threads do, of which all up to now is settled.
+    pub(in crate::sampler) fn begin_recordings(&mut self, now: Instant) {
+        if !self.wants_blocked() {
+            return;
+        }
+        for thread in &mut self.threads {
+            thread.recording = Some(Box::new(Recording::new(now)));
         }
     }
 
@@ -268,12 +299,15 @@ impl Active {
         let recorded = recording.timeline.settle(now, counters);
         let mut waits = recorded.waits;
         let until = recorded.ended.unwrap_or(now);
-        let basis = if recorded.is_whole {
+        let ended_unseen = is_compared && counters.is_none() && recorded.ended.is_none();
+        let basis = if recorded.is_whole && !ended_unseen {
             Basis::Records { began: recorded.began, ended: recorded.ended.is_some() }
         } else {
             // Where it waited is known all the same.
+            let preempted = waits.last().filter(|wait| wait.cause == Cause::Preempted && !wait.ended);
+            let preempted_nano = preempted.map_or(0, |wait| wait.nano);
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
-            Basis::Counters
+            Basis::Counters { preempted_nano }
         };
         let long = self.event_period() / 2 * (1 + self.threads.len() / MANY_THREADS) as u64;
         for observation in condense(waits, long, MOST_SHORT) {
@@ -281,10 +315,11 @@ impl Active {
         }
         match basis {
             Basis::Records { .. } => self.settle(index, until, counters, next, basis),
-            Basis::Counters => match self.counters(index, counters) {
-                Some(counters) => self.settle(index, now, Some(counters), next, basis),
-                None => self.settle_ended(index, now),
-            },
+            Basis::Counters { .. } => {
+                let counters = self.counters(index, counters);
+                let next = if counters.is_some() { next } else { Next::Nothing };
+                self.settle(index, now, counters, next, basis);
+            }
         }
     }
 

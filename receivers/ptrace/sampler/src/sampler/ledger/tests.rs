@@ -10,7 +10,7 @@ const RULES: Rules = Rules {
     cpu: false,
     ready: false,
     next: Next::Same,
-    basis: Basis::Counters,
+    basis: Basis::COUNTERS,
 };
 
 fn sched(run: u64, wait: u64) -> SchedStat {
@@ -268,6 +268,47 @@ fn time_is_where_it_was_seen() {
     let (samples, rests) = places(&settled, start);
     assert_eq!((samples[0], samples[1], samples[18], samples[19]), ([0, 200], [220, 230], [390, 400], [400, 500]));
     assert_eq!((rests, settled.samples[19].0), (vec![[200, 220]], 1));
+}
+
+/// Guarantees: where records say how long each wait was, it has exactly that and running the rest of the time, from batch
+/// to batch, whatever the counters say; samples of running share it, and what they cannot stand for is carried on or
+/// not sampled. The counters' difference is not made up for later.
+#[test]
+fn by_records() {
+    let start = Instant::now();
+    let records = |began, ended| Rules { basis: Basis::Records { began, ended }, ..RULES };
+    let mut thread = ledger(start);
+    thread.waited(0, after(start, 5), 30 * MS);
+    thread.on_cpu(1, after(start, 50), 10 * MS);
+    thread.waited(2, after(start, 60), 40 * MS);
+    let settled = thread.settle(after(start, 100), Some(sched(128, 90)), records(None, false));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![30, 20, 40], vec![]));
+    assert_eq!((settled.ran_nano, thread.unaccounted(sched(128, 90))), (18 * MS, 10 * i128::from(MS)));
+    // 10 ms of running are carried on.
+    thread.waited(0, after(start, 100), 50 * MS);
+    let settled = thread.settle(after(start, 200), None, records(None, false));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![50], vec![(Rest::NotSampled, 60)]));
+    let settled = thread.settle(after(start, 300), Some(sched(278, 90)), records(None, true));
+    assert_eq!((rests(&settled), thread.unaccounted(sched(999, 90))), (vec![(Rest::NotSampled, 100)], 0));
+    // One that began after it was looked for has no time before.
+    let mut born = Ledger::new(start);
+    born.waited(0, after(start, 40), 10 * MS);
+    let settled = born.settle(after(start, 55), None, records(Some(after(start, 40)), true));
+    assert_eq!((places(&settled, start).0, rests(&settled)), (vec![[40, 50]], vec![]));
+}
+
+/// Guarantees: where records are missing, a wait for a processor that goes on is none of the time that blocked stacks
+/// share, and is not said again when the kernel counts it.
+#[test]
+fn waits_without_all_records() {
+    let start = Instant::now();
+    let preempted = |ms: u64| Rules { basis: Basis::Counters { preempted_nano: ms * MS }, ..RULES };
+    let mut thread = ledger(start);
+    thread.waited(0, after(start, 10), 10 * MS);
+    let settled = thread.settle(after(start, 100), Some(sched(120, 60)), preempted(40));
+    assert_eq!((weights(&settled), rests(&settled)), (vec![30], vec![(Rest::WaitingForProcessor, 50)]));
+    let settled = thread.settle(after(start, 200), Some(sched(120, 190)), preempted(0));
+    assert_eq!(rests(&settled), [(Rest::WaitingForProcessor, 90)]);
 }
 
 /// A thread in a batch: how long it lasts, the share of it that the thread ran, and of the rest that it waited for a

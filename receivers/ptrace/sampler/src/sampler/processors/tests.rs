@@ -213,6 +213,7 @@ fn what_a_processor_misses() {
             let nothing = std::fs::File::open("/dev/null").unwrap().into();
             Processors {
                 rings: vec![ProcessorEvent {
+                    switches: None,
                     event: nothing,
                     ring: ring_of(records),
                     varying: Varying::new(1, 1),

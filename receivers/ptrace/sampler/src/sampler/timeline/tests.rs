@@ -59,6 +59,10 @@ fn first_record() {
     let mut waited = Timeline::<u32>::new(start);
     waited.switched_in(at(20));
     assert_eq!(waits(&settle(&mut waited, at(30), None).unwrap()), [(Cause::Blocked, None, 20)]);
+    let mut ready = Timeline::<u32>::new(start);
+    ready.ready();
+    ready.switched_in(at(20));
+    assert_eq!(waits(&settle(&mut ready, at(30), None).unwrap()), [(Cause::Preempted, None, 20)]);
     let mut stood = Timeline::new(start);
     stood.stood(at(5), at(6), 7);
     assert_eq!(stood.latest(), Latest::Waiting { since: at(5), cause: Cause::Blocked, placed: true });
