@@ -119,7 +119,7 @@ impl Active {
             listed: [now; 2],
             count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
-            waits: Waits::default(),
+            waits: Waits::new(now),
             read_process: None,
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
@@ -395,6 +395,7 @@ impl Active {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
         let interpreted = !self.attached.interpreters.is_empty();
+        let most = self.waits.most_switches();
         for index in 0..self.threads.len() {
             let thread = &mut self.threads[index];
             let goes_on = thread.goes_on(slot);
@@ -402,7 +403,7 @@ impl Active {
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
             // One that wakes no reader is replaced where readers are wanted by now.
             let is_outdated = (interpreted || goes_on) && !event.wakes();
-            if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now) {
+            if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, most, slot, now) {
                 self.close_event(index);
             }
         }
@@ -412,7 +413,7 @@ impl Active {
     pub(super) fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
-        self.review.usage(self.attached.files.pid(), switches, machine, now)
+        self.review.usage(self.attached.files.pid(), self.threads.len(), switches, machine, now)
     }
 
     /// How often the process's busiest thread was given a processor since the last time.

@@ -122,8 +122,8 @@ pub(super) struct Stretch {
 pub(super) struct Settled {
     /// Samples by their index in the batch, and the time that each stands for, in the order in which they were taken.
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// The time that no sample stands for, each part with the sample next to it.
-    pub(super) rests: Vec<(Rest, Stretch, Option<u32>)>,
+    /// The time that no sample stands for.
+    pub(super) rests: Vec<(Rest, Stretch)>,
     /// How much of the time the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
 }

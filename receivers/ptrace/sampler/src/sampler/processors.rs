@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::active::Active;
-use super::coverage::{Coverage, Permitted, Usage, machine_cpu};
+use super::coverage::{Coverage, Permitted, THREADS, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
 use super::ledger::Next;
 use super::rings::{Happened, Left, Sampled};
@@ -206,7 +206,14 @@ impl Review {
 
     /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
     /// busiest thread was given one meanwhile.
-    pub(super) fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
+    pub(super) fn usage(
+        &mut self,
+        pid: u32,
+        threads: usize,
+        switches: u64,
+        machine: &Machine,
+        now: Instant,
+    ) -> Option<Usage> {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
@@ -223,6 +230,7 @@ impl Review {
             group: marks.group.zip(before.group).map(|(after, before)| after.saturating_sub(before)),
             machine: marks.machine.saturating_sub(before.machine),
             switches: switches.saturating_mul(1000) / millis,
+            threads,
         })
     }
 }
@@ -267,8 +275,10 @@ impl Engine<'_> {
         let (id, period_nano) = (process.attached.id, process.event_period());
         // Events of processors cost other processes something, too: if the budget has lowered the rate, there is nothing
         // to spare. And they wake no reader.
-        let spare = process.is_at_full_rate() && !process.wants_readers();
+        let spare = process.is_at_full_rate() && !process.are_records_dear() && !process.wants_readers();
+        let many = process.threads.len() > THREADS;
         let review = &mut process.review;
+        review.started |= many && usage.is_none();
         let group = review.membership.group().cloned();
         let mut opened = None;
         let coverage = if spare {

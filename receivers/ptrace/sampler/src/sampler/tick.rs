@@ -64,6 +64,7 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
             Look::Nothing => {}
+            Look::Preempted => process.look_at_preempted(thread),
             Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
             Look::Unchanged => {
                 if process.wants_blocked() {

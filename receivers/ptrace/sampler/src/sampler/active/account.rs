@@ -288,20 +288,30 @@ impl Active {
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
         self.count_accounted(settled.ran_nano);
+        let status = &mut self.attached.status;
+        let all =
+            settled.samples.iter().map(|(_, stretch)| stretch).chain(settled.rests.iter().map(|(_, stretch)| stretch));
+        let all = all.map(|stretch| stretch.nano).sum::<u64>();
+        match basis {
+            Basis::Records { .. } => status.recorded_nano += all,
+            Basis::Counters { .. } if settled.ran_nano > 0 => status.counted_nano += all,
+            // It was blocked all the time.
+            Basis::Counters { .. } => {}
+        }
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
         }
-        for (rest, stretch, beside) in settled.rests {
-            let (location, below, blocked) = match rest {
-                Rest::NotSampled => (Location::NOT_SAMPLED, None, false),
-                Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, None, false),
-                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, beside, true),
-                Rest::NotSeen => (Location::WAITING_NOT_SEEN, None, true),
+        for (rest, stretch) in settled.rests {
+            let (location, blocked) = match rest {
+                Rest::NotSampled => (Location::NOT_SAMPLED, false),
+                Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, false),
+                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, true),
+                Rest::NotSeen => (Location::WAITING_NOT_SEEN, true),
             };
-            if !blocked {
-                self.attached.status.not_sampled_nano += stretch.nano;
-            }
-            let stack = self.batch.stack_below(location, below);
+            let status = &mut self.attached.status;
+            let kind = if blocked { &mut status.not_placed_nano } else { &mut status.not_sampled_nano };
+            *kind += stretch.nano;
+            let stack = self.batch.add_stack(Trust::Complete, &[location]);
             let sample = self.sample(index, stack, stretch.begins, stretch.nano, blocked);
             self.batch.add_sample(sample);
         }

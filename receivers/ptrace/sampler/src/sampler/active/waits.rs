@@ -1,6 +1,7 @@
 //! What records of switches tell of threads: when each waited and why, and where, which is looked at once per place.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,8 +18,9 @@ use crate::sampler::rings::{self, Happened, What};
 use crate::sampler::shortfall::Shortfall;
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::Watch;
+use crate::sampler::thread_event::MOST_SWITCHES;
 use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
-use crate::unwind::Registers;
+use crate::unwind::{Frame, Registers};
 
 /// The sample at a switch precedes its record by microseconds.
 const JUST_BEFORE: Duration = Duration::from_micros(200);
@@ -32,6 +34,23 @@ const MANY_THREADS: usize = 64;
 /// How many places are remembered, and for each thread in addition.
 const PLACES: usize = 4096;
 const PLACES_OF_THREAD: usize = 4;
+
+/// What a switch costs its thread if it is recorded, and with a sample in addition.
+const RECORD_COST: Duration = Duration::from_nanos(1_100);
+const SAMPLE_COST: Duration = Duration::from_nanos(2_300);
+
+/// Which part of the budget of a process may go to records.
+const FOR_RECORDS: f64 = 0.5;
+
+/// How often it is reviewed who is recorded; and a thread that is switched less often per second always is.
+const REVIEW: Duration = Duration::from_millis(500);
+const LEAST_SWITCHES: u64 = 50;
+
+/// How many of the calls in which a thread was met are remembered, how many callers of each, and how much of a stack is
+/// compared with them, in bytes.
+const MOST_CALLS: usize = 8;
+const MOST_RETURNS: usize = 8;
+const COMPARED_STACK: usize = 1024;
 
 /// If a process has more threads than this, their counters are compared with the records in turn, so many in a batch.
 const COMPARED: usize = 256;
@@ -79,11 +98,21 @@ pub(in crate::sampler) struct Recording {
     waits: Option<Left>,
     /// When the wait began in which it was looked at.
     looked: Option<Instant>,
+    /// The last calls in which it was met, where switches have no samples.
+    calls: VecDeque<Calls>,
+}
+
+/// Calls in which a thread was met.
+#[derive(Debug)]
+struct Calls {
+    /// Where the stack has return addresses, and which, the innermost first.
+    returns: Vec<(u64, u64)>,
+    standing: Standing,
 }
 
 impl Recording {
     pub(in crate::sampler) fn new(since: Instant) -> Self {
-        Self { timeline: Timeline::new(since), left: None, waits: None, looked: None }
+        Self { timeline: Timeline::new(since), left: None, waits: None, looked: None, calls: VecDeque::new() }
     }
 }
 
@@ -105,6 +134,8 @@ pub(in crate::sampler) enum ByRecords {
     Waits,
     /// Its stack is to be read by the registers with which it left its processor.
     Stands,
+    /// It waits for a processor, and its memory is to be compared with the calls in which it was met.
+    Preempted,
     /// Nothing is known by records.
     Unknown,
 }
@@ -129,12 +160,55 @@ pub(super) struct Waits {
     space_generation: Option<u64>,
     /// The thread whose counters are compared next, if not all are.
     compared: usize,
+    costs: Costs,
 }
 
-impl Default for Waits {
-    fn default() -> Self {
-        let (unproven, code, space_generation) = (Vec::new(), CodeRanges::default(), None);
-        Self { places: Places::default(), unproven, code, space_generation, compared: 0 }
+/// What records cost the process that is sampled.
+#[derive(Debug)]
+struct Costs {
+    /// How many switches were recorded since this moment.
+    switches: u64,
+    since: Instant,
+    /// How many switches per second a thread may have at most to be recorded.
+    most: u64,
+}
+
+impl Costs {
+    /// What is recorded from now on if so much of a processor may be used for it. Returns the processor time that
+    /// records have cost since the last time.
+    fn review(&mut self, now: Instant, most: f64, hides_kernel: bool) -> Option<Duration> {
+        let window = now.saturating_duration_since(self.since);
+        if window < REVIEW {
+            return None;
+        }
+        let each = if hides_kernel { RECORD_COST } else { SAMPLE_COST };
+        let cost = each.saturating_mul(u32::try_from(self.switches).unwrap_or(u32::MAX));
+        let share = cost.as_secs_f64() / window.as_secs_f64();
+        if share > most {
+            self.most = (self.most / 2).max(LEAST_SWITCHES);
+        } else if share < most / 4.0 {
+            self.most = (self.most * 2).min(MOST_SWITCHES);
+        }
+        (self.switches, self.since) = (0, now);
+        Some(cost)
+    }
+}
+
+impl Waits {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            places: Places::default(),
+            unproven: Vec::new(),
+            code: CodeRanges::default(),
+            space_generation: None,
+            compared: 0,
+            costs: Costs { switches: 0, since: now, most: MOST_SWITCHES },
+        }
+    }
+
+    /// How often per second a thread may be given a processor to be recorded.
+    pub(super) fn most_switches(&self) -> u64 {
+        self.costs.most
     }
 }
 
@@ -179,7 +253,12 @@ impl Active {
         let Some(recording) = &mut thread.recording else { return };
         thread.idle_since = thread.idle_since.max(slot);
         let cause = match what {
-            What::In => return recording.timeline.switched_in(at),
+            What::In => {
+                // Until the counters are read again.
+                thread.sched.timeslices += 1;
+                self.waits.costs.switches += 1;
+                return recording.timeline.switched_in(at);
+            }
             What::Started => return recording.timeline.started(at),
             What::Ended => return recording.timeline.ended(at),
             What::Out(cause) => cause,
@@ -211,6 +290,7 @@ impl Active {
                     _ if is_known => ByRecords::Waits,
                     Some(_) if recording.looked != Some(since) => ByRecords::Stands,
                     None if cause == Cause::Blocked && !placed => ByRecords::Unknown,
+                    None if self.may_be_compared(index) => ByRecords::Preempted,
                     _ => ByRecords::Waits,
                 }
             }
@@ -246,6 +326,73 @@ impl Active {
         let thread = self.threads[index].id();
         self.stood(index, from, until, standing.clone());
         self.waits.unproven.push(Unproven { thread, from, until, place, standing });
+    }
+
+    /// A thread was in these calls when it was sampled, or waited in them.
+    pub(in crate::sampler) fn saw_calls(&mut self, index: usize, frames: &[Frame], standing: impl Fn() -> Standing) {
+        if !self.watch.hides_kernel() {
+            return;
+        }
+        let Some(recording) = &mut self.threads[index].recording else { return };
+        // A caller's part of the stack begins behind the return address into it.
+        let returns = frames.iter().skip(1).take(MOST_RETURNS).map(|frame| (frame.sp.wrapping_sub(8), frame.pc));
+        let returns: Vec<_> = returns.collect();
+        if returns.is_empty() {
+            return;
+        }
+        let calls = &mut recording.calls;
+        let known = calls.iter().position(|of| of.returns == returns);
+        if known.is_some() || calls.len() == MOST_CALLS {
+            calls.remove(known.unwrap_or(0));
+        }
+        calls.push_back(Calls { returns, standing: standing() });
+    }
+
+    /// Whether it may be found out by its memory where a thread waits that is ready to run.
+    pub(super) fn may_be_compared(&self, index: usize) -> bool {
+        self.threads[index].recording.as_ref().is_some_and(|of| match of.timeline.latest() {
+            Latest::Waiting { since, placed, .. } => !placed && of.looked != Some(since) && !of.calls.is_empty(),
+            Latest::Unknown | Latest::Running | Latest::Ended => false,
+        })
+    }
+
+    /// Finds out in which of the calls in which a thread was met it waits for a processor: the newest whose return
+    /// addresses are all on its stack. Where no samples of switches are permitted, nobody knows its registers.
+    pub(in crate::sampler) fn look_at_preempted(&mut self, index: usize) {
+        let Some(recording) = &mut self.threads[index].recording else { return };
+        let Latest::Waiting { since, .. } = recording.timeline.latest() else { return };
+        recording.looked = Some(since);
+        let from = Instant::now();
+        let Some(lowest) = recording.calls.iter().filter_map(|of| of.returns.first()).map(|(at, _)| *at).min() else {
+            return;
+        };
+        let mut stack = [0; COMPARED_STACK];
+        let read = self.attached.files.read_memory(lowest, &mut stack);
+        let stack = &stack[..read];
+        let word = |at: u64| {
+            let at = usize::try_from(at.wrapping_sub(lowest)).ok()?;
+            Some(u64::from_ne_bytes(*stack.get(at..)?.first_chunk()?))
+        };
+        let stands = |of: &&Calls| {
+            let mut words = of.returns.iter().map_while(|&(at, value)| word(at).map(|word| word == value)).peekable();
+            words.peek().is_some() && words.all(|same| same)
+        };
+        let standing = recording.calls.iter().rev().find(stands).map(|of| of.standing.clone());
+        if let Some(standing) = standing {
+            recording.timeline.stood(from, Instant::now(), standing);
+        }
+    }
+
+    /// The processor time that records have cost the process since the last time, when it is time to review that. Where
+    /// it is too much, threads that are switched most are not recorded any more.
+    pub(super) fn review_records(&mut self, now: Instant) -> Option<Duration> {
+        let most = self.attached.settings.max_cpu * FOR_RECORDS;
+        self.waits.costs.review(now, most, self.watch.hides_kernel())
+    }
+
+    /// Whether records cost so much that not all threads that are covered may be recorded.
+    pub(in crate::sampler) fn are_records_dear(&self) -> bool {
+        self.waits.costs.most < MOST_SWITCHES
     }
 
     /// A thread was found standing.
@@ -343,7 +490,10 @@ impl Active {
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
         let (stack, context) = match &place {
-            None => (self.batch.add_stack(Trust::Complete, &[top]), None),
+            None => {
+                self.attached.status.not_placed_nano += nano;
+                (self.batch.add_stack(Trust::Complete, &[top]), None)
+            }
             Some(Standing(found)) if waits_for_processor => {
                 let locations: Vec<_> = std::iter::once(top).chain(found.locations.iter().copied()).collect();
                 (self.batch.add_stack(found.trust, &locations), self.worked(&found.worked, true))

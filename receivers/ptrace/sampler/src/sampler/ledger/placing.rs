@@ -38,8 +38,8 @@ pub(super) struct Placing {
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// The time that no sample stands for, each piece with the sample before it, or the first.
-    pub(super) rests: Vec<(Rest, Stretch, Option<u32>)>,
+    /// The time that no sample stands for.
+    pub(super) rests: Vec<(Rest, Stretch)>,
 }
 
 impl Placing {
@@ -53,7 +53,7 @@ impl Placing {
         let mut left: Vec<_> = rests.iter().map(|&(rest, nano)| (Some(rest), nano)).collect();
         left.push((None, left_out));
         let mut layer = Layer { left, cursor: self.since, placed: Placed::default() };
-        let (mut before, mut beside) = (0, observed.first().map(|of| of.sample));
+        let mut before = 0;
         let bounds = self.bounds(&observed);
         for (at, of) in observed.iter().enumerate() {
             let (lowest, highest) = bounds[at];
@@ -61,13 +61,12 @@ impl Placing {
                 // As far as the next samples do not need a piece of their own.
                 let met = bounds[at..].iter().take_while(|bounds| bounds.0 <= highest);
                 let rests = met.fold(lowest, |rests, bounds| rests.max(bounds.0));
-                before += layer.rest(rests - before, beside);
+                before += layer.rest(rests - before);
             }
             layer.placed.samples.push((of.sample, Stretch { begins: layer.cursor, nano: of.nano }));
             layer.cursor = later(layer.cursor, of.nano);
-            beside = Some(of.sample);
         }
-        layer.rest(i128::MAX, beside);
+        layer.rest(i128::MAX);
         layer.placed
     }
 
@@ -110,7 +109,7 @@ struct Layer {
 
 impl Layer {
     /// Lays so much of the time without samples, in nanoseconds, or what there is. Returns how much it is.
-    fn rest(&mut self, most: i128, beside: Option<u32>) -> i128 {
+    fn rest(&mut self, most: i128) -> i128 {
         let most = u64::try_from(most.max(0)).unwrap_or(u64::MAX);
         let mut room = most;
         for (rest, left) in &mut self.left {
@@ -118,7 +117,7 @@ impl Layer {
             if nano > 0 {
                 (*left, room) = (*left - nano, room - nano);
                 if let Some(rest) = rest {
-                    self.placed.rests.push((*rest, Stretch { begins: self.cursor, nano }, beside));
+                    self.placed.rests.push((*rest, Stretch { begins: self.cursor, nano }));
                 }
                 self.cursor = later(self.cursor, nano);
             }
@@ -174,10 +173,10 @@ mod tests {
                 prop_assert!(placed.samples.iter().all(|(of, stretch)| stretch.nano == drawn[*of as usize].3));
                 for (kind, length) in KINDS.iter().zip(rests) {
                     let pieces = placed.rests.iter().filter(|(of, ..)| of == kind);
-                    prop_assert_eq!(pieces.map(|(_, stretch, _)| stretch.nano).sum::<u64>(), length);
+                    prop_assert_eq!(pieces.map(|(_, stretch)| stretch.nano).sum::<u64>(), length);
                 }
                 let mut stretches: Vec<Stretch> = placed.samples.iter().map(|(_, stretch)| *stretch).collect();
-                stretches.extend(placed.rests.iter().map(|(_, stretch, _)| *stretch));
+                stretches.extend(placed.rests.iter().map(|(_, stretch)| *stretch));
                 stretches.sort_by_key(|stretch| (stretch.begins, stretch.nano));
                 let mut end = since;
                 let mut gaps = 0;

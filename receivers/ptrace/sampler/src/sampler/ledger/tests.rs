@@ -35,7 +35,7 @@ fn weights(settled: &Settled) -> Vec<u64> {
 /// How much of each kind there is.
 fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
     let mut sums: Vec<(Rest, u64)> = Vec::new();
-    for (rest, stretch, _) in &settled.rests {
+    for (rest, stretch) in &settled.rests {
         match sums.iter_mut().find(|(of, _)| of == rest) {
             Some((_, sum)) => *sum += stretch.nano,
             None => sums.push((*rest, stretch.nano)),
@@ -51,7 +51,7 @@ fn places(settled: &Settled, start: Instant) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
         [begins / MS, (begins + stretch.nano) / MS]
     };
     let samples = settled.samples.iter().map(|(_, stretch)| place(stretch)).collect();
-    (samples, settled.rests.iter().map(|(_, stretch, _)| place(stretch)).collect())
+    (samples, settled.rests.iter().map(|(_, stretch)| place(stretch)).collect())
 }
 
 /// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, whatever the number of
@@ -208,7 +208,7 @@ fn gone_while_it_ran() {
     unsampled.saw(sched(106, 50));
     let settled = unsampled.settle(after(start, 20), None, gone);
     assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::NotSampled, 6)]));
-    assert!(settled.rests.iter().all(|(_, stretch, _)| stretch.begins <= after(start, 10)));
+    assert!(settled.rests.iter().all(|(_, stretch)| stretch.begins <= after(start, 10)));
     for ledger in [&mut sampled, &mut unsampled] {
         assert_eq!(ledger.unaccounted(sched(100, 50)), 0, "all is settled");
         assert_eq!(ledger.settle(after(start, 60), None, gone).ran_nano, 0);
@@ -251,8 +251,6 @@ fn time_is_where_it_was_seen() {
     assert_eq!(rests, [[30, 400]]);
     let ends = [10, 20, 30, 410, 420, 430, 440, 450, 460, 470, 480, 490, 500];
     assert_eq!(samples, ends.map(|end| [end - 10, end]));
-    // The stack beside it is the one that waited.
-    assert_eq!(settled.rests[0].2, Some(2));
     // A thread that is blocked at first, and at last, and whose samples are read behind a later look.
     let mut blocked = ledger(start);
     for at in (10..=200).step_by(10) {
@@ -361,7 +359,7 @@ proptest! {
             prop_assert!(ledger.is_empty());
             prop_assert_eq!(settled.samples.len(), taken.len());
             let mut all: Vec<Stretch> = settled.samples.iter().map(|(_, stretch)| *stretch).collect();
-            all.extend(settled.rests.iter().map(|(_, stretch, _)| *stretch));
+            all.extend(settled.rests.iter().map(|(_, stretch)| *stretch));
             sum += all.iter().map(|stretch| stretch.nano).sum::<u64>();
             all.sort_by_key(|stretch| (stretch.begins, stretch.nano));
             let mut end = since;
