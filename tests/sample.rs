@@ -124,7 +124,7 @@ pub(crate) fn stops() -> &'static [&'static str] {
 fn permitted() -> bool {
     static PERMITTED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let own = std::process::id();
-        open::open(&open::Kernel, own, 1_000_000, Level::Kernel).is_ok()
+        open::open(&open::Kernel, (own, None), 1_000_000, Level::Kernel, true).is_ok()
     });
     *PERMITTED
 }
@@ -134,6 +134,35 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     // A test that failed has said so.
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Threads that keep processors busy until this is dropped.
+pub(crate) struct Neighbours {
+    end: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Neighbours {
+    pub(crate) fn start(count: usize) -> Self {
+        let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let busy = || {
+            let end = std::sync::Arc::clone(&end);
+            std::thread::spawn(move || {
+                while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::black_box((0..1_000_u64).sum::<u64>());
+                }
+            })
+        };
+        let threads = (0..count).map(|_| busy()).collect();
+        Self { end, threads }
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        self.end.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
 }
 
 /// Samples the known program from start to end into `out.folded`.

@@ -36,7 +36,7 @@ const NOT_SAMPLED_PARTS: u128 = 100;
 /// The share of complete stacks below which it is explained what is missing.
 const TRUSTED_PERCENT: f64 = 99.0;
 
-/// The share of missed ticks above which they are told.
+/// What is missing is said if it is more than this share of the samples, in percent.
 const MISSED_PERCENT: f64 = 2.0;
 
 /// The result of a run.
@@ -240,14 +240,23 @@ impl Report<'_> {
                 ),
             );
         }
-        let [later, unproven, unknown] = [status.missing_callers, status.unproven_frames, status.unknown_functions];
-        if later + unproven + unknown > 0 {
+        let share = |count: u64| count as f64 * 100.0 / status.observations.max(1) as f64;
+        if share(status.missing_callers) > MISSED_PERCENT {
             line(
                 out,
                 format_args!(
-                    "interpreted frames, in {} stacks: {later} callers were read after their sample and may have changed \
-                     by then, {unproven} could not be proven and show as the interpreter's own function, {unknown} are of \
-                     unknown functions",
+                    "callers: not known in {:.1} % of the samples ([callers not known]): their threads ran on before \
+                     they could be read",
+                    share(status.missing_callers)
+                ),
+            );
+        }
+        let unnamed = status.unproven_frames + status.unknown_functions;
+        if share(unnamed) > MISSED_PERCENT {
+            line(
+                out,
+                format_args!(
+                    "names: {unnamed} functions of interpreted code, in {} samples with such code, are not known",
                     status.interpreted
                 ),
             );

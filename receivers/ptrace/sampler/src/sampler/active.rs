@@ -7,8 +7,8 @@ mod stops;
 mod tick;
 mod waits;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(super) use self::account::Found;
@@ -19,7 +19,7 @@ pub(super) use self::waits::{ByRecords, Recording, Standing};
 use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;
-use super::contexts::Worked;
+use super::contexts::{Contexts, Worked};
 use super::coverage::Usage;
 use super::interpreters::Interpreted;
 use super::processors::{Machine, Review};
@@ -252,12 +252,17 @@ impl Active {
 
     /// Whether some of its threads are to be read at their samples, before they run on.
     pub(super) fn wants_readers(&self) -> bool {
-        !self.attached.interpreters.is_empty() || self.threads.iter().any(|thread| thread.goes_on(self.slot))
+        self.is_read() || self.threads.iter().any(|thread| thread.goes_on(self.slot))
+    }
+
+    /// Whether all of its threads are to be read at their samples.
+    fn is_read(&self) -> bool {
+        !self.attached.interpreters.is_empty() || self.attached.contexts.is_read()
     }
 
     /// Whether a thread is to be read at its samples.
     pub(super) fn wants_reader(&self, index: usize) -> bool {
-        !self.attached.interpreters.is_empty() || self.threads[index].goes_on(self.slot)
+        self.is_read() || self.threads[index].goes_on(self.slot)
     }
 
     /// The stack of a sampled thread goes on beyond its copy: for some time it is followed in memory by readers.
@@ -295,16 +300,22 @@ impl Active {
             self.read_process = Some((generation, process));
         }
         let Some((_, process)) = &self.read_process else { return };
-        let (files, slot) = (&self.attached.files, self.slot);
+        let (Attached { files, contexts, .. }, slot) = (&self.attached, self.slot);
+        let contexts = contexts.is_read().then_some(contexts);
+        let generation = contexts.map(Contexts::generation);
         let thread = &mut self.threads[index];
         let id = thread.identify(files);
         thread.find_pointer(files, id);
         let (key, goes_on) = (ThreadKey { id, pointer: thread.pointer }, thread.goes_on(slot));
         let is_known = thread.subject.as_ref().is_some_and(|subject| {
-            Arc::ptr_eq(&subject.process, process) && (subject.key, subject.goes_on) == (key, goes_on)
+            Arc::ptr_eq(&subject.process, process)
+                && (subject.key, subject.goes_on) == (key, goes_on)
+                && subject.contexts.as_ref().map(|(known, _)| known.generation()) == generation
         });
         if !is_known && let Some(event) = &thread.event {
-            let subject = Arc::new(Subject { process: Arc::clone(process), key, events: event.files(), goes_on });
+            let contexts = contexts.map(|contexts| (contexts.clone(), Mutex::default()));
+            let subject = Subject { process: Arc::clone(process), key, events: event.files(), goes_on, contexts };
+            let subject = Arc::new(subject);
             board.show(thread.id(), &subject);
             thread.subject = Some(subject);
         }
@@ -394,7 +405,7 @@ impl Active {
     pub(super) fn tend_events(&mut self, now: Instant) {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
-        let interpreted = !self.attached.interpreters.is_empty();
+        let is_read = self.is_read();
         let most = self.waits.most_switches();
         for index in 0..self.threads.len() {
             let thread = &mut self.threads[index];
@@ -402,7 +413,7 @@ impl Active {
             let Some(event) = &mut thread.event else { continue };
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
             // One that wakes no reader is replaced where readers are wanted by now.
-            let is_outdated = (interpreted || goes_on) && !event.wakes();
+            let is_outdated = (is_read || goes_on) && !event.wakes();
             if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, most, slot, now) {
                 self.close_event(index);
             }

@@ -53,8 +53,8 @@ pub(super) struct Captured {
     interpreted: Option<Interpreted>,
     /// Whether what was read behind the sample belongs to it.
     proof: Proof,
-    /// What it worked on, if it was stopped to take this.
-    worked: Worked,
+    /// What it worked on, where that was read while it stood still.
+    worked: Option<Worked>,
 }
 
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl Captures {
             stack,
             interpreted: Some(interpreted),
             proof: Proof::Proven,
-            worked,
+            worked: Some(worked),
         })
     }
 
@@ -218,9 +218,11 @@ impl Captures {
         period_nano: u64,
     ) {
         let User::Registers(registers) = sample.user else { return self.spare.push(sample.pieces) };
-        let (interpreted, proof, read) = match sample.read {
-            Some(Reading { interpreted, proof, behind, held }) => (Some(interpreted), proof, Some((behind, held))),
-            None => (None, Proof::None, None),
+        let (interpreted, worked, proof, read) = match sample.read {
+            Some(Reading { interpreted, worked, proof, behind, held }) => {
+                (Some(interpreted), worked.filter(|_| proof.holds()), proof, Some((behind, held)))
+            }
+            None => (None, None, Proof::None, None),
         };
         self.waiting.push_back(Captured {
             process,
@@ -237,7 +239,7 @@ impl Captures {
             stack: CapturedStack::Copied(sample.pieces),
             interpreted,
             proof,
-            worked: Worked::default(),
+            worked,
         });
     }
 
@@ -266,10 +268,8 @@ impl Captures {
         let mut worked = captured.worked;
         let (mut outcome, mut pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
-                if !captured.stopped
-                    && let Some(index) = index
-                {
-                    worked = process.copied(index, &pieces);
+                if worked.is_none() {
+                    worked = index.map(|index| process.copied(index, &pieces));
                 }
                 let outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
                 if let Some(index) = index {
@@ -317,6 +317,7 @@ impl Captures {
         if unknown && captured.space_generation == process.attached.space_generation {
             process.attached.reload.want();
         }
+        let worked = worked.unwrap_or_default();
         let mut sample = None;
         if let Some(index) = index {
             // The stack that was found while the thread was blocked was unwound with fewer registers.

@@ -1,9 +1,10 @@
 //! What the threads of one process work on, as its program shows it.
 //!
 //! A record may be believed only if its thread stood still while it was read. Of a blocked thread its counters prove
-//! that, a stopped thread is held. A thread that a perf event sampled has run on when its record can be read, and may
-//! work on something else by then, even on what it worked on before: nothing tells. So of its record only that counts
-//! which the kernel copied with its stack, as it does where variable and record lie near the end of a thread's stack.
+//! that, a stopped thread is held. A thread that a perf event sampled runs on, and may work on something else by then,
+//! even on what it worked on before: nothing tells. So a reader has to read its record before that (`reader.rs`), or
+//! else only that counts which the kernel copied with its stack, as it does where variable and record lie near the end
+//! of a thread's stack.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ const ALLOWANCE: Allowance = Allowance { reads: 5 * PLACES as u32, bytes: PLACES
 const PLACES_ALLOWANCE: Allowance = Allowance { reads: 128, bytes: 1024 };
 
 /// The variables of one process.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
     variables: Vec<Variable>,
     places: Vec<Place>,

@@ -104,29 +104,34 @@ impl Events {
         self.epoll.add(event, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
     }
 
-    /// Opens the rings of processors that have none yet.
-    fn open_rings(&mut self) -> Result<(), Failure> {
-        if !self.rings.is_empty() {
-            return Ok(());
-        }
-        for processor in online_processors().unwrap_or_else(|_| vec![0]) {
-            let ring = SharedRing::open(&*self.opener, processor)?;
-            self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
-            self.rings.push(Arc::new(ring));
-        }
-        Ok(())
+    /// The ring of a processor, which is opened if it is not yet.
+    fn ring(&mut self, processor: u32) -> Result<&SharedRing, Failure> {
+        let known = self.rings.iter().position(|ring| ring.processor == processor);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let ring = SharedRing::open(&*self.opener, processor)?;
+                self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
+                self.rings.push(Arc::new(ring));
+                self.rings.len() - 1
+            }
+        };
+        Ok(&self.rings[index])
     }
 
     /// Opens an event for a thread.
     fn open(&mut self, thread: u32, sampling: Sampling) -> Result<(ThreadEvent, Answer), Failure> {
-        self.open_rings()?;
         let Sampling { first, others, from, given, wakes } = sampling;
         let (mut files, mut level, mut reasons) = (Files::default(), from, Vec::new());
-        for ring in &self.rings {
+        for processor in online_processors().unwrap_or_else(|_| vec![0]) {
             let Opened { event, level: opened, refused } =
-                open(&*self.opener, (thread, Some(ring.processor)), first, level, !wakes)?;
+                open(&*self.opener, (thread, Some(processor)), first, level, !wakes)?;
             level = opened;
             reasons.extend(refused);
+            let subject = Subject::Thread { thread, processor: Some(processor) };
+            let switches =
+                if level < Level::Kernel { None } else { self.opener.open(&EventAttr::of_switches(), subject).ok() };
+            let ring = self.ring(processor)?;
             let into = |event: BorrowedFd<'_>| {
                 if !is_for_an_event(event.as_raw_fd()) {
                     return Err(Failure::Exhausted(Lack::Descriptors));
@@ -134,11 +139,8 @@ impl Events {
                 write_into(event, ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))
             };
             into(event.as_fd())?;
-            files.samples.push((ring.processor, event));
-            let subject = Subject::Thread { thread, processor: Some(ring.processor) };
-            if level >= Level::Kernel
-                && let Ok(switches) = self.opener.open(&EventAttr::of_switches(), subject)
-            {
+            files.samples.push((processor, event));
+            if let Some(switches) = switches {
                 into(switches.as_fd())?;
                 files.switches.push(switches);
             }
@@ -355,7 +357,7 @@ impl Engine<'_> {
             Item::Sample(sample) => sample,
             Item::Leaving(left) => {
                 if let Some(process) = self.with_pid(left.process) {
-                    process.leaves(left);
+                    process.leaves(left.thread, left.at, left.registers, &left.stack);
                 }
                 return;
             }
@@ -376,7 +378,8 @@ impl Engine<'_> {
         else {
             return;
         };
-        let event = process.find(sample.thread).and_then(|thread| process.threads[thread].event.as_mut());
+        let thread = process.find(sample.thread);
+        let event = thread.and_then(|thread| process.threads[thread].event.as_mut());
         let period_nano = event.map(|event| {
             event.took(sample.processor);
             event.period()
@@ -385,7 +388,7 @@ impl Engine<'_> {
         if sample.user == User::OtherArchitecture {
             process.concern = Concern::OtherArchitecture;
         }
-        if process.wants_readers()
+        if thread.is_some_and(|thread| process.wants_reader(thread))
             && let Some(events) = &mut self.events
         {
             events.read_at(sample.processor, now);

@@ -9,7 +9,7 @@ use super::active::Active;
 use super::coverage::{Coverage, Permitted, THREADS, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
 use super::ledger::Next;
-use super::rings::{Happened, Left, Sampled};
+use super::rings::{Happened, Sampled};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
@@ -274,9 +274,10 @@ impl Engine<'_> {
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.attached.id, process.event_period());
         // Events of processors cost other processes something, too: if the budget has lowered the rate, there is nothing
-        // to spare. And they wake no reader.
-        let spare = process.is_at_full_rate() && !process.are_records_dear() && !process.wants_readers();
+        // to spare, unless there are so many threads that their own events cost more. And they wake no reader.
         let many = process.threads.len() > THREADS;
+        let spare = process.is_at_full_rate() && !process.are_records_dear();
+        let spare = (spare || many) && !process.wants_readers();
         let review = &mut process.review;
         review.started |= many && usage.is_none();
         let group = review.membership.group().cloned();
@@ -356,9 +357,9 @@ impl Engine<'_> {
                 Record::Sample(sample) => sample,
                 Record::Leaving(sample) => {
                     if let Some(process) = with_pid(sampled, processes, sample.process)
-                        && let Some(left) = Left::of(&sample, clock)
+                        && let User::Registers(registers) = sample.user
                     {
-                        process.leaves(left);
+                        process.leaves(sample.thread, clock.instant_of(sample.time_nano), registers, sample.stack);
                     }
                     return;
                 }

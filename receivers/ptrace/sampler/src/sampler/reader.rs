@@ -165,6 +165,10 @@ impl Copier {
             let mut memory = sample.pieces.live(&subject.process.files, None);
             self.unwinder.unwind(&subject.process.space, &registers, &mut memory, &mut self.frames);
         }
+        let worked = subject.contexts.as_ref().and_then(|(contexts, blocks)| {
+            let mut blocks = patiently(blocks)?;
+            Some(contexts.of_standing(subject.key.pointer, &mut blocks, &subject.process.files, began))
+        });
         let after = ran();
         let evidence = Evidence {
             ran: [sample.ran_nano, before, after],
@@ -184,7 +188,7 @@ impl Copier {
         if !proof.holds() {
             sample.pieces.forget_further();
         }
-        sample.read = Some(Reading { interpreted, proof, behind: sample.at.elapsed(), held: began.elapsed() });
+        sample.read = Some(Reading { interpreted, worked, proof, behind: sample.at.elapsed(), held: began.elapsed() });
     }
 
     /// How long after a sample its thread left the processor, in nanoseconds, and its registers then.

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::unistd::gettid;
 
 use super::captures::MOST_CAPTURED;
+use super::contexts::{Blocks, Contexts, Worked};
 use super::evidence::Proof;
 use super::interpreters::{Interpreted, Interpreters};
 use super::shortfall::Shortfall;
@@ -34,8 +35,10 @@ use crate::unwind::Registers;
 /// always busy fills it in 0.3 seconds at the usual rate.
 const RING: usize = 512 << 10;
 
-/// How many items wait for the sampling thread at most. Beyond that samples are dropped and counted.
+/// How many items, and how many samples among them, wait for the sampling thread at most. Beyond that they are dropped,
+/// and samples counted.
 const MOST_ITEMS: usize = 8192;
+const MOST_SAMPLES: usize = 1024;
 
 /// The ring of one processor.
 #[derive(Debug)]
@@ -54,16 +57,14 @@ impl SharedRing {
     /// The ring of a processor.
     pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, Failure> {
         let subject = Opened::Thread { thread: gettid().as_raw().unsigned_abs(), processor: Some(processor) };
-        let exhausted = |error: Errno| {
-            Failure::Exhausted(match error {
-                Errno::EPERM => Lack::LockedMemory,
-                Errno::EMFILE | Errno::ENFILE => Lack::Descriptors,
-                error => Lack::Other(error),
+        let event =
+            opener.open(&EventAttr::of_ring(), subject).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
+        let ring = Ring::map(event.as_fd(), RING).map_err(|error| {
+            Failure::Exhausted(match error.raw_os_error() {
+                Some(libc::EPERM) => Lack::LockedMemory,
+                error => Lack::Other(Errno::from_raw(error.unwrap_or(libc::EIO))),
             })
-        };
-        let event = opener.open(&EventAttr::of_ring(), subject).map_err(exhausted)?;
-        let ring = Ring::map(event.as_fd(), RING)
-            .map_err(|error| exhausted(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
+        })?;
         Ok(Self {
             processor,
             event,
@@ -148,6 +149,8 @@ pub(super) struct Sampled {
 pub(super) struct Reading {
     /// Its frames in an interpreter.
     pub(super) interpreted: Interpreted,
+    /// What it works on, where its process shows that.
+    pub(super) worked: Option<Worked>,
     /// Whether they, and what was read of its stack beyond the copy, belong to the sample.
     pub(super) proof: Proof,
     /// How long after the sample they had been read.
@@ -279,6 +282,8 @@ pub(super) struct Subject {
     pub(super) events: Vec<(u32, Arc<OwnedFd>)>,
     /// Whether its stack went on beyond its copy lately, so that it is followed in memory.
     pub(super) goes_on: bool,
+    /// Where its process shows what its threads work on, where it does, and where this thread has it.
+    pub(super) contexts: Option<(Contexts, Mutex<Blocks>)>,
 }
 
 /// What the readers and the sampling thread share.
@@ -311,12 +316,18 @@ impl Board {
     /// Passes items to the sampling thread.
     pub(super) fn pass_on(&self, items: &mut Vec<Item>) {
         let mut waiting = lock(&self.items);
-        let room = MOST_ITEMS.saturating_sub(waiting.len());
-        if items.len() > room {
-            let dropped = items.drain(room..).filter(|item| matches!(item, Item::Sample(_))).count();
-            waiting.push(Item::Missing(Shortfall::of_lost(dropped as u64)));
+        let is_sample = |item: &Item| matches!(item, Item::Sample(_));
+        let mut samples = waiting.iter().filter(|item| is_sample(item)).count();
+        let mut dropped = 0;
+        for item in items.drain(..) {
+            let fits = waiting.len() < MOST_ITEMS && (!is_sample(&item) || samples < MOST_SAMPLES);
+            dropped += u64::from(is_sample(&item) && !fits);
+            samples += usize::from(is_sample(&item) && fits);
+            waiting.extend(fits.then_some(item));
         }
-        waiting.append(items);
+        if dropped > 0 {
+            waiting.push(Item::Missing(Shortfall::of_lost(dropped)));
+        }
     }
 
     /// Takes the items that were passed on.

@@ -14,7 +14,7 @@ use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::{AtSample, Interpreted, Named, UNSTOPPED};
 use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::places::{CodeRanges, Place, Places};
-use crate::sampler::rings::{self, Happened, What};
+use crate::sampler::rings::{Happened, What};
 use crate::sampler::shortfall::Shortfall;
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::Watch;
@@ -121,6 +121,8 @@ impl Recording {
 struct Left {
     at: Instant,
     place: Place,
+    /// What is known of the place; and the rest of what shows its stack, if that may have to be read.
+    standing: Option<Standing>,
     registers: Registers,
     stack: Vec<u8>,
 }
@@ -227,9 +229,9 @@ impl Active {
     }
 
     /// A thread is about to leave its processor.
-    pub(in crate::sampler) fn leaves(&mut self, left: rings::Left) {
-        let rings::Left { thread, at, registers, stack, .. } = left;
+    pub(in crate::sampler) fn leaves(&mut self, thread: u32, at: Instant, registers: Registers, stack: &[u8]) {
         let Some(index) = self.recorded(thread) else { return };
+        let is_native = self.stacks_are_native();
         let Self { waits, attached, threads, .. } = self;
         if waits.space_generation.replace(attached.space_generation) != Some(attached.space_generation) {
             let modules = attached.space.modules().iter();
@@ -238,10 +240,12 @@ impl Active {
             waits.unproven.clear();
         }
         let (ip, sp) = (registers.instruction_pointer(), registers.stack_pointer());
-        let place = Place::new(ip, sp, &stack, &mut waits.code);
-        if let Some(recording) = &mut threads[index].recording {
-            recording.left = Some(Left { at, place, registers, stack });
-        }
+        let Some(recording) = &mut threads[index].recording else { return };
+        let place = Place::new(ip, sp, stack, &mut waits.code);
+        let standing = waits.places.get(&place).cloned();
+        let is_known = is_native && standing.is_some();
+        let stack = if is_known { Vec::new() } else { stack.to_vec() };
+        recording.left = Some(Left { at, place, standing, registers, stack });
     }
 
     /// A thread was given a processor, left it, began or ended.
@@ -264,7 +268,7 @@ impl Active {
             What::Out(cause) => cause,
         };
         let left = recording.left.take().filter(|left| at.saturating_duration_since(left.at) < JUST_BEFORE);
-        let standing = left.as_ref().and_then(|left| self.waits.places.get(&left.place).cloned());
+        let standing = left.as_ref().and_then(|left| left.standing.clone());
         recording.timeline.switched_out(at, cause, standing);
         if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
             recording.waits = left;

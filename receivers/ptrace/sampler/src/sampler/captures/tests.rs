@@ -73,7 +73,7 @@ fn sampled(process: &Active, pc: u64) -> Captured {
         stack: CapturedStack::Copied(pieces),
         interpreted: None,
         proof: Proof::None,
-        worked: Worked::default(),
+        worked: None,
     }
 }
 
