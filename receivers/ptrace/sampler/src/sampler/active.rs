@@ -387,7 +387,7 @@ impl Active {
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
-            thread.recording = None;
+            thread.end_recording();
             thread.subject = None;
             thread.duty_cycle = DutyCycle::default();
         }

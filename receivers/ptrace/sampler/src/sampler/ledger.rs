@@ -139,6 +139,8 @@ pub(super) struct Ledger {
     ran: u64,
     /// Whether the thread has ended, and all of it is settled.
     ended: bool,
+    /// How much running time is carried on, in nanoseconds, where records said how much there is.
+    carried: Option<u64>,
     /// How much waiting for a processor was settled before the kernel counted it, in nanoseconds: it counts a wait when
     /// it ends.
     ahead: u64,
@@ -155,7 +157,16 @@ impl Basis {
 impl Ledger {
     /// A ledger for time from this moment on.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, counted: None, ran: 0, ended: false, ahead: 0, last_blocked: None, entries: Vec::new() }
+        Self {
+            since,
+            counted: None,
+            ran: 0,
+            ended: false,
+            carried: None,
+            ahead: 0,
+            last_blocked: None,
+            entries: Vec::new(),
+        }
     }
 
     /// Notes counters that were read. The first ones are where the ledger begins.
@@ -168,6 +179,16 @@ impl Ledger {
     /// been blocked since.
     pub(super) fn last_blocked(&self) -> Option<(Instant, SchedStat)> {
         self.last_blocked
+    }
+
+    /// From now on there are no records.
+    pub(super) fn without_records(&mut self) {
+        self.carried = None;
+    }
+
+    /// All time before this is settled.
+    pub(super) fn since(&self) -> Instant {
+        self.since
     }
 
     /// Whether samples wait to be weighed.
@@ -197,6 +218,9 @@ impl Ledger {
     /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
     /// late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
+        if let Some(carried) = self.carried.filter(|_| !self.ended) {
+            return carried.into();
+        }
         let counted = self.counted.filter(|_| !self.ended);
         counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }
@@ -317,6 +341,7 @@ impl Ledger {
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
         let Placed { samples, rests } = placing.place(observed.collect(), &rests);
+        self.carried = is_recorded.then_some(waits);
         let mut settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
             // What the counters differ by from the records is not made up for later.

@@ -8,7 +8,6 @@ use nix::unistd::{SysconfVar, sysconf};
 use super::active::Active;
 use super::coverage::{Coverage, Permitted, THREADS, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
-use super::ledger::Next;
 use super::rings::{Happened, Sampled};
 use super::run::Engine;
 use super::shortfall::Shortfall;
@@ -308,7 +307,7 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         process.watch = Watch::covering(coverage);
         process.attached.status.level = process.watch.level();
-        process.settle_all(Instant::now(), Next::Other);
+        process.close_recordings(Instant::now());
         process.close_events();
         if coverage != Coverage::Threads {
             process.begin_recordings(Instant::now());

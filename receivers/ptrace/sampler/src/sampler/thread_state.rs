@@ -248,9 +248,15 @@ impl ThreadState {
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
+    /// Records do not tell any more what it does.
+    pub(super) fn end_recording(&mut self) {
+        self.recording = None;
+        self.ledger.without_records();
+    }
+
     /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
     pub(super) fn close_event(&mut self, hides: bool) -> bool {
-        self.recording = None;
+        self.end_recording();
         let event = self.event.take();
         self.subject = None;
         let had_one = event.is_some();

@@ -253,7 +253,10 @@ impl Active {
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
         for thread in &mut self.threads {
-            if read && let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
+            if read
+                && thread.recording.is_none()
+                && let Ok(sched) = thread.files.schedstat(self.attached.files.task())
+            {
                 thread.sched = sched;
             }
             if !thread.sched.kept() {

@@ -162,6 +162,8 @@ pub(super) struct Waits {
     space_generation: Option<u64>,
     /// The thread whose counters are compared next, if not all are.
     compared: usize,
+    /// The thread of the last record.
+    last: usize,
     costs: Costs,
 }
 
@@ -204,6 +206,7 @@ impl Waits {
             code: CodeRanges::default(),
             space_generation: None,
             compared: 0,
+            last: 0,
             costs: Costs { switches: 0, since: now, most: MOST_SWITCHES },
         }
     }
@@ -222,10 +225,16 @@ impl Active {
 
     /// The thread that a record is about, which may have begun a moment ago.
     fn recorded(&mut self, id: u32) -> Option<usize> {
-        match self.watch {
+        // Records of a thread follow each other.
+        if self.threads.get(self.waits.last).is_some_and(|thread| thread.id() == id) {
+            return Some(self.waits.last);
+        }
+        let found = match self.watch {
             Watch::Group | Watch::Machine => Some(self.meet(id)),
             _ => self.find(id),
-        }
+        };
+        self.waits.last = found.unwrap_or(0);
+        found
     }
 
     /// A thread is about to leave its processor.
@@ -420,19 +429,41 @@ impl Active {
 
     /// From now on records tell what a thread does, of which all up to now is settled.
     pub(in crate::sampler) fn begin_recording(&mut self, index: usize, now: Instant) {
-        if self.wants_blocked() && self.threads[index].duty_cycle.divisor() == 1 {
-            self.settle_up_to(index, now);
-            self.threads[index].recording = Some(Box::new(Recording::new(now)));
+        if !self.wants_blocked() || self.threads[index].duty_cycle.divisor() > 1 {
+            return;
+        }
+        let blocked = self.threads[index].ledger.last_blocked();
+        match blocked {
+            // It has not run since, and goes on waiting.
+            Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
+                self.settle(index, at, Some(sched), Next::Other, Basis::COUNTERS);
+            }
+            Some(_) => {}
+            None => self.settle_up_to(index, now),
+        }
+        let thread = &mut self.threads[index];
+        thread.recording = Some(Box::new(Recording::new(thread.ledger.since())));
+        if let Some((at, _)) = blocked
+            && thread.blocked.unwound.is_some()
+        {
+            self.account_blocked(index, at);
+        }
+    }
+
+    /// Records do not tell any more what threads do. All up to now is settled.
+    pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
+        for index in 0..self.threads.len() {
+            if self.threads[index].recording.is_some() {
+                self.settle_recorded(index, now, Next::Other);
+                self.threads[index].end_recording();
+            }
         }
     }
 
     /// From now on records tell what all threads do, of which all up to now is settled.
     pub(in crate::sampler) fn begin_recordings(&mut self, now: Instant) {
-        if !self.wants_blocked() {
-            return;
-        }
-        for thread in &mut self.threads {
-            thread.recording = Some(Box::new(Recording::new(now)));
+        for index in 0..self.threads.len() {
+            self.begin_recording(index, now);
         }
     }
 
