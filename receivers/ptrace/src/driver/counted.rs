@@ -28,6 +28,9 @@ impl Driver {
             ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
             ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
             ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
+            ("sampler_recorded_nanoseconds", more(status.recorded_nano, before.recorded_nano)),
+            ("sampler_counted_nanoseconds", more(status.counted_nano, before.counted_nano)),
+            ("sampler_not_placed_nanoseconds", more(status.not_placed_nano, before.not_placed_nano)),
             ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
             ("sampler_interpreted_stacks", more(status.interpreted, before.interpreted)),
             ("sampler_unproven_frames", more(status.unproven_frames, before.unproven_frames)),
@@ -54,6 +57,9 @@ impl Driver {
     }
 }
 
+/// One part in this many of the time of threads is worth saying.
+const WORTH_SAYING: u64 = 50;
+
 /// Describes what is not known of a process's running threads, which right would show it, and what sampling did to the
 /// process. Empty if there is nothing to say.
 pub(super) fn missing(status: &Status, stops: Stops) -> String {
@@ -65,6 +71,15 @@ pub(super) fn missing(status: &Status, stops: Stops) -> String {
         if let Some(more) = what_shows_more(status.level, stops) {
             write!(said, " ({more})").ok();
         }
+    }
+    let all = status.recorded_nano.saturating_add(status.counted_nano);
+    if status.counted_nano > all / WORTH_SAYING {
+        let seconds = Duration::from_nanos(status.counted_nano).as_secs_f64();
+        write!(said, "; for {seconds:.2} s of its threads only sums tell how long they waited").ok();
+    }
+    if status.not_placed_nano > all / WORTH_SAYING {
+        let seconds = Duration::from_nanos(status.not_placed_nano).as_secs_f64();
+        write!(said, "; for {seconds:.2} s it is not known where they waited").ok();
     }
     if status.cut_calls > 0 {
         write!(said, "; {} of its system calls came back early since their thread was stopped", status.cut_calls).ok();
@@ -79,6 +94,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: the log says what was not sampled with the right that would show it, and which calls were cut;
+    /// how much of its threads' waiting is not told by records or has no place, if that is more than one part in 50;
     /// nothing if there is nothing to say.
     #[test]
     fn what_is_missing() {
@@ -90,6 +106,13 @@ mod tests {
             "{said}"
         );
         assert!(said.ends_with("; 2 of its system calls came back early since their thread was stopped"), "{said}");
+        let waits = Status { recorded_nano: 49_000_000_000, counted_nano: 1_000_000_000, ..Status::default() };
+        assert_eq!(missing(&waits, Stops::Never), "");
+        let waits = Status { counted_nano: 1_100_000_000, not_placed_nano: 2_250_000_000, ..waits };
+        assert_eq!(
+            missing(&waits, Stops::Never),
+            "; for 1.10 s of its threads only sums tell how long they waited; for 2.25 s it is not known where they waited"
+        );
         assert!(missing(&status, Stops::Always).contains("choose user-bound or never"));
         let all_seen = Status { level: Level::Kernel, cut_calls: 0, ..status };
         assert_eq!(missing(&all_seen, Stops::UserBound), "; 1.23 s of its processor time were not sampled");

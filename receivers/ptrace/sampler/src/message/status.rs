@@ -101,6 +101,13 @@ pub struct Status {
     pub lost_samples: u64,
     /// For how long threads ran without a sample that says where, in nanoseconds.
     pub not_sampled_nano: u64,
+    /// The time of threads of which records of their switches say when they ran and waited, in nanoseconds.
+    pub recorded_nano: u64,
+    /// The time of threads of which only the kernel's counters say how long they ran and waited, in nanoseconds: their
+    /// switches were not recorded, or not all of them. Threads that did not run at all are not among them.
+    pub counted_nano: u64,
+    /// For how long threads waited of which it is not known where, in nanoseconds.
+    pub not_placed_nano: u64,
     /// System calls that a stop ended early: they had moved a part of their data and returned with that.
     pub cut_calls: u64,
     /// Observations with frames that were read from an interpreter's memory.

@@ -15,12 +15,29 @@ pub(crate) fn unix_nano() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The moment of a time of CLOCK_MONOTONIC, in nanoseconds; the present one where that is not in the past.
-pub(crate) fn instant_of(nano: u64) -> Instant {
-    // `Instant` has the same clock, but cannot be made of a number.
-    let now = Instant::now();
-    let clock = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
-    now.checked_sub(clock.saturating_sub(Duration::from_nanos(nano))).unwrap_or(now)
+/// One moment on both clocks: `Instant` has the same clock as records, but cannot be made of a number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    now: Instant,
+    monotonic: Duration,
+}
+
+impl Clock {
+    /// The present moment.
+    pub(crate) fn now() -> Self {
+        let now = Instant::now();
+        Self { now, monotonic: clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from) }
+    }
+
+    /// The moment of a time of CLOCK_MONOTONIC, in nanoseconds.
+    pub(crate) fn instant_of(self, nano: u64) -> Instant {
+        let Self { now, monotonic } = self;
+        let nano = Duration::from_nanos(nano);
+        match monotonic.checked_sub(nano) {
+            Some(before) => now.checked_sub(before).unwrap_or(now),
+            None => now.checked_add(nano.saturating_sub(monotonic)).unwrap_or(now),
+        }
+    }
 }
 
 /// The processor time of a process in nanoseconds, ended threads included; `None` where there is no such process.

@@ -216,10 +216,11 @@ mod tests {
                 _ => std::thread::yield_now(),
             }
         };
-        let opened = open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000);
+        let opened = open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000, false);
         let mut seen = 0;
         if let Ok(events) = &opened {
-            let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 256 << 10).unwrap()).collect();
+            let mut rings: Vec<_> =
+                events.iter().map(|event| Ring::map(event.samples.as_fd(), 256 << 10).unwrap()).collect();
             // Samples count the time for which the machine had its processor taken away, and the group does not.
             let (enough, deadline) = (Duration::from_millis(20) / 2, Instant::now() + Duration::from_secs(120));
             while seen < 20 || group.cpu().unwrap() < enough {

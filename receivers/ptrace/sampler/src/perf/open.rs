@@ -204,8 +204,17 @@ pub fn open(
     Err(Failure::Refused(refused))
 }
 
-/// Opens events for everything that these processors execute, or for a control group on them. Processors that have gone
-/// offline are left out.
+/// The events of one processor.
+#[derive(Debug)]
+pub struct ProcessorEvents {
+    /// Takes samples, and records switches.
+    pub samples: OwnedFd,
+    /// Takes samples at switches; `None` if that was not asked for, or fails.
+    pub switches: Option<OwnedFd>,
+}
+
+/// Opens events for everything that these processors execute, or for a control group on them, which also record
+/// `switches`. Processors that have gone offline are left out.
 ///
 /// # Errors
 ///
@@ -215,12 +224,17 @@ pub fn open_processors(
     processors: &[u32],
     group: Option<BorrowedFd<'_>>,
     period_nano: u64,
-) -> Result<Vec<OwnedFd>, Failure> {
-    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true, switches: false });
+    switches: bool,
+) -> Result<Vec<ProcessorEvents>, Failure> {
+    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true, switches });
     let mut events = Vec::new();
     for &number in processors {
-        match opener.open(&attr, Subject::Processor { number, group }) {
-            Ok(event) => events.push(event),
+        let subject = Subject::Processor { number, group };
+        match opener.open(&attr, subject) {
+            Ok(samples) => {
+                let switches = switches.then(|| opener.open(&EventAttr::of_switches(), subject).ok()).flatten();
+                events.push(ProcessorEvents { samples, switches });
+            }
             Err(Errno::ENODEV) => {}
             Err(error) => {
                 let refused = Failure::Refused(vec![(Level::Processors, error)]);

@@ -5,6 +5,7 @@ mod look;
 mod report;
 mod stops;
 mod tick;
+mod waits;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(super) use self::account::Found;
 pub(super) use self::look::{BlockedAt, Look, Passive};
 pub(super) use self::tick::TickStart;
+use self::waits::Waits;
+pub(super) use self::waits::{ByRecords, Recording, Standing};
 use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;
@@ -84,6 +87,7 @@ pub(super) struct Active {
     /// What readers know of the process, and the generation of the address space that this is of.
     read_process: Option<(u64, Arc<ReadProcess>)>,
     batch: Builder,
+    waits: Waits,
     /// One moment on both clocks. Times within a batch are computed from it, so that they never go back when the wall
     /// clock does.
     epoch: (Instant, u64),
@@ -115,6 +119,7 @@ impl Active {
             listed: [now; 2],
             count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
+            waits: Waits::new(now),
             read_process: None,
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
@@ -171,6 +176,9 @@ impl Active {
         let Attached { interpreters, files, settings, .. } = &self.attached;
         let slot = self.slot.saturating_sub(1);
         let mut thread = ThreadState::new(ThreadFiles::new(id), slot, since, settings.max_stack);
+        if matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked() {
+            thread.recording = Some(Box::new(Recording::new(since)));
+        }
         if may_take_time && interpreters.has_frames_in_memory() {
             let namespace_id = thread.identify(files);
             thread.find_pointer(files, namespace_id);
@@ -379,25 +387,35 @@ impl Active {
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
+            thread.end_recording();
             thread.subject = None;
             thread.duty_cycle = DutyCycle::default();
         }
+    }
+
+    /// Closes the event of a thread. Returns whether there was one.
+    pub(super) fn close_event(&mut self, index: usize) -> bool {
+        if self.threads[index].recording.is_some() {
+            self.settle_up_to(index, Instant::now());
+        }
+        self.threads[index].close_event(self.watch.hides_kernel())
     }
 
     /// Closes the events of threads that are idle, or that are switched too often.
     pub(super) fn tend_events(&mut self, now: Instant) {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
-        let hides = self.watch.hides_kernel();
         let is_read = self.is_read();
-        for thread in &mut self.threads {
+        let most = self.waits.most_switches();
+        for index in 0..self.threads.len() {
+            let thread = &mut self.threads[index];
             let goes_on = thread.goes_on(slot);
             let Some(event) = &mut thread.event else { continue };
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
             // One that wakes no reader is replaced where readers are wanted by now.
             let is_outdated = (is_read || goes_on) && !event.wakes();
-            if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now) {
-                thread.close_event(hides);
+            if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, most, slot, now) {
+                self.close_event(index);
             }
         }
     }
@@ -406,7 +424,7 @@ impl Active {
     pub(super) fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
-        self.review.usage(self.attached.files.pid(), switches, machine, now)
+        self.review.usage(self.attached.files.pid(), self.threads.len(), switches, machine, now)
     }
 
     /// How often the process's busiest thread was given a processor since the last time.

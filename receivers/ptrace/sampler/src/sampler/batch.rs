@@ -122,17 +122,6 @@ impl Builder {
         }
     }
 
-    /// The index of a stack that is the sample's with a location on top; the location alone where there is no such
-    /// sample.
-    pub(super) fn stack_below(&mut self, location: Location, sample: Option<u32>) -> u32 {
-        let below = sample.and_then(|sample| self.batch.samples.get(sample as usize));
-        let below = below.and_then(|sample| self.batch.stacks.get(sample.stack as usize));
-        let (trust, indices) = below.map_or((Trust::Complete, &[][..]), |stack| (stack.trust, &stack.locations));
-        let below = indices.iter().filter_map(|&index| self.batch.locations.get(index as usize)).copied();
-        let locations: Vec<Location> = std::iter::once(location).chain(below).collect();
-        self.add_stack(trust, &locations)
-    }
-
     /// Replaces the stack of a sample by a better one.
     pub(super) fn replace_stack(&mut self, sample: u32, stack: u32) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {

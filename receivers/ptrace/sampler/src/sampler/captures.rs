@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::active::{Active, Found};
+use super::active::{Active, Found, Standing};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
@@ -309,6 +309,10 @@ impl Captures {
             // The copy ended there, and what was read later belongs to another moment.
             locations.push(Location::CALLERS_NOT_KNOWN);
             named.merged.missing_callers += 1;
+        }
+        if let Some(index) = index.filter(|_| !captured.stopped) {
+            let standing = || Standing::new(outcome.trust, locations, named, Worked::default());
+            process.saw_calls(index, &unwinder.frames, standing);
         }
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();

@@ -32,6 +32,8 @@ pub(super) struct Usage {
     pub(super) machine: Duration,
     /// How often per second its busiest thread was given a processor.
     pub(super) switches: u64,
+    /// How many threads the process has.
+    pub(super) threads: usize,
 }
 
 impl Usage {
@@ -76,6 +78,9 @@ const GROUP: u32 = 4;
 /// The machine is covered if the other processes use less than this many times what the process does.
 const OTHERS: u32 = 8;
 
+/// If a process has more threads than this, each would need events of its own on each processor.
+pub(super) const THREADS: usize = 256;
+
 /// If a thread is switched more often per second than this, events of threads cost it more than 1 % of a processor.
 const SWITCHES: u64 = 4_000;
 
@@ -92,7 +97,9 @@ impl Coverage {
             return Self::Group;
         }
         let patience = patience(Self::Machine);
-        if permitted.machine && (usage.others_below(OTHERS * patience) || switches > SWITCHES) {
+        if permitted.machine
+            && (usage.others_below(OTHERS * patience) || switches > SWITCHES || usage.threads > THREADS)
+        {
             return Self::Machine;
         }
         Self::Threads
@@ -150,11 +157,11 @@ mod tests {
     fn usage(own: f64, group: Option<f64>, machine: f64, switches: u64) -> Usage {
         let elapsed = seconds(1.0);
         let (own, group, machine) = (seconds(own), group.map(seconds), seconds(machine));
-        Usage { elapsed, own, group, machine, switches }
+        Usage { elapsed, own, group, machine, switches, threads: 1 }
     }
 
     /// Guarantees: a process that uses most of a group or a machine is sampled by events of that, one among many by
-    /// events of its threads, unless they are switched so often that these would cost more.
+    /// events of its threads, unless they are switched so often that these would cost more, or are very many.
     #[test]
     fn by_share() {
         let from_threads =
@@ -165,6 +172,8 @@ mod tests {
         assert_eq!(from_threads(1.0, None, 9.1, 0), Coverage::Threads);
         assert_eq!(from_threads(1.0, Some(20.0), 30.0, 4_001), Coverage::Machine);
         assert_eq!(from_threads(0.0, Some(0.0), 0.0, 9_999), Coverage::Threads);
+        let many = Usage { threads: THREADS + 1, ..usage(1.0, None, 30.0, 0) };
+        assert_eq!(Coverage::Threads.next(many, ALL), Coverage::Machine);
     }
 
     /// Guarantees: a coverage is not given up because others use a little more for a moment.

@@ -306,6 +306,7 @@ impl Engine<'_> {
         match events.open(state.id(), sampling) {
             Ok((event, _)) => {
                 state.event = Some(event);
+                process.begin_recording(thread, now);
                 process.show(thread, &events.board);
             }
             Err(Failure::Ended) => {}
@@ -354,21 +355,29 @@ impl Engine<'_> {
     fn take_item(&mut self, item: Item, now: Instant) {
         let sample = match item {
             Item::Sample(sample) => sample,
-            Item::Leaving(_) | Item::Switched(_) => return,
+            Item::Leaving(left) => {
+                if let Some(process) = self.with_pid(left.process) {
+                    process.leaves(left.thread, left.at, left.registers, &left.stack);
+                }
+                return;
+            }
+            Item::Happened(happened) => {
+                if let Some(process) = self.with_pid(happened.process) {
+                    process.happened(happened);
+                }
+                return;
+            }
             Item::Mapped { process, at, entry } => {
-                let of = |known: &&mut Active| known.attached.files.pid() == process;
-                return self
-                    .processes
-                    .iter_mut()
-                    .find(of)
-                    .into_iter()
-                    .for_each(|of| of.attached.mapped(at, entry.clone()));
+                if let Some(process) = self.with_pid(process) {
+                    process.attached.mapped(at, entry);
+                }
+                return;
             }
             Item::Missing(shortfall) => {
                 // It is not known whose records were lost, so they are counted for each process with such events.
                 let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
                 let processes = self.processes.iter_mut().filter(of_threads);
-                return processes.for_each(|process| shortfall.add_to(&mut process.attached.status));
+                return processes.for_each(|process| process.lost(shortfall));
             }
         };
         let Some(process) = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process)
@@ -393,6 +402,10 @@ impl Engine<'_> {
         let process = (process.attached.id, process.attached.space_generation);
         self.captures.take_sample(process, sample, period_nano);
         self.make_room();
+    }
+
+    fn with_pid(&mut self, pid: u32) -> Option<&mut Active> {
+        self.processes.iter_mut().find(|process| process.attached.files.pid() == pid)
     }
 
     /// Takes and unwinds all samples that there are.

@@ -12,7 +12,7 @@ mod placing;
 
 use std::time::{Duration, Instant};
 
-use self::placing::{Observed, Placing};
+use self::placing::{Observed, Placed, Placing};
 use crate::probe::SchedStat;
 
 /// Samples may stand for this many times their own periods, since timers come late and slices are short. What a thread
@@ -40,7 +40,7 @@ struct Entry {
     /// For a sample of running: for how much running time it was taken, in nanoseconds. `None` if the thread was
     /// blocked.
     period_nano: Option<u64>,
-    /// How many looks found the thread blocked with it.
+    /// How many looks found the thread blocked with it; or how long it waited, in nanoseconds.
     looks: u64,
     /// When it was taken: of several looks the first and the last.
     at: (Instant, Instant),
@@ -64,6 +64,26 @@ pub(super) struct Rules {
     pub(super) ready: bool,
     /// What comes later.
     pub(super) next: Next,
+    /// What says how much time there was of what.
+    pub(super) basis: Basis,
+}
+
+/// What says how much of the time a thread ran, and how much it waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The kernel's counters.
+    Counters {
+        /// For how long the thread has been waiting for a processor that it did not get yet, in nanoseconds, where
+        /// records tell: the counters tell it only when it gets one.
+        preempted_nano: u64,
+    },
+    /// The records of its switches, by which each wait is noted with its length: it ran for the rest of the time.
+    Records {
+        /// When it began, if that was meanwhile.
+        began: Option<Instant>,
+        /// Whether it has ended.
+        ended: bool,
+    },
 }
 
 /// What comes after the time that is settled.
@@ -96,13 +116,14 @@ pub(super) struct Stretch {
     pub(super) nano: u64,
 }
 
-/// The result of settling.
+/// The result of settling: stretches that follow each other without overlap, and without a gap in wall mode, but for
+/// time of which nothing is known.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// Samples by their index in the batch, and the time that each stands for, in the order in which they were taken.
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// The time that no sample stands for, each part with the sample next to it.
-    pub(super) rests: Vec<(Rest, Stretch, Option<u32>)>,
+    /// The time that no sample stands for.
+    pub(super) rests: Vec<(Rest, Stretch)>,
     /// How much of the time the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
 }
@@ -118,6 +139,8 @@ pub(super) struct Ledger {
     ran: u64,
     /// Whether the thread has ended, and all of it is settled.
     ended: bool,
+    /// How much running time is carried on, in nanoseconds, where records said how much there is.
+    carried: Option<u64>,
     /// How much waiting for a processor was settled before the kernel counted it, in nanoseconds: it counts a wait when
     /// it ends.
     ahead: u64,
@@ -126,10 +149,24 @@ pub(super) struct Ledger {
     entries: Vec<Entry>,
 }
 
+impl Basis {
+    /// The kernel's counters alone.
+    pub(super) const COUNTERS: Self = Self::Counters { preempted_nano: 0 };
+}
+
 impl Ledger {
     /// A ledger for time from this moment on.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, counted: None, ran: 0, ended: false, ahead: 0, last_blocked: None, entries: Vec::new() }
+        Self {
+            since,
+            counted: None,
+            ran: 0,
+            ended: false,
+            carried: None,
+            ahead: 0,
+            last_blocked: None,
+            entries: Vec::new(),
+        }
     }
 
     /// Notes counters that were read. The first ones are where the ledger begins.
@@ -142,6 +179,16 @@ impl Ledger {
     /// been blocked since.
     pub(super) fn last_blocked(&self) -> Option<(Instant, SchedStat)> {
         self.last_blocked
+    }
+
+    /// From now on there are no records.
+    pub(super) fn without_records(&mut self) {
+        self.carried = None;
+    }
+
+    /// All time before this is settled.
+    pub(super) fn since(&self) -> Instant {
+        self.since
     }
 
     /// Whether samples wait to be weighed.
@@ -161,9 +208,19 @@ impl Ledger {
         self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
     }
 
+    /// A sample was added of a wait, or of several, that took so many nanoseconds.
+    pub(super) fn waited(&mut self, sample: u32, at: Instant, nano: u64) {
+        self.last_blocked = None;
+        let last = at.checked_add(Duration::from_nanos(nano)).unwrap_or(at);
+        self.entries.push(Entry { sample, period_nano: None, looks: nano, at: (at, last), unchanged: false });
+    }
+
     /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
     /// late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
+        if let Some(carried) = self.carried.filter(|_| !self.ended) {
+            return carried.into();
+        }
         let counted = self.counted.filter(|_| !self.ended);
         counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }
@@ -191,10 +248,14 @@ impl Ledger {
     /// which is right on average. Where it was not seen blocked, nobody knows that it ever was, and nothing is said of
     /// it.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
-        let mut settled = Settled::default();
         let entries = std::mem::take(&mut self.entries);
+        let mut is_recorded = false;
+        if let Basis::Records { began, .. } = rules.basis {
+            is_recorded = true;
+            self.since = began.unwrap_or(self.since).max(self.since);
+        }
         let wall = nano(now.saturating_duration_since(self.since));
-        let end = if sched.is_some() {
+        let end = if sched.is_some() || is_recorded {
             now
         } else {
             let seen = entries.iter().map(|entry| entry.at.1).fold(self.since, Instant::max).min(now);
@@ -203,7 +264,9 @@ impl Ledger {
         let own: u64 = entries.iter().filter_map(|entry| entry.period_nano).sum();
         let periods = own.saturating_add(rules.kernel_nano);
         let counted = self.counted.unwrap_or_default();
+        let looks = entries.iter().filter(|entry| entry.period_nano.is_none()).map(|entry| entry.looks).sum();
         let (ran, queued) = match sched {
+            _ if is_recorded => (wall.saturating_sub(looks), 0),
             Some(sched) if self.counted.is_some() => {
                 (sched.run_nano.saturating_sub(counted.0), sched.wait_nano.saturating_sub(counted.1))
             }
@@ -216,14 +279,13 @@ impl Ledger {
         let queued = queued - said_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
         // The samples prove that the thread ran, even where the counters do not say so yet.
-        let limit = if rules.cpu { u64::MAX } else { wall };
-        let late = (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE));
-        let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(limit);
+        let late = if is_recorded { 0 } else { (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE)) };
+        let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(wall);
         // The time in the kernel gets its share as if it had samples of its own.
         let mut of_known = Shares::new(known, periods);
         let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
-        let mut rest = ran.saturating_sub(known).min(limit - known);
+        let mut rest = ran.saturating_sub(known).min(wall - known);
         let mut waits = 0;
         let said = rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
         if !said && rules.next == Next::Same {
@@ -232,6 +294,11 @@ impl Ledger {
         let (mut queue, mut blocked, mut unseen) = (0, 0, 0);
         if !rules.cpu {
             queue = queued.min(wall - known - rest - waits);
+            if let Basis::Counters { preempted_nano } = rules.basis {
+                let ahead = preempted_nano.min(wall - known - rest - waits - queue);
+                queue += ahead;
+                self.ahead = self.ahead.saturating_add(ahead);
+            }
             let left = wall - known - rest - waits - queue;
             let is_late = left > rules.period_nano.saturating_mul(UNSEEN);
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
@@ -248,7 +315,7 @@ impl Ledger {
             }
         }
         let mut of_sampled = Shares::new(sampled, own);
-        let mut of_blocked = Shares::new(blocked, entries.iter().map(|entry| entry.looks).sum());
+        let mut of_blocked = Shares::new(blocked, looks);
         let observed = entries.into_iter().map(|entry| {
             let nano = match entry.period_nano {
                 Some(period) => of_sampled.next(period),
@@ -262,28 +329,35 @@ impl Ledger {
             (Rest::InTheKernel, in_kernel),
             (Rest::NotSampled, rest),
         ];
+        self.ended = match rules.basis {
+            Basis::Counters { .. } => sched.is_none(),
+            Basis::Records { ended, .. } => ended,
+        };
+        let next = now.checked_sub(Duration::from_nanos(waits)).unwrap_or(now).max(self.since);
         let placing = Placing {
             since: self.since,
-            now: end,
-            tolerance: Duration::from_nanos(rules.period_nano),
+            until: next.min(end),
             // What an event samples in a part of the time only stands for the rest of the time as well.
-            exact: duty_divisor == 1,
-            cpu: rules.cpu,
+            tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
-        placing.place(observed.collect(), rests, &mut settled);
-        settled.ran_nano = known.saturating_add(rest);
+        let Placed { samples, rests } = placing.place(observed.collect(), &rests);
+        self.carried = is_recorded.then_some(waits);
+        let mut settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
+            // What the counters differ by from the records is not made up for later.
+            Some(sched) if is_recorded => {
+                let ran = sched.run_nano.saturating_sub(waits);
+                settled.ran_nano = self.counted.map_or(0, |(before, _)| ran.saturating_sub(before));
+                Some((ran, sched.wait_nano))
+            }
+            None if is_recorded => self.counted.map(|(ran, wait)| (ran.saturating_add(settled.ran_nano), wait)),
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // Waiting time beyond the time that passed was before the first look, and is not carried on.
             Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),
             // What its counters said last is settled, and there will be no more.
             None => self.counted.map(|(_, queued)| (self.ran, queued)),
         };
-        self.ended = sched.is_none();
-        self.since = match Duration::from_nanos(waits) {
-            _ if rules.cpu => now,
-            waits => now.checked_sub(waits).unwrap_or(now).max(self.since),
-        };
+        self.since = next;
         settled
     }
 }

@@ -134,19 +134,23 @@ impl Engine<'_> {
             }
         }
         self.forget_noted();
-        self.send_batch(index, now, Next::Nothing);
+        self.send_batch(index, Next::Nothing);
         let mut attached = self.processes.swap_remove(index).attached;
         self.sender.send(Output::Status(attached.status()));
         attached
     }
 
     /// Sends the batch of a process. `next` is what comes later.
-    pub(super) fn send_batch(&mut self, index: usize, now: Instant, next: Next) {
+    pub(super) fn send_batch(&mut self, index: usize, next: Next) {
+        // All records of what happened before are in rings by now.
+        let now = Instant::now();
+        self.drain_all();
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
         if let Some((first, functions)) = process.attached.interpreters.lock().take_fresh() {
             self.sender.send(Output::Functions { process: process.attached.id, first, functions });
         }
+        process.prove_places();
         if let Some(batch) = process.flush(now, next) {
             process.attached.status.lost_observations += self.sender.send_batch(batch);
         }

@@ -35,6 +35,7 @@ mod ledger;
 mod lifecycle;
 mod output_sender;
 mod pending_stops;
+mod places;
 mod precedence;
 mod processors;
 mod reader;
@@ -50,6 +51,7 @@ mod thread_event;
 mod thread_state;
 mod tick;
 mod tick_schedule;
+mod timeline;
 mod unseen;
 mod user_bound;
 

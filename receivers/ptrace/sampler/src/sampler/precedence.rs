@@ -118,12 +118,9 @@ impl Engine<'_> {
         for (process, thread) in giving_up(&self.claims()) {
             let Some(index) = self.processes.iter().position(|of| of.attached.id == process) else { continue };
             let process = &mut self.processes[index];
-            let hides = process.watch.hides_kernel();
-            let Some(thread) = process.find(thread).map(|thread_index| &mut process.threads[thread_index]) else {
-                continue;
-            };
-            if thread.close_event(hides) {
-                thread.lately.gave_up = true;
+            let Some(thread) = process.find(thread) else { continue };
+            if process.close_event(thread) {
+                process.threads[thread].lately.gave_up = true;
             }
         }
     }

@@ -5,19 +5,21 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::coverage::{Coverage, Permitted, Usage, machine_cpu};
+use super::active::Active;
+use super::coverage::{Coverage, Permitted, THREADS, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
-use super::rings::Sampled;
+use super::rings::{Happened, Sampled};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
 use crate::address_space::recorded;
 use crate::message::ProcessId;
+use crate::os::time::Clock;
 use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
-use crate::perf::open::{Opener, online_processors, open_processors};
+use crate::perf::open::{Opener, ProcessorEvents, online_processors, open_processors, write_into};
 use crate::perf::period::{self, Pace, Varying};
-use crate::perf::record::{Mapped, OnCpuSample, Record, User};
+use crate::perf::record::{Record, User};
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
@@ -52,13 +54,15 @@ pub(super) struct Processors {
 impl Processors {
     fn open(opener: &dyn Opener, group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
         let folder = group.as_ref().map(ControlGroup::folder);
-        let events = open_processors(opener, &online, folder, period_nano).ok()?;
+        let events = open_processors(opener, &online, folder, period_nano, true).ok()?;
         let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
         let mut rings = Vec::with_capacity(events.len());
-        for event in events {
+        for ProcessorEvents { samples: event, switches } in events {
             let ring = Ring::map(event.as_fd(), bytes).ok()?;
             let varying = Varying::new(period_nano, time::unix_nano());
-            rings.push(ProcessorEvent { event, ring, varying, pace: Pace::default(), sampled: None });
+            let into = |switches: &OwnedFd| write_into(switches.as_fd(), event.as_fd()).is_ok();
+            let switches = switches.filter(into);
+            rings.push(ProcessorEvent { event, switches, ring, varying, pace: Pace::default(), sampled: None });
         }
         Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
@@ -95,6 +99,9 @@ impl Processors {
 #[derive(Debug)]
 struct ProcessorEvent {
     event: OwnedFd,
+    /// The event of switches, which only writes into the ring.
+    #[allow(dead_code, reason = "dropping it closes it")]
+    switches: Option<OwnedFd>,
     ring: Ring,
     varying: Varying,
     pace: Pace,
@@ -199,7 +206,14 @@ impl Review {
 
     /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
     /// busiest thread was given one meanwhile.
-    pub(super) fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
+    pub(super) fn usage(
+        &mut self,
+        pid: u32,
+        threads: usize,
+        switches: u64,
+        machine: &Machine,
+        now: Instant,
+    ) -> Option<Usage> {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
@@ -216,6 +230,7 @@ impl Review {
             group: marks.group.zip(before.group).map(|(after, before)| after.saturating_sub(before)),
             machine: marks.machine.saturating_sub(before.machine),
             switches: switches.saturating_mul(1000) / millis,
+            threads,
         })
     }
 }
@@ -259,9 +274,12 @@ impl Engine<'_> {
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.attached.id, process.event_period());
         // Events of processors cost other processes something, too: if the budget has lowered the rate, there is nothing
-        // to spare. And they wake no reader.
-        let spare = process.is_at_full_rate() && !process.wants_readers();
+        // to spare, unless there are so many threads that their own events cost more. And they wake no reader.
+        let many = process.threads.len() > THREADS;
+        let spare = process.is_at_full_rate() && !process.are_records_dear();
+        let spare = (spare || many) && !process.wants_readers();
         let review = &mut process.review;
+        review.started |= many && usage.is_none();
         let group = review.membership.group().cloned();
         let mut opened = None;
         let coverage = if spare {
@@ -290,7 +308,11 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         process.watch = Watch::covering(coverage);
         process.attached.status.level = process.watch.level();
+        process.close_recordings(Instant::now());
         process.close_events();
+        if coverage != Coverage::Threads {
+            process.begin_recordings(Instant::now());
+        }
     }
 
     /// Ends sampling a process with events of processors.
@@ -324,36 +346,48 @@ impl Engine<'_> {
     fn drain_processor(&mut self, set: usize, ring: usize) {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
         let Processors { group, rings, processes, .. } = &mut events.processors[set];
-        let ProcessorEvent { event, ring, varying, pace, sampled: processor } = &mut rings[ring];
+        let ProcessorEvent { event, ring, varying, pace, sampled: processor, .. } = &mut rings[ring];
         if ring.is_empty() {
             return;
         }
         let wanted = |pid| processes.iter().any(|(_, own)| *own == pid);
+        let clock = Clock::now();
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
-            let (Record::Sample(OnCpuSample { process: pid, .. }) | Record::Mapped(Mapped { process: pid, .. })) =
-                record
-            else {
-                return;
-            };
-            let of = processes.iter().find(|(_, own)| *own == pid);
-            let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.attached.id == *id));
-            let Some(process) = process else { return };
             let sample = match record {
                 Record::Sample(sample) => sample,
-                Record::Mapped(record) => {
-                    let entry = recorded(&record);
-                    let at = time::instant_of(record.time_nano);
-                    return entry.into_iter().for_each(|entry| process.attached.mapped(at, entry));
+                Record::Leaving(sample) => {
+                    if let Some(process) = with_pid(sampled, processes, sample.process)
+                        && let User::Registers(registers) = sample.user
+                    {
+                        process.leaves(sample.thread, clock.instant_of(sample.time_nano), registers, sample.stack);
+                    }
+                    return;
                 }
-                _ => return,
+                Record::Mapped(mapped) => {
+                    if let Some(process) = with_pid(sampled, processes, mapped.process)
+                        && let Some(entry) = recorded(&mapped)
+                    {
+                        process.attached.mapped(clock.instant_of(mapped.time_nano), entry);
+                    }
+                    return;
+                }
+                record => {
+                    if let Some(happened) = Happened::of(&record, clock)
+                        && let Some(process) = with_pid(sampled, processes, happened.process)
+                    {
+                        process.happened(happened);
+                    }
+                    return;
+                }
             };
+            let Some(process) = with_pid(sampled, processes, sample.process) else { return };
             *processor = Some(sample.processor);
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;
             }
             let pieces = captures.spare.pop().unwrap_or_default();
             let of = (process.attached.id, process.attached.space_generation);
-            captures.take_sample(of, Sampled::of(&sample, pieces), sample.period_nano);
+            captures.take_sample(of, Sampled::of(&sample, pieces, clock), sample.period_nano);
         });
         if group.is_some()
             && let now = Instant::now()
@@ -366,12 +400,18 @@ impl Engine<'_> {
             // It is not known whose samples were lost, so they are counted for each process of the set.
             for (id, _) in processes.iter() {
                 if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == *id) {
-                    shortfall.add_to(&mut process.attached.status);
+                    process.lost(shortfall);
                 }
             }
         }
         self.make_room();
     }
+}
+
+/// The process with this process id, of those that share a set of events.
+fn with_pid<'a>(sampled: &'a mut [Active], sharers: &[(ProcessId, u32)], pid: u32) -> Option<&'a mut Active> {
+    let (id, _) = sharers.iter().find(|(_, of)| *of == pid)?;
+    sampled.iter_mut().find(|process| process.attached.id == *id)
 }
 
 #[cfg(test)]

@@ -18,12 +18,13 @@ use super::contexts::{Blocks, Contexts, Worked};
 use super::evidence::Proof;
 use super::interpreters::{Interpreted, Interpreters};
 use super::shortfall::Shortfall;
+use super::timeline::Cause;
 use crate::address_space::{AddressSpace, MapsEntry, recorded};
 use crate::message::Location;
-use crate::os::time;
+use crate::os::time::Clock;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::{Failure, Lack, Opener, Subject as Opened};
-use crate::perf::record::{CpuMode, OnCpuSample, Record, Switched, User};
+use crate::perf::record::{Change, CpuMode, OnCpuSample, Record, Switched, User};
 use crate::perf::ring::Ring;
 use crate::process_files::ProcessFiles;
 use crate::runtime::ThreadKey;
@@ -95,6 +96,7 @@ impl SharedRing {
 
     /// Takes what is in it.
     pub(super) fn empty(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<Item>) {
+        let clock = Clock::now();
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         self.emptied.fetch_add(1, Ordering::Relaxed);
         let (_, shortfall) = Shortfall::drain(
@@ -102,7 +104,7 @@ impl SharedRing {
             |_| true,
             buffer,
             |record| {
-                items.extend(Item::of(&record, spare));
+                items.extend(Item::of(&record, spare, clock));
             },
         );
         if shortfall != Shortfall::default() {
@@ -119,8 +121,8 @@ pub(super) enum Item {
     Sample(Sampled),
     /// A thread is about to leave its processor.
     Leaving(Left),
-    /// A thread was given a processor, or left it.
-    Switched(Switched),
+    /// Something else happened to a thread.
+    Happened(Happened),
     /// A process has mapped executable memory.
     Mapped {
         /// Its id.
@@ -172,32 +174,80 @@ pub(super) struct Left {
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) time_nano: u64,
+    pub(super) at: Instant,
     pub(super) registers: Registers,
     pub(super) stack: Vec<u8>,
 }
 
-impl Item {
-    fn of(record: &Record<'_>, spare: &mut Vec<StackPieces>) -> Option<Self> {
-        Some(match record {
-            Record::Sample(sample) => Self::Sample(Sampled::of(sample, spare.pop().unwrap_or_default())),
-            Record::Leaving(sample) => {
-                let User::Registers(registers) = sample.user else { return None };
-                let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
-                Self::Leaving(Left { process, thread, time_nano, registers, stack: stack.to_vec() })
+/// Something that happened to a thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Happened {
+    pub(super) process: u32,
+    pub(super) thread: u32,
+    pub(super) at: Instant,
+    pub(super) what: What,
+}
+
+/// What it was.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    /// It was given a processor.
+    In,
+    /// It left the processor.
+    Out(Cause),
+    /// It was started.
+    Started,
+    /// It ended.
+    Ended,
+}
+
+impl Left {
+    /// The sample of a thread that leaves its processor; `None` if it has no registers.
+    pub(super) fn of(sample: &OnCpuSample<'_>, clock: Clock) -> Option<Self> {
+        let User::Registers(registers) = sample.user else { return None };
+        let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
+        let at = clock.instant_of(time_nano);
+        Some(Self { process, thread, time_nano, at, registers, stack: stack.to_vec() })
+    }
+}
+
+impl Happened {
+    /// What a record says that is no sample.
+    pub(super) fn of(record: &Record<'_>, clock: Clock) -> Option<Self> {
+        let (process, thread, time_nano, what) = match *record {
+            Record::Switched(Switched { process, thread, time_nano, change, .. }) => {
+                let what = match change {
+                    Change::In => What::In,
+                    Change::Out { preempted: true } => What::Out(Cause::Preempted),
+                    Change::Out { preempted: false } => What::Out(Cause::Blocked),
+                };
+                (process, thread, time_nano, what)
             }
-            Record::Switched(switched) => Self::Switched(*switched),
-            Record::Mapped(mapped) => {
-                let (process, at) = (mapped.process, time::instant_of(mapped.time_nano));
-                Self::Mapped { process, at, entry: recorded(mapped)? }
-            }
+            Record::Started { process, thread, time_nano } => (process, thread, time_nano, What::Started),
+            Record::Ended { process, thread, time_nano } => (process, thread, time_nano, What::Ended),
             _ => return None,
-        })
+        };
+        Some(Self { process, thread, at: clock.instant_of(time_nano), what })
+    }
+}
+
+impl Item {
+    fn of(record: &Record<'_>, spare: &mut Vec<StackPieces>, clock: Clock) -> Option<Self> {
+        match record {
+            Record::Sample(sample) => Some(Self::Sample(Sampled::of(sample, spare.pop().unwrap_or_default(), clock))),
+            Record::Leaving(sample) => Left::of(sample, clock).map(Self::Leaving),
+            Record::Mapped(mapped) => {
+                let (process, at) = (mapped.process, clock.instant_of(mapped.time_nano));
+                recorded(mapped).map(|entry| Self::Mapped { process, at, entry })
+            }
+            record => Happened::of(record, clock).map(Self::Happened),
+        }
     }
 }
 
 impl Sampled {
     /// A sample, with its stack copied into these pieces.
-    pub(super) fn of(sample: &OnCpuSample<'_>, mut pieces: StackPieces) -> Self {
+    pub(super) fn of(sample: &OnCpuSample<'_>, mut pieces: StackPieces, clock: Clock) -> Self {
         if let User::Registers(registers) = sample.user {
             pieces.take(registers.stack_pointer(), sample.stack);
         }
@@ -205,7 +255,7 @@ impl Sampled {
             process: sample.process,
             thread: sample.thread,
             processor: sample.processor,
-            at: time::instant_of(sample.time_nano),
+            at: clock.instant_of(sample.time_nano),
             time_nano: sample.time_nano,
             ran_nano: sample.ran_nano,
             mode: sample.mode,

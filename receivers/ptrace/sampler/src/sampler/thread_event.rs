@@ -13,7 +13,7 @@ const JUDGED: Duration = Duration::from_millis(100);
 
 /// A thread that is given a processor more often than this per second has its event for a part of the time only: the
 /// event makes each switch 2.5 microseconds slower.
-const MOST_SWITCHES: u64 = 4_000;
+pub(super) const MOST_SWITCHES: u64 = 4_000;
 
 /// The largest divisor: an event is open for at least one part in this many of the time.
 const MOST_DUTY_DIVISOR: u64 = 50;
@@ -152,14 +152,14 @@ impl ThreadEvent {
 
     /// The divisor of the part of the time for which the event is affordable, and how long it was open; `None` before
     /// it is time to judge it. `switches` is how often the thread was given a processor by now.
-    fn judge(&mut self, switches: u64, now: Instant) -> Option<(u64, Duration)> {
+    fn judge(&mut self, switches: u64, most: u64, now: Instant) -> Option<(u64, Duration)> {
         let (since, before) = self.judged;
         let open = now.saturating_duration_since(since);
         if open < JUDGED {
             return None;
         }
         self.judged = (now, switches);
-        Some((duty_divisor(switches.saturating_sub(before), open), open))
+        Some((duty_divisor(switches.saturating_sub(before), open, most), open))
     }
 }
 
@@ -206,9 +206,17 @@ impl DutyCycle {
     }
 
     /// Whether an event is to be closed for a while because its thread is given a processor too often. `switches` is
-    /// how often it was given one by now.
-    pub(super) fn is_due(&mut self, event: &mut ThreadEvent, switches: u64, slot: u64, now: Instant) -> bool {
-        let Some((divisor, open)) = event.judge(switches, now) else { return false };
+    /// how often it was given one by now, `most` how
+    /// often per second it may be.
+    pub(super) fn is_due(
+        &mut self,
+        event: &mut ThreadEvent,
+        switches: u64,
+        most: u64,
+        slot: u64,
+        now: Instant,
+    ) -> bool {
+        let Some((divisor, open)) = event.judge(switches, most, now) else { return false };
         self.divisor = divisor;
         if divisor > 1 {
             // Up to an eighth more or less, so as not to keep in step with what the thread does.
@@ -220,11 +228,12 @@ impl DutyCycle {
     }
 }
 
-/// The event is affordable for one part in this many of the time, with so many switches while it was open.
-fn duty_divisor(switches: u64, open: Duration) -> u64 {
+/// The event is affordable for one part in this many of the time, with so many switches while it was open and `most` of
+/// them per second.
+fn duty_divisor(switches: u64, open: Duration, most: u64) -> u64 {
     let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
     let rate = switches.saturating_mul(1_000_000) / micros;
-    rate.div_ceil(MOST_SWITCHES).clamp(1, MOST_DUTY_DIVISOR)
+    rate.div_ceil(most).clamp(1, MOST_DUTY_DIVISOR)
 }
 
 #[cfg(test)]
@@ -237,9 +246,9 @@ mod tests {
     fn duty_cycles() {
         let tenth = Duration::from_millis(100);
         for (switches, divisor) in [(0, 1), (400, 1), (401, 2), (2_000, 5), (u64::MAX, MOST_DUTY_DIVISOR)] {
-            assert_eq!(duty_divisor(switches, tenth), divisor, "{switches}");
+            assert_eq!(duty_divisor(switches, tenth, MOST_SWITCHES), divisor, "{switches}");
         }
-        assert_eq!(duty_divisor(400, Duration::ZERO), MOST_DUTY_DIVISOR);
+        assert_eq!(duty_divisor(400, Duration::ZERO, MOST_SWITCHES), MOST_DUTY_DIVISOR);
     }
 
     /// Guarantees: an event continues the period of the one before, but its first period is never so short that samples

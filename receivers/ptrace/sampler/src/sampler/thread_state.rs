@@ -13,6 +13,7 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
+use super::active::{Recording, Standing};
 use super::batch::BatchEntry;
 use super::contexts::{Blocks, Worked};
 use super::interpreters::{Interpreted, Interpreters, Named};
@@ -91,6 +92,8 @@ pub(super) struct ThreadState {
     /// Whether it ran for long enough between the last two looks to be worth an event.
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
+    /// What the records of its switches tell, while there are any.
+    pub(super) recording: Option<Box<Recording>>,
     /// What readers know of it.
     pub(super) subject: Option<Arc<Subject>>,
     /// Up to this slot its stack is followed in memory, since it went on beyond its copy.
@@ -124,6 +127,8 @@ pub(super) struct Blocked {
     pub(super) vain: u8,
     /// This stack in a batch.
     pub(super) stack: Option<BatchEntry>,
+    /// This stack for waits of which records tell.
+    pub(super) standing: Option<Standing>,
     /// What the thread works on.
     pub(super) worked: Worked,
     /// The generation of what was read for that (see `Contexts::generation`).
@@ -208,6 +213,7 @@ impl ThreadState {
             switched: 0,
             moved: false,
             event: None,
+            recording: None,
             subject: None,
             goes_on_until: 0,
             duty_cycle: DutyCycle::default(),
@@ -251,8 +257,15 @@ impl ThreadState {
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
+    /// Records do not tell any more what it does.
+    pub(super) fn end_recording(&mut self) {
+        self.recording = None;
+        self.ledger.without_records();
+    }
+
     /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
     pub(super) fn close_event(&mut self, hides: bool) -> bool {
+        self.end_recording();
         let event = self.event.take();
         self.subject = None;
         let had_one = event.is_some();
@@ -277,6 +290,9 @@ impl ThreadState {
         self.idle_since = slot;
         self.run = None;
         self.ledger.runs();
+        if let Some(recording) = &mut self.recording {
+            recording.timeline.ready();
+        }
     }
 
     /// Whether this stack pointer is on the alternate signal stack, so that the rest of the stack is elsewhere.

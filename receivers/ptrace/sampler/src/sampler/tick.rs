@@ -30,6 +30,7 @@ impl Engine<'_> {
         }
         self.prepare_events(index, now);
         let process = &mut self.processes[index];
+        process.prove_places();
         let idle_stride = process.idle_stride();
         let number = process.threads.len();
         for thread in 0..number {
@@ -63,6 +64,8 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
             Look::Nothing => {}
+            Look::Preempted => process.look_at_preempted(thread),
+            Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
             Look::Unchanged => {
                 if process.wants_blocked() {
                     process.account_blocked(thread, Instant::now());
@@ -119,7 +122,7 @@ impl Engine<'_> {
     fn say_regular(&mut self, index: usize, now: Instant) {
         let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
         if self.processes[index].flush_is_due(now, is_unknown) {
-            self.send_batch(index, now, Next::Same);
+            self.send_batch(index, Next::Same);
         }
         let process = &mut self.processes[index];
         if let Some(status) = process.take_status(now) {

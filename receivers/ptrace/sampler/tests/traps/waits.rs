@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use profbridge_sampler::message::{ProblemKind, Settings, Status};
+use profbridge_sampler::message::{Level, ProblemKind, Settings, Status};
 
 use crate::{
     compile, process,
@@ -16,6 +16,7 @@ tests![
     no_system_call_of_an_interpreter_fails_or_is_shortened,
     short_waits_are_not_interrupted,
     idle_threads_are_not_stopped,
+    waits_are_where_the_threads_say,
     vfork_and_uninterruptible_sleep,
     frozen_by_the_unified_hierarchy,
     frozen_by_the_freezer,
@@ -153,6 +154,45 @@ fn idle_threads_are_not_stopped() -> Outcome {
     let (samples, most) = (life.samples.len(), 9 * life.batches);
     assert!(samples <= most && observations >= life.status.ticks, "{samples} samples of {observations}, {most} runs");
     Ok(())
+}
+
+/// Guarantees: each function of threads that are preempted again and again has the time that the threads' own clocks say,
+/// running, waiting for a processor and asleep together, although most of it was spent waiting where the thread was not
+/// sampled last.
+fn waits_are_where_the_threads_say() -> Outcome {
+    const SECONDS: u64 = 10;
+    let mut worst = f64::NAN;
+    let mut text = String::new();
+    // The threads of one run are few, and their samples of running by chance here and there.
+    for _ in 0..3 {
+        let mut target = Target::start(&compile::c("own_clock"), &[]);
+        let mut session = Session::of(target.pid());
+        session.ticks(20);
+        target.say(&SECONDS.to_string());
+        let lines = target.lines_until("done");
+        session.ticks(20);
+        let seen = session.finish();
+        let life = seen.last();
+        if life.status.level == Level::None {
+            return Err(Untested("no perf events are permitted".to_owned()));
+        }
+        worst = 0.0;
+        for line in &lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (thread, function): (u32, _) = (words[0].parse().unwrap(), words[1]);
+            let of = life.with(function).filter(|observed| observed.thread.id == thread);
+            let said = of.map(|observed| observed.sample.weight_nano).sum::<u64>() as f64 / 1e9;
+            let took = words[2].parse::<f64>().unwrap() / 1e9;
+            worst = f64::max(worst, (said - took).abs() / SECONDS as f64);
+            text += &format!("{thread} {function}: {took:.3} s by its own clock, {said:.3} s sampled\n");
+        }
+        let status = life.status;
+        assert!(status.recorded_nano > 10 * status.counted_nano, "{status:?}");
+        if worst < 0.05 {
+            return Ok(());
+        }
+    }
+    panic!("{worst} of a thread in another function:\n{text}");
 }
 
 /// Guarantees: a thread in state D, which does not stop for as long as it is in it, does not keep the other threads

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Active, COUNTED};
+use super::{Active, COUNTED, Standing};
 use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
@@ -11,8 +11,9 @@ use crate::sampler::attached::Attached;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::Named;
-use crate::sampler::ledger::{Next, Rest, Rules};
+use crate::sampler::ledger::{Basis, Next, Rest, Rules};
 use crate::sampler::states::LastSeen;
+use crate::sampler::thread_state::Blocked;
 use crate::sampler::unseen::Unseen;
 
 /// The name of the made-up thread that has the processor time of threads that ended before they were examined.
@@ -86,6 +87,13 @@ impl Active {
     /// stack, that sample is extended; else another one is added.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
+        if thread.recording.is_some() {
+            let Blocked { trust, ref locations, named, ref worked, .. } = thread.blocked;
+            let found = || Standing::new(trust, locations, named, worked.clone());
+            let standing = thread.blocked.standing.clone().unwrap_or_else(found);
+            thread.blocked.standing = Some(standing.clone());
+            return self.stood(index, now, now, standing);
+        }
         let trust = thread.blocked.trust;
         let worked = std::mem::take(&mut thread.blocked.worked);
         let run = self.batch.present(thread.run);
@@ -122,16 +130,21 @@ impl Active {
         for index in 0..self.threads.len() {
             let task = self.attached.files.task();
             let thread = &mut self.threads[index];
+            if thread.recording.is_some() {
+                running += 1;
+                self.settle_recorded(index, now, next);
+                continue;
+            }
             match thread.ledger.last_blocked() {
                 // No sample has been added since it was settled.
                 Some(_) if thread.ledger.is_empty() => {}
                 // It has not run since it was last looked at, so the counters of that time still hold.
-                Some((at, sched)) => self.settle(index, at, Some(sched), next),
+                Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::COUNTERS),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
                         running += 1;
                         thread.sched = sched;
-                        self.settle(index, now, Some(sched), next);
+                        self.settle(index, now, Some(sched), next, Basis::COUNTERS);
                     }
                     Err(_) => self.settle_ended(index, now),
                 },
@@ -145,9 +158,11 @@ impl Active {
     pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
         // This fails for a thread that has ended. Its time is settled when the threads are listed again.
-        if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
+        if thread.recording.is_some() {
+            self.settle_recorded(index, now, Next::Other);
+        } else if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
             thread.sched = sched;
-            self.settle(index, now, Some(sched), Next::Other);
+            self.settle(index, now, Some(sched), Next::Other, Basis::COUNTERS);
         }
     }
 
@@ -162,7 +177,10 @@ impl Active {
 
     /// Shares the time of a thread that has ended among its samples.
     pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
-        self.settle(index, now, None, Next::Nothing);
+        if self.threads[index].recording.is_some() {
+            return self.settle_recorded(index, now, Next::Nothing);
+        }
+        self.settle(index, now, None, Next::Nothing, Basis::COUNTERS);
     }
 
     /// Counts from now on how long threads run: those that there are, by their own counters, and all others by what is
@@ -236,7 +254,10 @@ impl Active {
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
         for thread in &mut self.threads {
-            if read && let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
+            if read
+                && thread.recording.is_none()
+                && let Ok(sched) = thread.files.schedstat(self.attached.files.task())
+            {
                 thread.sched = sched;
             }
             if !thread.sched.kept() {
@@ -256,7 +277,7 @@ impl Active {
         }
     }
 
-    fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next) {
+    pub(super) fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next, basis: Basis) {
         let hides = self.watch.hides_kernel();
         let thread = &mut self.threads[index];
         let kernel_nano = if hides { thread.tell_skipped() } else { 0 };
@@ -267,23 +288,34 @@ impl Active {
             cpu: self.attached.settings.mode == Mode::Cpu,
             ready: self.threads[index].last_seen == LastSeen::Running,
             next,
+            basis,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
         self.count_accounted(settled.ran_nano);
+        let status = &mut self.attached.status;
+        let all =
+            settled.samples.iter().map(|(_, stretch)| stretch).chain(settled.rests.iter().map(|(_, stretch)| stretch));
+        let all = all.map(|stretch| stretch.nano).sum::<u64>();
+        match basis {
+            Basis::Records { .. } => status.recorded_nano += all,
+            Basis::Counters { .. } if settled.ran_nano > 0 => status.counted_nano += all,
+            // It was blocked all the time.
+            Basis::Counters { .. } => {}
+        }
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
         }
-        for (rest, stretch, beside) in settled.rests {
-            let (location, below, blocked) = match rest {
-                Rest::NotSampled => (Location::NOT_SAMPLED, None, false),
-                Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, None, false),
-                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, beside, true),
-                Rest::NotSeen => (Location::WAITING_NOT_SEEN, None, true),
+        for (rest, stretch) in settled.rests {
+            let (location, blocked) = match rest {
+                Rest::NotSampled => (Location::NOT_SAMPLED, false),
+                Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, false),
+                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, true),
+                Rest::NotSeen => (Location::WAITING_NOT_SEEN, true),
             };
-            if !blocked {
-                self.attached.status.not_sampled_nano += stretch.nano;
-            }
-            let stack = self.batch.stack_below(location, below);
+            let status = &mut self.attached.status;
+            let kind = if blocked { &mut status.not_placed_nano } else { &mut status.not_sampled_nano };
+            *kind += stretch.nano;
+            let stack = self.batch.add_stack(Trust::Complete, &[location]);
             let sample = self.sample(index, stack, stretch.begins, stretch.nano, blocked);
             self.batch.add_sample(sample);
         }
@@ -293,7 +325,14 @@ impl Active {
         }
     }
 
-    fn sample(&mut self, index: usize, stack: u32, begins: Instant, weight_nano: u64, blocked: bool) -> Sample {
+    pub(super) fn sample(
+        &mut self,
+        index: usize,
+        stack: u32,
+        begins: Instant,
+        weight_nano: u64,
+        blocked: bool,
+    ) -> Sample {
         let thread = &mut self.threads[index];
         let entry = match self.batch.present(thread.batch_entry) {
             Some(entry) => entry,
@@ -328,7 +367,7 @@ impl Active {
 
     /// Counts what a sample says of what its thread works on, and adds that to the batch if the sample is `new` there.
     /// Returns its index.
-    fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
+    pub(super) fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
         let Worked { context, torn, unproven } = worked;
         let status = &mut self.attached.status;
         status.contexts += u64::from(context.is_some());

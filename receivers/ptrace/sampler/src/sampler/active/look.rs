@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use super::Active;
+use super::{Active, ByRecords, Standing};
 use crate::arch;
 use crate::message::Trust;
 use crate::probe::{Activity, SchedStat};
+use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::{AtSample, UNSTOPPED};
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::{Concern, LastSeen};
@@ -36,6 +37,10 @@ pub(in crate::sampler) enum Look {
     Unchanged,
     /// It runs.
     Running,
+    /// Records tell that it waits, but not where.
+    Stands,
+    /// Records tell that it waits for a processor, but not where, nor its registers.
+    Preempted,
     /// It is blocked.
     Blocked(BlockedAt),
     /// It ended.
@@ -78,6 +83,13 @@ impl Active {
 
     /// Examines a thread. With `all`, idle threads are examined in every tick.
     pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
+        match self.by_records(index) {
+            ByRecords::Runs => return Look::Running,
+            ByRecords::Waits => return Look::Nothing,
+            ByRecords::Stands => return Look::Stands,
+            ByRecords::Preempted => return Look::Preempted,
+            ByRecords::Unknown => {}
+        }
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();
         let slot = self.slot;
@@ -97,8 +109,7 @@ impl Active {
         // be read.
         if thread.last_seen == LastSeen::Running && wall && matches!(thread.files.activity(task), Ok(Activity::Running))
         {
-            thread.is_active(slot);
-            return Look::Running;
+            return self.is_ready(index);
         }
         thread.last_seen.may_have_blocked();
         let sched = match thread.files.schedstat(task) {
@@ -114,10 +125,7 @@ impl Active {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {
-            Ok(Activity::Running) => {
-                thread.is_active(slot);
-                Look::Running
-            }
+            Ok(Activity::Running) => self.is_ready(index),
             Ok(activity) if activity.is_end() => Look::Nothing,
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 // Threads that run in short turns are hardly ever met running: the counters tell that they do.
@@ -129,6 +137,13 @@ impl Active {
             Err(error) if is_end(&error) => Look::Ended,
             Err(_) => Look::Nothing,
         }
+    }
+
+    /// A thread runs, or is ready to: what it waited for is over.
+    fn is_ready(&mut self, index: usize) -> Look {
+        let slot = self.slot;
+        self.threads[index].is_active(slot);
+        if self.may_be_compared(index) { Look::Preempted } else { Look::Running }
     }
 
     /// Finds out the stack of a blocked thread without stopping it.
@@ -190,6 +205,7 @@ impl Active {
         if known.worked != worked || known.context_generation != context_generation {
             // The stack may be the same: it is another sample all the same.
             thread.run = None;
+            known.standing = None;
             known.worked = worked;
             known.context_generation = context_generation;
         }
@@ -242,13 +258,16 @@ impl Active {
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
+        self.saw_calls(index, &unwinder.frames, || {
+            Standing::new(outcome.trust, &known.locations, known.named, Worked::default())
+        });
         if !self.attached.interpreters.is_empty() {
             known.looked_for_frames(known.interpreted.is_any());
         }
         known.unwound = Some(unwound);
         known.trust = outcome.trust;
         known.extent = pieces.extent();
-        known.stack = None;
+        (known.stack, known.standing) = (None, None);
         let thread = &mut self.threads[index];
         thread.run = None;
         thread.blocked = known;

@@ -88,6 +88,9 @@ impl Active {
             cpu.take();
             self.budget.restart(now);
         }
+        if let Some(cost) = self.review_records(now) {
+            self.budget.spend(cost);
+        }
         if self.budget.is_due(now) {
             self.budget.spend(cpu.take());
             let longest =

@@ -1,15 +1,14 @@
-//! When the time was that samples stand for. How much it is follows from the kernel's counters for all samples of a
-//! thread together; when each was taken is known as well, and what links samples with spans depends on that.
+//! Lays the time of one thread out: what each sample stands for, and the time that no sample stands for.
 //!
-//! Stretches follow each other without gaps as far as that goes: a sample begins at most a period before it was taken,
-//! or where the thread was met before and has not run since, and never behind that. Where samples are further apart
-//! than what they stand for, the time between is what no sample stands for: a thread that waits for a processor is not
-//! sampled meanwhile. Where there is none of that left, since shares are right on average only, samples overlap or
-//! leave a gap.
+//! How long each sample stands for is decided before; here is decided when that was. The stretches follow each other
+//! without overlap and without a gap, since readers of profiles, Sentry first, let a sample last until the next one
+//! of its thread: an overlap would move time from one function to another. With all lengths and the order given, only
+//! the places of the time without samples are free. They are chosen so that the sample that lies furthest from where
+//! it was taken lies as near to it as possible, and so that the time without samples is in few pieces.
 
 use std::time::{Duration, Instant};
 
-use super::{Rest, Settled, Stretch};
+use super::{Rest, Stretch, nano};
 
 /// A sample, and for how long it stands.
 #[derive(Debug, Clone, Copy)]
@@ -20,83 +19,217 @@ pub(super) struct Observed {
     pub(super) at: (Instant, Instant),
     /// Whether the thread has been blocked since it was met before.
     pub(super) unchanged: bool,
+    /// For how long it stands, in nanoseconds.
     pub(super) nano: u64,
 }
 
-/// What is placed.
+/// The time that is laid out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placing {
-    /// All of it is between these moments.
     pub(super) since: Instant,
-    pub(super) now: Instant,
+    /// Where it ends. What is placed goes on behind that if it is longer in all; if it is shorter, the difference is
+    /// left out like the time without samples.
+    pub(super) until: Instant,
     /// By how much a sample may begin before it was taken.
     pub(super) tolerance: Duration,
-    /// Whether samples keep to that; else they follow each other without gaps.
-    pub(super) exact: bool,
-    /// Whether only running time counts, so that there are gaps in any case.
-    pub(super) cpu: bool,
+}
+
+/// What was laid out, in order of time.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) samples: Vec<(u32, Stretch)>,
+    /// The time that no sample stands for.
+    pub(super) rests: Vec<(Rest, Stretch)>,
 }
 
 impl Placing {
-    /// Places samples, and the time that no sample stands for.
-    pub(super) fn place(&self, mut observed: Vec<Observed>, rests: [(Rest, u64); 4], settled: &mut Settled) {
+    /// Places samples, and the time that no sample stands for, whose kinds are used up in this order.
+    pub(super) fn place(&self, mut observed: Vec<Observed>, rests: &[(Rest, u64)]) -> Placed {
         // The kernel's samples are read a moment later, and looks may come before that.
         observed.sort_by_key(|of| of.at.0);
-        let mut rests = Rests { left: rests, cursor: self.since };
-        if self.cpu && !self.exact {
-            let all = observed.iter().map(|of| of.nano).sum::<u64>().saturating_add(rests.nano());
-            rests.cursor = earlier(self.now, Duration::from_nanos(all)).max(self.since);
-        }
-        let (mut met, mut beside) = (self.since, observed.first().map(|of| of.sample));
-        for Observed { sample, at: (first, last), unchanged, nano } in observed {
-            let [first, last] = [first, last].map(|at| at.clamp(self.since, self.now));
-            let earliest = earlier(first, self.tolerance);
-            if rests.cursor < earliest {
-                rests.place(first, beside, settled);
+        let placed = observed.iter().map(|of| of.nano).chain(rests.iter().map(|(_, nano)| *nano));
+        let placed = placed.fold(0, u64::saturating_add);
+        let left_out = nano(self.until.saturating_duration_since(self.since)).saturating_sub(placed);
+        let mut left: Vec<_> = rests.iter().map(|&(rest, nano)| (Some(rest), nano)).collect();
+        left.push((None, left_out));
+        let mut layer = Layer { left, cursor: self.since, placed: Placed::default() };
+        let mut before = 0;
+        let bounds = self.bounds(&observed);
+        for (at, of) in observed.iter().enumerate() {
+            let (lowest, highest) = bounds[at];
+            if at == 0 || before < lowest {
+                // As far as the next samples do not need a piece of their own.
+                let met = bounds[at..].iter().take_while(|bounds| bounds.0 <= highest);
+                let rests = met.fold(lowest, |rests, bounds| rests.max(bounds.0));
+                before += layer.rest(rests - before);
             }
-            let earliest = if unchanged { earliest.min(met) } else { earliest };
-            let begins = if self.exact { rests.cursor.clamp(earliest, first) } else { rests.cursor.min(self.now) };
-            let begins = begins.max(self.since);
-            settled.samples.push((sample, Stretch { begins, nano }));
-            rests.cursor = later(begins, nano);
-            (met, beside) = (met.max(last), Some(sample));
+            layer.placed.samples.push((of.sample, Stretch { begins: layer.cursor, nano: of.nano }));
+            layer.cursor = later(layer.cursor, of.nano);
         }
-        let latest = earlier(self.now, Duration::from_nanos(rests.nano()));
-        rests.cursor = if self.cpu { latest } else { rests.cursor.min(latest) }.max(self.since);
-        rests.place(later(rests.cursor, rests.nano()), beside, settled);
+        layer.rest(i128::MAX);
+        layer.placed
+    }
+
+    /// How much of the time without samples lies before each sample, at least and at most, in nanoseconds. Both grow
+    /// from sample to sample. Where a sample would have to lie behind the place of a later one, half of the distance
+    /// is what both of them miss their places by, which is the least for the worse of the two.
+    fn bounds(&self, observed: &[Observed]) -> Vec<(i128, i128)> {
+        let offset = |at: Instant| nano(at.min(self.until).saturating_duration_since(self.since));
+        let (mut met, mut samples, mut most) = (0, 0, i128::MIN);
+        let mut bounds = Vec::with_capacity(observed.len());
+        for Observed { at, unchanged, nano: length, .. } in observed {
+            let (first, last) = (offset(at.0), offset(at.1));
+            let earliest = first.saturating_sub(nano(self.tolerance));
+            let earliest = if *unchanged { earliest.min(met) } else { earliest };
+            // Where it begins if it ends when the thread was last met so.
+            let fits = last.saturating_sub(*length);
+            most = most.max(i128::from(fits.min(first).max(earliest)) - samples);
+            bounds.push((most, i128::from(first.max(fits)) - samples));
+            samples += i128::from(*length);
+            met = met.max(last);
+        }
+        let mut least = i128::MAX;
+        for (lowest, highest) in bounds.iter_mut().rev() {
+            least = least.min(*highest);
+            let middle = lowest.midpoint(least);
+            (*lowest, *highest) = ((*lowest).min(middle), least.max(middle));
+        }
+        bounds
     }
 }
 
-/// The time that no sample stands for and that has no place yet.
-struct Rests {
-    left: [(Rest, u64); 4],
+/// Lays stretches one behind the other.
+struct Layer {
+    /// The time without samples that has no place yet; that of no kind is left out.
+    left: Vec<(Option<Rest>, u64)>,
     /// Where the next stretch begins.
     cursor: Instant,
+    placed: Placed,
 }
 
-impl Rests {
-    fn nano(&self) -> u64 {
-        self.left.iter().map(|(_, nano)| *nano).fold(0, u64::saturating_add)
-    }
-
-    /// Places what there is up to a moment, or until nothing is left.
-    fn place(&mut self, until: Instant, beside: Option<u32>, settled: &mut Settled) {
+impl Layer {
+    /// Lays so much of the time without samples, in nanoseconds, or what there is. Returns how much it is.
+    fn rest(&mut self, most: i128) -> i128 {
+        let most = u64::try_from(most.max(0)).unwrap_or(u64::MAX);
+        let mut room = most;
         for (rest, left) in &mut self.left {
-            let room = until.saturating_duration_since(self.cursor).as_nanos();
-            let nano = u64::try_from(room).unwrap_or(u64::MAX).min(*left);
+            let nano = room.min(*left);
             if nano > 0 {
-                *left -= nano;
-                settled.rests.push((*rest, Stretch { begins: self.cursor, nano }, beside));
+                (*left, room) = (*left - nano, room - nano);
+                if let Some(rest) = rest {
+                    self.placed.rests.push((*rest, Stretch { begins: self.cursor, nano }));
+                }
                 self.cursor = later(self.cursor, nano);
             }
         }
+        i128::from(most - room)
     }
-}
-
-fn earlier(than: Instant, by: Duration) -> Instant {
-    than.checked_sub(by).unwrap_or(than)
 }
 
 fn later(than: Instant, nano: u64) -> Instant {
     than.checked_add(Duration::from_nanos(nano)).unwrap_or(than)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A sample: when the thread was first and last met so, whether it was blocked in between, and how long it stands.
+    type Drawn = (u64, u64, bool, u64);
+
+    const KINDS: [Rest; 2] = [Rest::WaitingForProcessor, Rest::NotSampled];
+
+    fn place(drawn: &[Drawn], rests: [u64; 2], until: u64, tolerance: u64) -> (Instant, Placed) {
+        let since = Instant::now();
+        let at = |offset| since + Duration::from_nanos(offset);
+        let observed = drawn.iter().zip(0..).map(|(&(first, long, unchanged, nano), sample)| Observed {
+            sample,
+            at: (at(first), at(first + long)),
+            unchanged,
+            nano,
+        });
+        let placing = Placing { since, until: at(until), tolerance: Duration::from_nanos(tolerance) };
+        (since, placing.place(observed.collect(), &[(KINDS[0], rests[0]), (KINDS[1], rests[1])]))
+    }
+
+    proptest! {
+        /// Guarantees: whatever is placed follows each other to the nanosecond, in the order in which it was taken; each
+        /// sample and each kind of rest is as long as it was said to be, and what is left out fills the range.
+        #[test]
+        fn tiles(
+            drawn in prop::collection::vec((0u64..1_000, 0u64..100, any::<bool>(), 0u64..100), 0..30),
+            rests in prop::array::uniform2(0u64..300),
+            more in 0u64..300,
+            tolerance in 0u64..50,
+        ) {
+            let all = drawn.iter().map(|of| of.3).sum::<u64>() + rests.iter().sum::<u64>();
+            for until in [all, all + more, all / 2] {
+                let (since, placed) = place(&drawn, rests, until, tolerance);
+                let mut taken: Vec<u64> = placed.samples.iter().map(|(sample, _)| drawn[*sample as usize].0).collect();
+                prop_assert!(taken.is_sorted() && taken.len() == drawn.len());
+                taken.dedup();
+                prop_assert!(placed.samples.iter().all(|(of, stretch)| stretch.nano == drawn[*of as usize].3));
+                for (kind, length) in KINDS.iter().zip(rests) {
+                    let pieces = placed.rests.iter().filter(|(of, ..)| of == kind);
+                    prop_assert_eq!(pieces.map(|(_, stretch)| stretch.nano).sum::<u64>(), length);
+                }
+                let mut stretches: Vec<Stretch> = placed.samples.iter().map(|(_, stretch)| *stretch).collect();
+                stretches.extend(placed.rests.iter().map(|(_, stretch)| *stretch));
+                stretches.sort_by_key(|stretch| (stretch.begins, stretch.nano));
+                let mut end = since;
+                let mut gaps = 0;
+                for stretch in &stretches {
+                    prop_assert!(stretch.begins >= end, "two stretches overlap");
+                    gaps += nano(stretch.begins - end);
+                    end = stretch.begins + Duration::from_nanos(stretch.nano);
+                }
+                let left_out = until.saturating_sub(all);
+                prop_assert!(gaps <= left_out && nano(end - since) == all + gaps);
+            }
+        }
+
+        /// Guarantees: no arrangement of these samples in this order keeps the worst of them nearer to where it was
+        /// taken. What no arrangement can avoid is searched by looking at each pair of samples.
+        #[test]
+        fn nearest(
+            drawn in prop::collection::vec((0u64..1_000, 1u64..60), 1..20),
+            spare in 0u64..400,
+            tolerance in 0u64..50,
+        ) {
+            let mut drawn: Vec<Drawn> = drawn.into_iter().map(|(at, nano)| (at, 0, false, nano)).collect();
+            drawn.sort();
+            let all = drawn.iter().map(|of| of.3).sum::<u64>() + spare;
+            let (since, placed) = place(&drawn, [spare, 0], all, tolerance);
+            // The range of each sample's beginning, less the samples before it.
+            let mut before = 0;
+            let ranges: Vec<(i64, i64)> = drawn.iter().map(|&(at, _, _, nano)| {
+                let (at, sum) = (at.min(all) as i64, before);
+                before += nano as i64;
+                ((at - tolerance.min(nano) as i64).max(0) - sum, at - sum)
+            }).collect();
+            let pairs = (0..ranges.len()).flat_map(|k| (0..=k).map(move |j| (j, k)));
+            let pairs = pairs.map(|(j, k)| (ranges[j].0 - ranges[k].1 + 1) / 2);
+            let ends = ranges.iter().flat_map(|range| [range.0 - spare as i64, -range.1]);
+            let least = pairs.chain(ends).fold(0, i64::max);
+            let mut before = 0;
+            for ((_, stretch), range) in placed.samples.iter().zip(&ranges) {
+                let rests = nano(stretch.begins - since) as i64 - before;
+                before += stretch.nano as i64;
+                let missed = (range.0 - rests).max(rests - range.1);
+                prop_assert!(missed <= least, "{missed} beside its place, where {least} is possible");
+            }
+        }
+    }
+
+    /// Guarantees: time without samples stays in one piece where samples came on time to their tolerance, and goes
+    /// where the thread was not met.
+    #[test]
+    fn few_pieces() {
+        let drawn = [9, 22, 30, 139, 152, 160].map(|at| (at, 0, false, 10));
+        let (since, placed) = place(&drawn, [100, 0], 160, 10);
+        let begins: Vec<u64> = placed.samples.iter().map(|(_, stretch)| nano(stretch.begins - since)).collect();
+        assert_eq!((begins, placed.rests.len()), (vec![2, 12, 22, 130, 140, 150], 2));
+    }
 }

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Who used the processors in a second in which nobody else in its group, and nobody else at all, did.
 fn alone() -> Usage {
-    Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0 }
+    Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0, threads: 1 }
 }
 
 /// What is known for the next decision, and the last one.
@@ -213,6 +213,7 @@ fn what_a_processor_misses() {
             let nothing = std::fs::File::open("/dev/null").unwrap().into();
             Processors {
                 rings: vec![ProcessorEvent {
+                    switches: None,
                     event: nothing,
                     ring: ring_of(records),
                     varying: Varying::new(1, 1),

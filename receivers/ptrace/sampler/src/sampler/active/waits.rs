@@ -1,0 +1,552 @@
+//! What records of switches tell of threads: when each waited and why, and where, which is looked at once per place.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::Active;
+use crate::message::{Location, Sample, Trust};
+use crate::probe::SchedStat;
+use crate::sampler::batch::BatchEntry;
+use crate::sampler::contexts::Worked;
+use crate::sampler::interpreters::{AtSample, Interpreted, Named, UNSTOPPED};
+use crate::sampler::ledger::{Basis, Next};
+use crate::sampler::places::{CodeRanges, Place, Places};
+use crate::sampler::rings::{Happened, What};
+use crate::sampler::shortfall::Shortfall;
+use crate::sampler::stack_unwinder::StackUnwinder;
+use crate::sampler::states::Watch;
+use crate::sampler::thread_event::MOST_SWITCHES;
+use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
+use crate::unwind::{Frame, Registers};
+
+/// The sample at a switch precedes its record by microseconds.
+const JUST_BEFORE: Duration = Duration::from_micros(200);
+
+/// How many observations of short waits a thread has in a batch at most.
+const MOST_SHORT: usize = 32;
+
+/// If a process has more threads than this, only proportionally longer waits are observations of their own.
+const MANY_THREADS: usize = 64;
+
+/// How many places are remembered, and for each thread in addition.
+const PLACES: usize = 4096;
+const PLACES_OF_THREAD: usize = 4;
+
+/// What a switch costs its thread if it is recorded, and with a sample in addition.
+const RECORD_COST: Duration = Duration::from_nanos(1_100);
+const SAMPLE_COST: Duration = Duration::from_nanos(2_300);
+
+/// Which part of the budget of a process may go to records.
+const FOR_RECORDS: f64 = 0.5;
+
+/// How often it is reviewed who is recorded; and a thread that is switched less often per second always is.
+const REVIEW: Duration = Duration::from_millis(500);
+const LEAST_SWITCHES: u64 = 50;
+
+/// How many of the calls in which a thread was met are remembered, how many callers of each, and how much of a stack is
+/// compared with them, in bytes.
+const MOST_CALLS: usize = 8;
+const MOST_RETURNS: usize = 8;
+const COMPARED_STACK: usize = 1024;
+
+/// If a process has more threads than this, their counters are compared with the records in turn, so many in a batch.
+const COMPARED: usize = 256;
+
+/// A stack with which threads wait. Two are the same only if they were found at once.
+#[derive(Debug, Clone)]
+pub(in crate::sampler) struct Standing(Rc<Found>);
+
+#[derive(Debug)]
+struct Found {
+    trust: Trust,
+    locations: Vec<Location>,
+    named: Named,
+    worked: Worked,
+    /// The stack in a batch.
+    entry: Cell<Option<BatchEntry>>,
+}
+
+impl Standing {
+    pub(in crate::sampler) fn new(trust: Trust, locations: &[Location], named: Named, worked: Worked) -> Self {
+        Self(Rc::new(Found { trust, locations: locations.to_vec(), named, worked, entry: Cell::new(None) }))
+    }
+}
+
+impl PartialEq for Standing {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Standing {}
+
+impl Hash for Standing {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Rc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// What records tell of one thread.
+#[derive(Debug)]
+pub(in crate::sampler) struct Recording {
+    pub(in crate::sampler) timeline: Timeline<Standing>,
+    /// What the sample at its last switch showed, and at the switch with which it began to wait.
+    left: Option<Left>,
+    waits: Option<Left>,
+    /// When the wait began in which it was looked at.
+    looked: Option<Instant>,
+    /// The last calls in which it was met, where switches have no samples.
+    calls: VecDeque<Calls>,
+}
+
+/// Calls in which a thread was met.
+#[derive(Debug)]
+struct Calls {
+    /// Where the stack has return addresses, and which, the innermost first.
+    returns: Vec<(u64, u64)>,
+    standing: Standing,
+}
+
+impl Recording {
+    pub(in crate::sampler) fn new(since: Instant) -> Self {
+        Self { timeline: Timeline::new(since), left: None, waits: None, looked: None, calls: VecDeque::new() }
+    }
+}
+
+/// A thread as it left its processor.
+#[derive(Debug)]
+struct Left {
+    at: Instant,
+    place: Place,
+    /// What is known of the place; and the rest of what shows its stack, if that may have to be read.
+    standing: Option<Standing>,
+    registers: Registers,
+    stack: Vec<u8>,
+}
+
+/// What is to be done to know where a thread waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sampler) enum ByRecords {
+    /// Nothing: it runs.
+    Runs,
+    /// Nothing: it waits, and where is known or cannot be found out.
+    Waits,
+    /// Its stack is to be read by the registers with which it left its processor.
+    Stands,
+    /// It waits for a processor, and its memory is to be compared with the calls in which it was met.
+    Preempted,
+    /// Nothing is known by records.
+    Unknown,
+}
+
+/// A stack that was read and is only to be believed if its thread stood still, which later records tell.
+#[derive(Debug)]
+struct Unproven {
+    thread: u32,
+    from: Instant,
+    until: Instant,
+    place: Place,
+    standing: Standing,
+}
+
+/// The places at which threads of a process wait.
+#[derive(Debug)]
+pub(super) struct Waits {
+    places: Places<Standing>,
+    unproven: Vec<Unproven>,
+    code: CodeRanges,
+    /// The generation of the address space that the code and the places are of.
+    space_generation: Option<u64>,
+    /// The thread whose counters are compared next, if not all are.
+    compared: usize,
+    /// The thread of the last record.
+    last: usize,
+    costs: Costs,
+}
+
+/// What records cost the process that is sampled.
+#[derive(Debug)]
+struct Costs {
+    /// How many switches were recorded since this moment.
+    switches: u64,
+    since: Instant,
+    /// How many switches per second a thread may have at most to be recorded.
+    most: u64,
+}
+
+impl Costs {
+    /// What is recorded from now on if so much of a processor may be used for it. Returns the processor time that
+    /// records have cost since the last time.
+    fn review(&mut self, now: Instant, most: f64, hides_kernel: bool) -> Option<Duration> {
+        let window = now.saturating_duration_since(self.since);
+        if window < REVIEW {
+            return None;
+        }
+        let each = if hides_kernel { RECORD_COST } else { SAMPLE_COST };
+        let cost = each.saturating_mul(u32::try_from(self.switches).unwrap_or(u32::MAX));
+        let share = cost.as_secs_f64() / window.as_secs_f64();
+        if share > most {
+            self.most = (self.most / 2).max(LEAST_SWITCHES);
+        } else if share < most / 4.0 {
+            self.most = (self.most * 2).min(MOST_SWITCHES);
+        }
+        (self.switches, self.since) = (0, now);
+        Some(cost)
+    }
+}
+
+impl Waits {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            places: Places::default(),
+            unproven: Vec::new(),
+            code: CodeRanges::default(),
+            space_generation: None,
+            compared: 0,
+            last: 0,
+            costs: Costs { switches: 0, since: now, most: MOST_SWITCHES },
+        }
+    }
+
+    /// How often per second a thread may be given a processor to be recorded.
+    pub(super) fn most_switches(&self) -> u64 {
+        self.costs.most
+    }
+}
+
+impl Active {
+    /// Whether what is known of a place is all there is to know of a thread that waits there.
+    fn stacks_are_native(&self) -> bool {
+        self.attached.interpreters.is_empty() && !self.attached.contexts.is_read()
+    }
+
+    /// The thread that a record is about, which may have begun a moment ago.
+    fn recorded(&mut self, id: u32) -> Option<usize> {
+        // Records of a thread follow each other.
+        if self.threads.get(self.waits.last).is_some_and(|thread| thread.id() == id) {
+            return Some(self.waits.last);
+        }
+        let found = match self.watch {
+            Watch::Group | Watch::Machine => Some(self.meet(id)),
+            _ => self.find(id),
+        };
+        self.waits.last = found.unwrap_or(0);
+        found
+    }
+
+    /// A thread is about to leave its processor.
+    pub(in crate::sampler) fn leaves(&mut self, thread: u32, at: Instant, registers: Registers, stack: &[u8]) {
+        let Some(index) = self.recorded(thread) else { return };
+        let is_native = self.stacks_are_native();
+        let Self { waits, attached, threads, .. } = self;
+        if waits.space_generation.replace(attached.space_generation) != Some(attached.space_generation) {
+            let modules = attached.spaces.latest().modules().iter();
+            waits.code = CodeRanges::new(modules.map(|module| (module.start, module.end)));
+            waits.places.clear();
+            waits.unproven.clear();
+        }
+        let (ip, sp) = (registers.instruction_pointer(), registers.stack_pointer());
+        let Some(recording) = &mut threads[index].recording else { return };
+        let place = Place::new(ip, sp, stack, &mut waits.code);
+        let standing = waits.places.get(&place).cloned();
+        let is_known = is_native && standing.is_some();
+        let stack = if is_known { Vec::new() } else { stack.to_vec() };
+        recording.left = Some(Left { at, place, standing, registers, stack });
+    }
+
+    /// A thread was given a processor, left it, began or ended.
+    pub(in crate::sampler) fn happened(&mut self, happened: Happened) {
+        let Happened { thread, at, what, .. } = happened;
+        let Some(index) = self.recorded(thread) else { return };
+        let slot = self.slot;
+        let thread = &mut self.threads[index];
+        let Some(recording) = &mut thread.recording else { return };
+        thread.idle_since = thread.idle_since.max(slot);
+        let cause = match what {
+            What::In => {
+                // Until the counters are read again.
+                thread.sched.timeslices += 1;
+                self.waits.costs.switches += 1;
+                return recording.timeline.switched_in(at);
+            }
+            What::Started => return recording.timeline.started(at),
+            What::Ended => return recording.timeline.ended(at),
+            What::Out(cause) => cause,
+        };
+        let left = recording.left.take().filter(|left| at.saturating_duration_since(left.at) < JUST_BEFORE);
+        let standing = left.as_ref().and_then(|left| left.standing.clone());
+        recording.timeline.switched_out(at, cause, standing);
+        if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
+            recording.waits = left;
+        }
+    }
+
+    /// Records were lost, of any thread.
+    pub(in crate::sampler) fn lost(&mut self, shortfall: Shortfall) {
+        shortfall.add_to(&mut self.attached.status);
+        self.threads.iter_mut().filter_map(|thread| thread.recording.as_mut()).for_each(|of| of.timeline.lost());
+    }
+
+    /// What is to be done for a thread in this tick, by its records.
+    pub(in crate::sampler) fn by_records(&self, index: usize) -> ByRecords {
+        let Some(recording) = &self.threads[index].recording else { return ByRecords::Unknown };
+        match recording.timeline.latest() {
+            Latest::Unknown => ByRecords::Unknown,
+            Latest::Running => ByRecords::Runs,
+            Latest::Ended => ByRecords::Waits,
+            Latest::Waiting { since, cause, placed } => {
+                let is_known = placed && (recording.looked == Some(since) || self.stacks_are_native());
+                match &recording.waits {
+                    _ if is_known => ByRecords::Waits,
+                    Some(_) if recording.looked != Some(since) => ByRecords::Stands,
+                    None if cause == Cause::Blocked && !placed => ByRecords::Unknown,
+                    None if self.may_be_compared(index) => ByRecords::Preempted,
+                    _ => ByRecords::Waits,
+                }
+            }
+        }
+    }
+
+    /// Reads the stack of a thread that waits, from where it left its processor.
+    pub(in crate::sampler) fn look_at_waiting(&mut self, index: usize, unwinder: &mut StackUnwinder) {
+        let Some(recording) = &mut self.threads[index].recording else { return };
+        let (Some(left), Latest::Waiting { since, .. }) = (&recording.waits, recording.timeline.latest()) else {
+            return;
+        };
+        let (place, registers) = (left.place, left.registers);
+        recording.looked = Some(since);
+        let from = Instant::now();
+        let mut pieces = std::mem::take(&mut unwinder.pieces);
+        pieces.take(registers.stack_pointer(), &left.stack);
+        let files = std::sync::Arc::clone(&self.attached.files);
+        let mut memory = pieces.live(&files, None);
+        let mut outcome = unwinder.unwind(self, &registers, &mut memory);
+        let mut interpreted = Interpreted::default();
+        self.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
+        let worked = self.standing(index);
+        let until = Instant::now();
+        let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
+        let mut locations = Vec::new();
+        let named = unwinder.name(self, &mut outcome, &interpreted, true, Some(at_sample), &mut locations);
+        unwinder.pieces = pieces;
+        if outcome.unknown_code.is_some() {
+            self.attached.reload.want();
+        }
+        let standing = Standing::new(outcome.trust, &locations, named, worked);
+        let thread = self.threads[index].id();
+        self.stood(index, from, until, standing.clone());
+        self.waits.unproven.push(Unproven { thread, from, until, place, standing });
+    }
+
+    /// A thread was in these calls when it was sampled, or waited in them.
+    pub(in crate::sampler) fn saw_calls(&mut self, index: usize, frames: &[Frame], standing: impl Fn() -> Standing) {
+        if !self.watch.hides_kernel() {
+            return;
+        }
+        let Some(recording) = &mut self.threads[index].recording else { return };
+        // A caller's part of the stack begins behind the return address into it.
+        let returns = frames.iter().skip(1).take(MOST_RETURNS).map(|frame| (frame.sp.wrapping_sub(8), frame.pc));
+        let returns: Vec<_> = returns.collect();
+        if returns.is_empty() {
+            return;
+        }
+        let calls = &mut recording.calls;
+        let known = calls.iter().position(|of| of.returns == returns);
+        if known.is_some() || calls.len() == MOST_CALLS {
+            calls.remove(known.unwrap_or(0));
+        }
+        calls.push_back(Calls { returns, standing: standing() });
+    }
+
+    /// Whether it may be found out by its memory where a thread waits that is ready to run.
+    pub(super) fn may_be_compared(&self, index: usize) -> bool {
+        self.threads[index].recording.as_ref().is_some_and(|of| match of.timeline.latest() {
+            Latest::Waiting { since, placed, .. } => !placed && of.looked != Some(since) && !of.calls.is_empty(),
+            Latest::Unknown | Latest::Running | Latest::Ended => false,
+        })
+    }
+
+    /// Finds out in which of the calls in which a thread was met it waits for a processor: the newest whose return
+    /// addresses are all on its stack. Where no samples of switches are permitted, nobody knows its registers.
+    pub(in crate::sampler) fn look_at_preempted(&mut self, index: usize) {
+        let Some(recording) = &mut self.threads[index].recording else { return };
+        let Latest::Waiting { since, .. } = recording.timeline.latest() else { return };
+        recording.looked = Some(since);
+        let from = Instant::now();
+        let Some(lowest) = recording.calls.iter().filter_map(|of| of.returns.first()).map(|(at, _)| *at).min() else {
+            return;
+        };
+        let mut stack = [0; COMPARED_STACK];
+        let read = self.attached.files.read_memory(lowest, &mut stack);
+        let stack = &stack[..read];
+        let word = |at: u64| {
+            let at = usize::try_from(at.wrapping_sub(lowest)).ok()?;
+            Some(u64::from_ne_bytes(*stack.get(at..)?.first_chunk()?))
+        };
+        let stands = |of: &&Calls| {
+            let mut words = of.returns.iter().map_while(|&(at, value)| word(at).map(|word| word == value)).peekable();
+            words.peek().is_some() && words.all(|same| same)
+        };
+        let standing = recording.calls.iter().rev().find(stands).map(|of| of.standing.clone());
+        if let Some(standing) = standing {
+            recording.timeline.stood(from, Instant::now(), standing);
+        }
+    }
+
+    /// The processor time that records have cost the process since the last time, when it is time to review that. Where
+    /// it is too much, threads that are switched most are not recorded any more.
+    pub(super) fn review_records(&mut self, now: Instant) -> Option<Duration> {
+        let most = self.attached.settings.max_cpu * FOR_RECORDS;
+        self.waits.costs.review(now, most, self.watch.hides_kernel())
+    }
+
+    /// Whether records cost so much that not all threads that are covered may be recorded.
+    pub(in crate::sampler) fn are_records_dear(&self) -> bool {
+        self.waits.costs.most < MOST_SWITCHES
+    }
+
+    /// A thread was found standing.
+    pub(super) fn stood(&mut self, index: usize, from: Instant, until: Instant, standing: Standing) {
+        if let Some(recording) = &mut self.threads[index].recording {
+            recording.timeline.stood(from, until, standing);
+        }
+    }
+
+    /// Remembers the stacks that were read, after all records up to now were taken: those of threads that did not run
+    /// meanwhile.
+    pub(in crate::sampler) fn prove_places(&mut self) {
+        let most = PLACES + PLACES_OF_THREAD * self.threads.len();
+        for Unproven { thread, from, until, place, standing } in std::mem::take(&mut self.waits.unproven) {
+            let recording = self.find(thread).and_then(|index| self.threads[index].recording.as_ref());
+            if recording.is_some_and(|recording| !recording.timeline.ran_between(from, until)) {
+                self.waits.places.insert(place, standing, most);
+            }
+        }
+    }
+
+    /// From now on records tell what a thread does, of which all up to now is settled.
+    pub(in crate::sampler) fn begin_recording(&mut self, index: usize, now: Instant) {
+        if !self.wants_blocked() || self.threads[index].duty_cycle.divisor() > 1 {
+            return;
+        }
+        let blocked = self.threads[index].ledger.last_blocked();
+        match blocked {
+            // It has not run since, and goes on waiting.
+            Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
+                self.settle(index, at, Some(sched), Next::Other, Basis::COUNTERS);
+            }
+            Some(_) => {}
+            None => self.settle_up_to(index, now),
+        }
+        let thread = &mut self.threads[index];
+        thread.recording = Some(Box::new(Recording::new(thread.ledger.since())));
+        if let Some((at, _)) = blocked
+            && thread.blocked.unwound.is_some()
+        {
+            self.account_blocked(index, at);
+        }
+    }
+
+    /// Records do not tell any more what threads do. All up to now is settled.
+    pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
+        for index in 0..self.threads.len() {
+            if self.threads[index].recording.is_some() {
+                self.settle_recorded(index, now, Next::Other);
+                self.threads[index].end_recording();
+            }
+        }
+    }
+
+    /// From now on records tell what all threads do, of which all up to now is settled.
+    pub(in crate::sampler) fn begin_recordings(&mut self, now: Instant) {
+        for index in 0..self.threads.len() {
+            self.begin_recording(index, now);
+        }
+    }
+
+    /// Shares the time of a thread that has records up to now, where records tell what it did; else the kernel's
+    /// counters do.
+    pub(super) fn settle_recorded(&mut self, index: usize, now: Instant, next: Next) {
+        let is_compared = next != Next::Same || self.is_compared(index);
+        let thread = &mut self.threads[index];
+        let Some(recording) = &mut thread.recording else { return };
+        let mut counters = None;
+        if is_compared {
+            counters = thread.files.schedstat(self.attached.files.task()).ok();
+            thread.sched = counters.unwrap_or(thread.sched);
+        }
+        let recorded = recording.timeline.settle(now, counters);
+        let mut waits = recorded.waits;
+        let until = recorded.ended.unwrap_or(now);
+        let ended_unseen = is_compared && counters.is_none() && recorded.ended.is_none();
+        let basis = if recorded.is_whole && !ended_unseen {
+            Basis::Records { began: recorded.began, ended: recorded.ended.is_some() }
+        } else {
+            // Where it waited is known all the same.
+            let preempted = waits.last().filter(|wait| wait.cause == Cause::Preempted && !wait.ended);
+            let preempted_nano = preempted.map_or(0, |wait| wait.nano);
+            waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
+            Basis::Counters { preempted_nano }
+        };
+        let long = self.event_period() / 2 * (1 + self.threads.len() / MANY_THREADS) as u64;
+        for observation in condense(waits, long, MOST_SHORT) {
+            self.add_wait(index, observation);
+        }
+        match basis {
+            Basis::Records { .. } => self.settle(index, until, counters, next, basis),
+            Basis::Counters { .. } => {
+                let counters = self.counters(index, counters);
+                let next = if counters.is_some() { next } else { Next::Nothing };
+                self.settle(index, now, counters, next, basis);
+            }
+        }
+    }
+
+    /// Whether the counters of this thread are compared with its records in this batch.
+    fn is_compared(&mut self, index: usize) -> bool {
+        let number = self.threads.len();
+        if index == 0 {
+            self.waits.compared = (self.waits.compared + COMPARED) % number.max(1);
+        }
+        number <= COMPARED || (index + number - self.waits.compared) % number < COMPARED
+    }
+
+    fn counters(&mut self, index: usize, known: Option<SchedStat>) -> Option<SchedStat> {
+        let task = self.attached.files.task();
+        known.or_else(|| self.threads[index].files.schedstat(task).ok())
+    }
+
+    fn add_wait(&mut self, index: usize, observation: Observation<Standing>) {
+        let Observation { place, cause, at, nano } = observation;
+        let waits_for_processor = cause == Cause::Preempted;
+        let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
+        let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
+        let (stack, context) = match &place {
+            None => {
+                self.attached.status.not_placed_nano += nano;
+                (self.batch.add_stack(Trust::Complete, &[top]), None)
+            }
+            Some(Standing(found)) if waits_for_processor => {
+                let locations: Vec<_> = std::iter::once(top).chain(found.locations.iter().copied()).collect();
+                (self.batch.add_stack(found.trust, &locations), self.worked(&found.worked, true))
+            }
+            Some(Standing(found)) => {
+                let stack = self.batch.present(found.entry.get()).unwrap_or_else(|| {
+                    let stack = self.batch.add_stack(found.trust, &found.locations);
+                    found.entry.set(Some(self.batch.entry(stack)));
+                    stack
+                });
+                (stack, self.worked(&found.worked, true))
+            }
+        };
+        let sample = Sample { context, observations, ..self.sample(index, stack, at, 0, true) };
+        let sample = self.batch.add_sample(sample);
+        self.threads[index].ledger.waited(sample, at, nano);
+        if let Some(Standing(found)) = &place {
+            self.observed(found.trust, &found.named);
+        }
+    }
+}

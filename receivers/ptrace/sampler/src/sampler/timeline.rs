@@ -1,0 +1,469 @@
+//! When a thread ran, waited for a processor and was blocked, by the kernel's records of its switches: a state machine
+//! without clock and input.
+//!
+//! ```text
+//!            switched out, preempted              switched in
+//!  running --------------------------> preempted -------------> running
+//!          \                                                   /
+//!           +----------------------> blocked -----------------+
+//!            switched out              switched in
+//! ```
+//!
+//! A thread that a quota throttles is preempted as well. A record of a thread that is woken does not exist: what the
+//! kernel's counters (`schedstat`) know of waiting for a processor beyond being preempted is the end of blocked waits.
+//!
+//! Records that are lost make two of a kind follow each other, or the sums differ from the counters. Then nothing is
+//! said about that time, and the counters alone tell how much there was of what.
+
+mod condense;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+pub(super) use self::condense::{Observation, condense};
+use crate::probe::SchedStat;
+
+/// How many records of one thread may wait to be settled. A thread that is switched more often than that in a batch is
+/// settled by its counters.
+const MOST_RECORDS: usize = 16 << 10;
+
+/// By how much sums of records may differ from the kernel's counters, which are read a moment later and are themselves
+/// late by up to a timer tick while a thread runs; and by which part of the sum in addition.
+const LATE: Duration = Duration::from_millis(20);
+const LATE_SWITCHES: u64 = 8;
+const LATE_PART: u64 = 16;
+
+/// How many places of waits of about one length are remembered, for waits whose own place is not known.
+const REMEMBERED: usize = 64;
+
+/// Why a thread does not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Cause {
+    /// Another thread got its processor, or its quota is used up.
+    Preempted,
+    /// It waits for something, mostly in a system call.
+    Blocked,
+}
+
+/// What a thread did last, as far as records say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Latest {
+    /// There is no record of it yet.
+    Unknown,
+    Running,
+    /// It has waited since this moment.
+    Waiting {
+        since: Instant,
+        cause: Cause,
+        /// Whether it is known where.
+        placed: bool,
+    },
+    Ended,
+}
+
+/// A wait, or the part of it in the time that was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wait<P> {
+    pub(super) begins: Instant,
+    pub(super) nano: u64,
+    /// How much of it was spent waiting for a processor after it was over, in nanoseconds.
+    pub(super) queued_nano: u64,
+    pub(super) cause: Cause,
+    /// Where the thread stands.
+    pub(super) place: Option<P>,
+    /// How long the wait has lasted in all, in nanoseconds.
+    whole_nano: u64,
+    /// Whether it ended.
+    pub(super) ended: bool,
+}
+
+/// What happened to a thread.
+#[derive(Debug, Clone)]
+enum Event<P> {
+    In,
+    Out(Cause, Option<P>),
+    /// It was found standing here from the event's time up to this moment.
+    Stood(Instant, P),
+    Started,
+    Ended,
+}
+
+/// The state of a thread at the end of what is settled.
+#[derive(Debug)]
+enum State<P> {
+    Unknown,
+    Running,
+    Waiting(Standing<P>),
+    Ended,
+}
+
+#[derive(Debug)]
+struct Standing<P> {
+    began: Instant,
+    cause: Cause,
+    place: Option<P>,
+    /// A place that holds if the thread still stands at this moment.
+    proposed: Option<(Instant, P)>,
+}
+
+impl<P> Standing<P> {
+    fn new(began: Instant, cause: Cause, place: Option<P>) -> Self {
+        Self { began, cause, place, proposed: None }
+    }
+
+    /// The thread stood at least until this moment: takes what was found by then.
+    fn until(&mut self, at: Instant) {
+        if let Some((_, place)) = self.proposed.take_if(|(until, _)| *until <= at) {
+            self.place = Some(place);
+        }
+    }
+}
+
+/// What records tell of a stretch of time.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Recorded<P> {
+    /// Whether they tell all that the thread did. Else they are known to be incomplete.
+    pub(super) is_whole: bool,
+    /// The waits in the order in which they began: the thread ran for the rest of its time.
+    pub(super) waits: Vec<Wait<P>>,
+    /// When the thread began, if that was meanwhile.
+    pub(super) began: Option<Instant>,
+    /// When it ended, if it has.
+    pub(super) ended: Option<Instant>,
+}
+
+/// Sums since they were last compared with the kernel's counters.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    /// In nanoseconds, of what records show: running, being preempted, and blocked waits that ended.
+    running: u64,
+    preempted: u64,
+    blocked: u64,
+    switched_in: u64,
+    /// Whether all time since then is known.
+    is_whole: bool,
+}
+
+/// The states of one thread, up to a moment from which on its records wait to be settled. `P` says where it stands.
+#[derive(Debug)]
+pub(super) struct Timeline<P> {
+    /// Before this all is settled.
+    since: Instant,
+    state: State<P>,
+    /// The time of the last record that was settled.
+    last: Instant,
+    events: Vec<(Instant, Event<P>)>,
+    /// Whether records were lost.
+    lost: bool,
+    latest: (Instant, Latest),
+    /// Whether it was found ready to run before its first record.
+    was_ready: bool,
+    sums: Sums,
+    /// The counters with which the sums were compared.
+    counted: Option<SchedStat>,
+    /// Being preempted that the kernel did not count yet, in nanoseconds: it does so when a thread gets a processor, or
+    /// is moved to the queue of another one.
+    not_counted: u64,
+    /// Which part of blocked waits is waiting for a processor.
+    queued_part: f64,
+    typical: Typical<P>,
+}
+
+impl<P: Clone> Timeline<P> {
+    /// The states of a thread from this moment on.
+    pub(super) fn new(since: Instant) -> Self {
+        Self {
+            since,
+            state: State::Unknown,
+            last: since,
+            events: Vec::new(),
+            lost: false,
+            latest: (since, Latest::Unknown),
+            was_ready: false,
+            sums: Sums::default(),
+            counted: None,
+            not_counted: 0,
+            queued_part: 0.0,
+            typical: Typical::default(),
+        }
+    }
+
+    /// What it did last.
+    pub(super) fn latest(&self) -> Latest {
+        self.latest.1
+    }
+
+    /// It was given a processor.
+    pub(super) fn switched_in(&mut self, at: Instant) {
+        self.record(at, Event::In, Latest::Running);
+    }
+
+    /// It gave its processor up, and stood at this place then, if that is known.
+    pub(super) fn switched_out(&mut self, at: Instant, cause: Cause, place: Option<P>) {
+        let placed = place.is_some();
+        self.record(at, Event::Out(cause, place), Latest::Waiting { since: at, cause, placed });
+    }
+
+    /// It was started.
+    pub(super) fn started(&mut self, at: Instant) {
+        let latest = Latest::Waiting { since: at, cause: Cause::Preempted, placed: false };
+        self.record(at, Event::Started, latest);
+    }
+
+    /// It ended.
+    pub(super) fn ended(&mut self, at: Instant) {
+        self.record(at, Event::Ended, Latest::Ended);
+    }
+
+    /// It was found standing at a place between two moments: this counts if no record says that it ran between them.
+    pub(super) fn stood(&mut self, from: Instant, until: Instant, place: P) {
+        match &mut self.latest.1 {
+            Latest::Waiting { placed, .. } => *placed = true,
+            Latest::Unknown => {
+                self.latest = (from, Latest::Waiting { since: from, cause: Cause::Blocked, placed: true });
+            }
+            Latest::Running | Latest::Ended => {}
+        }
+        self.events.push((from, Event::Stood(until, place)));
+    }
+
+    /// Whether a record says that it was given a processor between two moments that are not settled yet.
+    pub(super) fn ran_between(&self, from: Instant, until: Instant) -> bool {
+        let mut records = self.events.iter().rev();
+        records.any(|(at, event)| matches!(event, Event::In) && (from..=until).contains(at))
+    }
+
+    /// It was found ready to run. Before its first record that says that it waits for a processor, if it does not run.
+    pub(super) fn ready(&mut self) {
+        self.was_ready |= self.latest.1 == Latest::Unknown;
+    }
+
+    /// Records were lost, which may have been of this thread.
+    pub(super) fn lost(&mut self) {
+        self.lost = true;
+    }
+
+    fn record(&mut self, at: Instant, event: Event<P>, latest: Latest) {
+        if self.events.len() >= MOST_RECORDS {
+            self.lost = true;
+            self.events.clear();
+        }
+        self.events.push((at, event));
+        if at >= self.latest.0 {
+            self.latest = (at, latest);
+        }
+    }
+
+    /// Settles the time up to `until`, before which all records have been noted. `counters` are those of that moment, as
+    /// far as they were read.
+    pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> Recorded<P> {
+        let mut events = std::mem::take(&mut self.events);
+        // Records of one thread are in the rings of several processors.
+        events.sort_by_key(|(at, _)| *at);
+        let later = events.split_off(events.partition_point(|(at, _)| *at <= until));
+        let mut is_whole = !std::mem::take(&mut self.lost);
+        let (mut waits, mut began) = (Vec::new(), None);
+        for (at, event) in events {
+            if matches!(event, Event::Started) {
+                began = Some(at);
+            }
+            is_whole &= self.take(at, event, &mut waits);
+        }
+        self.pass(until, false, &mut waits);
+        self.since = self.since.max(until);
+        self.events = later;
+        is_whole &= !matches!(self.state, State::Unknown);
+        self.sums.is_whole &= is_whole;
+        if let Some(counters) = counters {
+            is_whole &= self.compare(counters);
+        }
+        for wait in waits.iter_mut().filter(|wait| wait.cause == Cause::Blocked && wait.ended) {
+            wait.queued_nano = part_of(wait.nano, self.queued_part);
+        }
+        self.typical.place(&mut waits);
+        let ended = if matches!(self.state, State::Ended) { Some(self.last) } else { None };
+        Recorded { is_whole, waits, began, ended }
+    }
+
+    /// Applies an event. Returns whether it fits to what was known before.
+    fn take(&mut self, at: Instant, event: Event<P>, waits: &mut Vec<Wait<P>>) -> bool {
+        if let Event::Stood(until, place) = event {
+            match &mut self.state {
+                State::Waiting(standing) => standing.proposed = Some((until, place)),
+                State::Unknown => {
+                    let mut standing = Standing::new(self.since, Cause::Blocked, None);
+                    standing.proposed = Some((until, place));
+                    self.state = State::Waiting(standing);
+                }
+                // The thread ran while it was read.
+                State::Running | State::Ended => {}
+            }
+            return true;
+        }
+        if at < self.last {
+            // A record that comes behind later ones: the time up to them is settled already.
+            return false;
+        }
+        self.last = at;
+        let is_in = matches!(event, Event::In);
+        let fits = match (&self.state, &event) {
+            (State::Unknown, _)
+            | (State::Running, Event::Out(..) | Event::Ended)
+            | (State::Waiting(_), Event::In | Event::Ended) => true,
+            (State::Running | State::Waiting(_) | State::Ended, _) => false,
+        };
+        if matches!(self.state, State::Unknown) {
+            // What it did before its first record, that record says.
+            match event {
+                Event::In => {
+                    let cause = if self.was_ready { Cause::Preempted } else { Cause::Blocked };
+                    self.state = State::Waiting(Standing::new(self.since, cause, None));
+                }
+                Event::Out(..) | Event::Ended => self.state = State::Running,
+                Event::Started | Event::Stood(..) => {}
+            }
+        }
+        self.pass(at, is_in, waits);
+        self.state = match event {
+            Event::In => State::Running,
+            Event::Out(cause, place) => State::Waiting(Standing::new(at, cause, place)),
+            Event::Started => State::Waiting(Standing::new(at, Cause::Preempted, None)),
+            Event::Ended | Event::Stood(..) => State::Ended,
+        };
+        self.sums.switched_in += u64::from(is_in);
+        fits
+    }
+
+    /// Lets time pass up to a moment, at which the present wait ends or does not.
+    fn pass(&mut self, at: Instant, ended: bool, waits: &mut Vec<Wait<P>>) {
+        let nano = between(self.since, at);
+        match &mut self.state {
+            State::Running => self.sums.running += nano,
+            State::Waiting(standing) => {
+                standing.until(at);
+                let whole_nano = between(standing.began, at);
+                match standing.cause {
+                    Cause::Preempted => self.sums.preempted += nano,
+                    Cause::Blocked if ended => self.sums.blocked += whole_nano,
+                    Cause::Blocked => {}
+                }
+                if nano > 0 {
+                    let (cause, place) = (standing.cause, standing.place.clone());
+                    let begins = self.since;
+                    waits.push(Wait { begins, nano, queued_nano: 0, cause, place, whole_nano, ended });
+                }
+            }
+            State::Unknown | State::Ended => {}
+        }
+        self.since = self.since.max(at);
+    }
+
+    /// Compares the sums with the kernel's counters, and learns how long the thread was queued after it was woken.
+    /// Returns whether they agree, as far as that can be told.
+    fn compare(&mut self, counters: SchedStat) -> bool {
+        let sums = std::mem::replace(&mut self.sums, Sums { is_whole: true, ..Sums::default() });
+        let Some(before) = self.counted.replace(counters).filter(|_| sums.is_whole && counters.kept()) else {
+            return true;
+        };
+        let ran = counters.run_nano.saturating_sub(before.run_nano);
+        let waited = counters.wait_nano.saturating_sub(before.wait_nano);
+        let slices = counters.timeslices.saturating_sub(before.timeslices);
+        let not_counted = self.not_counted.saturating_add(sums.preempted);
+        let queued = waited.saturating_sub(not_counted);
+        let is_preempted = matches!(&self.state, State::Waiting(standing) if standing.cause == Cause::Preempted);
+        self.not_counted = not_counted.saturating_sub(waited);
+        let missing = if is_preempted { 0 } else { std::mem::take(&mut self.not_counted) };
+        let late = u64::try_from(LATE.as_nanos()).unwrap_or(u64::MAX);
+        let agrees = sums.running.abs_diff(ran) <= late + ran / LATE_PART
+            && sums.switched_in.abs_diff(slices) <= LATE_SWITCHES + slices / LATE_PART
+            && missing <= late + waited / LATE_PART;
+        if agrees {
+            #[allow(clippy::cast_precision_loss, reason = "a share")]
+            let part = queued as f64 / sums.blocked.max(1) as f64;
+            self.queued_part = part.min(1.0);
+        }
+        agrees
+    }
+}
+
+/// The places of waits that were met, by how long they were and why: waits are met the more likely the longer they are,
+/// but those of about one length alike.
+#[derive(Debug)]
+struct Typical<P> {
+    /// Empty as long as all waits have places of their own.
+    classes: Vec<Class<P>>,
+    is_wanted: bool,
+}
+
+/// Waits of one cause whose length in nanoseconds has so many binary digits.
+#[derive(Debug)]
+struct Class<P> {
+    cause: Cause,
+    digits: u32,
+    places: VecDeque<P>,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+impl<P> Default for Typical<P> {
+    fn default() -> Self {
+        Self { classes: Vec::new(), is_wanted: false }
+    }
+}
+
+impl<P: Clone> Typical<P> {
+    /// Gives waits without a place those of the waits that were most like them, by turns.
+    fn place(&mut self, waits: &mut [Wait<P>]) {
+        self.is_wanted |= waits.iter().any(|wait| wait.place.is_none());
+        if !self.is_wanted {
+            return;
+        }
+        for wait in waits.iter() {
+            if let Some(place) = &wait.place {
+                self.remember(wait.cause, digits(wait.whole_nano), place);
+            }
+        }
+        for wait in waits.iter_mut().filter(|wait| wait.place.is_none()) {
+            let of_cause = self.classes.iter_mut().filter(|class| class.cause == wait.cause);
+            let nearest = of_cause.min_by_key(|class| class.digits.abs_diff(digits(wait.whole_nano)));
+            if let Some(class) = nearest {
+                class.turn = (class.turn + 1) % class.places.len().max(1);
+                wait.place = class.places.get(class.turn).cloned();
+            }
+        }
+    }
+
+    fn remember(&mut self, cause: Cause, digits: u32, place: &P) {
+        let mut classes = self.classes.iter_mut();
+        let Some(class) = classes.find(|class| class.cause == cause && class.digits == digits) else {
+            return self.classes.push(Class { cause, digits, places: VecDeque::from([place.clone()]), turn: 0 });
+        };
+        if class.places.len() == REMEMBERED {
+            class.places.pop_front();
+        }
+        class.places.push_back(place.clone());
+    }
+}
+
+/// How many binary digits a length has.
+fn digits(nano: u64) -> u32 {
+    u64::BITS - nano.leading_zeros()
+}
+
+fn between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn part_of(nano: u64, part: f64) -> u64 {
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of some seconds"
+    )]
+    let share = (nano as f64 * part) as u64;
+    share.min(nano)
+}
+
+#[cfg(test)]
+mod tests;

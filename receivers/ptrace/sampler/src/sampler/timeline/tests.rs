@@ -1,0 +1,328 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn after(start: Instant, micros: u64) -> Instant {
+    start + Duration::from_micros(micros)
+}
+
+fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
+    Some(SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices })
+}
+
+/// What is settled, if records tell all of it.
+fn settle(thread: &mut Timeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
+    Some(thread.settle(until, counters)).filter(|recorded| recorded.is_whole)
+}
+
+/// What was settled: how long it waited for which cause at which place, in milliseconds.
+fn waits(recorded: &Recorded<u32>) -> Vec<(Cause, Option<u32>, u64)> {
+    recorded.waits.iter().map(|wait| (wait.cause, wait.place, wait.nano / MS)).collect()
+}
+
+/// Guarantees: time between switches is what the records say: running, preempted at a place, blocked at a place; a wait
+/// that is longer than what is settled goes on in the next stretch, at the same place.
+#[test]
+fn states() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::new(start);
+    assert_eq!(thread.latest(), Latest::Unknown);
+    thread.switched_out(at(10), Cause::Preempted, Some(1));
+    let waiting = Latest::Waiting { since: at(10), cause: Cause::Preempted, placed: true };
+    assert_eq!(thread.latest(), waiting);
+    thread.switched_in(at(15));
+    thread.switched_out(at(20), Cause::Blocked, Some(2));
+    let recorded = settle(&mut thread, at(50), None).unwrap();
+    assert_eq!(waits(&recorded), [(Cause::Preempted, Some(1), 5), (Cause::Blocked, Some(2), 30)]);
+    thread.switched_in(at(70));
+    assert_eq!(thread.latest(), Latest::Running);
+    let recorded = settle(&mut thread, at(90), None).unwrap();
+    assert_eq!((waits(&recorded), recorded.ended), (vec![(Cause::Blocked, Some(2), 20)], None));
+    assert_eq!(waits(&settle(&mut thread, at(99), None).unwrap()), []);
+}
+
+/// Guarantees: before its first record a thread did what that record ends; without any record nothing is said, unless
+/// it was found standing.
+#[test]
+fn first_record() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut ran = Timeline::new(start);
+    assert!(settle(&mut ran, at(10), None).is_none());
+    ran.switched_out(at(20), Cause::Blocked, Some(1));
+    assert_eq!(waits(&settle(&mut ran, at(30), None).unwrap()), [(Cause::Blocked, Some(1), 10)]);
+    let mut waited = Timeline::<u32>::new(start);
+    waited.switched_in(at(20));
+    assert_eq!(waits(&settle(&mut waited, at(30), None).unwrap()), [(Cause::Blocked, None, 20)]);
+    let mut ready = Timeline::<u32>::new(start);
+    ready.ready();
+    ready.switched_in(at(20));
+    assert_eq!(waits(&settle(&mut ready, at(30), None).unwrap()), [(Cause::Preempted, None, 20)]);
+    let mut stood = Timeline::new(start);
+    stood.stood(at(5), at(6), 7);
+    assert_eq!(stood.latest(), Latest::Waiting { since: at(5), cause: Cause::Blocked, placed: true });
+    assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
+}
+
+/// Guarantees: where a thread was found counts for the wait that lasted for as long as it was looked at, and no other.
+#[test]
+fn looks() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::new(start);
+    thread.switched_out(at(10), Cause::Blocked, None);
+    assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: false });
+    thread.stood(at(20), at(21), 1);
+    assert_eq!(thread.latest(), Latest::Waiting { since: at(10), cause: Cause::Blocked, placed: true });
+    assert_eq!(waits(&settle(&mut thread, at(25), None).unwrap()), [(Cause::Blocked, Some(1), 15)]);
+    thread.switched_in(at(30));
+    thread.switched_out(at(40), Cause::Preempted, Some(2));
+    // It ran while it was read: the records arrive behind the look.
+    thread.stood(at(45), at(47), 9);
+    thread.switched_in(at(46));
+    thread.switched_out(at(48), Cause::Preempted, Some(3));
+    let recorded = settle(&mut thread, at(50), None).unwrap();
+    let preempted = |place, ms| (Cause::Preempted, Some(place), ms);
+    assert_eq!(waits(&recorded), [(Cause::Blocked, Some(1), 5), preempted(2, 6), preempted(3, 2)]);
+}
+
+/// Guarantees: time without a record that it needs is not told: after two records of a kind, after one that comes
+/// behind later ones, and where records were lost. What comes afterwards is.
+#[test]
+fn missing_records() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let thread = || {
+        let mut thread = Timeline::new(start);
+        thread.switched_out(at(10), Cause::Blocked, Some(1));
+        settle(&mut thread, at(20), None).unwrap();
+        thread
+    };
+    let [mut two_outs, mut two_ins, mut late, mut lost] = [thread(), thread(), thread(), thread()];
+    two_outs.switched_out(at(30), Cause::Blocked, Some(2));
+    two_ins.switched_in(at(30));
+    two_ins.switched_in(at(35));
+    two_ins.switched_out(at(36), Cause::Blocked, Some(2));
+    late.switched_in(at(9));
+    lost.lost();
+    lost.switched_in(at(25));
+    lost.switched_out(at(36), Cause::Blocked, Some(2));
+    for (what, mut thread) in [("outs", two_outs), ("ins", two_ins), ("late", late), ("lost", lost)] {
+        assert!(settle(&mut thread, at(40), None).is_none(), "{what}");
+        thread.switched_in(at(50));
+        let recorded = settle(&mut thread, at(60), None).unwrap();
+        let place = if what == "late" { 1 } else { 2 };
+        assert_eq!(waits(&recorded), [(Cause::Blocked, Some(place), 10)], "{what}");
+    }
+}
+
+/// Guarantees: a thread that is switched without end takes a bounded amount of memory, and is told again later.
+#[test]
+fn too_many_records() {
+    let start = Instant::now();
+    let mut thread = Timeline::new(start);
+    for round in 0..3 * MOST_RECORDS as u64 {
+        thread.switched_out(after(start, 2 * round + 1), Cause::Blocked, Some(1));
+        thread.switched_in(after(start, 2 * round + 2));
+        assert!(thread.events.len() <= MOST_RECORDS);
+    }
+    let end = 6 * MOST_RECORDS as u64;
+    assert!(settle(&mut thread, after(start, end), None).is_none());
+    thread.switched_out(after(start, end + 5), Cause::Blocked, Some(1));
+    assert_eq!(settle(&mut thread, after(start, end + 10), None).unwrap().waits.len(), 1);
+}
+
+/// Guarantees: the sums of records that lack some are told by the kernel's counters, in which of the three it may be;
+/// sums that agree but for what counters are late are not.
+#[test]
+fn compared_with_counters() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let settled = |run: u64, wait: u64, timeslices: u64| {
+        let mut thread = Timeline::new(start);
+        thread.switched_in(at(1));
+        assert!(settle(&mut thread, at(10), counters(100, 50, 1_000)).is_some());
+        // 40 times 5 ms of running, 3 of being preempted and 2 of being blocked.
+        for turn in 1..=40 {
+            thread.switched_out(at(10 * turn + 5), Cause::Preempted, Some(1));
+            thread.switched_in(at(10 * turn + 8));
+            thread.switched_out(after(start, (10 * turn + 8) * 1_000 + 1), Cause::Blocked, Some(1));
+            thread.switched_in(at(10 * turn + 10));
+        }
+        settle(&mut thread, at(410), counters(100 + run, 50 + wait, 1_000 + timeslices))
+    };
+    for (run, wait, timeslices) in [(200, 120, 80), (190, 120, 80), (200, 125, 82)] {
+        assert!(settled(run, wait, timeslices).is_some(), "{run}, {wait}, {timeslices}");
+    }
+    for (run, wait, timeslices) in [(300, 120, 80), (200, 60, 80), (200, 120, 160)] {
+        assert!(settled(run, wait, timeslices).is_none(), "{run}, {wait}, {timeslices}");
+    }
+}
+
+/// Guarantees: what the counters know of waiting for a processor beyond being preempted is a part of the blocked waits
+/// that ended, each in proportion; a wait that goes on has none.
+#[test]
+fn queued_behind_a_wake() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::new(start);
+    thread.switched_in(at(0));
+    settle(&mut thread, at(0), counters(0, 0, 1));
+    thread.switched_out(at(100), Cause::Preempted, Some(1));
+    thread.switched_in(at(200));
+    thread.switched_out(at(300), Cause::Blocked, Some(2));
+    thread.switched_in(at(400));
+    thread.switched_out(at(500), Cause::Blocked, Some(3));
+    thread.switched_in(at(800));
+    thread.switched_out(at(900), Cause::Blocked, Some(4));
+    // 100 ms preempted, and a quarter of 400 ms.
+    let recorded = settle(&mut thread, at(1_000), counters(400, 200, 4)).unwrap();
+    let queued: Vec<_> = recorded.waits.iter().map(|wait| (wait.nano / MS, wait.queued_nano / MS)).collect();
+    assert_eq!(queued, [(100, 0), (100, 25), (300, 75), (100, 0)]);
+}
+
+/// Guarantees: a thread that starts waits for a processor first, and one that ended does nothing any more.
+#[test]
+fn began_and_ended() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::<u32>::new(start);
+    thread.started(at(100));
+    thread.switched_in(at(103));
+    thread.switched_out(at(110), Cause::Blocked, Some(1));
+    thread.switched_in(at(120));
+    thread.ended(at(125));
+    assert_eq!(thread.latest(), Latest::Ended);
+    let recorded = settle(&mut thread, at(200), None).unwrap();
+    assert_eq!((recorded.began, recorded.ended), (Some(at(100)), Some(at(125))));
+    assert_eq!(waits(&recorded), [(Cause::Preempted, None, 3), (Cause::Blocked, Some(1), 10)]);
+    let recorded = settle(&mut thread, at(300), None).unwrap();
+    assert_eq!((waits(&recorded), recorded.began, recorded.ended), (vec![], None, Some(at(125))));
+}
+
+/// Guarantees: a wait without a place gets those of waits of its cause that lasted about as long, in proportion; where
+/// there are none of its cause it stays without.
+#[test]
+fn places_of_like_waits() {
+    let start = Instant::now();
+    let mut thread = Timeline::new(start);
+    let (mut now, mut sums) = (0, HashMap::<_, u64>::new());
+    thread.switched_in(start);
+    for turn in 0..400 {
+        // Of waits of 4 ms three of four are at place 1, those of 50 us at place 2; each eighth of them is met.
+        for (micros, place) in [(4_000, if turn % 4 == 0 { 3 } else { 1 }), (50, 2)] {
+            let place = (turn / 4 % 8 == 0).then_some(place);
+            thread.switched_out(after(start, now + 10), Cause::Blocked, place);
+            thread.switched_in(after(start, now + 10 + micros));
+            now += 10 + micros;
+        }
+    }
+    thread.switched_out(after(start, now), Cause::Preempted, None);
+    for wait in settle(&mut thread, after(start, now + 100), None).unwrap().waits {
+        assert_eq!(wait.place.is_none(), wait.cause == Cause::Preempted);
+        *sums.entry(wait.place).or_default() += wait.nano / 1_000;
+    }
+    assert_eq!((sums[&Some(2)], sums[&None]), (400 * 50, 100));
+    let share = sums[&Some(3)] as f64 / (400.0 * 4_000.0);
+    assert!((share - 0.25).abs() < 0.02, "{share}");
+}
+
+proptest! {
+    /// Guarantees: however records are divided into stretches and mixed up within one, running and each cause and place
+    /// have to the nanosecond what they had in truth; observations have the same sums, and are no more than the long
+    /// waits and the bound.
+    #[test]
+    fn all_time_is_where_it_was(
+        // Each runs for so many microseconds and then waits, preempted or not, at a place.
+        turns in prop::collection::vec((1u64..3_000, 1u64..20_000, any::<bool>(), 0u32..9), 1..120),
+        stretches in prop::collection::vec(1u64..200_000, 1..12),
+        most in 1usize..12,
+        seed: u64,
+    ) {
+        let start = Instant::now();
+        let mut thread = Timeline::new(start);
+        let (mut records, mut truth, mut now) = (Vec::new(), HashMap::<_, u64>::new(), 0);
+        let end: u64 = stretches.iter().sum();
+        for &(run, wait, preempted, place) in turns.iter().cycle() {
+            let cause = if preempted { Cause::Preempted } else { Cause::Blocked };
+            let within = |from: u64, length: u64| 1_000 * (end.saturating_sub(from)).min(length);
+            *truth.entry(None).or_default() += within(now, run);
+            *truth.entry(Some((cause, place))).or_default() += within(now + run, wait);
+            records.push((now + run, Some((cause, place))));
+            now += run + wait;
+            records.push((now, None));
+            if now > end {
+                break;
+            }
+        }
+        truth.retain(|_, nano| *nano > 0);
+        let mut records = records.into_iter().peekable();
+        let (mut until, mut found, mut settled, mut state) = (0, HashMap::<_, u64>::new(), true, seed);
+        for stretch in &stretches {
+            until += stretch;
+            let mut due = Vec::new();
+            while let Some(record) = records.next_if(|(at, _)| *at <= until) {
+                due.push(record);
+            }
+            // Records of other processors, in any order.
+            for index in (1..due.len()).rev() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                due.swap(index, (state >> 33) as usize % (index + 1));
+            }
+            for (at, out) in due {
+                match out {
+                    Some((cause, place)) => thread.switched_out(after(start, at), cause, Some(place)),
+                    None => thread.switched_in(after(start, at)),
+                }
+            }
+            let Some(recorded) = settle(&mut thread, after(start, until), None) else {
+                settled = false;
+                break;
+            };
+            let waits = recorded.waits;
+            let waited: u64 = waits.iter().map(|wait| wait.nano).sum();
+            let long = 5_000_000;
+            let number = waits.iter().filter(|wait| wait.nano >= long).count();
+            *found.entry(None).or_default() += stretch * 1_000 - waited;
+            for wait in &waits {
+                *found.entry(Some((wait.cause, wait.place.unwrap()))).or_default() += wait.nano;
+            }
+            let observations = condense(waits, long, most);
+            prop_assert!(observations.len() <= number + most, "{} of {number} and {most}", observations.len());
+            prop_assert!(observations.is_sorted_by_key(|observation| observation.at));
+            prop_assert_eq!(observations.iter().map(|observation| observation.nano).sum::<u64>(), waited);
+        }
+        // As long as there is no record at all, nothing is known.
+        prop_assert!(settled || turns[0].0 > stretches[0]);
+        if settled {
+            found.retain(|_, nano| *nano > 0);
+            prop_assert_eq!(found, truth);
+        }
+    }
+}
+
+/// Guarantees: where short waits are too many to be said one by one, each place has its share of their time as if it had
+/// been looked at so often.
+#[test]
+fn many_places() {
+    let start = Instant::now();
+    let mut waits = Vec::new();
+    for number in 0..6_000u64 {
+        // Half of the time is at place 0, the other half at as many places as there are waits.
+        let place = if number % 2 == 0 { 0 } else { number };
+        let (begins, nano) = (after(start, number * 10), 10_000);
+        let cause = Cause::Preempted;
+        waits.push(Wait { begins, nano, queued_nano: 0, cause, place: Some(place), whole_nano: nano, ended: true });
+    }
+    let observations = condense(waits, 5 * MS, 64);
+    assert!(observations.len() <= 64);
+    let all: u64 = observations.iter().map(|observation| observation.nano).sum();
+    let at_one: u64 = observations.iter().filter(|of| of.place == Some(0)).map(|of| of.nano).sum();
+    assert_eq!(all, 60 * MS);
+    assert!(at_one.abs_diff(30 * MS) <= MS, "{at_one}");
+}
