@@ -249,6 +249,9 @@ mod tests {
     fn check() {
         let folder = tempfile::tempdir().unwrap();
         let inside = |name: &str| Destination { path: folder.path().join(name), ..destination("a.svg") };
+        let Failure(why) = inside("new/a.svg").check().unwrap_err();
+        assert!(why.contains("there is no folder") && fs::read_dir(folder.path()).unwrap().count() == 0, "{why}");
+        fs::create_dir(folder.path().join("new")).unwrap();
         inside("new/a.svg").check().unwrap();
         assert_eq!(fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
         let Failure(why) = inside("new").check().unwrap_err();

@@ -117,7 +117,7 @@ impl Run<'_> {
         for each in &halves.each {
             let before = (self.shares.running.nano(), self.shares.waiting.nano());
             if let Some(running) = &each.running {
-                self.shares.add_to(running, false, self.processes.running(&each.label));
+                self.shares.add_to(running, false, self.processes.running(each.pid, &each.label));
                 self.runtimes.add(&each.label, each.runtime, running, false);
             }
             if let Some(waiting) = &each.waiting {
@@ -125,7 +125,12 @@ impl Run<'_> {
                 self.runtimes.add(&each.label, each.runtime, waiting, true);
             }
             let after = (self.shares.running.nano(), self.shares.waiting.nano());
-            self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+            self.processes.add(
+                each.pid,
+                &each.label,
+                after.0.saturating_sub(before.0),
+                after.1.saturating_sub(before.1),
+            );
         }
         if let Some(view) = &mut self.view {
             let until = self.begun.map(|begun| heard.saturating_duration_since(begun));

@@ -88,6 +88,8 @@ impl Location {
     /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
     /// owners add it.
     pub const NO_SAMPLER: Self = Self::outside(5);
+    /// A frame for time in which a signal or a debugger had stopped the thread.
+    pub const STOPPED: Self = Self::outside(6);
 
     const fn outside(number: u64) -> Self {
         Self::Native { mapping: None, address: 1 << 63 | number }
@@ -144,6 +146,7 @@ impl Location {
             Self::WAITING_FOR_PROCESSOR => Some("[waiting for a processor]"),
             Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
             Self::NO_SAMPLER => Some("[no sampler process]"),
+            Self::STOPPED => Some("[stopped]"),
             _ => None,
         }
     }

@@ -65,6 +65,7 @@ impl Engine<'_> {
             Look::Nothing => {}
             Look::Unchanged => {
                 if process.wants_blocked() {
+                    process.notice_stop(thread);
                     process.account_blocked(thread, Instant::now());
                 }
             }
