@@ -212,7 +212,10 @@ fn short_turns() {
         for name in before.keys().chain(after.keys()) {
             let [before, after] = [&before, &after].map(|times| times.get(name).copied().unwrap_or(0));
             let moved = before.abs_diff(after);
-            assert!(moved * 1_000 <= all, "{name} of thread {thread:?}: {after} ns are shown of {before}, of {all} in all");
+            assert!(
+                moved * 1_000 <= all,
+                "{name} of thread {thread:?}: {after} ns are shown of {before}, of {all} in all"
+            );
         }
     }
 }

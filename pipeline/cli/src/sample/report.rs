@@ -30,6 +30,9 @@ const MOST_WAITS: usize = 5;
 /// A program that waits for its children for more than one of so many parts of its time does its work in them.
 const CHILDREN_PARTS: u32 = 4;
 
+/// Processes that it started are busy from one of so many parts of the time on.
+const BUSY_PARTS: u32 = 10;
+
 /// Processor time that was not sampled is said where it is more than one of so many parts of the time that went by.
 const NOT_SAMPLED_PARTS: u128 = 100;
 
@@ -171,7 +174,7 @@ impl Report<'_> {
     fn has_busy_children(&self) -> bool {
         let (time, _) = self.children;
         let running = Duration::from_nanos(self.shares.running.nano());
-        !self.followed && time > running && time * CHILDREN_PARTS > self.elapsed
+        !self.followed && time > running && time * BUSY_PARTS > self.elapsed
     }
 
     fn name_children(&self, out: &mut String) {

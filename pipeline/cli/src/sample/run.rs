@@ -331,6 +331,7 @@ impl<'a> Run<'a> {
             self.say(&format!("sampling {label} as well, which the command waits for"));
         }
         self.named.of.insert(pid, label);
+        self.named.targets.insert(pid, process.target);
         self.sample_command(&process);
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
@@ -364,6 +365,7 @@ impl<'a> Run<'a> {
             && let Some(pid) = self.collector.pid_of(process)
         {
             self.named.of.remove(&pid);
+            self.named.targets.remove(&pid);
             self.follow.ended(pid);
         }
         self.stats.forget(process);
@@ -377,7 +379,8 @@ impl<'a> Run<'a> {
             problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
             return;
         }
-        if problem.kind == ProblemKind::Traced && problem.pid.is_some_and(|pid| self.named.of.contains_key(&pid)) {
+        let sampled_for = problem.pid.and_then(|pid| self.named.targets.get(&pid));
+        if problem.kind == ProblemKind::Traced && sampled_for.is_some_and(|target| *target != problem.target) {
             // By this run, as what another of its processes started.
             return;
         }

@@ -92,7 +92,7 @@ impl Runtimes {
             let guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
             let part = |is: bool| if is { nano } else { 0 };
             let is_node = runtime == Runtime::Node;
-            let untold = is_node && (nameless.is_some() || has(batch, sample.stack, |name| name == UNKNOWN_FUNCTION));
+            let untold = is_node && nameless.is_some();
             let inlined = is_node && !untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
             let why = [Nameless::Generated, Nameless::Interpreted, Nameless::Own];
             quality.add(Quality {
@@ -215,6 +215,10 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
         let Some(file) = file.filter(|file| !is_memory(file)) else {
             generated |= location.address != 0 && (name.is_none() || is("native"));
             if name.is_none() && location.address != 0 {
+                nameless = nameless.or(Some(Nameless::Generated));
+            }
+            // WebAssembly, for one.
+            if runtime == Runtime::Node && name == Some(UNKNOWN_FUNCTION) {
                 nameless = nameless.or(Some(Nameless::Generated));
             }
             named |= !is("native") || (runtime == Runtime::Php && name.is_some_and(is_compiled_php));

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use profbridge_sampler::message::TargetId;
+
 use super::Run;
 use crate::Failure;
 use crate::sample::Look;
@@ -21,6 +23,8 @@ const VIEWED: Duration = Duration::from_millis(500);
 pub(super) struct Named {
     /// Their names by their ids.
     pub(super) of: HashMap<u32, String>,
+    /// The targets that they are sampled for.
+    pub(super) targets: HashMap<u32, TargetId>,
     /// How many were named that were found in passing.
     said: usize,
 }

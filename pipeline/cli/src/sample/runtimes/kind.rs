@@ -114,8 +114,8 @@ impl Runtime {
             }
             Self::OpenJ9 => "start it with -XX:+PerfTool",
             Self::Node => {
-                "functions of Node 18, 20, 22 and 24 are read from memory; WebAssembly, and other versions, have names \
-                 with --perf-basic-prof and --interpreted-frames-native-stack"
+                "functions of Node 18, 20, 22 and 24 are read from memory, but for WebAssembly's, which nothing names; \
+                 start other versions with --perf-basic-prof and --interpreted-frames-native-stack"
             }
             Self::Deno => "start it with --v8-flags=--perf-basic-prof,--interpreted-frames-native-stack",
             Self::DotNet => "start it with DOTNET_PerfMapEnabled=1 in its environment",

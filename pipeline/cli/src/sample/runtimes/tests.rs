@@ -103,6 +103,22 @@ fn told() {
     assert_eq!(others.told(), None);
 }
 
+/// Guarantees: the share in the hint is that of all functions of Node that are not told, WebAssembly's among them, and
+/// is that of the line above it.
+#[test]
+fn web_assembly() {
+    let (outer, unknown, nameless) = (("", "main", "v8js"), ("", "[unknown function]", "v8js"), ("", "", "native"));
+    let stacks: [Stack<'_>; 3] = [(&[unknown, outer], "", 650), (&[nameless, outer], "", 330), (&[outer], "", 20)];
+    let mut runtimes = Runtimes::default();
+    runtimes.add("node (pid 7)", Runtime::Node, &batch(&stacks), false);
+    let hint = runtimes.hints(no_notes()).remove(0);
+    assert!(
+        hint.contains("98 % of running time is in functions without names") && hint.contains("WebAssembly"),
+        "{hint}"
+    );
+    assert!(runtimes.told().unwrap().contains("98.0 % with a function that is not told"));
+}
+
 /// Guarantees: idle threads of a runtime do not hide that what runs has no names, and time that is not worth a word
 /// brings none.
 #[test]
