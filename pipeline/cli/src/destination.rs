@@ -122,7 +122,7 @@ impl Destination {
     ///
     /// Says what is in the way, and how to write elsewhere.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        files::check(&self.path).map_err(|error| {
+        files::has_folder(&self.path).and_then(|()| files::check(&self.path)).map_err(|error| {
             let Failure(why) = Failure::new(shown(&self.path), &error);
             Failure(format!("{why}\nhint: the result cannot be written there; `-o FILE` names another place"))
         })

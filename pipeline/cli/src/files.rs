@@ -130,17 +130,19 @@ fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io
 /// Says what is in the way.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     match output_kind(path)? {
-        OutputKind::File => {
-            has_folder(path).and_then(|()| Unfinished::beside(path)).and_then(|_removed| may_be_replaced(path))
-        }
+        OutputKind::File => Unfinished::beside(path).and_then(|_removed| may_be_replaced(path)),
         // Opening a pipe would wait for its reader.
         OutputKind::Stream => may_be_written_to(path),
         OutputKind::Standard => Ok(()),
     }
 }
 
-/// Whether the folder of a file is there.
-fn has_folder(path: &Path) -> io::Result<()> {
+/// Finds out whether the folder of a file is there: to make one for the result of a long run would hide a typing error.
+///
+/// # Errors
+///
+/// Names the folder that is not there.
+pub(crate) fn has_folder(path: &Path) -> io::Result<()> {
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) if !folder.is_dir() => {
             let why = format!("there is no folder {}; create it, or name a file elsewhere", shown(folder));
