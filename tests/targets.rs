@@ -11,6 +11,12 @@ pub(crate) fn known() -> &'static Path {
     KNOWN.get_or_init(|| build("known.c", "cc", &["-O2", "-g", "-pthread"]))
 }
 
+/// The C program whose threads take short turns at computing and waiting.
+pub(crate) fn turns() -> &'static Path {
+    static TURNS: OnceLock<PathBuf> = OnceLock::new();
+    TURNS.get_or_init(|| build("turns.c", "cc", &["-O2", "-g", "-pthread"]))
+}
+
 /// The C program that computes until its standard input ends.
 pub(crate) fn worker() -> &'static Path {
     static WORKER: OnceLock<PathBuf> = OnceLock::new();

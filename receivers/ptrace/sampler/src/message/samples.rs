@@ -97,9 +97,11 @@ impl Location {
     /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
     /// owners add it.
     pub const NO_SAMPLER: Self = Self::outside(5);
+    /// A frame for time in which a signal or a debugger had stopped the thread.
+    pub const STOPPED: Self = Self::outside(6);
 
     /// A frame in the place of callers that are not known: what is in memory of them was read when the thread had run on.
-    pub const CALLERS_NOT_KNOWN: Self = Self::outside(6);
+    pub const CALLERS_NOT_KNOWN: Self = Self::outside(7);
 
     const fn outside(number: u64) -> Self {
         Self::Native { mapping: None, address: 1 << 63 | number }
@@ -174,6 +176,7 @@ impl Location {
             Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
             Self::NO_SAMPLER => Some("[no sampler process]"),
             Self::CALLERS_NOT_KNOWN => Some("[callers not known]"),
+            Self::STOPPED => Some("[stopped]"),
             _ => None,
         }
     }

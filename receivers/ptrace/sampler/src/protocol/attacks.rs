@@ -202,7 +202,7 @@ fn nonsense() {
         assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
     let status =
-        wire::Status { counters: vec![0; counters], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
+        wire::Status { counters: vec![0; counters], stop_lengths: vec![0; 24], level: 5, ..wire::Status::default() };
     assert!(refused(EventBody::Status(status)).contains("a level"));
     for count in [23, 25] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };

@@ -199,6 +199,7 @@ impl Engine<'_> {
         }
         if process.attached.settings.stops == Stops::Always {
             process.watch = Watch::Stops;
+            process.attached.status.level = Level::None;
             return;
         }
         // If all threads have ended, the next tick tries again.

@@ -121,6 +121,8 @@ pub(super) struct Blocked {
     pub(super) locations: Vec<Location>,
     /// Its frames in an interpreter: they may differ where no word that unwinding read does.
     pub(super) interpreted: Interpreted,
+    /// Whether the thread has been stopped, by a signal or a debugger; `None` if nobody has asked.
+    pub(super) stopped: Option<bool>,
     /// What naming these found that is not counted yet.
     pub(super) named: Named,
     /// How often in a row no frames of it were found in an interpreter of the process.

@@ -68,6 +68,7 @@ impl Engine<'_> {
             Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
             Look::Unchanged => {
                 if process.wants_blocked() {
+                    process.notice_stop(thread);
                     process.account_blocked(thread, Instant::now());
                 }
             }

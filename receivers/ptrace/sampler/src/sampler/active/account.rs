@@ -397,7 +397,7 @@ impl Active {
 }
 
 /// Converts a moment to nanoseconds since the Unix epoch. `then` and `unix_nano` are one moment on both clocks.
-fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
+pub(super) fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
     let nano = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     match at.checked_duration_since(then) {
         Some(after) => unix_nano.saturating_add(nano(after)),

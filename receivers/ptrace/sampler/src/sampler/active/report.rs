@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Active;
+use super::account::on_wall_clock;
 use crate::message::{Batch, Status};
 use crate::os::time;
 use crate::sampler::ledger::Next;
@@ -16,6 +17,9 @@ pub(super) const STATUS: Duration = Duration::from_secs(1);
 /// How many names of threads are read again for a batch, at most: that takes a tenth of a millisecond.
 const NAMES: usize = 16;
 
+/// By how much the time of a batch may differ from the system's clock, in nanoseconds.
+const MOST_DRIFT: u64 = 1_000_000;
+
 impl Active {
     /// Whether a batch has to be sent now: a little later where a part of it `is_unknown` until maps have been read.
     pub(in crate::sampler) fn flush_is_due(&self, now: Instant, is_unknown: bool) -> bool {
@@ -28,7 +32,7 @@ impl Active {
         self.flush_due = now + FLUSH;
         self.settle_all(now, next);
         if self.batch.is_empty() {
-            self.epoch = epoch();
+            self.follow_clock();
             return None;
         }
         let mut names = NAMES;
@@ -46,8 +50,17 @@ impl Active {
             }
         }
         let batch = self.batch.take();
-        self.epoch = epoch();
+        self.follow_clock();
         Some(batch)
+    }
+
+    /// Reads the clock anew, and keeps the last reading where it still holds: stretches of time that follow each other
+    /// then do so from batch to batch.
+    fn follow_clock(&mut self) {
+        let (then, unix_nano) = epoch();
+        if on_wall_clock(self.epoch, then).abs_diff(unix_nano) > MOST_DRIFT {
+            self.epoch = (then, unix_nano);
+        }
     }
 
     /// The counters, if it is time to send them.
