@@ -72,9 +72,10 @@ pub(crate) async fn start(
         Some(control) => serve(control, &context.id, heard_sender)?,
         None => None,
     };
-    let symbolizer = settings.symbolizer.clone().map(|symbolizer| {
-        Symbolizer::with_server(symbolizer, profbridge_debuginfod::start(&settings.debuginfod)?)
-    });
+    let symbolizer = settings
+        .symbolizer
+        .clone()
+        .map(|symbolizer| Symbolizer::with_server(symbolizer, profbridge_debuginfod::start(&settings.debuginfod)?));
     let symbolizer = symbolizer.transpose();
     let symbolizer = symbolizer.map_err(|error| StartError(format!("symbolize: cannot start a thread: {error}")))?;
     let link = launch().map_err(StartError)?;
