@@ -160,7 +160,7 @@ mod tests {
         for other in [&[0xff, 0x35, 0, 0, 0, 0][..], &[0xff, 0x25, 0, 0, 0], &[0xf3, 0x0f, 0x1e, 0xfa], &[]] {
             assert_eq!(stub(other), None, "{other:x?}");
         }
-        // As GNU ld 2.40 made them: `adrp x16, 0x1f000; ldr x17, [x16, #4056]`, at 0x5f0.
+        // `adrp x16, 0x1f000; ldr x17, [x16, #4056]`, at 0x5f0.
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
         assert_eq!(aarch64_slot(&words(&[0xf000_00f0, 0xf947_ee11]), 0x5f0), Some(0x1_ffd8));
         assert_eq!(aarch64_slot(&words(&[0xd503_245f, 0xf000_00f0, 0xf947_ee11]), 0x5f0), Some(0x1_ffd8));
