@@ -1,9 +1,9 @@
 //! The program that Python executes, by the outermost frames of its first thread.
 //!
-//! Python calls the file that it was started with `__main__`, and imports other modules from that file's folder, which is
-//! `sys.path[0]` (CPython documentation, "Initializing the sys.path module search path"). Other profilers than our own
-//! do not say a function's module, but the outermost frame is that file's. With `-m` two functions of `runpy` are around
-//! it, and the folder is the one that the program was started in, which nothing says.
+//! Python calls the file that it was started with `__main__`, and imports other modules from that file's folder, which
+//! is `sys.path[0]` (CPython documentation, "Initializing the sys.path module search path"). Other profilers than our
+//! own do not say a function's module, but the outermost frame is that file's. With `-m` two functions of `runpy` are
+//! around it, and the folder is the one that the program was started in, which nothing says.
 
 use profbridge_model::{Dictionary, LocationId, StackId};
 
