@@ -7,8 +7,8 @@
 //!
 //! Folders of libraries say where a module's name begins, wherever they lie. Files of the application say it by the
 //! folder that the program was started in or is installed to, which no profiler sends: the operator may name such
-//! roots. Of Python, whose SDK sends names without a folder, the program's own is known by its outermost frame, and some
-//! are by custom.
+//! roots. Of Python, whose SDK sends names without a folder, the program's own is known by its outermost frame, and
+//! some are by custom.
 
 use std::borrow::Cow;
 
