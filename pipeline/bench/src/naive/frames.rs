@@ -41,22 +41,48 @@ fn frame(
     let file = || module(kind, name.as_deref().unwrap_or_default(), filename.as_deref().unwrap_or_default());
     let module = class.or_else(file);
     let platform = platform(kind);
+    let own = in_app(
+        kind,
+        package.as_deref(),
+        filename.as_deref(),
+        (module.as_deref().or(name.as_deref()), module.is_some()),
+    );
+    // Sentry lists own code where a frame names no other platform, and Java's where the module has a dot.
+    let names_none = platform == root_platform || (own && !matches!(platform, "native" | "go"));
+    let module = module.map(|module| match kind {
+        "jvm" if !module.contains('.') => format!("(default).{module}"),
+        _ => module,
+    });
+    let is_anonymous = kind == "v8js" && filename.is_some() && name.as_deref().is_none_or(|name| name == "<anonymous>");
+    let function = if is_anonymous { Some(String::new()) } else { name };
     Frame {
         abs_path: filename.clone().filter(|path| is_absolute(path)),
         lineno: line.and_then(|line| positive(line.line)),
         colno: line.and_then(|line| positive(line.column)),
         instruction_addr: instruction_addr(images, location, kind),
-        platform: (platform != root_platform).then(|| platform.to_owned()),
-        in_app: Some(in_app(
-            kind,
-            package.as_deref(),
-            filename.as_deref(),
-            (module.as_deref().or(name.as_deref()), module.is_some()),
-        )),
-        function: name.or_else(|| unnamed(dictionary, location, package.as_deref())),
-        filename,
+        platform: (!names_none).then(|| platform.to_owned()),
+        in_app: Some(own),
+        function: function.or_else(|| unnamed(dictionary, location, package.as_deref())),
+        filename: match (kind, &module) {
+            ("cpython", Some(module)) => filename.map(|path| file_of_module(&path, module)),
+            _ => filename,
+        },
         module,
         package,
+    }
+}
+
+/// The file of a module of Python, from the folder of its outermost package on.
+fn file_of_module(path: &str, module: &str) -> String {
+    let below = format!("{}.py", module.replace('.', "/"));
+    if module == path {
+        path.to_owned()
+    } else if !module.contains('.') {
+        path.rsplit('/').next().unwrap_or(path).to_owned()
+    } else if path.ends_with(&format!("/{below}")) {
+        below
+    } else {
+        path.to_owned()
     }
 }
 

@@ -3,8 +3,9 @@
 //!     cargo run --example runtime -- PID TID [RECORDING [names]]
 //!
 //! With a third argument, everything that was read is written to that file: the recordings in `tests/recordings` are
-//! made with this (`record.py` and its like there). With `names`, the names of all threads are read and no frames. Of V8, whose frames are on the native stack, the thread is stopped
-//! for its registers, and what is recorded ends with the outermost function of a file that is not Node's own.
+//! made with this (`record.py` and its like there). With `names`, the names of all threads are read and no frames. Of
+//! V8, whose frames are on the native stack, the thread is stopped for its registers, and what is recorded ends with
+//! the outermost function of a file that is not Node's own.
 
 #[cfg(target_os = "linux")]
 #[path = "../tests/unwinding/snapshot.rs"]

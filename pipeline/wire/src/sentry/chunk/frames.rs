@@ -436,7 +436,7 @@ impl Frames {
     }
 }
 
-/// Whether a function of Node has no name: Sentry's SDK sends an empty one, so that Sentry gives the time to its caller.
+/// Whether a function of Node has no name: Sentry's SDK sends an empty one, so that Sentry gives its caller the time.
 /// What has no file either is not known.
 fn is_anonymous(function: &[u8], path: &[u8]) -> bool {
     matches!(function, b"<anonymous>" | b"(anonymous)") || (function.is_empty() && !path.is_empty())

@@ -7,7 +7,8 @@
 //!
 //! Folders of libraries say where a module's name begins, wherever they lie. Files of the application say it by the
 //! folder that the program was started in or is installed to, which no profiler sends: the operator may name such
-//! roots. Some are known by custom, for Python alone, whose SDK sends names without a folder.
+//! roots. Of Python, whose SDK sends names without a folder, the program's own is known by its outermost frame, and
+//! some are by custom.
 
 use std::borrow::Cow;
 
@@ -124,10 +125,10 @@ fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
         b"_bootstrap_external.py" => return b"importlib._bootstrap_external".into(),
         _ => {}
     }
-    let known = || roots.program.and_then(|program| program.module(path));
     let relative = || (!is_absolute(path)).then(|| path.strip_prefix(b"./").unwrap_or(path));
-    let is_packaged = |path: &[u8]| installed(path).is_some() || roots.strip(path).is_some();
-    if let Some(module) = known().filter(|module| module == b"__main__" || !is_packaged(path)) {
+    let is_packaged = || installed(path).is_some() || roots.strip(path).is_some();
+    let by_program = roots.program.and_then(|program| program.module(path));
+    if let Some(module) = by_program.filter(|module| module == b"__main__" || !is_packaged()) {
         return module.into();
     }
     let found = installed(path).or_else(|| roots.strip_known(path)).or_else(relative);

@@ -1,14 +1,16 @@
 //! The program that Python executes, by the outermost frames of its first thread.
 //!
-//! Python calls the file that it was started with `__main__`, and imports other modules from that file's folder, which is
-//! `sys.path[0]` (CPython documentation, "Initializing the sys.path module search path"). Other profilers than our own
-//! do not say a function's module, but the outermost frame is that file's. With `-m` two functions of `runpy` are around
-//! it, and the folder is the one that the program was started in, which nothing says.
+//! Python calls the file that it was started with `__main__`, and imports other modules from that file's folder, which
+//! is `sys.path[0]` (CPython documentation, "Initializing the sys.path module search path"). Other profilers than our
+//! own do not say a function's module, but the outermost frame is that file's. With `-m` two functions of `runpy` are
+//! around it, and the folder is the one that the program was started in, which nothing says.
 
 use profbridge_model::{Dictionary, LocationId, StackId};
 
 use super::module::{below_folder, dotted};
 use super::path::is_absolute;
+use super::runtime::Runtime;
+use super::source::Source;
 
 /// How many frames are looked at from the outermost one on: those of the interpreter's start are before it.
 const MOST_FRAMES: usize = 24;
@@ -40,11 +42,12 @@ impl Program {
             if !is_python(id) {
                 continue;
             }
-            let function = dictionary.lines(dictionary.location(id)).last()?.function?;
-            let function = dictionary.function(function);
-            let file = dictionary.string_bytes(function.filename);
-            match dictionary.string_bytes(function.name) {
-                b"<module>" if !file.is_empty() => return Some(Self { file: file.to_vec(), has_folder }),
+            let location = dictionary.location(id);
+            let source = Source::of(dictionary, Runtime::Python, location, dictionary.lines(location).last()?);
+            match &*source.name {
+                b"<module>" if !source.file.is_empty() => {
+                    return Some(Self { file: source.file.to_vec(), has_folder });
+                }
                 b"_run_module_as_main" if has_folder => has_folder = false,
                 b"_run_code" if !has_folder => {}
                 _ => return None,

@@ -153,8 +153,8 @@ fn python() {
     );
 }
 
-/// Module, file name and own code of each frame of a stack of Python functions in these files, between native ones, leaf
-/// first.
+/// Module, file name and own code of each frame of a stack of Python functions in these files, between native ones,
+/// leaf first.
 fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
     let lines: Vec<_> = rows.iter().map(|&(name, file)| [(name, file, 1, 0)]).collect();
     let native = TestLocation { kind: "native", lines: &[("main", "", 0, 0)], ..TestLocation::default() };

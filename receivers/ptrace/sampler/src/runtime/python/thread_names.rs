@@ -1,5 +1,5 @@
-//! What Python calls its threads: `threading._active`, a dictionary of the main interpreter's `threading` module, has the
-//! object of each thread by its ident, and that one has the name (CPython `Lib/threading.py`).
+//! What Python calls its threads: `threading._active`, a dictionary of the main interpreter's `threading` module, has
+//! the object of each thread by its ident, and that one has the name (CPython `Lib/threading.py`).
 
 use std::time::{Duration, Instant};
 
