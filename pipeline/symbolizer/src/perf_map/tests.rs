@@ -155,7 +155,7 @@ proptest! {
                     let (start, size) = (words.next().unwrap().unwrap(), words.next().unwrap().unwrap());
                     (start..start + size).contains(&address)
                 });
-                let by_then = named.clone().filter(|(_, end)| **end <= length).last();
+                let by_then = named.clone().rfind(|(_, end)| **end <= length);
                 let expected = by_then.or(named.clone().next()).and_then(|(line, _)| line.trim().rsplit(' ').next());
                 let found = map.find(perf_map_place(address, moment)).map(|name| std::str::from_utf8(name).unwrap());
                 prop_assert_eq!(found, expected, "{} at {}", address, length);
