@@ -51,14 +51,16 @@ fn libraries_at_one_address() {
 }
 
 /// Guarantees: code that is compiled at an address that other code had before has its own name from then on, and the
-/// earlier code keeps its name.
+/// earlier code keeps its name, whether a perf map or a jitdump file has them.
 #[test]
 fn code_at_one_address() {
     let folder = tempfile::tempdir().unwrap();
-    by_some_run(|| {
-        let (stacks, spent) = sample(folder.path(), &["compiled"]);
-        are_right(&stacks, &spent)
-    });
+    for how in ["compiled", "dumped"] {
+        by_some_run(|| {
+            let (stacks, spent) = sample(folder.path(), &[how]);
+            are_right(&stacks, &spent)
+        });
+    }
 }
 
 /// Guarantees: text that a program moves to memory without a file, whether the kernel tells of it or not, keeps its

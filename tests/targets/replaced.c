@@ -2,7 +2,8 @@
 // nanoseconds.
 //
 // replaced libraries FIRST SECOND: two libraries with a function `run` come and go, the first for three times as long.
-// replaced compiled: code is compiled three times at one address, with names in a perf map.
+// replaced compiled, replaced dumped: code is compiled three times at one address, with names in a perf map or in a
+// jitdump file.
 // replaced moved, replaced mapped: its own text is moved to memory without a file, as for huge pages.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,20 +50,41 @@ static int libraries(char **names) {
 // push rbp; mov rbp, rsp; sub rdi, 1; jne; pop rbp; ret
 static const unsigned char LOOP[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xef, 0x01, 0x75, 0xfa, 0x5d, 0xc3};
 
-static int compiled(void) {
+static void name_code(FILE *map, int is_dump, unsigned char *code, const char *name) {
+    if (is_dump) {
+        uint32_t head[4] = {0, 56 + strlen(name) + 1 + sizeof LOOP, 0, 0};
+        uint64_t body[5] = {(uint64_t)getpid() << 32 | getpid(), (uint64_t)code, (uint64_t)code, sizeof LOOP, 1};
+        fwrite(head, sizeof head, 1, map);
+        fwrite(body, sizeof body, 1, map);
+        fwrite(name, strlen(name) + 1, 1, map);
+        fwrite(LOOP, sizeof LOOP, 1, map);
+    } else {
+        fprintf(map, "%lx %zx %s\n", (long)code, sizeof LOOP, name);
+    }
+    fflush(map);
+}
+
+static int compiled(int is_dump) {
     char path[64];
-    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
-    FILE *map = fopen(path, "w");
+    snprintf(path, sizeof path, is_dump ? "jit-%d.dump" : "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(path, "w+");
     unsigned char *code = mmap(0, 8192, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!map || code == MAP_FAILED) return 2;
     memcpy(code + 4096, LOOP, sizeof LOOP);
-    fprintf(map, "%lx %zx stays\n", (long)code + 4096, sizeof LOOP);
+    if (is_dump) {
+        uint32_t head[10] = {0x4a695444, 1, 40, 62, 0, getpid(), 0, 0, 0, 0};
+        fwrite(head, sizeof head, 1, map);
+        fflush(map);
+        if (mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(map), 0) == MAP_FAILED) return 3;
+    }
+    name_code(map, is_dump, code + 4096, "stays");
     int64_t stays = 0;
     for (int each = 0; each < 3; each++) {
         memset(code, 0xcc, 64);
         memcpy(code, LOOP, sizeof LOOP);
-        fprintf(map, "%lx %zx compiled_%d\n", (long)code, sizeof LOOP, each);
-        fflush(map);
+        char name[16];
+        snprintf(name, sizeof name, "compiled_%d", each);
+        name_code(map, is_dump, code, name);
         int64_t spent = 0;
         for (int round = 0; round < 40; round++) {
             spent += spend((void (*)(long))code, (10 + 5 * each) * MILLISECOND);
@@ -112,7 +134,8 @@ static int moved(int by_remap) {
 
 int main(int count, char **arguments) {
     if (count == 4 && !strcmp(arguments[1], "libraries")) return libraries(arguments + 2);
-    if (count == 2 && !strcmp(arguments[1], "compiled")) return compiled();
+    if (count == 2 && !strcmp(arguments[1], "compiled")) return compiled(0);
+    if (count == 2 && !strcmp(arguments[1], "dumped")) return compiled(1);
     if (count == 2 && !strcmp(arguments[1], "moved")) return moved(1);
     if (count == 2 && !strcmp(arguments[1], "mapped")) return moved(0);
     return 1;

@@ -1,4 +1,5 @@
-//! Perf maps: the names of what a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`).
+//! Perf maps: the names of what a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`), and
+//! jitdump files, which have the code beside the names (`jitdump-specification.txt` there).
 //!
 //! Lines of `START SIZE NAME`, the numbers hexadecimal, appended while the process runs. Code is moved and freed
 //! without notice, so a later line has the addresses it names from then on, whatever was said of them before. What was
@@ -14,6 +15,10 @@ use crate::text::MAX_NAME;
 
 /// How much is read at a time, in bytes.
 const STEP: usize = 256 << 10;
+/// How a jitdump file begins on a machine of this byte order, and the records of it that matter.
+const DUMP: &[u8] = b"DTiJ";
+const LOAD: u64 = 0;
+const MOVE: u64 = 1;
 /// A line that is longer names nothing.
 const MAX_LINE: usize = MAX_NAME + 64;
 /// How many ranges are kept. Large Node applications have some hundred thousand.
@@ -48,6 +53,8 @@ pub(crate) struct PerfMap {
     names: Vec<u8>,
     /// Up to here it has been read: the start of a line.
     offset: u64,
+    /// It is a jitdump file.
+    is_dump: bool,
     /// The rest of a line that is too long is being skipped.
     skipping: bool,
     pub(crate) malformed_lines: usize,
@@ -98,6 +105,10 @@ impl PerfMap {
 
     /// Takes whole lines, and returns how many bytes they had.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
+        self.is_dump |= self.offset == 0 && bytes.starts_with(DUMP);
+        if self.is_dump {
+            return self.take_records(bytes);
+        }
         let mut used = 0;
         while let Some(length) = bytes[used..].iter().position(|&byte| byte == b'\n') {
             let line = &bytes[used..used + length];
@@ -135,10 +146,62 @@ impl PerfMap {
         if size == 0 || name.is_empty() {
             return None;
         }
+        self.add(start..end, name, line_end)
+    }
+
+    fn add(&mut self, range: std::ops::Range<u64>, name: &[u8], line_end: u64) -> Option<()> {
         let at = u32::try_from(self.names.len()).ok()?;
         self.names.extend_from_slice(name);
         let (name, name_length) = (at, name.len() as u32);
-        self.insert(start, Range { end, name, name_length, line_end, before: None });
+        self.insert(range.start, Range { end: range.end, name, name_length, line_end, before: None });
+        Some(())
+    }
+
+    /// Takes the records of a jitdump file of which enough is there, and returns how many bytes they have: more than
+    /// there are where the last one's code is still to come, which is of no use here.
+    fn take_records(&mut self, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        if self.offset == 0 {
+            // The length of the file's header stands behind magic number and version.
+            let Some(length) = number(bytes, 8, 4).filter(|length| *length >= 40) else { return 0 };
+            used = length as usize;
+        }
+        while let Some(record) = bytes.get(used..).filter(|_| !self.full)
+            && let (Some(kind), Some(length)) = (number(record, 0, 4), number(record, 4, 4))
+        {
+            if length < 16 || self.ranges.len() >= MAX_RANGES {
+                // Nobody knows where the next one begins.
+                self.full = true;
+                break;
+            }
+            let Some(head) = record.get(..(length as usize).min(MAX_LINE)) else { break };
+            let known = match kind {
+                LOAD => self.loaded(head, self.offset + used as u64 + length),
+                MOVE => self.moved(head, self.offset + used as u64 + length),
+                _ => Some(()),
+            };
+            self.malformed_lines += usize::from(known.is_none());
+            used += length as usize;
+        }
+        used
+    }
+
+    /// Code was made: behind head, process and thread are a number, its address, length and another number, and the
+    /// name.
+    fn loaded(&mut self, record: &[u8], end: u64) -> Option<()> {
+        let (start, size) = (number(record, 32, 8)?, number(record, 40, 8)?);
+        let name = record.get(56..)?.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
+        let range = start..start.checked_add(size).filter(|end| *end > start)?;
+        self.add(range, name, end)
+    }
+
+    /// Code was moved: there are its old and its new address, and its length.
+    fn moved(&mut self, record: &[u8], end: u64) -> Option<()> {
+        let (old, start, size) = (number(record, 32, 8)?, number(record, 40, 8)?, number(record, 48, 8)?);
+        let (_, range) = self.ranges.range(..=old).next_back().filter(|(_, range)| old < range.end)?;
+        let range =
+            Range { end: start.checked_add(size).filter(|end| *end > start)?, line_end: end, before: None, ..*range };
+        self.insert(start, range);
         Some(())
     }
 
@@ -194,6 +257,11 @@ impl PerfMap {
     pub(crate) fn bytes(&self) -> usize {
         self.ranges.len() * RANGE_BYTES + self.past.capacity() * size_of::<Range>() + self.names.capacity()
     }
+}
+
+/// A little-endian number of so many bytes.
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    Some(bytes.get(at..at + length)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {

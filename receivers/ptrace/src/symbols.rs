@@ -239,9 +239,9 @@ impl ProcessNames {
         perf_map_place(location.address(), self.moment(location.map_length()).unwrap_or(last))
     }
 
-    /// The index of a length of the perf map. Most are the last ones.
+    /// The index of a length of the perf map. Most are among the last ones, or 0, which is the first one.
     fn moment(&self, map_length: u32) -> Option<usize> {
-        self.map_lengths.iter().rposition(|known| *known == map_length)
+        if map_length == 0 { Some(0) } else { self.map_lengths.iter().rposition(|known| *known == map_length) }
     }
 
     fn object(&self, location: Location) -> Option<ObjectId> {

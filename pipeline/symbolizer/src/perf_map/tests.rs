@@ -58,7 +58,82 @@ fn past_ranges_are_limited() {
     assert_eq!(map.find(4_001), Some(&b"whole"[..]));
 }
 
+/// A jitdump file's header, of its length.
+fn dump_header() -> Vec<u8> {
+    [&b"DTiJ"[..], &1_u32.to_le_bytes(), &40_u32.to_le_bytes(), &[0; 28]].concat()
+}
+
+/// A record of a jitdump file.
+fn dump_record(kind: u32, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
+    let body: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(rest.iter().copied()).collect();
+    [&kind.to_le_bytes()[..], &(16 + body.len() as u32).to_le_bytes(), &[0; 8], &body].concat()
+}
+
+/// Reads a file in pieces, as it grows.
+fn grown(bytes: &[u8], step: usize, lengths: Vec<u32>) -> PerfMap {
+    let mut map = PerfMap { lengths: Arc::new(lengths), ..PerfMap::default() };
+    for end in (0..=bytes.len()).step_by(step).chain([bytes.len()]) {
+        while let Some(rest) = bytes.get(usize::try_from(map.offset).unwrap()..end) {
+            let used = map.take(rest) as u64;
+            map.offset += used;
+            if used == 0 {
+                break;
+            }
+        }
+    }
+    map
+}
+
+/// Guarantees: a jitdump file names code as a perf map does, each name from when its record was whole; its code is not
+/// read, records of other kinds are nothing, and moved code keeps its name.
+#[test]
+fn dumps() {
+    let load = |start, name: &str, code| {
+        dump_record(0, &[0, 0, start, 0x100, 1], &[name.as_bytes(), &vec![0xcc; code]].concat())
+    };
+    let records = [
+        load(0x1000, "old\0", 5),
+        dump_record(2, &[0x1000, 7], b"debug information"),
+        load(0x1000, "new\0", 100_000),
+        dump_record(1, &[0, 0, 0x1000, 0x5000, 0x100, 1], b""),
+        load(0x5000, "", 0),
+        load(0x1000, "newest\0", 0),
+    ];
+    let mut bytes = dump_header();
+    let mut lengths = vec![0];
+    for record in &records {
+        bytes.extend(record);
+        lengths.push(u32::try_from(bytes.len()).unwrap());
+    }
+    for step in [1, 7, 64, 5_000, 1 << 20] {
+        let map = grown(&bytes, step, lengths.clone());
+        let name =
+            |address, moment| map.find(perf_map_place(address, moment)).map(|name| std::str::from_utf8(name).unwrap());
+        assert_eq!([0, 1, 2, 3, 6].map(|moment| name(0x10ff, moment).unwrap()), ["old", "old", "old", "new", "newest"]);
+        assert_eq!((name(0x5000, 6), name(0x1100, 6), map.malformed_lines), (Some("new"), None, 1), "{step}");
+    }
+    // Nothing is found behind a record without a length.
+    bytes.extend([0; 16]);
+    bytes.extend(load(0x9000, "behind\0", 0));
+    let map = grown(&bytes, 1 << 20, vec![u32::MAX]);
+    assert!(map.full && map.find(0x9000).is_none());
+}
+
 proptest! {
+    /// Guarantees: no records of a jitdump file make it panic or read for ever, however they are cut into pieces.
+    #[test]
+    fn any_dump(
+        records in prop::collection::vec((0_u32..4, prop::collection::vec(any::<u64>(), 0..9), any::<[u8; 9]>()), 0..9),
+        step in 1_usize..300, length: u32, at in 0_usize..400
+    ) {
+        let mut bytes = dump_header();
+        bytes.extend(records.iter().flat_map(|(kind, numbers, rest)| dump_record(*kind, numbers, rest)));
+        if let Some(place) = bytes.get_mut(at..at + 4) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+        grown(&bytes, step, vec![u32::MAX]);
+    }
+
     /// Guarantees: at every moment, each address has the name that the last line by then gives it; at earlier moments
     /// than any line for it, that of the first one. A moment is a length of the file, wherever in a line that ends.
     #[test]
@@ -80,7 +155,7 @@ proptest! {
                     let (start, size) = (words.next().unwrap().unwrap(), words.next().unwrap().unwrap());
                     (start..start + size).contains(&address)
                 });
-                let by_then = named.clone().filter(|(_, end)| **end <= length).last();
+                let by_then = named.clone().rfind(|(_, end)| **end <= length);
                 let expected = by_then.or(named.clone().next()).and_then(|(line, _)| line.trim().rsplit(' ').next());
                 let found = map.find(perf_map_place(address, moment)).map(|name| std::str::from_utf8(name).unwrap());
                 prop_assert_eq!(found, expected, "{} at {}", address, length);

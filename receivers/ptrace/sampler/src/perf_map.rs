@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{SFlag, fstat};
 
+use crate::address_space::{MapsEntry, ProcessView};
 use crate::os::time;
 
 /// How many lengths of a perf map are remembered. Samples wait for a fraction of a second.
@@ -88,6 +89,26 @@ pub(crate) fn open(
         Err(nix::errno::Errno::ELOOP) => return Err(format!("/{path} is behind links that are not followed")),
         Err(error) => return Err(format!("/{path} cannot be opened: {}", io::Error::from(error))),
     };
+    accept(file, &path, user, known)
+}
+
+/// Opens the jitdump file that a process has mapped.
+///
+/// # Errors
+///
+/// See [`open`].
+pub(crate) fn open_dump(
+    process: &impl ProcessView,
+    mapped: &MapsEntry,
+    user: u32,
+) -> Result<Option<(File, Identity)>, String> {
+    let path = String::from_utf8_lossy(&mapped.path);
+    let path = path.trim_start_matches('/');
+    let file = process.open(mapped).map_err(|error| format!("/{path} cannot be opened: {error}"))?;
+    accept(file, path, user, None)
+}
+
+fn accept(file: File, path: &str, user: u32, known: Option<Identity>) -> Result<Option<(File, Identity)>, String> {
     let status = fstat(file.as_fd()).map_err(|error| format!("/{path} has no status: {error}"))?;
     let identity = (status.st_dev, status.st_ino);
     if known == Some(identity) {

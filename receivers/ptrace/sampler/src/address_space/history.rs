@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::view::MapsEntry;
 use super::{AddressSpace, ModuleKind};
@@ -15,6 +15,9 @@ use super::{AddressSpace, ModuleKind};
 /// How many address spaces are kept. Samples wait for a fraction of a second, and a program that replaces its code more
 /// often has some of it misnamed.
 const MOST: usize = 64;
+
+/// How long what was replaced is kept: longer than samples wait even on a busy machine.
+const KEPT: Duration = Duration::from_secs(10);
 
 /// How many records may wait for the maps to be read. Beyond that they are dropped, as if the kernel had told nothing.
 const MOST_RECORDS: usize = 64;
@@ -90,7 +93,8 @@ impl History {
         let at = at.max(self.versions[self.versions.len() - 1].since);
         if replaces {
             let space = Arc::new(self.latest().without(range.clone()));
-            if self.versions.len() >= MOST {
+            let is_old = |version: &Version| at.saturating_duration_since(version.since) > KEPT;
+            while self.versions.len() >= MOST || self.versions.get(1).is_some_and(is_old) {
                 self.versions.pop_front();
             }
             self.versions.push_back(Version { since: at, space, unread: Some(range) });

@@ -313,7 +313,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 return Err(LoadError::Architecture { path, architecture });
             }
             // Programs that compile at run time may keep their code in files that exist in memory only.
-            Err(Malformed::NotElf) => Found::Generated,
+            Err(Malformed::NotElf) => {
+                if is_jit_dump(&entry.path) {
+                    self.space.jit_dump = Some(entry.clone());
+                }
+                Found::Generated
+            }
             Err(fault) => {
                 self.fault(&entry.path, fault.to_string());
                 Found::Unusable
@@ -432,6 +437,13 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             self.space.faults.push(Fault { path: String::from_utf8_lossy(path).into_owned(), reason });
         }
     }
+}
+
+/// Whether a file has the name of a jitdump file: programs map theirs executable so that it is found.
+fn is_jit_dump(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let number = name.strip_prefix(b"jit-").and_then(|name| name.strip_suffix(b".dump"));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
 /// A process's memory as interpreters are looked for in it.

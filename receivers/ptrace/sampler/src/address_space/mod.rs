@@ -144,6 +144,8 @@ pub struct AddressSpace {
     fingerprint: u64,
     /// The interpreters in its modules.
     runtimes: Vec<Found>,
+    /// The file in which the program has the names of the code that it makes.
+    pub(crate) jit_dump: Option<MapsEntry>,
     /// Where process contexts may be.
     publications: Vec<u64>,
     /// The variables by which it shows the contexts of its threads.
@@ -165,6 +167,7 @@ impl AddressSpace {
             faults: Vec::new(),
             fingerprint: 0,
             runtimes: Vec::new(),
+            jit_dump: None,
             publications: Vec::new(),
             variables: Vec::new(),
             hotspot: false,

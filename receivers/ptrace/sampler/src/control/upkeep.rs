@@ -228,7 +228,14 @@ impl Control {
     pub(super) fn look_for_perf_map(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
         let Some(root) = &attached.root else { return };
-        match perf_map::open(root, attached.namespace_pid, attached.user, attached.perf_map) {
+        let mut found = perf_map::open(root, attached.namespace_pid, attached.user, attached.perf_map);
+        if attached.perf_map.is_none()
+            && matches!(found, Ok(None))
+            && let Some(dump) = &attached.space.jit_dump
+        {
+            found = perf_map::open_dump(&*attached.files, dump, attached.user);
+        }
+        match found {
             Ok(None) => {}
             Ok(Some((file, identity))) => {
                 attached.perf_map = Some(identity);
