@@ -160,7 +160,7 @@ fn every_key_has_its_place() {
     insta::assert_snapshot!(lines(&profiles).join("\n"), @r#"
     thread.id=7 thread.name="main" ["leaf", "root"] [(1001000000000, 500000000)] Some(255)
     sentry.thread.priority=3 thread.id=8 ["leaf", "root"] [(1001100000000, 1000000000)] None
-    thread.id=7 thread.name="main" [] [(1001500000000, 500000000)] Some(255)
+    thread.id=7 thread.name="main" [] [(1001500000000, 0)] Some(255)
     thread.id=7 thread.name="main" ["?", "root"] [(1002000000000, 0)] Some(255)
     sentry.thread.priority=3 thread.id=8 ["?", "root"] [(1002100000000, 0)] None
     "#);

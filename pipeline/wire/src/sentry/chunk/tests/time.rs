@@ -91,8 +91,8 @@ fn value_is_the_weight() {
 fn events_are_exact() {
     let times = [0, 24, 50, 74].map(|at| START + at * MS);
     let events = |values: &[i64]| {
-        let wall = Batch::new().profile("wall", "milliseconds", 1_000).period("wall", "milliseconds", 20);
-        wall.nanos(Some(7), &["wait"], &times, values).convert()
+        let timed = Batch::new().profile("cpu", "milliseconds", 1_000).period("cpu", "milliseconds", 20);
+        timed.nanos(Some(7), &["wait"], &times, values).convert()
     };
     assert_eq!(events(&[19, 21, 18, 17]).text(), "7: wait@0 -@19 wait@24 -@45 wait@50 -@68 wait@74 -@91");
     let no_period = Batch::new().profile("wall", "milliseconds", 1_000).nanos(Some(7), &["wait"], &times, &[20; 4]);
