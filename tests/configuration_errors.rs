@@ -98,7 +98,11 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     (
         "processors.symbolize",
-        &["{timeout: 61s, debug_folders: [debug], host_names: [''], cache_size: 1MiB, max_bytes: 1}", "{unknown: 1}"],
+        &[
+            "{timeout: 61s, debug_folders: [debug], host_names: [''], cache_size: 1MiB, max_bytes: 1}",
+            "{unknown: 1}",
+            "{debuginfod: {urls: ['ftp://me:s3cr3t@host/path']}}",
+        ],
     ),
     (
         "processors.chunk",

@@ -52,7 +52,16 @@ pub(crate) fn command_with_files(folder: &Path, files: u32, arguments: &[&str]) 
 fn prepare(command: &mut Command, folder: &Path) {
     command.current_dir(folder).stdin(Stdio::null());
     // What the machine has set must not reach a test.
-    for name in ["SENTRY_DSN", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
+    for name in [
+        "SENTRY_DSN",
+        "DEBUGINFOD_URLS",
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+    ] {
         command.env_remove(name);
     }
 }

@@ -3,10 +3,12 @@
 mod answers;
 mod ends;
 mod errors;
+mod native;
 mod node;
 mod php;
 mod python;
 mod python_processes;
+mod replaced;
 mod restarts;
 mod ruby;
 mod runtimes;

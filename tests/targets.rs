@@ -11,6 +11,12 @@ pub(crate) fn known() -> &'static Path {
     KNOWN.get_or_init(|| build("known.c", "cc", &["-O2", "-g", "-pthread"]))
 }
 
+/// The C program whose threads take short turns at computing and waiting.
+pub(crate) fn turns() -> &'static Path {
+    static TURNS: OnceLock<PathBuf> = OnceLock::new();
+    TURNS.get_or_init(|| build("turns.c", "cc", &["-O2", "-g", "-pthread"]))
+}
+
 /// The C program that computes until its standard input ends.
 pub(crate) fn worker() -> &'static Path {
     static WORKER: OnceLock<PathBuf> = OnceLock::new();
@@ -35,6 +41,20 @@ pub(crate) fn embedded() -> &'static Path {
 pub(crate) fn hot() -> &'static Path {
     static HOT: OnceLock<PathBuf> = OnceLock::new();
     HOT.get_or_init(|| build("hot.rs", "rustc", &["--edition", "2024", "-O", "-g"]))
+}
+
+/// The C program that replaces its code.
+pub(crate) fn replaced() -> &'static Path {
+    static REPLACED: OnceLock<PathBuf> = OnceLock::new();
+    REPLACED.get_or_init(|| build("replaced.c", "cc", &["-O2", "-g", "-ldl"]))
+}
+
+/// A library for it, whose function has this name.
+pub(crate) fn replacing(name: &str) -> PathBuf {
+    let library = build("replacing.c", "cc", &["-O2", "-g", "-shared", "-fPIC", &format!("-DNAME={name}")]);
+    let named = library.with_file_name(format!("lib{name}.so"));
+    std::fs::rename(library, &named).unwrap();
+    named
 }
 
 fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {

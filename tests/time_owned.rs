@@ -3,6 +3,9 @@
 
 use std::collections::HashMap;
 
+use profbridge_bench::ExportProfilesServiceRequest;
+use profbridge_bench::naive::chunk::Chunk;
+use profbridge_bench::owned::{sampled, shown as shown_of};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
@@ -10,6 +13,12 @@ use profbridge_model::{Profiles, Telemetry};
 use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
 use profbridge_sampler::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
+use prost::Message;
+
+use crate::backend::sentry::split_envelope;
+use crate::process::run;
+use crate::sample::stops;
+use crate::targets::turns;
 
 /// An odd moment, so that nothing fits by chance.
 const START: u64 = 1_790_000_000_123_456_789;
@@ -170,5 +179,45 @@ fn a_loop_that_sleeps() {
         let (threads, chunks) = shown(&Rules { window, ..Rules::default() }, vec![whole.clone()]);
         let missing = (threads[BLOCKED] - sampled).abs();
         assert!(missing < PERIOD as f64 * chunks as f64, "{threads:?} of {sampled} in {chunks} chunks");
+    }
+}
+
+/// Guarantees: of threads that compute and wait in turns of a few milliseconds, Sentry shows each function of each thread
+/// with the time that the sampler said: what moves from one to another is at most one in 1,000 of a thread's time.
+#[test]
+fn short_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name);
+    let turns = turns().to_str().unwrap();
+    let sample = [&["sample", "-o", "x.otlp"], stops(), &["--", turns, "4", "4"]].concat();
+    for arguments in [&sample[..], &["convert", "x.otlp", "-o", "chunks", "--to", "sentry"]] {
+        let finished = run(folder.path(), arguments);
+        assert!(finished.status.success(), "{}", finished.stderr);
+    }
+    let otlp = std::fs::read(inside("x.otlp")).unwrap();
+    let sampled = sampled(&ExportProfilesServiceRequest::decode(&otlp[..]).unwrap());
+    let chunks = std::fs::read_dir(inside("chunks")).unwrap().map(|file| {
+        let (_, items) = split_envelope(&std::fs::read(file.unwrap().path()).unwrap());
+        serde_json::from_slice::<Chunk>(&items[0].1).unwrap()
+    });
+    let shown = shown_of(&chunks.collect::<Vec<_>>(), &sampled);
+    let functions = |name: &str| sampled.times.iter().filter(|((_, function), _)| function == name).count();
+    assert!(functions("compute") >= 4 && functions("clock_nanosleep") >= 4, "{:?}", sampled.times);
+    for (thread, _) in &sampled.weights {
+        let of = |times: &std::collections::BTreeMap<(Option<String>, String), u64>| -> HashMap<String, u64> {
+            // Code that lies in no file has a name in a chunk only.
+            let name = |name: &String| if name == "[]" { "[unknown]".to_owned() } else { name.clone() };
+            times.iter().filter(|((of, _), _)| of == thread).map(|((_, of), time)| (name(of), *time)).collect()
+        };
+        let (before, after) = (of(&sampled.times), of(&shown.times));
+        let all: u64 = before.values().sum();
+        for name in before.keys().chain(after.keys()) {
+            let [before, after] = [&before, &after].map(|times| times.get(name).copied().unwrap_or(0));
+            let moved = before.abs_diff(after);
+            assert!(
+                moved * 1_000 <= all,
+                "{name} of thread {thread:?}: {after} ns are shown of {before}, of {all} in all"
+            );
+        }
     }
 }

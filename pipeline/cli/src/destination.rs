@@ -122,7 +122,7 @@ impl Destination {
     ///
     /// Says what is in the way, and how to write elsewhere.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        files::check(&self.path).map_err(|error| {
+        files::has_folder(&self.path).and_then(|()| files::check(&self.path)).map_err(|error| {
             let Failure(why) = Failure::new(shown(&self.path), &error);
             Failure(format!("{why}\nhint: the result cannot be written there; `-o FILE` names another place"))
         })
@@ -249,6 +249,9 @@ mod tests {
     fn check() {
         let folder = tempfile::tempdir().unwrap();
         let inside = |name: &str| Destination { path: folder.path().join(name), ..destination("a.svg") };
+        let Failure(why) = inside("new/a.svg").check().unwrap_err();
+        assert!(why.contains("there is no folder") && fs::read_dir(folder.path()).unwrap().count() == 0, "{why}");
+        fs::create_dir(folder.path().join("new")).unwrap();
         inside("new/a.svg").check().unwrap();
         assert_eq!(fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
         let Failure(why) = inside("new").check().unwrap_err();

@@ -137,6 +137,21 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Finds out whether the folder of a file is there: to make one for the result of a long run would hide a typing error.
+///
+/// # Errors
+///
+/// Names the folder that is not there.
+pub(crate) fn has_folder(path: &Path) -> io::Result<()> {
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) if !folder.is_dir() => {
+            let why = format!("there is no folder {}; create it, or name a file elsewhere", shown(folder));
+            Err(io::Error::new(io::ErrorKind::NotFound, why))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether the kernel would let another file take the place of this one, if there is one: in a folder such as `/tmp`
 /// only its owner may remove a file (rename(2), `EPERM`; the sticky bit).
 #[cfg(target_os = "linux")]

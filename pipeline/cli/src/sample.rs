@@ -110,7 +110,10 @@ pub(crate) fn start(
         let pid = subject.pid.first().copied().unwrap_or_else(std::process::id);
         output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
     }
-    let symbolizer = Symbolizer::start(profbridge_symbolizer::Settings::default())
+    // The result waits for symbols that come, since there is no later one.
+    let settings = profbridge_symbolizer::Settings { patience: Duration::MAX, ..Default::default() };
+    let symbolizer = profbridge_debuginfod::start(&profbridge_debuginfod::Config::default())
+        .and_then(|server| Symbolizer::with_server(settings, server))
         .map_err(|error| Failure::new("threads cannot be started", &error))?;
     let sampler = Sampler::start().map_err(|error| Failure::new("nothing can be sampled", &error))?;
     // Each file that the process has mapped is opened here.

@@ -11,6 +11,8 @@ use crate::profiles::{Profile, Profiles, ValueType};
 pub struct Meaning {
     /// The nanoseconds of one unit of a value, or of one timestamp without a value.
     pub unit_nanos: u64,
+    /// The period in nanoseconds; 0 where there is none or it is no time.
+    pub period_nanos: u64,
     /// Whether a value is a time of its own, which may differ for each observation.
     pub timed_values: bool,
     /// Whether threads are sampled while they wait, too.
@@ -71,13 +73,15 @@ impl Meaning {
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Option<Self> {
         let unit = dictionary.string_bytes(profile.sample_type.unit);
         let value = unit_nanos(unit);
+        let period = period_nanos(dictionary, profile);
         let unit_nanos = match value {
             Some(nanos) => nanos,
-            None => period_nanos(dictionary, profile).filter(|_| is_count(unit))?,
+            None => period.filter(|_| is_count(unit))?,
         };
+        let period_nanos = period.unwrap_or(0);
         let mode = Mode::of(dictionary, profile);
         let (wall, ends_at_timestamp) = (mode == Mode::Wall, mode == Mode::OffCpu);
-        Some(Self { unit_nanos, timed_values: value.is_some(), wall, ends_at_timestamp })
+        Some(Self { unit_nanos, period_nanos, timed_values: value.is_some(), wall, ends_at_timestamp })
     }
 }
 

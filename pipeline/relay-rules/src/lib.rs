@@ -290,7 +290,10 @@ impl Checker {
             frame.get("instruction_addr").filter(|value| !value.is_null()),
             &format!("{place}instruction_addr"),
         );
-        if self.strict && frame.get("function").and_then(Value::as_str).is_none_or(str::is_empty) {
+        // Node's functions without a name have an empty one, as Sentry's SDK sends them, but a module and a file.
+        let has = |key: &str| frame.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        let is_anonymous = frame.get("function").is_some_and(Value::is_string) && has("module") && has("filename");
+        if self.strict && !has("function") && !is_anonymous {
             self.add(format!("{place}function"), "Sentry aggregates no frame without one");
         }
     }

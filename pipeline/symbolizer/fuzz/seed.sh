@@ -1,13 +1,15 @@
 #!/bin/sh
-# Makes seeds for the fuzz targets in `corpus/` out of the tests' programs. Needs gcc, objcopy and python3.
+# Makes seeds for the fuzz targets in `corpus/` out of the tests' programs. Needs gcc, objcopy, xz and python3.
 set -eu
 cd "$(dirname "$0")"
-mkdir -p corpus/elf corpus/dwarf corpus/stripped corpus/perf_map
+mkdir -p corpus/elf corpus/dwarf corpus/packed corpus/stripped corpus/perf_map
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 for version in 4 5; do
     gcc -O2 "-gdwarf-$version" ../tests/programs/inlined.c -o "$work/program$version"
     cp "$work/program$version" "corpus/elf/program$version"
+    objcopy --only-keep-debug --strip-debug "$work/program$version" "$work/mini"
+    xz -f "$work/mini"
     python3 - "$work" "$version" <<'PYTHON'
 import subprocess, sys
 work, version = sys.argv[1:]
@@ -20,6 +22,15 @@ for name in ("info", "abbrev", "line", "line_str", "str", "str_offsets", "addr",
     data = open(path, "rb").read()[:65535]
     out += len(data).to_bytes(2, "little") + data
 open(f"corpus/dwarf/program{version}", "wb").write(out)
+out = b""
+for name in (".plt", ".rela.plt", ".dynsym", ".dynstr"):
+    path = f"{work}/section"
+    open(path, "wb").close()
+    subprocess.run(["objcopy", "--dump-section", f"{name}={path}", program, "/dev/null"], stderr=subprocess.DEVNULL)
+    data = open(path, "rb").read()[:65535]
+    out += len(data).to_bytes(2, "little") + data
+mini = open(f"{work}/mini.xz", "rb").read()[:65535]
+open(f"corpus/packed/program{version}", "wb").write(out + len(mini).to_bytes(2, "little") + mini)
 PYTHON
 done
 # Each form of Go's table, unchanged, and an unwind table.

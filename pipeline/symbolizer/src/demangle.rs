@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use crate::plt;
 use crate::text::MAX_NAME;
 
 /// How deep the C++ demangler may go. Each level takes less than a kilobyte of stack.
@@ -10,13 +11,14 @@ const MAX_DEPTH: u32 = 192;
 /// Demangles a name: Rust of both kinds, C++ (Itanium ABI), or what it is.
 ///
 /// A suffix of a linker or compiler stays where the demanglers leave it (`.cold`, `.llvm.123`), except for a symbol's
-/// version (`memcpy@@GLIBC_2.14`), which is no part of the name.
+/// version (`memcpy@@GLIBC_2.14`), which is no part of the name. That of a stub ([`plt::SUFFIX`]) stays.
 pub(crate) fn demangle(name: &str) -> String {
+    let (name, suffix) = name.strip_suffix(plt::SUFFIX).map_or((name, ""), |callee| (callee, plt::SUFFIX));
     let name = match name.find('@') {
         Some(at) if at > 0 => &name[..at],
         _ => name,
     };
-    rust(name).or_else(|| cpp(name)).unwrap_or_else(|| name.to_owned())
+    rust(name).or_else(|| cpp(name)).unwrap_or_else(|| name.to_owned()) + suffix
 }
 
 /// Whether a name is one that a compiler made of more than itself.

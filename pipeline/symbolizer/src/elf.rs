@@ -4,6 +4,8 @@
 //! in memory, or mapped. What is read: ELF for 64 bits, of either byte order ("System V Application Binary Interface",
 //! chapters 4 and 5).
 
+use std::io::{self, Read};
+
 use object::elf;
 use object::read::{CompressedData, CompressionFormat};
 
@@ -27,6 +29,8 @@ const MAX_BUILD_ID: usize = 64;
 pub(crate) struct Elf {
     pub(crate) input: Input,
     pub(crate) little_endian: bool,
+    /// The architecture (`e_machine`).
+    pub(crate) machine: u16,
     /// Where the program starts; 0 for what is no program.
     pub(crate) entry: u64,
     sections: Vec<Section>,
@@ -43,6 +47,23 @@ pub(crate) struct Section {
     offset: u64,
     pub(crate) size: u64,
     pub(crate) link: u32,
+}
+
+impl Section {
+    /// Whether it is in memory when the file is mapped.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.flags & elf::SHF_ALLOC.0 != 0
+    }
+}
+
+/// How a section is compressed.
+#[derive(Debug, Clone, Copy)]
+struct Compression {
+    format: CompressionFormat,
+    /// How long the header before the data is, in bytes.
+    header: usize,
+    /// How large it will be, as far as the file can be believed.
+    size: u64,
 }
 
 /// What `.gnu_debuglink` says (GDB documentation, "Debugging Information in Separate Files").
@@ -91,11 +112,12 @@ impl Elf {
         let table = fields.u64(40).ok_or(Unknown::Malformed)?;
         let size = fields.u16(58).ok_or(Unknown::Malformed)?;
         let entry = fields.u64(24).ok_or(Unknown::Malformed)?;
+        let machine = fields.u16(18).ok_or(Unknown::Malformed)?;
         let mut count = u64::from(fields.u16(60).ok_or(Unknown::Malformed)?);
         let mut names_index = u32::from(fields.u16(62).ok_or(Unknown::Malformed)?);
         if table == 0 {
             // Without section headers there are no symbols to be found.
-            return Ok(Self { input, little_endian, entry, sections: Vec::new(), names: Vec::new() });
+            return Ok(Self { input, little_endian, machine, entry, sections: Vec::new(), names: Vec::new() });
         }
         if size != 64 {
             return Err(Unknown::Malformed);
@@ -117,11 +139,17 @@ impl Elf {
         let bytes = input.read(table, count * 64, MAX_SECTIONS as usize * 64)?;
         let sections: Vec<_> =
             bytes.chunks_exact(64).filter_map(|bytes| section(Fields { bytes, little_endian })).collect();
-        let mut elf = Self { input, little_endian, entry, sections, names: Vec::new() };
+        let mut elf = Self { input, little_endian, machine, entry, sections, names: Vec::new() };
         if let Some(&names) = elf.sections.get(names_index as usize) {
             elf.names = elf.raw(&names, MAX_SECTION_NAMES)?;
         }
         Ok(elf)
+    }
+
+    /// Numbers of this file in some bytes of it, for gimli.
+    pub(crate) fn reader<'a>(&self, bytes: &'a [u8]) -> gimli::EndianSlice<'a, gimli::RunTimeEndian> {
+        let endian = if self.little_endian { gimli::RunTimeEndian::Little } else { gimli::RunTimeEndian::Big };
+        gimli::EndianSlice::new(bytes, endian)
     }
 
     pub(crate) fn sections(&self) -> &[Section] {
@@ -130,10 +158,25 @@ impl Elf {
 
     /// The first section of a name that has content in this file.
     pub(crate) fn section(&self, name: &[u8]) -> Option<&Section> {
-        self.sections.iter().find(|section| {
-            let found = self.names.get(section.name as usize..).unwrap_or_default();
-            section.kind != elf::SHT_NOBITS.0 && found.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
-        })
+        let mut with_content = self.sections.iter().filter(|section| section.kind != elf::SHT_NOBITS.0);
+        with_content.find(|section| self.has_name(section, name))
+    }
+
+    /// The section with debug information of a name (`.debug_NAME`), which GNU's older tools call `.zdebug_NAME` where
+    /// they compress it.
+    pub(crate) fn debug_section(&self, name: &str) -> Option<&Section> {
+        let compressed = || self.section(format!(".z{}", name.strip_prefix('.')?).as_bytes());
+        self.section(name.as_bytes()).or_else(compressed)
+    }
+
+    fn has_name(&self, section: &Section, name: &[u8]) -> bool {
+        let found = self.names.get(section.name as usize..).unwrap_or_default();
+        found.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    /// Whether a section's name begins like this.
+    pub(crate) fn is_named_like(&self, section: &Section, beginning: &[u8]) -> bool {
+        self.names.get(section.name as usize..).is_some_and(|name| name.starts_with(beginning))
     }
 
     /// A section as it stands in the file.
@@ -154,34 +197,63 @@ impl Elf {
 
     /// How large a section is once it is decompressed, as far as the file can be believed.
     pub(crate) fn uncompressed_size(&self, section: &Section) -> Result<u64, Unknown> {
-        Ok(self.compression(section)?.map_or(section.size, |(_, size)| size))
+        Ok(self.compression(section)?.map_or(section.size, |compression| compression.size))
     }
 
     /// A section, decompressed.
     pub(crate) fn data(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
-        let Some((format, uncompressed_size)) = self.compression(section)? else { return self.raw(section, limit) };
-        if uncompressed_size > limit as u64 {
+        let Some(Compression { format, header, size }) = self.compression(section)? else {
+            return self.raw(section, limit);
+        };
+        if size > limit as u64 {
             return Err(Unknown::TooLarge);
         }
         let raw = self.raw(section, limit)?;
-        let data = raw.get(24..).ok_or(Unknown::Malformed)?;
-        let data = CompressedData { format, data, uncompressed_size };
+        let data = raw.get(header..).ok_or(Unknown::Malformed)?;
+        let data = CompressedData { format, data, uncompressed_size: size };
         data.decompress().map(std::borrow::Cow::into_owned).map_err(|_| Unknown::Malformed)
     }
 
-    /// The header of a compressed section (`Elf64_Chdr`).
-    fn compression(&self, section: &Section) -> Result<Option<(CompressionFormat, u64)>, Unknown> {
-        if section.flags & elf::SHF_COMPRESSED.0 == 0 || section.kind == elf::SHT_NOBITS.0 {
+    /// The header of a compressed section (`Elf64_Chdr`), or of one with GNU's older compression: `ZLIB` and the size,
+    /// big-endian.
+    fn compression(&self, section: &Section) -> Result<Option<Compression>, Unknown> {
+        let older = self.is_named_like(section, b".zdebug");
+        if section.kind == elf::SHT_NOBITS.0 || section.flags & elf::SHF_COMPRESSED.0 == 0 && !older {
             return Ok(None);
         }
-        let header = self.input.read(section.offset, 24.min(section.size), 24)?;
-        let fields = Fields { bytes: &header, little_endian: self.little_endian };
+        let length = if older { 12 } else { 24 };
+        let bytes = self.input.read(section.offset, section.size.min(length as u64), length)?;
+        let fields = Fields { bytes: &bytes, little_endian: self.little_endian && !older };
         let format = match fields.u32(0).map(elf::CompressionType) {
-            Some(elf::ELFCOMPRESS_ZLIB) => CompressionFormat::Zlib,
-            Some(elf::ELFCOMPRESS_ZSTD) => CompressionFormat::Zstandard,
+            _ if older && bytes.starts_with(b"ZLIB") => CompressionFormat::Zlib,
+            Some(elf::ELFCOMPRESS_ZLIB) if !older => CompressionFormat::Zlib,
+            Some(elf::ELFCOMPRESS_ZSTD) if !older => CompressionFormat::Zstandard,
             _ => return Err(Unknown::Unsupported),
         };
-        Ok(Some((format, fields.u64(8).ok_or(Unknown::Malformed)?)))
+        let size = fields.u64(if older { 4 } else { 8 }).ok_or(Unknown::Malformed)?;
+        Ok(Some(Compression { format, header: length, size }))
+    }
+
+    /// The file inside of this one that has the names of functions which `.dynsym` has not, of a file that was stripped
+    /// (`.gnu_debugdata`, GDB documentation, "MiniDebugInfo"). Its own, the compressed, and what decompressing needs
+    /// have at most `limit` bytes each.
+    pub(crate) fn mini_debug_info(&self, limit: usize) -> Option<Result<Self, Unknown>> {
+        let section = self.section(b".gnu_debugdata")?;
+        let decompress = || {
+            let raw = self.raw(section, limit)?;
+            let kib = u32::try_from(limit >> 10).unwrap_or(u32::MAX);
+            let mut inner = Vec::new();
+            let mut reader = lzma_rust2::XzReader::new_mem_limit(&*raw, true, kib).take(limit as u64 + 1);
+            reader.read_to_end(&mut inner).map_err(|error| match error.kind() {
+                io::ErrorKind::OutOfMemory => Unknown::TooLarge,
+                _ => Unknown::Malformed,
+            })?;
+            if inner.len() > limit {
+                return Err(Unknown::TooLarge);
+            }
+            Self::read(Input::from_memory(inner.into()))
+        };
+        Some(decompress())
     }
 
     /// Where code is, by address.
@@ -208,6 +280,14 @@ impl Elf {
             let bytes = self.raw(section, MAX_NOTE).ok()?;
             build_id_of(Fields { bytes: &bytes, little_endian: self.little_endian })
         })
+    }
+
+    /// The link to the file that has what several debug files share: its path, and its build id (dwz(1)).
+    pub(crate) fn shared_debug_link(&self) -> Option<(String, Vec<u8>)> {
+        let bytes = self.raw(self.section(b".gnu_debugaltlink")?, MAX_DEBUG_LINK).ok()?;
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        let id = bytes.get(end + 1..).filter(|id| (1..=MAX_BUILD_ID).contains(&id.len()))?;
+        Some((std::str::from_utf8(&bytes[..end]).ok()?.to_owned(), id.to_vec()))
     }
 
     /// The link to a separate file with the debug information.

@@ -13,9 +13,8 @@
 //! A file without a symbol table, nor a debug file that has one, still has names where Go made it (its `pclntab`), and
 //! else the starts of its functions, which unwinding needs: `nginx+0x2a3f0`.
 //!
-//! Not read: `.gnu_debugdata` (needs an LZMA decoder, and has nothing that a debug package has not),
-//! `.gnu_debugaltlink`, split DWARF (`.dwo`, `.dwp`), 32-bit files. Each of these ends with the name that the symbol
-//! table has.
+//! Debug information may be in several files: a separate one, one that it shares with others (`.gnu_debugaltlink`), units
+//! of their own (`.dwo`, `.dwp`). What is not on this machine may come from a [`DebugFileServer`].
 
 mod answer;
 mod counters;
@@ -28,7 +27,9 @@ mod intervals;
 mod kernel;
 mod object;
 mod perf_map;
+mod plt;
 mod segments;
+mod server;
 mod settings;
 mod symbol_table;
 mod symbolizer;
@@ -39,6 +40,8 @@ pub use answer::{Answer, Frame, NamedBy, Symbols, Unknown};
 pub use counters::Counters;
 pub use object::FileIdentity;
 pub use object::{Key, Object, ObjectId, Source};
+pub use perf_map::{MAX_MOMENTS, perf_map_place};
 pub use segments::Segments;
+pub use server::{DebugFileServer, Requested};
 pub use settings::Settings;
 pub use symbolizer::Symbolizer;

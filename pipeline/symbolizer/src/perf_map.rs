@@ -1,12 +1,14 @@
 //! Perf maps: the names of what a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`).
 //!
 //! Lines of `START SIZE NAME`, the numbers hexadecimal, appended while the process runs. Code is moved and freed
-//! without notice, so a later line has the addresses it names, whatever was said of them before.
+//! without notice, so a later line has the addresses it names from then on, whatever was said of them before. What was
+//! said before is kept for addresses that were executed earlier.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use crate::text::MAX_NAME;
 
@@ -16,14 +18,33 @@ const STEP: usize = 256 << 10;
 const MAX_LINE: usize = MAX_NAME + 64;
 /// How many ranges are kept. Large Node applications have some hundred thousand.
 const MAX_RANGES: usize = 1 << 20;
+/// Beyond this number, all ranges are forgotten whose addresses others have by now.
+const MAX_PAST: usize = MAX_RANGES / 4;
 /// What a range costs in memory, beside its name.
-const RANGE_BYTES: usize = 48;
+const RANGE_BYTES: usize = 64;
+
+/// How many bits of a place the address has; above them is the number of the moment.
+const ADDRESS_BITS: u32 = 47;
+
+/// An address that was executed at a moment, as it is asked for: `moment` is an index into the lengths that the map had,
+/// below [`MAX_MOMENTS`].
+#[must_use]
+pub fn perf_map_place(address: u64, moment: usize) -> u64 {
+    address & ((1 << ADDRESS_BITS) - 1) | (moment.min(MAX_MOMENTS - 1) as u64) << ADDRESS_BITS
+}
+
+/// How many moments of a perf map are told apart.
+pub const MAX_MOMENTS: usize = 1 << (u64::BITS - ADDRESS_BITS);
 
 /// A perf map, as far as it has been read.
 #[derive(Debug, Default)]
 pub(crate) struct PerfMap {
     /// By start.
     ranges: BTreeMap<u64, Range>,
+    /// Ranges whose addresses others have by now.
+    past: Vec<Range>,
+    /// The lengths of the file by moments.
+    pub(crate) lengths: Arc<Vec<u32>>,
     names: Vec<u8>,
     /// Up to here it has been read: the start of a line.
     offset: u64,
@@ -39,6 +60,10 @@ struct Range {
     end: u64,
     name: u32,
     name_length: u32,
+    /// Where the line ends in the file: it counts from when the file was that long.
+    line_end: u64,
+    /// The range that had these addresses before, among the past ones.
+    before: Option<u32>,
 }
 
 impl PerfMap {
@@ -84,7 +109,7 @@ impl PerfMap {
                 self.full = true;
                 break;
             }
-            if self.line(line).is_none() {
+            if self.line(line, self.offset + used as u64).is_none() {
                 self.malformed_lines += 1;
             }
         }
@@ -97,7 +122,7 @@ impl PerfMap {
         used
     }
 
-    fn line(&mut self, line: &[u8]) -> Option<()> {
+    fn line(&mut self, line: &[u8], line_end: u64) -> Option<()> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > MAX_LINE {
             return None;
@@ -112,39 +137,62 @@ impl PerfMap {
         }
         let at = u32::try_from(self.names.len()).ok()?;
         self.names.extend_from_slice(name);
-        self.insert(start, Range { end, name: at, name_length: name.len() as u32 });
+        let (name, name_length) = (at, name.len() as u32);
+        self.insert(start, Range { end, name, name_length, line_end, before: None });
         Some(())
     }
 
-    /// Takes the addresses from whoever had them.
+    /// Takes the addresses from whoever had them, piece by piece.
     fn insert(&mut self, start: u64, range: Range) {
-        if let Some((&before, &other)) = self.ranges.range(..start).next_back()
-            && other.end > start
-        {
-            self.ranges.insert(before, Range { end: start, ..other });
-            if other.end > range.end {
-                self.ranges.insert(range.end, other);
-            }
+        if self.past.len() >= MAX_PAST {
+            self.past.clear();
+            self.ranges.values_mut().for_each(|range| range.before = None);
         }
-        while let Some((&inside, &other)) = self.ranges.range(start..range.end).next() {
-            self.ranges.remove(&inside);
-            if other.end > range.end {
-                self.ranges.insert(range.end, other);
+        self.cut(start);
+        self.cut(range.end);
+        let mut at = start;
+        while let Some((&inside, &other)) = self.ranges.range(at..range.end).next() {
+            if at < inside {
+                self.ranges.insert(at, Range { end: inside, ..range });
             }
+            let before = u32::try_from(self.past.len()).ok();
+            self.past.push(other);
+            self.ranges.insert(inside, Range { end: other.end, before, ..range });
+            at = other.end;
         }
-        self.ranges.insert(start, range);
+        if at < range.end {
+            self.ranges.insert(at, range);
+        }
     }
 
-    /// The name for an address.
-    pub(crate) fn find(&self, address: u64) -> Option<&[u8]> {
-        let (_, range) = self.ranges.range(..=address).next_back()?;
+    /// Divides the range that has an address within.
+    fn cut(&mut self, at: u64) {
+        if let Some((&start, &range)) = self.ranges.range(..at).next_back()
+            && range.end > at
+        {
+            self.ranges.insert(start, Range { end: at, ..range });
+            self.ranges.insert(at, range);
+        }
+    }
+
+    /// The name for an address at a moment, see [`perf_map_place`]: that of the last line by then. Code is executed
+    /// before its line is written, so the first line that ever names an address stands for earlier moments, too.
+    pub(crate) fn find(&self, place: u64) -> Option<&[u8]> {
+        let address = place & ((1 << ADDRESS_BITS) - 1);
+        let length = self.lengths.get((place >> ADDRESS_BITS) as usize).map_or(0, |length| u64::from(*length));
+        let (_, mut range) = self.ranges.range(..=address).next_back().filter(|(_, range)| address < range.end)?;
+        while range.line_end > length
+            && let Some(before) = range.before.and_then(|before| self.past.get(before as usize))
+        {
+            range = before;
+        }
         let start = range.name as usize;
-        (address < range.end).then(|| &self.names[start..start + range.name_length as usize])
+        self.names.get(start..start + range.name_length as usize)
     }
 
     /// What it costs in memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.ranges.len() * RANGE_BYTES + self.names.capacity()
+        self.ranges.len() * RANGE_BYTES + self.past.capacity() * size_of::<Range>() + self.names.capacity()
     }
 }
 

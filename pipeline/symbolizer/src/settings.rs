@@ -1,6 +1,7 @@
 //! What a [`Symbolizer`](crate::Symbolizer) may use and where it looks.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a [`Symbolizer`](crate::Symbolizer) may use and where it looks. All sizes are in bytes.
 ///
@@ -33,6 +34,9 @@ pub struct Settings {
     /// Whether files on FUSE file systems are read. Off by default, since whoever serves the file can let a read hang
     /// for ever, and with it all work that waits behind. Containers of rootless Podman may need it (`fuse-overlayfs`).
     pub fuse: bool,
+    /// For how long answers wait for a debug file that a [`DebugFileServer`](crate::DebugFileServer) brings; what comes
+    /// later makes them better. Shorter where nothing comes at all.
+    pub patience: Duration,
 }
 
 impl Default for Settings {
@@ -50,6 +54,7 @@ impl Default for Settings {
             demangle: true,
             dwarf: true,
             fuse: false,
+            patience: Duration::from_secs(2),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::counters::{Counters, Counting};
-use crate::{Answer, Object, ObjectId, Settings};
+use crate::{Answer, DebugFileServer, Object, ObjectId, Settings};
 use state::{Content, Identity, State};
 
 /// Finds names for addresses, in the background.
@@ -68,6 +68,15 @@ impl Symbolizer {
     ///
     /// No thread could be started.
     pub fn start(settings: Settings) -> io::Result<Self> {
+        Self::with_server(settings, None)
+    }
+
+    /// Starts the thread, which asks somebody for debug files that are not on this machine.
+    ///
+    /// # Errors
+    ///
+    /// No thread could be started.
+    pub fn with_server(settings: Settings, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(&settings)),
             settings,
@@ -76,7 +85,7 @@ impl Symbolizer {
             idle: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        worker::start(Arc::clone(&shared))?;
+        worker::start(Arc::clone(&shared), server)?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
@@ -92,12 +101,14 @@ impl Symbolizer {
     /// Names what a process compiles at run time, by its perf map (`/tmp/perf-PID.map`, perf's
     /// `tools/perf/Documentation/jit-interface.txt`). `process` is any number that tells processes apart.
     ///
-    /// Addresses of it are addresses in the process. It is read again, as far as it has grown, whenever it is asked
-    /// about; another file for the same process takes its place.
+    /// Addresses of it are those that [`perf_map_place`](crate::perf_map_place) makes of an address in the process and
+    /// one of `lengths`: how long the file was, in bytes, when the address was executed. It is read again, as far as it
+    /// has grown, whenever it is asked about; another file for the same process takes its place.
     #[must_use]
-    pub fn perf_map(&self, process: u64, file: File) -> ObjectId {
+    pub fn perf_map(&self, process: u64, file: File, lengths: Arc<Vec<u32>>) -> ObjectId {
         let shared = self.shared();
-        shared.state().object(Identity::PerfMap(process), Content::PerfMap(Arc::new(file)), &shared.counting)
+        let content = Content::PerfMap(Arc::new(file), lengths);
+        shared.state().object(Identity::PerfMap(process), content, &shared.counting)
     }
 
     /// Names the running kernel. Addresses of it are absolute, as in `/proc/kallsyms`. Unknown where that hides

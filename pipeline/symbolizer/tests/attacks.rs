@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{LIMIT, One, build, frames, has, object_at, run, settings};
@@ -419,4 +420,165 @@ fn links_that_are_paths() {
         assert_eq!(one.answer(ADDRESS).symbols().is_some(), found, "{name}");
     }
     assert!(CODE.0 <= ADDRESS && ADDRESS < CODE.1);
+}
+
+/// Guarantees: symbols that are packed with xz take no more memory than allowed, whatever they unpack to and whatever
+/// dictionary they ask for, and nonsense in their place costs nothing else.
+#[test]
+fn packed_symbols() {
+    if !has("xz") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let zeros = folder.path().join("zeros");
+    File::create(&zeros).unwrap().set_len(64 << 20).unwrap();
+    let packed = |options: &[&str]| {
+        let output = Command::new("xz").args(options).arg("-kc").arg(&zeros).output().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    };
+    let small = Settings { max_symbol_bytes: 4 << 20, ..settings() };
+    let attack = |data: Vec<u8>| {
+        let parts = [Part::code(), Part::debug(".gnu_debugdata", data)];
+        attack(&file(&parts), small.clone(), ADDRESS).1
+    };
+    let large_dictionary = packed(&["--lzma2=preset=0,dict=1GiB"]);
+    for bomb in [packed(&["-0"]), large_dictionary.clone()] {
+        assert!(bomb.len() < 1 << 20);
+        assert_eq!(attack(bomb).too_large, 1);
+    }
+    let good = packed(&["-0"]);
+    for length in (0..good.len()).step_by(good.len() / 50 + 1) {
+        attack(good[..length].to_vec());
+    }
+    for at in 0..64 {
+        let mut bad = good.clone();
+        bad[at] ^= 0xff;
+        attack(bad);
+    }
+    // Symbols in symbols, without end: only the outermost are unpacked.
+    let mut nested = file(&[Part::code()]);
+    for _ in 0..3 {
+        fs::write(&zeros, &nested).unwrap();
+        nested = file(&[Part::code(), Part::debug(".gnu_debugdata", packed(&["-0"]))]);
+    }
+    let path = folder.path().join("nested");
+    fs::write(&path, nested).unwrap();
+    assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), Answer::Unknown(Unknown::NoSymbol));
+}
+
+/// Guarantees: sections in GNU's older compression are not believed about their size.
+#[test]
+fn older_compression() {
+    let with = |header: &[u8]| {
+        let mut data = header.to_vec();
+        data.extend([0x78, 0x9c, 1, 2, 3]);
+        keeps_the_symbol(vec![Part::debug(".zdebug_info", data)], settings())
+    };
+    for size in [1_u64 << 60, u64::MAX] {
+        assert_eq!(with(&[&b"ZLIB"[..], &size.to_be_bytes()].concat()).too_large, 1);
+    }
+    assert_eq!(with(&[&b"ZLIB"[..], &100_u64.to_be_bytes()].concat()).malformed, 1);
+    assert_eq!(with(b"BLIZ").unsupported, 1);
+    assert_eq!(with(b"").unsupported, 1);
+}
+
+/// Guarantees: stubs that jump anywhere, and relocations that refer to anything, get an answer in time, within the
+/// memory that names may have.
+#[test]
+fn stubs() {
+    // Half of the slots are relocated.
+    let count = 1 << 17;
+    let code: Vec<u8> =
+        (0..count).flat_map(|nth: u32| [&[0xff, 0x25][..], &(nth * 8).to_le_bytes(), &[0, 0]].concat()).collect();
+    let plt = Part { flags: 6, address: 0x10_0000, ..Part::debug(".plt", code) };
+    let relocations = |symbol: u64| -> Vec<u8> {
+        let one = |nth: u64| [0x10_0006 + nth * 16, symbol << 32 | 7, u64::MAX].map(u64::to_le_bytes).concat();
+        (0..u64::from(count) / 2).flat_map(one).collect()
+    };
+    let mut names = vec![b'a'; 1 << 16];
+    names.push(0);
+    for (symbol, link) in [(0, 3), (1, 3), (u64::from(u32::MAX), 3), (1, 0), (1, u32::MAX)] {
+        let symbols = Part { kind: 11, ..Part::symbols(&[(0, 0, 0), (1, 0, 0)], 4) };
+        let table = Part { kind: 4, flags: 2, link, ..Part::debug(".rela.plt", relocations(symbol)) };
+        let parts = [plt.clone(), table, symbols, Part::strings(names.clone())];
+        let (_, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 8 << 20, ..settings() }, 0x10_0000);
+        assert!(counters.table_bytes < 16 << 20, "{counters:?}");
+    }
+}
+
+/// Guarantees: skeletons whose units are in no regular file, in one that makes no sense, or in the same one by the
+/// thousand, cost their lines and no more; what is read of other files is bounded for all of them together.
+#[test]
+fn skeletons() {
+    const DWO_NAME: u64 = 0x2130;
+    const DWO_ID: u64 = 0x2131;
+    const DATA8: u64 = 0x07;
+    let folder = tempfile::tempdir().unwrap();
+    let skeleton = [(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA), (DWO_NAME, STRING), (DWO_ID, DATA8)];
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, false, &skeleton);
+    abbreviations.push(0);
+    let one = |nth: u64, name: &str| {
+        let mut entries = vec![1];
+        entries.extend((ADDRESS + nth * 16).to_le_bytes());
+        entries.push(16);
+        entries.extend(name.as_bytes());
+        entries.push(0);
+        entries.extend(7_u64.to_le_bytes());
+        unit(0, &entries)
+    };
+    let junk = |name: &'static str, size| Part::debug(name, vec![0x11; size]);
+    let large = [junk(".debug_info.dwo", 1 << 20), junk(".debug_abbrev.dwo", 1 << 20), junk(".debug_str.dwo", 1 << 20)];
+    let hidden: Vec<_> = (0..60_000).map(|_| Part { size: Some(1 << 40), ..Part::debug("x", Vec::new()) }).collect();
+    fs::write(folder.path().join("large.dwo"), file(&large)).unwrap();
+    fs::write(folder.path().join("headers.dwo"), file(&hidden)).unwrap();
+    fs::write(folder.path().join("no.dwo"), b"\x7fELF").unwrap();
+    let names = ["large.dwo", "headers.dwo", "no.dwo", "program", "/dev/zero", "/proc/self/mem", ".", "../..", ""];
+    for name in names {
+        let count = 3000;
+        let info = (0..count).flat_map(|nth| one(nth, name)).collect();
+        let [symbols, strings] = one_function(2);
+        let parts = [Part::code(), symbols, strings, Part::debug(".debug_info", info)];
+        let path = folder.path().join("program");
+        fs::write(&path, file(&[&parts[..], &[Part::debug(".debug_abbrev", abbreviations.clone())]].concat())).unwrap();
+        // Packed together, they make no sense either.
+        fs::write(folder.path().join("program.dwp"), file(&[junk(".debug_cu_index", 1 << 16)])).unwrap();
+        let settings = Settings { max_dwarf_bytes: 32 << 20, ..settings() };
+        let one = One::new(settings, object_at(&path));
+        let addresses: Vec<u64> = (0..count).map(|nth| ADDRESS + nth * 16).collect();
+        let answers = one.answers(&addresses);
+        assert_eq!(&*frames(&answers[0])[0].function, "f", "{name}");
+        let counters = one.symbolizer.counters();
+        assert_eq!(counters.panics, 0, "{name} {counters:?}");
+        assert!(counters.table_bytes < 32 << 20, "{name} {counters:?}");
+    }
+}
+
+/// Guarantees: links to a shared file that lead nowhere or have no build id, and references into a file that is not
+/// there, are no name.
+#[test]
+fn links_to_shared_files() {
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
+    // `DW_FORM_GNU_strp_alt` and `DW_FORM_GNU_ref_alt`.
+    let function = [(NAME, 0x1f21), (ORIGIN, 0x1f20), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)];
+    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &function));
+    abbreviations.push(0);
+    let mut entries = vec![1];
+    entries.extend(ADDRESS.to_le_bytes());
+    entries.push(16);
+    entries.push(2);
+    entries.extend(u32::MAX.to_le_bytes());
+    entries.extend(5_u32.to_le_bytes());
+    entries.extend(ADDRESS.to_le_bytes());
+    entries.push(16);
+    for link in
+        [&b""[..], b"/proc/self/exe", b"/proc/self/exe\0", b"\0\x01\x02", b"../../../../etc/passwd\0\x01\x02\x03"]
+    {
+        let parts = vec![
+            Part::debug(".debug_info", unit(0, &entries)),
+            Part::debug(".debug_abbrev", abbreviations.clone()),
+            Part::debug(".gnu_debugaltlink", link.to_vec()),
+        ];
+        assert_eq!(keeps_the_symbol(parts, settings()).dwarf_found, 1);
+    }
 }

@@ -6,10 +6,14 @@ mod common;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{One, address_of, build, frames, has, object_at, open, run, settings};
-use profbridge_symbolizer::{Answer, FileIdentity, Key, NamedBy, Object, Settings, Source, Unknown};
+use profbridge_symbolizer::{
+    Answer, DebugFileServer, FileIdentity, Key, NamedBy, Object, Requested, Settings, Source, Symbolizer, Unknown,
+};
 
 /// A program, and what is left of it when its debug information is put into a file of its own.
 struct Split {
@@ -250,4 +254,102 @@ fn without_dwarf() {
     let one = One::new(Settings { dwarf: false, ..settings() }, object_at(&split.debug));
     assert_eq!(outermost(&one.answer(split.outer)), ("outer".into(), String::new(), 0));
     assert_eq!(one.symbolizer.counters().dwarf, 0);
+}
+
+/// A server that has one file, which comes when the test says so.
+#[derive(Debug)]
+struct Slow {
+    file: PathBuf,
+    state: Mutex<Option<bool>>,
+    asked: AtomicUsize,
+}
+
+impl DebugFileServer for Slow {
+    fn request(&self, _: &[u8]) -> Requested {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match *self.state.lock().unwrap() {
+            None => Requested::Coming { since: Duration::from_secs(1), idle: Duration::ZERO },
+            Some(true) => Requested::Here(open(&self.file)),
+            Some(false) => Requested::Missing,
+        }
+    }
+}
+
+impl Slow {
+    fn one(split: &Split, object: Object, patience: Duration) -> (Arc<Self>, One) {
+        let server = Arc::new(Self { file: split.debug.clone(), state: Mutex::new(None), asked: AtomicUsize::new(0) });
+        let settings = Settings { patience, ..settings() };
+        let symbolizer =
+            Symbolizer::with_server(settings, Some(Arc::clone(&server) as Arc<dyn DebugFileServer>)).unwrap();
+        let object = symbolizer.object(object);
+        (server, One { symbolizer, object })
+    }
+
+    fn set(&self, here: bool) {
+        *self.state.lock().unwrap() = Some(here);
+    }
+}
+
+/// Waits until an answer is what it should be.
+fn until(one: &One, address: u64, is_right: impl Fn(&Answer) -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_right(&one.symbolizer.answer(one.object, address)) {
+        assert!(begin.elapsed() < common::LIMIT, "{:?}", one.symbolizer.answer(one.object, address));
+        std::thread::yield_now();
+    }
+}
+
+/// Guarantees: an answer is not final while a debug file is on its way, says what is known by then, and has the names of
+/// the file once it is there.
+#[test]
+fn a_debug_file_from_elsewhere() {
+    let Some(split) = split(false) else { return };
+    let (server, one) = Slow::one(&split, object_at(&split.stripped), Duration::MAX);
+    assert_eq!(one.symbolizer.ask(one.object, &[split.outer]), 1);
+    until(&one, split.outer, |answer| split.is_only_a_start(answer));
+    let answer = one.symbolizer.answer(one.object, split.outer);
+    assert!(answer.is_late() && one.symbolizer.waiting() == 1, "{answer:?}");
+    server.set(true);
+    is_outer(&one.answer(split.outer));
+    assert_eq!(one.symbolizer.counters().debug_files, 1);
+}
+
+/// Guarantees: nobody waits longer than the patience for a file that is on its way; what comes later makes the answers
+/// better that were given before, of an object of which nothing else is known too.
+#[test]
+fn a_late_debug_file() {
+    let Some(split) = split(false) else { return };
+    let (server, one) = Slow::one(&split, object_at(&split.stripped), Duration::from_millis(999));
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+    server.set(true);
+    until(&one, split.outer, |answer| frames(answer).last().is_some_and(|frame| &*frame.function == "outer"));
+
+    let object = Object { key: split.key(), source: Source::BuildId, root: None, path: String::new() };
+    let (server, one) = Slow::one(&split, object, Duration::from_millis(999));
+    assert_eq!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile));
+    server.set(true);
+    until(&one, split.outer, |answer| frames(answer).last().is_some_and(|frame| frame.line > 0));
+}
+
+/// Guarantees: a file that does not come, and one that is not the one of the build id, change nothing, and are not asked
+/// for again and again; a file with debug information asks nobody.
+#[test]
+fn no_debug_file_from_elsewhere() {
+    let Some(split) = split(false) else { return };
+    let (server, one) = Slow::one(&split, object_at(&split.stripped), Duration::MAX);
+    server.set(false);
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+    let asked = server.asked.load(Ordering::Relaxed);
+    one.answer(split.outer + 1);
+    assert_eq!(server.asked.load(Ordering::Relaxed), asked);
+
+    fs::copy(&split.debug, split.folder.path().join("whole")).unwrap();
+    build("gcc", "inlined.c", &split.debug, &["-g", "-Wl,--build-id=0x0102030405060708"]);
+    let (server, one) = Slow::one(&split, object_at(&split.stripped), Duration::MAX);
+    server.set(true);
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+    assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
+    let (server, one) = Slow::one(&split, object_at(&split.folder.path().join("whole")), Duration::MAX);
+    is_outer(&one.answer(split.outer));
+    assert_eq!(server.asked.load(Ordering::Relaxed), 0);
 }

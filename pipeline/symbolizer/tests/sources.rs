@@ -6,6 +6,7 @@ mod common;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LIMIT, One, address_of, build, frames, has, object_at, open, settings};
@@ -15,9 +16,14 @@ fn function(answer: &Answer) -> Option<&str> {
     frames(answer).first().map(|frame| &*frame.function)
 }
 
+/// The moment at which a perf map has its full length.
+fn always() -> Arc<Vec<u32>> {
+    Arc::new(vec![u32::MAX])
+}
+
 fn perf_map(path: &Path, settings: Settings) -> One {
     let symbolizer = Symbolizer::start(settings).unwrap();
-    let object = symbolizer.perf_map(1, open(path));
+    let object = symbolizer.perf_map(1, open(path), always());
     One { symbolizer, object }
 }
 
@@ -54,7 +60,7 @@ fn perf_maps_are_replaced() {
 
     let other = folder.path().join("other");
     fs::write(&other, "1000 100 replaced\n").unwrap();
-    assert_eq!(one.symbolizer.perf_map(1, open(&other)), one.object);
+    assert_eq!(one.symbolizer.perf_map(1, open(&other), always()), one.object);
     assert_eq!(function(&one.answer(0x1000)), Some("replaced"));
     assert_eq!(function(&one.answer(0x1200)), None);
 }

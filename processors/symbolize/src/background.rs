@@ -125,7 +125,8 @@ impl Background {
     }
 
     fn start(&mut self) -> std::io::Result<WorkerHandle> {
-        let symbolizer = Symbolizer::start(self.settings.symbolizer.clone())?;
+        let server = profbridge_debuginfod::start(&self.settings.debuginfod)?;
+        let symbolizer = Symbolizer::with_server(self.settings.symbolizer.clone(), server)?;
         let files = Arc::new(Mutex::new(Files::default()));
         let (jobs, inbox) = sync_channel(MAX_JOBS);
         let worker =

@@ -17,6 +17,8 @@ pub struct Config {
     pub host_names: Vec<String>,
     /// Folders with debug files by build id: `FOLDER/.build-id/xx/yyyy.debug`.
     pub debug_folders: Vec<PathBuf>,
+    /// Where debug files are brought from that are not on this machine.
+    pub debuginfod: profbridge_debuginfod::Config,
     /// Whether DWARF is read: inlined functions, files and lines.
     pub dwarf: bool,
     /// Whether names are demangled.
@@ -36,6 +38,7 @@ impl Default for Config {
             processes: true,
             host_names: Vec::new(),
             debug_folders: vec![PathBuf::from("/usr/lib/debug")],
+            debuginfod: profbridge_debuginfod::Config::default(),
             dwarf: true,
             demangle: true,
             fuse: false,
@@ -53,6 +56,7 @@ pub struct Settings {
     pub(crate) processes: bool,
     pub(crate) host_names: Vec<String>,
     pub(crate) symbolizer: profbridge_symbolizer::Settings,
+    pub(crate) debuginfod: profbridge_debuginfod::Config,
 }
 
 impl Default for Settings {
@@ -69,7 +73,7 @@ impl Config {
     /// Every rule that is broken, at its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let small = |size: ByteSize, mib: u64| size.get() < mib << 20 || usize::try_from(size.get()).is_err();
-        let problems = section.broken_rules(&[
+        let mut problems = section.broken_rules(&[
             (self.timeout > Duration::from_secs(60), "timeout", "a batch waits at most 60s", "the default is `5s`"),
             (
                 self.debug_folders.iter().any(|folder| !folder.is_absolute()),
@@ -81,6 +85,7 @@ impl Config {
             (small(self.cache_size, 4), "cache_size", "must be at least 4MiB", "the default is `128MiB`"),
             (self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", "the default is `64MiB`"),
         ]);
+        problems.extend(self.debuginfod.check(section, "debuginfod"));
         Problems::new(problems).map_or_else(|| Ok(self.settings()), Err)
     }
 
@@ -98,6 +103,7 @@ impl Config {
                 fuse: self.fuse,
                 ..profbridge_symbolizer::Settings::default()
             },
+            debuginfod: self.debuginfod.clone(),
         }
     }
 }

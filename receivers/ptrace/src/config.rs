@@ -117,6 +117,7 @@ struct Symbolize {
     debug_folders: Vec<PathBuf>,
     dwarf: bool,
     fuse: bool,
+    debuginfod: profbridge_debuginfod::Config,
 }
 
 impl Default for Config {
@@ -176,6 +177,7 @@ impl Default for Symbolize {
             debug_folders: settings.debug_folders,
             dwarf: settings.dwarf,
             fuse: settings.fuse,
+            debuginfod: profbridge_debuginfod::Config::default(),
         }
     }
 }
@@ -195,6 +197,8 @@ pub struct Settings {
     pub control: Option<ControlSettings>,
     /// The settings of the symbolizer; `None` if no names are looked up.
     pub symbolizer: Option<profbridge_symbolizer::Settings>,
+    /// Where debug files are brought from that are not on this machine.
+    pub debuginfod: profbridge_debuginfod::Config,
     /// How long samples wait for names after their interval is over.
     pub max_wait: Duration,
     /// Attributes, as keys and values, that are added to the resources of all processes that do not have them.

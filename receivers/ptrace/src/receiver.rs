@@ -72,7 +72,11 @@ pub(crate) async fn start(
         Some(control) => serve(control, &context.id, heard_sender)?,
         None => None,
     };
-    let symbolizer = settings.symbolizer.clone().map(Symbolizer::start).transpose();
+    let symbolizer = settings
+        .symbolizer
+        .clone()
+        .map(|symbolizer| Symbolizer::with_server(symbolizer, profbridge_debuginfod::start(&settings.debuginfod)?));
+    let symbolizer = symbolizer.transpose();
     let symbolizer = symbolizer.map_err(|error| StartError(format!("symbolize: cannot start a thread: {error}")))?;
     let link = launch().map_err(StartError)?;
     let transport = context.telemetry.transport("sampler");

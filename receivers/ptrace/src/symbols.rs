@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use profbridge_sampler::message::{Batch, Location, Mapping};
-use profbridge_symbolizer::{Answer, FileIdentity, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
+use profbridge_symbolizer::{
+    Answer, FileIdentity, Key, MAX_MOMENTS, Object, ObjectId, Source, Symbolizer, Symbols, Unknown, perf_map_place,
+};
 
 use self::kept::{KEPT, Kept};
 use self::kernel::Kernel;
@@ -76,6 +78,8 @@ pub struct ProcessNames {
     kept: &'static Kept,
     sources: Vec<SymbolSource>,
     perf_map: Option<SymbolSource>,
+    /// The lengths that the perf map had when something was sampled: 0, and others as they came.
+    map_lengths: Arc<Vec<u32>>,
 }
 
 impl ProcessNames {
@@ -83,7 +87,8 @@ impl ProcessNames {
     #[must_use]
     pub fn new(symbolizer: Symbolizer, number: u64, root: Option<File>) -> Self {
         let root = root.map(Arc::new);
-        Self { symbolizer, number, root, kept: &KEPT, sources: Vec::new(), perf_map: None }
+        let map_lengths = Arc::new(vec![0]);
+        Self { symbolizer, number, root, kept: &KEPT, sources: Vec::new(), perf_map: None, map_lengths }
     }
 
     /// Adds a mapped file. Mappings come in the order of their index.
@@ -120,7 +125,7 @@ impl ProcessNames {
         let mut again = Vec::new();
         for &location in &batch.locations {
             let Some(object) = self.object(location) else { continue };
-            let answer = self.symbolizer.answer(object, location.address());
+            let answer = self.symbolizer.answer(object, self.place(location));
             late |= answer.is_late();
             match answer {
                 Answer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
@@ -145,11 +150,18 @@ impl ProcessNames {
 
     fn ask_for(&mut self, mut locations: Vec<Location>) {
         locations.retain(|location| is_of_file_or_map(*location));
-        locations.sort_unstable_by_key(|location| (location.mapping(), location.address()));
+        for location in &locations {
+            if self.map_lengths.len() < MAX_MOMENTS && self.moment(location.map_length()).is_none() {
+                // The last moment that there is room for is the end of all.
+                let is_last = self.map_lengths.len() == MAX_MOMENTS - 1;
+                Arc::make_mut(&mut self.map_lengths).push(if is_last { u32::MAX } else { location.map_length() });
+            }
+        }
+        locations.sort_unstable_by_key(|location| (location.mapping(), self.place(*location)));
         locations.dedup();
         for group in locations.chunk_by(|left, right| left.mapping() == right.mapping()) {
             let mapping = group[0].mapping();
-            let addresses: Vec<u64> = group.iter().map(|location| location.address()).collect();
+            let addresses: Vec<u64> = group.iter().map(|location| self.place(*location)).collect();
             let known = self.source(mapping).and_then(|source| source.object);
             // The symbolizer may have closed the perf map, and would not read what was added to it since.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
@@ -179,7 +191,7 @@ impl ProcessNames {
 
     /// Registers an object with the symbolizer, and opens its file again if that was closed.
     fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
-        let Self { symbolizer, number, root, sources, perf_map, .. } = self;
+        let Self { symbolizer, number, root, sources, perf_map, map_lengths, .. } = self;
         let source = match mapping {
             None => perf_map.as_mut()?,
             Some(index) => sources.get_mut(index as usize)?,
@@ -187,7 +199,9 @@ impl ProcessNames {
         let registered = match &mut source.origin {
             Origin::Nothing => None,
             Origin::Vdso => Some(symbolizer.vdso()),
-            Origin::PerfMap(file) => file.try_clone().ok().map(|file| symbolizer.perf_map(*number, file)),
+            Origin::PerfMap(file) => {
+                file.try_clone().ok().map(|file| symbolizer.perf_map(*number, file, Arc::clone(map_lengths)))
+            }
             Origin::File { identity, file, path } => {
                 let open = file.take().and_then(|file| Arc::try_unwrap(file).or_else(|shared| shared.try_clone()).ok());
                 let in_root =
@@ -216,6 +230,20 @@ impl ProcessNames {
         }
     }
 
+    /// The address that the symbolizer is asked for: of code that was compiled at run time, as of its moment.
+    fn place(&self, location: Location) -> u64 {
+        if location.mapping().is_some() {
+            return location.address();
+        }
+        let last = self.map_lengths.len() - 1;
+        perf_map_place(location.address(), self.moment(location.map_length()).unwrap_or(last))
+    }
+
+    /// The index of a length of the perf map. Most are the last ones.
+    fn moment(&self, map_length: u32) -> Option<usize> {
+        self.map_lengths.iter().rposition(|known| *known == map_length)
+    }
+
     fn object(&self, location: Location) -> Option<ObjectId> {
         if !is_of_file_or_map(location) {
             return None;
@@ -239,7 +267,7 @@ impl Names for ProcessNames {
             return Some(kernel.get_or_insert_default().symbols(location.address()));
         }
         let object = self.object(location)?;
-        self.symbolizer.last_answer(object, location.address()).symbols().cloned()
+        self.symbolizer.last_answer(object, self.place(location)).symbols().cloned()
     }
 }
 

@@ -11,7 +11,7 @@ use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_sampler::what_shows_more;
 
 use super::processes::ProcessShare;
-use super::shares::{Function, Shares, Side};
+use super::shares::{Function, Shares, Side, printable};
 use super::stats::complete_percent;
 use text::{percent, seconds};
 
@@ -28,7 +28,10 @@ const MOST_OF_PROCESS: usize = 3;
 const MOST_WAITS: usize = 5;
 
 /// A program that waits for its children for more than one of so many parts of its time does its work in them.
-const CHILDREN_PARTS: u128 = 4;
+const CHILDREN_PARTS: u32 = 4;
+
+/// Processes that it started are busy from one of so many parts of the time on.
+const BUSY_PARTS: u32 = 10;
 
 /// Processor time that was not sampled is said where it is more than one of so many parts of the time that went by.
 const NOT_SAMPLED_PARTS: u128 = 100;
@@ -48,6 +51,8 @@ pub(crate) struct Report<'a> {
     pub(crate) processes: Vec<&'a ProcessShare>,
     /// Whether processes were sampled that the command, or a process, started.
     pub(crate) followed: bool,
+    /// The processor time of what they started and is not sampled, and who used it, most first.
+    pub(crate) children: (Duration, Vec<(u32, String)>),
     /// What would name more functions.
     pub(crate) hints: Vec<String>,
     /// How well the functions of Node programs are told.
@@ -92,6 +97,7 @@ impl Report<'_> {
             line(&mut out, format_args!("waiting: {} ({} {threads})", seconds(waiting.nano()), self.most_threads));
             self.list_waits(&mut out, waiting);
         }
+        self.name_children(&mut out);
         out
     }
 
@@ -152,7 +158,8 @@ impl Report<'_> {
         }
         let children = hotspots.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
         let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
-        if !self.followed && u128::from(children) * CHILDREN_PARTS > self.elapsed.as_nanos() {
+        let much = u128::from(children) * u128::from(CHILDREN_PARTS) > self.elapsed.as_nanos();
+        if !self.followed && !self.has_busy_children() && much {
             line(
                 out,
                 format_args!(
@@ -161,6 +168,34 @@ impl Report<'_> {
                 ),
             );
         }
+    }
+
+    /// Whether what is sampled does its work in processes that it started.
+    fn has_busy_children(&self) -> bool {
+        let (time, _) = self.children;
+        let running = Duration::from_nanos(self.shares.running.nano());
+        !self.followed && time > running && time * BUSY_PARTS > self.elapsed
+    }
+
+    fn name_children(&self, out: &mut String) {
+        if !self.has_busy_children() {
+            return;
+        }
+        let (time, busy) = &self.children;
+        let named = busy.iter().take(MOST_PROCESSES).map(|(pid, name)| format!("{} (pid {pid})", printable(name)));
+        let mut named = named.collect::<Vec<_>>().join(", ");
+        if let Some(more) = busy.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
+            write(&mut named, format_args!(" and {more} more"));
+        }
+        let who = if named.is_empty() { "that have ended" } else { &named };
+        let time = time.as_secs_f64();
+        line(
+            out,
+            format_args!(
+                "children: {time:.2} s of processor time in processes that it started, which are not sampled: {who} \
+                 (--subprocesses samples them)"
+            ),
+        );
     }
 
     fn function(&self, number: u32) -> &Function {
@@ -192,7 +227,7 @@ impl Report<'_> {
         }
         self.problems_of_sampling(&mut out);
         let how = match status.level {
-            Level::None if self.lacked => {
+            Level::Undecided | Level::None if self.lacked => {
                 "not sampled for lack of what perf events need; only the amount of their time is known"
             }
             level => level.description(self.stops),
@@ -289,7 +324,7 @@ impl Report<'_> {
         if of_ticks(status.missed_ticks) > MISSED_PERCENT {
             let missed = of_ticks(status.missed_ticks);
             // Events are the kernel's, and come all the same.
-            let what = if status.level == Level::None { "samples" } else { "looks at waiting threads" };
+            let what = if status.level <= Level::None { "samples" } else { "looks at waiting threads" };
             line(
                 out,
                 format_args!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"),

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::{
     Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
 };
@@ -85,6 +86,9 @@ pub(super) struct Run<'a> {
     /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken
     /// for them.
     identities: HashMap<u32, targets::Identity>,
+    /// The processor time of what they had started when they were found, and what is known of it at the end.
+    children: HashMap<u32, DescendantsTime>,
+    busy_children: (Duration, Vec<(u32, String)>),
     /// When the run began to look for its target.
     started: Instant,
     /// When the sampler was told of the target.
@@ -158,6 +162,8 @@ impl<'a> Run<'a> {
             title: String::new(),
             named: show::Named::default(),
             identities: HashMap::new(),
+            children: HashMap::new(),
+            busy_children: (Duration::ZERO, Vec::new()),
             started: now,
             told: now,
             prepared: None,
@@ -309,6 +315,9 @@ impl<'a> Run<'a> {
                     Some(_) => {}
                 }
             }
+            if !self.subject.subprocesses {
+                self.children.entry(pid).or_insert_with(|| DescendantsTime::read(pid));
+            }
             if self.title.is_empty() || self.course.is_of_one() {
                 self.title.clone_from(&label);
             }
@@ -322,6 +331,7 @@ impl<'a> Run<'a> {
             self.say(&format!("sampling {label} as well, which the command waits for"));
         }
         self.named.of.insert(pid, label);
+        self.named.targets.insert(pid, process.target);
         self.sample_command(&process);
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
@@ -355,6 +365,7 @@ impl<'a> Run<'a> {
             && let Some(pid) = self.collector.pid_of(process)
         {
             self.named.of.remove(&pid);
+            self.named.targets.remove(&pid);
             self.follow.ended(pid);
         }
         self.stats.forget(process);
@@ -368,7 +379,8 @@ impl<'a> Run<'a> {
             problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
             return;
         }
-        if problem.kind == ProblemKind::Traced && problem.pid.is_some_and(|pid| self.named.of.contains_key(&pid)) {
+        let sampled_for = problem.pid.and_then(|pid| self.named.targets.get(&pid));
+        if problem.kind == ProblemKind::Traced && sampled_for.is_some_and(|target| *target != problem.target) {
             // By this run, as what another of its processes started.
             return;
         }

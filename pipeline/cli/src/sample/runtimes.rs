@@ -11,7 +11,6 @@ use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::runtime::{UNKNOWN_FUNCTION, WITH_INLINED};
 
 use super::shares::times;
-use kind::NOTES;
 pub(crate) use kind::Runtime;
 
 /// It is said from more than one of so many parts of the time on.
@@ -27,10 +26,10 @@ const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Quality {
     nano: u64,
-    /// The part in which a function of the program has no name.
-    nameless: u64,
-    /// The part in which callers are guessed.
-    guessed: u64,
+    /// The parts in which a function of the program has no name, by why.
+    nameless: [u64; 3],
+    /// The part in which callers are guessed: behind code that was made at run time, and behind other code.
+    guessed: [u64; 2],
     /// The part in which it is not known which of the functions that are inlined into each other it was.
     inlined: u64,
     /// The part in which a function was not told, for lack of a name or since it was moved meanwhile.
@@ -39,41 +38,38 @@ struct Quality {
 
 impl Quality {
     fn add(&mut self, other: Self) {
-        self.nano = self.nano.saturating_add(other.nano);
-        self.nameless = self.nameless.saturating_add(other.nameless);
-        self.guessed = self.guessed.saturating_add(other.guessed);
-        self.inlined = self.inlined.saturating_add(other.inlined);
-        self.untold = self.untold.saturating_add(other.untold);
+        let Self { nano, nameless: [first, second, third], guessed: [generated, rest], inlined, untold } = self;
+        let ours = [nano, first, second, third, generated, rest, inlined, untold];
+        let Self { nano, nameless: [first, second, third], guessed: [generated, rest], inlined, untold } = other;
+        let theirs = [nano, first, second, third, generated, rest, inlined, untold];
+        ours.into_iter().zip(theirs).for_each(|(sum, part)| *sum = sum.saturating_add(part));
     }
 }
 
-/// The names of a stack's functions.
+/// Why a function of the program has no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
-    /// They are told, or there is no function of the program.
-    Told,
-    /// They are told, and an interpreter's are among them.
-    Read,
-    /// A function of the program has none.
-    Missing,
+enum Nameless {
+    /// It is code that was made at run time.
+    Generated,
     /// An interpreter runs, and nothing says what.
-    Silent,
+    Interpreted,
+    /// It is of the program's own file, which has no symbols.
+    Own,
 }
 
-/// A process with a runtime.
-#[derive(Debug, Default)]
-struct Process {
-    nano: u64,
-    /// Whether functions that an interpreter runs have names in any of its stacks.
-    read: bool,
-    /// The waiting time in which an interpreter was met alone. Where its functions are read it ran none then.
-    silent: u64,
+/// What is known of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Judged {
+    nameless: Option<Nameless>,
+    /// Whether it passes through machine code that was made at run time.
+    generated: bool,
 }
 
 /// The processes with a runtime.
 #[derive(Debug, Default)]
 struct Processes {
-    labels: HashMap<Box<str>, Process>,
+    /// Their names, each with its time.
+    labels: HashMap<Box<str>, u64>,
     running: Quality,
     waiting: Quality,
 }
@@ -87,34 +83,29 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     /// Adds the running part of a process's profiles, or the waiting one.
     pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, waiting: bool) {
-        let mut judged: HashMap<Option<StackId>, Names> = HashMap::new();
+        let mut known: HashMap<Option<StackId>, Judged> = HashMap::new();
         let mut quality = Quality::default();
-        let (mut read, mut silent) = (false, 0u64);
         for (sample, nano) in times(batch) {
-            let names = *judged.entry(sample.stack).or_insert_with(|| names(runtime, batch, sample.stack));
-            let nameless = matches!(names, Names::Missing | Names::Silent);
-            read |= names == Names::Read;
+            let judged = *known.entry(sample.stack).or_insert_with(|| judge(runtime, batch, sample.stack));
+            let Judged { nameless, generated } = judged;
             let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
             let guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
             let part = |is: bool| if is { nano } else { 0 };
             let is_node = runtime == Runtime::Node;
-            let untold = is_node && (nameless || has(batch, sample.stack, |name| name == UNKNOWN_FUNCTION));
+            let untold = is_node && nameless.is_some();
             let inlined = is_node && !untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
-            // Ruby has a thread of its own that waits for what its timers are set to.
-            let nameless = nameless && !(waiting && runtime == Runtime::Ruby);
-            let is_silent = nameless && waiting && names == Names::Silent && runtime.is_interpreter();
-            if is_silent {
-                silent = silent.saturating_add(nano);
-            }
-            let nameless = nameless && !is_silent;
-            let (nameless, guessed) = (part(nameless), part(guessed));
-            quality.add(Quality { nano, nameless, guessed, inlined: part(inlined), untold: part(untold) });
+            let why = [Nameless::Generated, Nameless::Interpreted, Nameless::Own];
+            quality.add(Quality {
+                nano,
+                nameless: why.map(|why| part(nameless == Some(why))),
+                guessed: [true, false].map(|is| part(guessed && generated == is)),
+                inlined: part(inlined),
+                untold: part(untold),
+            });
         }
         let processes = self.of.entry(runtime).or_default();
-        let process = processes.labels.entry(label.into()).or_default();
-        process.nano = process.nano.saturating_add(quality.nano);
-        process.read |= read;
-        process.silent = process.silent.saturating_add(silent);
+        let time = processes.labels.entry(label.into()).or_default();
+        *time = time.saturating_add(quality.nano);
         if waiting { processes.waiting.add(quality) } else { processes.running.add(quality) }
     }
 
@@ -134,43 +125,51 @@ impl Runtimes {
         })
     }
 
-    /// What to say of each runtime of which more than a tenth is missing, most time first. `noted` says that notes were
-    /// shown, of which one may be the reason.
-    pub(crate) fn hints(&self, noted: bool) -> Vec<String> {
+    /// What to say of each runtime of which more than a tenth is missing, most time first. `notes` were shown, of which
+    /// one may be the reason.
+    pub(crate) fn hints<'a>(&self, notes: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
         let mut all: Vec<_> = self.of.iter().collect();
         all.sort_by_key(|(runtime, processes)| (std::cmp::Reverse(processes.running.nano), **runtime));
-        all.into_iter().filter_map(|(runtime, processes)| processes.hint(*runtime, noted)).collect()
+        let hint = |(runtime, processes): (&Runtime, &Processes)| {
+            processes.hint(*runtime, notes.clone().any(|note| runtime.is_named_in(note)))
+        };
+        all.into_iter().filter_map(hint).collect()
     }
 }
 
 impl Processes {
     fn hint(&self, runtime: Runtime, noted: bool) -> Option<String> {
-        let unread = self.labels.values().filter(|process| !process.read);
-        let silent = unread.fold(0u64, |sum, process| sum.saturating_add(process.silent));
-        let nameless = |is_waiting: bool, quality: &Quality| {
-            if is_waiting { quality.nameless.saturating_add(silent) } else { quality.nameless }
-        };
-        let least = if runtime.is_interpreter() { LEAST_OF_INTERPRETERS } else { LEAST };
-        let nameless = self.worst_side(least, nameless);
-        let guessed = self.worst(|quality| quality.guessed);
         let mut parts = Vec::new();
-        if let Some((percent, of)) = nameless {
-            let naming = runtime.naming();
-            // Nobody is sent to look for what was not said.
-            let naming = if noted { naming.to_owned() } else { naming.replace(NOTES, "") };
-            parts.push(format!("{percent:.0} % of {of} time is in functions without names: {naming}"));
+        let without_names = |(percent, of): (f64, &str), naming: &str| {
+            format!("{percent:.0} % of {of} time is in functions without names: {naming}")
+        };
+        if let Some(share) = self.worst(LEAST, |quality| quality.nameless[Nameless::Generated as usize]) {
+            parts.push(without_names(share, runtime.naming_generated()));
         }
-        if let Some((percent, of)) = guessed {
-            parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers()));
+        let least = if runtime.is_interpreter() { LEAST_OF_INTERPRETERS } else { LEAST };
+        let interpreted = self.worst(least, |quality| quality.nameless[Nameless::Interpreted as usize]);
+        match (interpreted, runtime.naming_interpreted(noted)) {
+            (Some(share), Some(naming)) => parts.push(without_names(share, naming)),
+            // While it waits an interpreter may as well run no function, as at its start and in idle servers.
+            (Some(share @ (_, RUNNING)), None) => parts.push(without_names(share, "it is not known why")),
+            _ => {}
         }
-        if let Some((percent, of)) = self.worst(|quality| quality.inlined) {
+        if let Some(share) = self.worst(LEAST, |quality| quality.nameless[Nameless::Own as usize]) {
+            parts.push(without_names(share, runtime.naming_own()));
+        }
+        for (at, generated) in [(0, true), (1, false)] {
+            if let Some((percent, of)) = self.worst(LEAST, |quality| quality.guessed[at]) {
+                parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers(generated)));
+            }
+        }
+        if let Some((percent, of)) = self.worst(LEAST, |quality| quality.inlined) {
             parts.push(format!(
                 "{percent:.0} % of {of} time is in functions that stand for those that were inlined into them as well: \
                  start it with --detailed-line-info"
             ));
         }
         let mut labels: Vec<_> = self.labels.iter().collect();
-        labels.sort_by_key(|(label, time)| (std::cmp::Reverse(time.nano), (*label).clone()));
+        labels.sort_by_key(|(label, time)| (std::cmp::Reverse(**time), (*label).clone()));
         let first = labels.first()?.0;
         let who = match labels.len() - 1 {
             0 => format!("{first} runs"),
@@ -180,21 +179,18 @@ impl Processes {
         (!parts.is_empty()).then(|| format!("{who} {}; {}", runtime.what(), parts.join("; ")))
     }
 
-    /// The share of running time, or else of waiting time, in percent, where it is more than a tenth.
-    fn worst(&self, part: impl Fn(&Quality) -> u64) -> Option<(f64, &'static str)> {
-        self.worst_side(LEAST, |_, quality| part(quality))
-    }
-
-    /// The same, of a part that depends on the side as well, where it is `least` or more.
-    fn worst_side(&self, least: u64, part: impl Fn(bool, &Quality) -> u64) -> Option<(f64, &'static str)> {
-        let sides = [(&self.running, "running"), (&self.waiting, "waiting")];
+    /// The share of running time, or else of waiting time, in percent, where it is more than a tenth and `least`.
+    fn worst(&self, least: u64, part: impl Fn(&Quality) -> u64) -> Option<(f64, &'static str)> {
+        let sides = [(&self.running, RUNNING), (&self.waiting, "waiting")];
         sides.into_iter().find_map(|(quality, of)| {
-            let part = part(of == "waiting", quality);
+            let part = part(quality);
             let much = part >= least && part > quality.nano / PARTS;
             much.then(|| (part as f64 * 100.0 / quality.nano as f64, of))
         })
     }
 }
+
+const RUNNING: &str = "running";
 
 /// Whether a function of a stack has such a name: one stands for others as well, or cannot be told
 /// (`receivers/ptrace/sampler/README.md`).
@@ -203,12 +199,11 @@ fn has(batch: &Profiles, stack: Option<StackId>, is_it: impl Fn(&str) -> bool) -
     locations.any(|location| name(batch, location).is_some_and(&is_it))
 }
 
-/// Whether a stack passes through a function of the program that has no name: code that was made at run time, a
+/// Judges whether a stack passes through a function of the program that has no name: code that was made at run time, a
 /// program's own file without symbols, or an interpreter that stands for the functions of the program.
-fn names(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Names {
+fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
     let dictionary = batch.dictionary();
-    let mut interprets = false;
-    let mut named = false;
+    let (mut interprets, mut named, mut generated, mut nameless) = (false, false, false, None);
     for location in dictionary.stack(stack).flatten().map(|id| dictionary.location(id)) {
         let kind = dictionary.find(location.attributes, "profile.frame.type");
         let is = |text: &str| kind.is_some_and(|kind| is_text(batch, kind, text));
@@ -216,30 +211,41 @@ fn names(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Names {
         if is("kernel") {
             continue;
         }
-        let Some(mapping) = location.mapping else {
+        let file = location.mapping.map(|mapping| dictionary.string(dictionary.mapping(mapping).filename));
+        let Some(file) = file.filter(|file| !is_memory(file)) else {
+            generated |= location.address != 0 && (name.is_none() || is("native"));
             if name.is_none() && location.address != 0 {
-                return Names::Missing;
+                nameless = nameless.or(Some(Nameless::Generated));
+            }
+            // WebAssembly, for one.
+            if runtime == Runtime::Node && name == Some(UNKNOWN_FUNCTION) {
+                nameless = nameless.or(Some(Nameless::Generated));
             }
             named |= !is("native") || (runtime == Runtime::Php && name.is_some_and(is_compiled_php));
             continue;
         };
-        let file = dictionary.string(dictionary.mapping(mapping).filename);
-        let belongs = Runtime::of_file(file);
-        match (name, belongs) {
+        match (name, Runtime::of_file(file)) {
             // The entry into V8's interpreter, which stands for the function that it runs.
             (Some(name), Some(Runtime::Node | Runtime::Deno)) if name.starts_with("Builtins_Interpreter") => {
                 interprets = true;
             }
-            (_, Some(belongs)) if belongs == runtime && runtime.is_interpreter() => interprets = true,
-            (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => return Names::Missing,
+            (_, Some(belongs)) if belongs.is_interpreter() && belongs.is_same_kind(runtime) => interprets = true,
+            (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => {
+                nameless = nameless.or(Some(Nameless::Own));
+            }
             _ => {}
         }
     }
-    match (interprets, named) {
-        (true, false) => Names::Silent,
-        (_, true) => Names::Read,
-        (false, false) => Names::Told,
+    if nameless.is_none() && interprets && !named {
+        nameless = Some(if generated { Nameless::Generated } else { Nameless::Interpreted });
     }
+    Judged { nameless, generated }
+}
+
+/// Whether what is mapped is no file but memory under a name, as JITs have for their code: `/dev/zero (deleted)`,
+/// `/memfd:doublemapper (deleted)`.
+fn is_memory(file: &str) -> bool {
+    ["/dev/zero", "/memfd:", "/SYSV", "//anon"].iter().any(|memory| file.starts_with(memory))
 }
 
 /// Whether a name is what PHP's JIT calls a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`;

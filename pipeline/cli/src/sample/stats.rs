@@ -62,12 +62,12 @@ impl Stats {
 
 /// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
 fn add(total: &mut Status, status: &Status) {
-    // The result of all is what the least of them is. A process that was not seen to run has none, such as one that
-    // executes another program before its first tick.
-    let ran = |status: &Status| status.level > Level::None || status.stops > 0 || status.not_sampled_nano > 0;
-    if ran(status) {
-        total.level = if ran(total) { total.level.min(status.level) } else { status.level };
-    }
+    // The result of all is what the least of them is. A process may end, or execute another program, before it is known
+    // what the kernel permits of it.
+    total.level = match (total.level, status.level) {
+        (Level::Undecided, level) | (level, Level::Undecided) => level,
+        (total, level) => total.min(level),
+    };
     total.ticks += status.ticks;
     total.missed_ticks += status.missed_ticks;
     total.lowered_ticks += status.lowered_ticks;
@@ -143,19 +143,20 @@ mod tests {
         assert_eq!((stats.threads(), stats.most_threads(), stats.rate_hertz()), (2, 9, Some(99.0)));
     }
 
-    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one
-    /// that was not seen to run.
+    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one of
+    /// which that was not known when it ended, however long it ran.
     #[test]
     fn levels() {
         let with = |process, level| Status { level, ..status(process, 5, 1) };
-        let [exec, user, kernel] = [with(1, Level::None), with(2, Level::User), with(3, Level::Kernel)];
-        let stopped = Status { stops: 1, ..with(4, Level::None) };
+        let [exec, user, kernel] = [with(1, Level::Undecided), with(2, Level::User), with(3, Level::Kernel)];
+        let exec = Status { not_sampled_nano: 80_000_000, ..exec };
+        let stopped = with(4, Level::None);
         for (statuses, level) in [
             (vec![exec, kernel], Level::Kernel),
             (vec![kernel, exec], Level::Kernel),
             (vec![user, exec, kernel], Level::User),
             (vec![kernel, user], Level::User),
-            (vec![exec], Level::None),
+            (vec![exec], Level::Undecided),
             (vec![kernel, stopped, exec], Level::None),
             (vec![stopped, kernel], Level::None),
         ] {

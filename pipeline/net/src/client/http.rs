@@ -7,6 +7,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Scheme;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use super::connector::{Connector, Purpose, has_sound_port};
 use super::error::{ConnectError, EndpointError, Failure, Reached};
 use super::proxy::Proxies;
-use crate::body::{self, BodyLimits};
+use crate::body::{self, BodyLimits, Guarded};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// What the body of a response may take at least, where its head came at the last moment.
@@ -138,6 +139,26 @@ impl HttpClient {
             Ok(body) => Ok(Response { status, headers: head.headers, body }),
             Err(cause) => Err(Failure::Response { status, headers: Box::new(head.headers), cause }),
         }
+    }
+
+    /// Gets what may be large: the body is left to whoever reads it, and `limits` guard it.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn get(
+        &self,
+        url: &Uri,
+        headers: HeaderMap,
+        limits: BodyLimits,
+    ) -> Result<http::Response<Guarded<Incoming>>, Failure> {
+        let request = self.request(Method::GET, url, headers, Bytes::new())?;
+        let timed_out = |_| Failure::TimedOut { timeout: self.timeout, reached: Reached::Maybe };
+        let answered = tokio::time::timeout(self.timeout, self.client.request(request)).await.map_err(timed_out)?;
+        let response = answered.map_err(|error| failure(&error))?;
+        if let Some(location) = redirect(response.status(), response.headers()) {
+            return Err(Failure::Redirected { status: response.status(), location });
+        }
+        Ok(response.map(|body| Guarded::new(body, limits)))
     }
 
     fn request(

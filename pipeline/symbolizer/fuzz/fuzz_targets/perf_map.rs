@@ -6,6 +6,7 @@
 mod target;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 
@@ -14,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let mut file = target::file(&[]);
     file.write_all(first).expect("room");
     let symbolizer = target::symbolizer();
-    let object = symbolizer.perf_map(1, file.try_clone().expect("a descriptor"));
+    let object = symbolizer.perf_map(1, file.try_clone().expect("a descriptor"), Arc::new(vec![u32::MAX, 40]));
     let addresses: Vec<u64> = (0..0x100).collect();
     assert_eq!(symbolizer.ask(object, &addresses), addresses.len());
     assert!(symbolizer.wait(std::time::Duration::from_secs(20)), "in time");

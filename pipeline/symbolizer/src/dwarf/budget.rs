@@ -45,6 +45,11 @@ impl<'a> Budget<'a> {
         self.text = MAX_TEXT;
     }
 
+    /// Allows more, for further DWARF of a size.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.left = self.left.saturating_add((bytes as u64).saturating_mul(READINGS));
+    }
+
     pub(super) fn spend(&mut self, work: usize) -> Result<(), Error> {
         match self.left.checked_sub(work as u64) {
             Some(left) if !self.stop.load(Ordering::Relaxed) => {

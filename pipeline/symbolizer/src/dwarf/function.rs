@@ -3,6 +3,7 @@
 use gimli::UnitOffset;
 
 use super::budget::{Budget, Error};
+use super::lines::file_index;
 use super::unit::{Extent, Opened, Reference};
 use super::{Position, Reader};
 
@@ -63,12 +64,7 @@ impl Inlines {
                 let number = || attribute.udata_value().unwrap_or(0);
                 match attribute.name() {
                     gimli::DW_AT_abstract_origin => inline.origin = Reference::of(attribute.value()),
-                    gimli::DW_AT_call_file => {
-                        inline.call.file = match attribute.value() {
-                            gimli::AttributeValue::FileIndex(file) => Some(file),
-                            _ => attribute.udata_value(),
-                        };
-                    }
+                    gimli::DW_AT_call_file => inline.call.file = file_index(&attribute),
                     gimli::DW_AT_call_line => inline.call.line = u32::try_from(number()).unwrap_or(0),
                     gimli::DW_AT_call_column => inline.call.column = u32::try_from(number()).unwrap_or(0),
                     name => extent.take(name, attribute.value()),

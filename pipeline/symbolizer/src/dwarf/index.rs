@@ -52,6 +52,17 @@ impl Index {
         Ok(index)
     }
 
+    /// The index of a single unit, at an offset of `.debug_info`, whose functions are yet to be found. It is thrown away
+    /// with its file, whose size is `bytes`.
+    pub(super) fn of_unit(offset: usize, code: &[(u64, u64)], bytes: usize) -> Self {
+        let units = vec![Unit { offset, functions: None }];
+        Self { code: code.to_vec(), units, ranges: Intervals::default(), bytes: 0, limit: bytes.saturating_add(SLACK) }
+    }
+
+    pub(super) fn code(&self) -> &[(u64, u64)] {
+        &self.code
+    }
+
     fn add_ranges(
         &mut self,
         dwarf: &gimli::Dwarf<Reader<'_>>,

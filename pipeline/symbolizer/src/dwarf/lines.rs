@@ -52,13 +52,7 @@ impl<'a> Lines<'a> {
         is_code: impl Fn(u64) -> bool,
         budget: &mut Budget<'_>,
     ) -> Result<(), Error> {
-        let length = header_length(dwarf, offset)?;
-        if length > MAX_HEADER {
-            return Err(Error::Malformed);
-        }
-        budget.spend(length as usize)?;
-        let unit = &opened.unit;
-        let program = dwarf.debug_line.program(offset, unit.header.address_size(), unit.comp_dir, unit.name)?;
+        let program = program(dwarf, opened, offset, budget)?;
         budget.spend(program.header().raw_program_buf().len())?;
         self.header = Some(program.header().clone());
 
@@ -145,6 +139,42 @@ impl<'a> Lines<'a> {
         self.files.insert(index, file.clone());
         Ok(file)
     }
+}
+
+/// Opens a line program, whose header is paid for.
+fn program<'a>(
+    dwarf: &gimli::Dwarf<Reader<'a>>,
+    opened: &Opened<'a>,
+    offset: gimli::DebugLineOffset,
+    budget: &mut Budget<'_>,
+) -> Result<gimli::IncompleteLineProgram<Reader<'a>>, Error> {
+    let length = header_length(dwarf, offset)?;
+    if length > MAX_HEADER {
+        return Err(Error::Malformed);
+    }
+    budget.spend(length as usize)?;
+    let unit = &opened.unit;
+    Ok(dwarf.debug_line.program(offset, unit.header.address_size(), unit.comp_dir, unit.name)?)
+}
+
+/// The number of a file that an attribute has.
+pub(super) fn file_index(attribute: &gimli::Attribute<Reader<'_>>) -> Option<u64> {
+    match attribute.value() {
+        gimli::AttributeValue::FileIndex(file) => Some(file),
+        _ => attribute.udata_value(),
+    }
+}
+
+/// The path of a file of a unit whose lines are not read.
+pub(super) fn file_name<'a>(
+    dwarf: &gimli::Dwarf<Reader<'a>>,
+    opened: &Opened<'a>,
+    index: u64,
+    budget: &mut Budget<'_>,
+) -> Result<Option<Arc<str>>, Error> {
+    let Some(offset) = opened.lines else { return Ok(None) };
+    let program = program(dwarf, opened, offset, budget)?;
+    path(dwarf, opened, program.header(), index, budget)
 }
 
 /// The path of a file: the compilation's folder, the file's folder, its name; each absolute one replaces what comes

@@ -6,101 +6,123 @@ use foldhash::fast::RandomState;
 use gimli::UnitOffset;
 use hashbrown::HashMap;
 
-use crate::text::clean;
+use crate::text::{clean, cut};
 
 use super::budget::{Budget, Error};
 use super::index::Index;
-use super::unit::{self, Opened, Reference, Shared};
-use super::{Name, Reader};
+use super::lines::{self, file_index};
+use super::unit::{self, Reference, Shared};
+use super::{Name, Position, Reader};
 
 /// How many units are kept open. References lead to few.
 const MAX_OPEN: usize = 16;
 /// How far a name may be: an inlined function's is with its definition, that one's with its declaration.
 const MAX_REFERENCES: usize = 16;
 
+/// A file with DWARF, and the one that has what it shares with others.
+#[derive(Clone, Copy)]
+pub(super) struct Files<'b, 'a> {
+    pub(super) own: (&'b gimli::Dwarf<Reader<'a>>, &'b Index),
+    pub(super) shared: Option<(&'b gimli::Dwarf<Reader<'a>>, &'b Index)>,
+    /// Names the source files of its units by their numbers, where another file does that.
+    pub(super) source_files: Option<SourceFiles<'b>>,
+}
+
+pub(super) type SourceFiles<'b> = &'b dyn Fn(u64, &mut Budget<'_>) -> Result<Option<Arc<str>>, Error>;
+
+/// Something in a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    /// The unit is one of the shared file.
+    pub(super) shared: bool,
+    /// The offset of the unit in `.debug_info`.
+    pub(super) unit: usize,
+    /// In the unit.
+    pub(super) offset: usize,
+}
+
+impl<'b, 'a> Files<'b, 'a> {
+    fn of(&self, place: Place) -> Result<(&'b gimli::Dwarf<Reader<'a>>, &'b Index), Error> {
+        if place.shared { self.shared.ok_or(Error::Malformed) } else { Ok(self.own) }
+    }
+
+    /// What is referred to from a place.
+    pub(super) fn follow(&self, from: Place, reference: Reference) -> Option<Place> {
+        let (shared, offset) = match reference {
+            Reference::Here(offset) => return Some(Place { offset, ..from }),
+            Reference::Anywhere(offset) => (from.shared, offset),
+            Reference::Shared(offset) => (true, offset),
+        };
+        let unit = self.of(Place { shared, ..from }).ok()?.1.unit_around(offset)?;
+        Some(Place { shared, unit, offset: offset - unit })
+    }
+}
+
 /// Finds names, and remembers them for one batch.
 #[derive(Debug, Default)]
 pub(super) struct Names<'a> {
-    units: HashMap<usize, Shared<'a>, RandomState>,
-    /// By the offset in `.debug_info`.
-    known: HashMap<usize, Option<Name>, RandomState>,
+    /// By whether they are of the shared file, and the offset in `.debug_info`.
+    units: HashMap<(bool, usize), Shared<'a>, RandomState>,
+    known: HashMap<Place, Option<Name>, RandomState>,
 }
 
 impl<'a> Names<'a> {
-    /// The unit at an offset of `.debug_info`.
+    /// The unit that a place is in.
     pub(super) fn open(
         &mut self,
         dwarf: &gimli::Dwarf<Reader<'a>>,
-        offset: usize,
+        place: Place,
         budget: &mut Budget<'_>,
     ) -> Result<Shared<'a>, Error> {
-        if let Some(unit) = self.units.get(&offset) {
+        let key = (place.shared, place.unit);
+        if let Some(unit) = self.units.get(&key) {
             return Ok(Arc::clone(unit));
         }
         if self.units.len() >= MAX_OPEN {
             self.units.clear();
         }
-        let unit = Arc::new(unit::open(dwarf, offset, budget)?);
-        self.units.insert(offset, Arc::clone(&unit));
+        let unit = Arc::new(unit::open(dwarf, place.unit, budget)?);
+        self.units.insert(key, Arc::clone(&unit));
         Ok(unit)
     }
 
-    /// The name of what an attribute of a unit refers to.
-    pub(super) fn of_reference(
-        &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
-        index: &Index,
-        from: &Opened<'a>,
-        reference: Reference,
-        budget: &mut Budget<'_>,
-    ) -> Result<Option<Name>, Error> {
-        let here = from.unit.header.debug_info_offset().map_or(0, |offset| offset.0);
-        match reference {
-            Reference::Here(offset) => self.of(dwarf, index, here, offset, budget),
-            Reference::Anywhere(offset) => match index.unit_around(offset) {
-                Some(unit) => self.of(dwarf, index, unit, offset - unit, budget),
-                None => Ok(None),
-            },
-        }
+    /// A unit of the file itself that is open already.
+    pub(super) fn with_unit(offset: usize, unit: Shared<'a>) -> Self {
+        let mut names = Self::default();
+        names.units.insert((false, offset), unit);
+        names
     }
 
-    /// The name of the function at an offset in the unit at an offset of `.debug_info`.
+    /// The name of the function at a place.
     pub(super) fn of(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
-        index: &Index,
-        unit: usize,
-        offset: usize,
+        files: Files<'_, 'a>,
+        place: Place,
         budget: &mut Budget<'_>,
     ) -> Result<Option<Name>, Error> {
         budget.spend(1)?;
-        let key = unit.saturating_add(offset);
-        if let Some(name) = self.known.get(&key) {
+        if let Some(name) = self.known.get(&place) {
             return Ok(name.clone());
         }
-        let name = match self.look_up(dwarf, index, unit, offset, budget) {
+        let name = match self.look_up(files, place, budget) {
             Err(Error::Malformed) => None,
             result => result?,
         };
-        self.known.insert(key, name.clone());
+        self.known.insert(place, name.clone());
         Ok(name)
     }
 
-    fn look_up(
-        &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
-        index: &Index,
-        mut unit: usize,
-        mut offset: usize,
-        budget: &mut Budget<'_>,
-    ) -> Result<Option<Name>, Error> {
+    fn look_up(&mut self, files: Files<'_, 'a>, place: Place, budget: &mut Budget<'_>) -> Result<Option<Name>, Error> {
         let mut plain = None;
+        let mut object = None;
+        let mut next = Some(place);
         for _ in 0..MAX_REFERENCES {
-            let opened = self.open(dwarf, unit, budget)?;
-            let mut entries = opened.unit.entries_raw(Some(UnitOffset(offset)))?;
+            let Some(here) = next.take() else { break };
+            let (dwarf, _) = files.of(here)?;
+            let opened = self.open(dwarf, here, budget)?;
+            let mut entries = opened.unit.entries_raw(Some(UnitOffset(here.offset)))?;
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
             budget.spend(1 + abbreviation.attributes().len())?;
-            let mut next = None;
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 match attribute.name() {
@@ -115,21 +137,82 @@ impl<'a> Names<'a> {
                         plain = text.map(|text| name(text, false, budget)).transpose()?.flatten();
                     }
                     gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
-                        next = Reference::of(attribute.value());
+                        next = Reference::of(attribute.value()).and_then(|reference| files.follow(here, reference));
+                    }
+                    gimli::DW_AT_object_pointer => {
+                        let found = Reference::of(attribute.value());
+                        object = found.and_then(|reference| files.follow(here, reference)).or(object);
                     }
                     _ => {}
                 }
             }
-            (unit, offset) = match next {
-                None => break,
-                Some(Reference::Here(offset)) => (unit, offset),
-                Some(Reference::Anywhere(offset)) => match index.unit_around(offset) {
-                    Some(unit) => (unit, offset - unit),
-                    None => break,
-                },
-            };
         }
-        Ok(plain)
+        let Some(Name { text, .. }) = &plain else { return Ok(plain) };
+        match self.class(files, object, text, budget) {
+            Ok(Some(class)) => {
+                let text = cut(format!("{class}::{text}"));
+                budget.keep(&text)?;
+                Ok(Some(Name { text: text.into(), linkage: false }))
+            }
+            Err(Error::GaveUp) => Err(Error::GaveUp),
+            Ok(None) | Err(Error::Malformed) => Ok(plain),
+        }
+    }
+
+    /// The class of a method that is only known by its source's name, from the parameter for its object. One without a
+    /// name, as each lambda has one, is told apart by its place: all their methods have the same name.
+    fn class(
+        &mut self,
+        files: Files<'_, 'a>,
+        mut next: Option<Place>,
+        method: &str,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<String>, Error> {
+        for _ in 0..MAX_REFERENCES {
+            let Some(here) = next.take() else { break };
+            let (dwarf, _) = files.of(here)?;
+            let opened = self.open(dwarf, here, budget)?;
+            let mut entries = opened.unit.entries_raw(Some(UnitOffset(here.offset)))?;
+            let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
+            budget.spend(1 + abbreviation.attributes().len())?;
+            let mut class_name = None;
+            let mut at = Position::default();
+            for &specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(specification)?;
+                let number = || attribute.udata_value().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+                match attribute.name() {
+                    gimli::DW_AT_name => {
+                        let text = unit::text(dwarf, &opened.unit, Some(attribute.value()), budget)?;
+                        class_name = text.map(|text| clean(text.slice()).into_owned()).filter(|text| !text.is_empty());
+                    }
+                    gimli::DW_AT_type => {
+                        next = Reference::of(attribute.value()).and_then(|reference| files.follow(here, reference));
+                    }
+                    gimli::DW_AT_decl_file => at.file = file_index(&attribute),
+                    gimli::DW_AT_decl_line => at.line = number(),
+                    gimli::DW_AT_decl_column => at.column = number(),
+                    _ => {}
+                }
+            }
+            if matches!(
+                abbreviation.tag(),
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+            ) {
+                if class_name.is_some() || at.line == 0 {
+                    return Ok(class_name);
+                }
+                let file = match (at.file, files.source_files) {
+                    (Some(file), Some(source_files)) => source_files(file, budget)?,
+                    (Some(file), None) => lines::file_name(dwarf, &opened, file, budget)?,
+                    (None, _) => None,
+                };
+                let file = file.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+                let kind = if method == "operator()" { "lambda" } else { "unnamed" };
+                let Position { line, column, .. } = at;
+                return Ok(Some(format!("{{{kind} at {file}:{line}:{column}}}")));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The sections that functions and lines are in.
 
+use gimli::Reader as _;
+
 use crate::Unknown;
 use crate::elf::Elf;
 
@@ -27,7 +29,7 @@ pub(super) struct Sections {
 
 impl Sections {
     pub(super) fn load(elf: &Elf, limit: usize) -> Result<Self, Unknown> {
-        let found = WANTED.map(|id| elf.section(id.name().as_bytes()));
+        let found = WANTED.map(|id| elf.debug_section(id.name()));
         // All sizes come before any allocation.
         let mut total = 0_u64;
         for section in found.iter().flatten() {
@@ -42,8 +44,24 @@ impl Sections {
                 *data = elf.data(section, limit)?;
             }
         }
-        let endian = if elf.little_endian { gimli::RunTimeEndian::Little } else { gimli::RunTimeEndian::Big };
-        Ok(Self { data, endian })
+        Ok(Self { data, endian: elf.reader(&[]).endian() })
+    }
+
+    /// The sections of a unit that was split off, as `read` has them.
+    pub(super) fn of_split(
+        elf: &Elf,
+        limit: usize,
+        read: impl Fn(gimli::SectionId) -> Result<Vec<u8>, Unknown>,
+    ) -> Result<Self, Unknown> {
+        let mut data = [const { Vec::new() }; WANTED.len()];
+        let mut left = limit;
+        for (data, id) in data.iter_mut().zip(WANTED) {
+            if id.dwo_name().is_some() && id != gimli::SectionId::DebugLine {
+                *data = read(id)?;
+                left = left.checked_sub(data.len()).ok_or(Unknown::TooLarge)?;
+            }
+        }
+        Ok(Self { data, endian: elf.reader(&[]).endian() })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -51,8 +69,12 @@ impl Sections {
     }
 
     pub(super) fn get(&self, id: gimli::SectionId) -> Reader<'_> {
-        let data = WANTED.iter().position(|&wanted| wanted == id).map_or(&[][..], |at| &self.data[at]);
-        gimli::EndianSlice::new(data, self.endian)
+        self.reader(WANTED.iter().position(|&wanted| wanted == id).map_or(&[][..], |at| &self.data[at]))
+    }
+
+    /// Reads bytes in the order of these sections.
+    pub(super) fn reader<'a>(&self, bytes: &'a [u8]) -> Reader<'a> {
+        gimli::EndianSlice::new(bytes, self.endian)
     }
 
     /// A view for gimli. Costs nothing: nothing is read yet.

@@ -6,6 +6,7 @@ use gimli::{AttributeValue, DebugInfoOffset, Reader as _, Section as _, UnitOffs
 
 use super::Reader;
 use super::budget::{Budget, Error};
+use super::split::Skeleton;
 
 /// The longest table of abbreviations of one unit, in bytes. Compilers make some kilobytes; in memory it is thirty
 /// times as much.
@@ -19,6 +20,8 @@ pub(super) struct Opened<'a> {
     pub(super) extent: Extent<'a>,
     /// Where its line program is.
     pub(super) lines: Option<gimli::DebugLineOffset>,
+    /// The unit itself is in another file.
+    pub(super) skeleton: Option<Skeleton<'a>>,
     /// It has code of its own; otherwise others refer to it.
     pub(super) has_code: bool,
 }
@@ -108,7 +111,10 @@ pub(super) fn open<'a>(
     };
     let mut extent = Extent::default();
     let mut lines = None;
-    let (mut name, mut folder) = (None, None);
+    let (mut name, mut folder, mut split) = (None, None, None);
+    if let gimli::UnitType::Skeleton(id) | gimli::UnitType::SplitCompilation(id) = unit.header.type_() {
+        unit.dwo_id = Some(id);
+    }
     let mut entries = unit.header.entries_raw(&unit.abbreviations, None)?;
     let root = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
     let has_code = has_code && root.tag() != gimli::DW_TAG_partial_unit;
@@ -120,6 +126,8 @@ pub(super) fn open<'a>(
         match (attribute.name(), value) {
             (gimli::DW_AT_name, _) => name = Some(value),
             (gimli::DW_AT_comp_dir, _) => folder = Some(value),
+            (gimli::DW_AT_dwo_name | gimli::DW_AT_GNU_dwo_name, _) => split = Some(value),
+            (gimli::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => unit.dwo_id = Some(id),
             (gimli::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => lines = Some(offset),
             (gimli::DW_AT_str_offsets_base, AttributeValue::DebugStrOffsetsBase(base)) => unit.str_offsets_base = base,
             (gimli::DW_AT_addr_base | gimli::DW_AT_GNU_addr_base, AttributeValue::DebugAddrBase(base)) => {
@@ -133,10 +141,14 @@ pub(super) fn open<'a>(
     }
     unit.name = text(dwarf, &unit, name, budget)?;
     unit.comp_dir = text(dwarf, &unit, folder, budget)?;
+    let skeleton = match (unit.dwo_id, split) {
+        (Some(id), Some(_)) => Some(Skeleton { name: text(dwarf, &unit, split, budget)?, id }),
+        _ => None,
+    };
     if let Some(low) = extent.low {
         unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
     }
-    Ok(Opened { unit, extent, lines, has_code })
+    Ok(Opened { unit, extent, lines, skeleton, has_code })
 }
 
 /// A text that an attribute refers to. Finding its end is paid for, also where it has none.
@@ -153,18 +165,20 @@ pub(super) fn text<'a>(
             Ok(Some(text))
         }
         Err(_) => {
+            let shared = dwarf.sup().map_or(0, |shared| shared.debug_str.reader().len());
             let longest = dwarf.debug_str.reader().len().max(dwarf.debug_line_str.reader().len());
-            budget.spend(longest)?;
+            budget.spend(longest.max(shared))?;
             Ok(None)
         }
     }
 }
 
-/// Where an attribute refers to: the unit itself or, by an offset of `.debug_info`, any.
+/// Where an attribute refers to: the unit itself or, by an offset of `.debug_info`, any, or any of the shared file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reference {
     Here(usize),
     Anywhere(usize),
+    Shared(usize),
 }
 
 impl Reference {
@@ -172,6 +186,7 @@ impl Reference {
         match value {
             AttributeValue::UnitRef(UnitOffset(offset)) => Some(Self::Here(offset)),
             AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) => Some(Self::Anywhere(offset)),
+            AttributeValue::DebugInfoRefSup(DebugInfoOffset(offset)) => Some(Self::Shared(offset)),
             _ => None,
         }
     }

@@ -2,8 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// A map that is as long as it ever gets.
 fn map(text: &str) -> PerfMap {
-    let mut map = PerfMap::default();
+    let mut map = PerfMap { lengths: Arc::new(vec![u32::MAX]), ..PerfMap::default() };
     map.take(text.as_bytes());
     map
 }
@@ -22,7 +23,7 @@ fn malformed_lines() {
 /// Guarantees: a line of megabytes is skipped, is counted once, takes no memory, and ends where the next line starts.
 #[test]
 fn endless_lines() {
-    let mut map = PerfMap::default();
+    let mut map = map("");
     let step = vec![b'a'; STEP];
     for _ in 0..10 {
         assert_eq!(map.take(&step), STEP);
@@ -43,17 +44,47 @@ fn ranges_are_limited() {
     assert!(map.ranges.len() <= MAX_RANGES);
 }
 
+/// Guarantees: what is replaced for ever takes a bounded amount of memory, and the last names stay.
+#[test]
+fn past_ranges_are_limited() {
+    let mut map = map("0 10000000 whole\n");
+    let lines: String = (0..10_000_u64).map(|number| format!("{:x} 1 f{number}\n", number * 2)).collect();
+    for _ in 0..MAX_PAST / 10_000 + 2 {
+        map.take(lines.as_bytes());
+        assert!(map.past.len() <= MAX_PAST);
+    }
+    assert!(!map.full && map.ranges.len() <= 20_001);
+    assert_eq!(map.find(4_000), Some(&b"f2000"[..]));
+    assert_eq!(map.find(4_001), Some(&b"whole"[..]));
+}
+
 proptest! {
-    /// Guarantees: every address has the name that the last line that names the address gives it.
+    /// Guarantees: at every moment, each address has the name that the last line by then gives it; at earlier moments
+    /// than any line for it, that of the first one. A moment is a length of the file, wherever in a line that ends.
     #[test]
-    fn the_last_line_wins(lines in prop::collection::vec((0_u64..64, 1_u64..32), 1..40)) {
-        let text: String =
+    fn the_last_line_by_then(
+        lines in prop::collection::vec((0_u64..64, 1_u64..32), 1..30), lengths in prop::collection::vec(0_u32..300, 5)
+    ) {
+        let lines: Vec<_> =
             lines.iter().enumerate().map(|(nth, (start, size))| format!("{start:x} {size:x} f{nth}\n")).collect();
-        let map = map(&text);
-        for address in 0..100 {
-            let last = lines.iter().rposition(|&(start, size)| (start..start + size).contains(&address));
-            let expected = last.map(|nth| format!("f{nth}"));
-            prop_assert_eq!(map.find(address).map(|name| String::from_utf8(name.to_vec()).unwrap()), expected);
+        let mut map = PerfMap { lengths: Arc::new(lengths.clone()), ..PerfMap::default() };
+        let mut ends = Vec::new();
+        for line in &lines {
+            map.offset += map.take(line.as_bytes()) as u64;
+            ends.push(u32::try_from(map.offset).unwrap());
+        }
+        for (moment, length) in lengths.into_iter().enumerate() {
+            for address in 0..100 {
+                let named = lines.iter().zip(&ends).filter(|(line, _)| {
+                    let mut words = line.split(' ').map(|word| u64::from_str_radix(word, 16));
+                    let (start, size) = (words.next().unwrap().unwrap(), words.next().unwrap().unwrap());
+                    (start..start + size).contains(&address)
+                });
+                let by_then = named.clone().filter(|(_, end)| **end <= length).last();
+                let expected = by_then.or(named.clone().next()).and_then(|(line, _)| line.trim().rsplit(' ').next());
+                let found = map.find(perf_map_place(address, moment)).map(|name| std::str::from_utf8(name).unwrap());
+                prop_assert_eq!(found, expected, "{} at {}", address, length);
+            }
         }
     }
 

@@ -1,3 +1,5 @@
+use std::cmp::Reverse;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -38,13 +40,28 @@ fn aliases() {
     };
     assert_eq!(aliases(&[("__libc_malloc", 5, true, true), ("malloc", 5, true, true)]), "malloc");
     assert_eq!(aliases(&[("a", 5, true, false), ("global", 5, true, true)]), "global");
-    assert_eq!(aliases(&[("a", 0, true, true), ("sized", 5, true, false)]), "sized");
-    assert_eq!(aliases(&[("a", 5, false, true), ("function", 0, true, false)]), "function");
+    assert_eq!(aliases(&[("a", 0, true, true), ("sized", 5, true, true)]), "sized");
+    assert_eq!(aliases(&[("a", 5, false, true), ("function", 0, true, true)]), "function");
+    assert_eq!(aliases(&[("public", 0, false, true), ("__internal", 5, true, true)]), "public");
+    assert_eq!(aliases(&[("internal", 5, true, false), ("public", 0, false, true)]), "public");
+    assert_eq!(aliases(&[("__start_section", 0, false, true), ("function", 5, true, false)]), "function");
+    assert_eq!(aliases(&[("label", 0, false, false), ("__function", 0, true, true)]), "__function");
     assert_eq!(aliases(&[("bb", 5, true, true), ("ab", 5, true, true), ("aaa", 5, true, true)]), "ab");
     for sizes in [[1, 2], [2, 1]] {
         let given = sizes.map(|size| one(20, size, "twice", true, true));
         assert_eq!(find(&table(&given), 21), Some("twice"));
     }
+}
+
+/// Guarantees: a public name without a size has that of its alias, and what is behind it is not its code; the other names
+/// of an address are known as such, anywhere in the symbol.
+#[test]
+fn sizes_and_names_of_aliases() {
+    let table =
+        table(&[one(20, 0, "public", false, true), one(20, 8, "__alias", true, true), one(30, 5, "b", true, true)]);
+    assert_eq!([27, 28].map(|address| find(&table, address)), [Some("public"), None]);
+    assert!(table.is_alias(20, b"__alias") && table.is_alias(27, b"__alias"));
+    assert!(!table.is_alias(20, b"public") && !table.is_alias(30, b"__alias") && !table.is_alias(19, b"__alias"));
 }
 
 /// Guarantees: a symbol without a size reaches to the next one, not past its section; a label inside of a function is
@@ -97,9 +114,10 @@ fn oracle(given: &[Given], address: u64) -> Option<&str> {
     let end_of_code = |address: u64| CODE.iter().find(|code| (code.0..code.1).contains(&address)).map(|code| code.1);
     let preferred = |a: &&Given, b: &&Given| {
         let rank = |symbol: &Given| {
-            let underscores = symbol.name.chars().take_while(|&c| c == '_').count();
-            let kind = (symbol.function, symbol.size > 0, symbol.global);
-            (kind, Reverse((underscores, symbol.name.len(), symbol.name.clone())), symbol.size)
+            let Given { size, name, function, global, .. } = symbol;
+            let underscores = name.chars().take_while(|&c| c == '_').count();
+            let named = if *global { *function || *size > 0 || underscores == 0 } else { *function };
+            (named, *global, Reverse(underscores), *function, *size > 0, Reverse((name.len(), name.clone())))
         };
         rank(a).cmp(&rank(b))
     };
@@ -112,11 +130,16 @@ fn oracle(given: &[Given], address: u64) -> Option<&str> {
         .filter(|&&start| end_of_code(start).is_some())
         .map(|&start| given.iter().filter(|symbol| symbol.start == start).max_by(preferred).unwrap())
         .collect();
+    let size_of = |chosen: &Given| {
+        let at_start = || given.iter().filter(|symbol| symbol.start == chosen.start);
+        let own = at_start().filter(|symbol| symbol.name == chosen.name).map(|symbol| symbol.size).max().unwrap();
+        if own > 0 { own } else { at_start().map(|symbol| symbol.size).max().unwrap() }
+    };
     let mut ranges: Vec<(u64, u64, &str)> = Vec::new();
     for (nth, symbol) in chosen.iter().enumerate() {
         let limit = end_of_code(symbol.start).unwrap();
-        let end = if symbol.size > 0 {
-            symbol.start + symbol.size
+        let end = if size_of(symbol) > 0 {
+            symbol.start + size_of(symbol)
         } else if ranges.iter().any(|range| symbol.start < range.1) {
             continue;
         } else {

@@ -2,27 +2,39 @@
 //!
 //! The rules are GDB's (its documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a
 //! debug folder; by the debug link's name beside the object, in `.debug` beside it, and at the object's path below a
-//! debug folder. A file found by a link must have the link's checksum, one found by a build id must have that.
+//! debug folder. A file found by a link must have the link's checksum, one found by a build id must have that. What is
+//! not on this machine may come from a [`DebugFileServer`], by its build id.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::state::Origin;
 use crate::counters::Counting;
+use crate::dwarf::{Dwarf, Sources};
 use crate::elf::{DebugLink, Elf};
 use crate::input::{self, Input};
-use crate::{Key, Settings, Source, Unknown};
+use crate::{DebugFileServer, Key, Requested, Settings, Source, Unknown};
 
 /// The debug folder of a root folder that is not this machine's.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// How much is read at a time for a checksum, in bytes.
 const STEP: usize = 1 << 20;
 
+/// A server, and the build ids of what it was asked for since the last look that may still come.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    pub(super) server: Option<Arc<dyn DebugFileServer>>,
+    pub(super) coming: RefCell<Vec<Box<[u8]>>>,
+}
+
 /// Looks for files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finder<'a> {
+    pub(super) elsewhere: &'a Elsewhere,
     pub(super) settings: &'a Settings,
     pub(super) counting: &'a Counting,
     pub(super) stop: &'a AtomicBool,
@@ -50,15 +62,57 @@ impl Finder<'_> {
     fn by_build_id_key(self, origin: &Origin) -> Result<Elf, Unknown> {
         let Key::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
         let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
-        found.ok_or(Unknown::NoFile)
+        found.or_else(|| self.brought(id)).ok_or(Unknown::NoFile)
     }
 
     /// The separate debug file of an object, where it has one.
     pub(super) fn debug_file(self, origin: &Origin, object: &Elf) -> Option<Elf> {
-        let by_id = object.build_id().and_then(|id| self.by_build_id(origin, &id, ".debug"));
-        let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?))?;
+        let id = object.build_id();
+        let by_id = id.as_ref().and_then(|id| self.by_build_id(origin, id, ".debug"));
+        let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?));
+        // A file that has debug information is worth no file from elsewhere.
+        let wanted = id.filter(|_| !self.settings.dwarf || !Dwarf::is_in(object));
+        let found = found.or_else(|| self.brought(&wanted?))?;
         Counting::add(&self.counting.debug_files, 1);
         Some(found)
+    }
+
+    /// The files with the DWARF of an object, of which `file` is the one with its units.
+    pub(super) fn sources(self, origin: &Origin, file: Elf) -> Sources {
+        let shared = file.shared_debug_link().and_then(|(path, id)| self.shared_file(origin, &path, &id));
+        let path = if let Source::Path(path) = &origin.source { path.as_os_str() } else { origin.path.as_ref() };
+        let mut package = path.to_owned();
+        package.push(".dwp");
+        let package = if path.is_empty() { None } else { self.beside(origin, Path::new(&package)) };
+        Sources { file, shared, package }
+    }
+
+    /// The file that dwz made of what several debug files share.
+    fn shared_file(self, origin: &Origin, path: &str, id: &[u8]) -> Option<Elf> {
+        // Debug folders have a folder for these files, which the path is relative to.
+        let below_folder = path.rsplit_once(".dwz/").map(|(_, below)| below);
+        let below_folder = below_folder.map(|path| below(Path::new(".dwz"), Path::new(path)));
+        let in_root = || self.in_root(root_of(origin)?, &Path::new(DEBUG_FOLDER).join(below_folder.as_ref()?));
+        let in_folders = || {
+            let below_folder = below_folder.as_ref()?;
+            self.settings.debug_folders.iter().find_map(|folder| self.on_this_machine(&folder.join(below_folder)))
+        };
+        let is_same = |elf: &Elf| elf.build_id().as_deref() == Some(id);
+        let accept = |elf: &Elf| self.accept(is_same(elf));
+        let found = self.by_build_id(origin, id, ".debug").or_else(|| in_root().filter(accept));
+        let found = found.or_else(|| in_folders().filter(accept));
+        let found = found.or_else(|| self.beside(origin, Path::new(path)).filter(accept));
+        found.or_else(|| self.brought(id))
+    }
+
+    /// A file that an object, or its debug information, names by a path: where the path has its meaning.
+    pub(super) fn beside(self, origin: &Origin, path: &Path) -> Option<Elf> {
+        let path = folder_of(origin).join(path);
+        match root_of(origin) {
+            Some(root) => self.in_root(root, &path),
+            None if matches!(origin.source, Source::Path(_)) => self.on_this_machine(&path),
+            None => None,
+        }
     }
 
     fn by_build_id(self, origin: &Origin, id: &[u8], suffix: &str) -> Option<Elf> {
@@ -69,6 +123,21 @@ impl Finder<'_> {
         let in_folders = self.settings.debug_folders.iter().map(|folder| self.on_this_machine(&folder.join(&path)));
         let accept = |elf: &Elf| self.accept(elf.build_id().as_deref() == Some(id));
         in_root.into_iter().chain(in_folders).flatten().find(accept)
+    }
+
+    fn brought(self, id: &[u8]) -> Option<Elf> {
+        match self.elsewhere.server.as_ref()?.request(id) {
+            Requested::Here(file) => {
+                let found = self.read(file).ok().filter(|elf| elf.build_id().as_deref() == Some(id));
+                self.accept(found.is_some());
+                found
+            }
+            Requested::Coming { .. } => {
+                self.elsewhere.coming.borrow_mut().push(id.into());
+                None
+            }
+            Requested::Missing => None,
+        }
     }
 
     fn by_link(self, origin: &Origin, link: &DebugLink) -> Option<Elf> {

@@ -33,7 +33,7 @@ pub(super) enum Identity {
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Elf(Arc<Origin>),
-    PerfMap(Arc<File>),
+    PerfMap(Arc<File>, Arc<Vec<u32>>),
     Kernel,
     Vdso,
 }
@@ -57,7 +57,7 @@ impl Content {
     fn holds_file(&self) -> bool {
         match self {
             Self::Elf(origin) => matches!(origin.source, Source::File(_)) || origin.root.is_some(),
-            Self::PerfMap(_) => true,
+            Self::PerfMap(..) => true,
             Self::Kernel | Self::Vdso => false,
         }
     }
@@ -74,6 +74,8 @@ struct Entry {
     for_symbols: Vec<u64>,
     /// Addresses that wait for DWARF.
     for_dwarf: Vec<u64>,
+    /// Addresses that wait for a debug file from elsewhere.
+    for_file: Vec<u64>,
     /// How many addresses the thread has taken and not answered.
     taken: usize,
     used: u64,
@@ -81,7 +83,7 @@ struct Entry {
 
 impl Entry {
     fn waiting(&self) -> usize {
-        self.for_symbols.len() + self.for_dwarf.len() + self.taken
+        self.for_symbols.len() + self.for_dwarf.len() + self.for_file.len() + self.taken
     }
 }
 
@@ -99,6 +101,8 @@ pub(super) enum Verdict {
     Settled(Result<Arc<Symbols>, Unknown>),
     /// What the symbol table says; DWARF comes.
     Continued(Option<Arc<Symbols>>),
+    /// What is known without a debug file that may come soon.
+    Postponed(Option<Arc<Symbols>>),
 }
 
 /// What the thread shall do.
@@ -167,7 +171,7 @@ impl State {
         {
             entry.used = self.clock;
             // A perf map may have been replaced by another file; every other object stays what it is.
-            if entry.content.is_none() || matches!(content, Content::PerfMap(_)) {
+            if entry.content.is_none() || matches!(content, Content::PerfMap(..)) {
                 self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
                 self.open_files += usize::from(content.holds_file());
                 entry.content = Some(content);
@@ -194,6 +198,7 @@ impl State {
             answers: HashMap::default(),
             for_symbols: Vec::new(),
             for_dwarf: Vec::new(),
+            for_file: Vec::new(),
             taken: 0,
             used: self.clock,
         };
@@ -304,6 +309,28 @@ impl State {
         })
     }
 
+    /// The objects with addresses that wait for a debug file from elsewhere.
+    pub(super) fn postponed(&self) -> Vec<ObjectId> {
+        self.objects.iter().filter(|(_, entry)| !entry.for_file.is_empty()).map(|(&id, _)| id).collect()
+    }
+
+    /// Has addresses of an object looked up again: those that waited for a debug file and, where it has `arrived`, all
+    /// others that were answered without it. Their answers stand until there are better ones.
+    pub(super) fn resume(&mut self, object: ObjectId, arrived: bool) {
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        let queued = !entry.for_symbols.is_empty();
+        entry.for_symbols.append(&mut entry.for_file);
+        if arrived && entry.content.is_some() {
+            let answered = entry.answers.iter().filter(|(_, slot)| !slot.answer.is_late());
+            let before = entry.for_symbols.len();
+            entry.for_symbols.extend(answered.map(|(&address, _)| address));
+            self.waiting += entry.for_symbols.len() - before;
+        }
+        if !queued && !entry.for_symbols.is_empty() {
+            self.symbol_queue.push_back(object);
+        }
+    }
+
     /// What is to be done next: the symbols of any object come before the DWARF of any.
     pub(super) fn take(&mut self) -> Option<Task> {
         while let Some(id) = self.symbol_queue.pop_front() {
@@ -355,12 +382,18 @@ impl State {
                     result.map_or_else(Answer::Unknown, Answer::Final)
                 }
                 // What waits cannot make room: where it fills all of it, there is no DWARF.
-                Verdict::Continued(symbols) if self.answer_bytes + self.string_bytes > self.answer_limit => {
+                Verdict::Continued(symbols) | Verdict::Postponed(symbols)
+                    if self.answer_bytes + self.string_bytes > self.answer_limit =>
+                {
                     self.waiting -= 1;
                     symbols.map_or(Answer::Unknown(Unknown::Refused), Answer::Final)
                 }
                 Verdict::Continued(symbols) => {
                     entry.for_dwarf.push(address);
+                    symbols.map_or(Answer::Pending, Answer::Symbols)
+                }
+                Verdict::Postponed(symbols) => {
+                    entry.for_file.push(address);
                     symbols.map_or(Answer::Pending, Answer::Symbols)
                 }
             };

@@ -1,26 +1,30 @@
 //! What the thread has read of files and keeps for the next question.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
-use super::debug_file::Finder;
+use super::debug_file::{Elsewhere, Finder};
 use super::state::{Content, Origin};
 use crate::counters::Counting;
-use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames};
+use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames, Sources};
 use crate::elf::Elf;
 use crate::go_table::{self, GoTable, Steps};
 use crate::input::{self, Input};
 use crate::perf_map::PerfMap;
 use crate::symbol_table::{Builder, SymbolTable};
 use crate::unwind_table::UnwindTable;
-use crate::{FileIdentity, ObjectId, Settings, Unknown, kernel};
+use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, kernel, plt};
 
 /// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
 const MAX_KEPT_OPEN: usize = 32;
+/// A server that sends nothing for so long is not waited for.
+const MAX_IDLE: Duration = Duration::from_secs(10);
 /// How many objects are remembered as complained about.
 const MAX_COMPLAINTS: usize = 1 << 14;
 
@@ -30,6 +34,9 @@ pub(super) struct Store<'a> {
     settings: &'a Settings,
     counting: &'a Counting,
     stop: &'a AtomicBool,
+    elsewhere: &'a Elsewhere,
+    /// The debug files that may still come, by the objects that are read anew when they do.
+    coming: HashMap<ObjectId, Vec<Box<[u8]>>, RandomState>,
     entries: HashMap<ObjectId, Entry, RandomState>,
     clock: u64,
     limit: usize,
@@ -71,7 +78,7 @@ struct ElfNames {
 #[derive(Debug)]
 enum DwarfState {
     /// There is some, in this file, or in one that has to be opened again.
-    Unread(Option<Box<Elf>>),
+    Unread(Option<Box<Sources>>),
     Read(Box<Dwarf>),
     None,
 }
@@ -88,6 +95,8 @@ impl ElfNames {
 #[derive(Debug)]
 pub(super) struct Found<'s> {
     names: &'s Names,
+    /// A debug file may come soon that says more.
+    pub(super) waits: bool,
 }
 
 impl Found<'_> {
@@ -99,6 +108,11 @@ impl Found<'_> {
             Names::PerfMap { map, .. } => map.find(address),
             Names::Broken => None,
         }
+    }
+
+    /// Whether a name is another one of the symbol that an address belongs to.
+    pub(super) fn is_alias(&self, address: u64, name: &str) -> bool {
+        matches!(self.names, Names::Elf(elf) if elf.symbols.is_alias(address, name.as_bytes()))
     }
 
     /// The function that has an address, by Go's own table.
@@ -143,18 +157,62 @@ impl Found<'_> {
 }
 
 impl<'a> Store<'a> {
-    pub(super) fn new(settings: &'a Settings, counting: &'a Counting, stop: &'a AtomicBool) -> Self {
+    pub(super) fn new(
+        settings: &'a Settings,
+        counting: &'a Counting,
+        stop: &'a AtomicBool,
+        elsewhere: &'a Elsewhere,
+    ) -> Self {
         let limit = settings.cache_bytes / 4 * 3;
-        let entries = HashMap::default();
-        Self { settings, counting, stop, entries, clock: 0, limit, complaints: HashSet::default() }
+        let (coming, entries, complaints) = (HashMap::default(), HashMap::default(), HashSet::default());
+        Self { settings, counting, stop, elsewhere, coming, entries, clock: 0, limit, complaints }
     }
 
     fn finder(&self) -> Finder<'a> {
-        Finder { settings: self.settings, counting: self.counting, stop: self.stop }
+        Finder { elsewhere: self.elsewhere, settings: self.settings, counting: self.counting, stop: self.stop }
     }
 
     pub(super) fn forget(&mut self, object: ObjectId) {
         self.entries.remove(&object);
+        self.coming.remove(&object);
+    }
+
+    /// Whether any debug file may still come.
+    pub(super) fn is_expecting(&self) -> bool {
+        !self.coming.is_empty()
+    }
+
+    /// Whether a debug file of an object may come soon enough for answers to wait for it.
+    pub(super) fn is_worth_waiting(&self, object: ObjectId) -> bool {
+        let (Some(ids), Some(server)) = (self.coming.get(&object), &self.elsewhere.server) else { return false };
+        ids.iter().any(|id| match server.request(id) {
+            Requested::Coming { since, idle } => since < self.settings.patience && idle < MAX_IDLE,
+            // It is read at the next look.
+            Requested::Here(_) | Requested::Missing => true,
+        })
+    }
+
+    /// The objects that wait for no debug file any more, and whether one came: then they are read anew.
+    pub(super) fn arrived(&mut self) -> Vec<(ObjectId, bool)> {
+        let Self { elsewhere, coming, entries, .. } = self;
+        let Some(server) = &elsewhere.server else { return Vec::new() };
+        let mut arrived = Vec::new();
+        coming.retain(|&object, ids| {
+            let mut came = false;
+            ids.retain(|id| {
+                let requested = server.request(id);
+                came |= matches!(requested, Requested::Here(_));
+                matches!(requested, Requested::Coming { .. })
+            });
+            if came {
+                entries.remove(&object);
+            }
+            if came || ids.is_empty() {
+                arrived.push((object, came));
+            }
+            !came && !ids.is_empty()
+        });
+        arrived
     }
 
     /// After a panic over an object, its DWARF or all of it is not touched again.
@@ -174,28 +232,34 @@ impl<'a> Store<'a> {
             let names = match content {
                 None => Err(Unknown::NoFile),
                 Some(Content::Elf(origin)) => self.read_elf(origin, object),
-                Some(Content::PerfMap(_)) => {
+                Some(Content::PerfMap(..)) => {
                     let nobody = FileIdentity { device: 0, inode: 0, size: 0, modified_nano: 0 };
                     Ok(Names::PerfMap { map: PerfMap::default(), identity: nobody })
                 }
                 Some(Content::Kernel) => kernel::symbols().map(Names::Table),
                 Some(Content::Vdso) => kernel::vdso().and_then(|bytes| self.read_vdso(bytes)),
             };
+            let coming = self.elsewhere.coming.take();
+            if !coming.is_empty() {
+                self.coming.insert(object, coming);
+            }
             let names = names.inspect_err(|&why| self.complain(object, content, why))?;
             self.entries.insert(object, Entry { names, used: 0 });
         }
         let (settings, counting, clock) = (self.settings, self.counting, self.clock);
+        let waits = self.is_worth_waiting(object);
         let Some(entry) = self.entries.get_mut(&object) else { return Err(Unknown::Failed) };
         entry.used = clock;
         if let Names::PerfMap { map, identity } = &mut entry.names
-            && let Some(Content::PerfMap(file)) = content
+            && let Some(Content::PerfMap(file, lengths)) = content
         {
             read_perf_map(file, map, identity, settings, counting)?;
+            map.lengths = Arc::clone(lengths);
         }
         if matches!(entry.names, Names::Broken) {
             return Err(Unknown::Failed);
         }
-        Ok(Found { names: &entry.names })
+        Ok(Found { names: &entry.names, waits })
     }
 
     fn read_elf(&self, origin: &Origin, object: ObjectId) -> Result<Names, Unknown> {
@@ -208,16 +272,22 @@ impl<'a> Store<'a> {
         {
             code = debug.code();
         }
-        let mut builder = Builder::new(code.clone(), self.settings.max_symbol_bytes);
-        for file in [Some(&elf), debug.as_ref()].into_iter().flatten() {
+        let limit = self.settings.max_symbol_bytes;
+        let skipped = |why: Unknown| {
+            self.count(why);
+            tracing::warn!(file = ?origin.path, object = object.0, reason = ?why, "symbol table skipped");
+        };
+        let has_table = |files: [Option<&Elf>; 2]| files.into_iter().flatten().any(Elf::has_symbol_table);
+        let inner = if has_table([Some(&elf), debug.as_ref()]) { None } else { elf.mini_debug_info(limit) };
+        let inner = inner.and_then(|inner| inner.inspect_err(|&why| skipped(why)).ok());
+        let mut builder = Builder::new(code.clone(), limit);
+        for file in [Some(&elf), debug.as_ref(), inner.as_ref()].into_iter().flatten() {
             // Without a symbol table there may still be DWARF.
-            if let Err(why) = builder.add_elf(file) {
-                self.count(why);
-                tracing::warn!(file = ?origin.path, object = object.0, reason = ?why, "symbol table skipped");
-            }
+            builder.add_elf(file).unwrap_or_else(skipped);
         }
+        plt::add_stubs(&elf, &mut builder, limit).unwrap_or_else(skipped);
         Counting::add(&self.counting.symbol_tables, 1);
-        let (go, unwind) = if [Some(&elf), debug.as_ref()].into_iter().flatten().any(Elf::has_symbol_table) {
+        let (go, unwind) = if has_table([debug.as_ref(), inner.as_ref()]) || elf.has_symbol_table() {
             (None, UnwindTable::default())
         } else {
             self.without_symbols(origin, object, &elf, &code)
@@ -228,7 +298,9 @@ impl<'a> Store<'a> {
             Some(file) => {
                 let open = |entry: &&Entry| matches!(&entry.names, Names::Elf(elf) if matches!(elf.dwarf, DwarfState::Unread(Some(_))));
                 let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
-                DwarfState::Unread(keep.then(|| Box::new(file)))
+                // Also what is not kept may have to come from elsewhere first.
+                let sources = Box::new(self.finder().sources(origin, file));
+                DwarfState::Unread(keep.then_some(sources))
             }
             None => DwarfState::None,
         };
@@ -278,7 +350,8 @@ impl<'a> Store<'a> {
         let mut budget = Budget::new(self.stop);
         let result = elf.read_dwarf(finder, origin, &mut budget).and_then(|dwarf| {
             let Some(dwarf) = dwarf else { return Ok(None) };
-            dwarf.find(addresses, &mut budget).map(Some).map_err(Failure::Broken)
+            let open = |path: &Path| finder.beside(origin?, path);
+            dwarf.find(addresses, &open, &mut budget).map(Some).map_err(Failure::Broken)
         });
         match result {
             Ok(places) => places,
@@ -357,7 +430,7 @@ impl<'a> Store<'a> {
         self.count(why);
         let file = match content {
             Some(Content::Elf(origin)) => &*origin.path,
-            Some(Content::PerfMap(_)) => "perf map",
+            Some(Content::PerfMap(..)) => "perf map",
             Some(Content::Kernel) => "/proc/kallsyms",
             Some(Content::Vdso) => "[vdso]",
             None => "closed",
@@ -385,13 +458,13 @@ impl ElfNames {
         origin: Option<&Origin>,
         budget: &mut Budget<'_>,
     ) -> Result<Option<&mut Dwarf>, Failure> {
-        if let DwarfState::Unread(file) = &mut self.dwarf {
-            let file = match file.take() {
-                Some(file) => Some(*file),
+        if let DwarfState::Unread(sources) = &mut self.dwarf {
+            let sources = match sources.take() {
+                Some(sources) => Some(*sources),
                 None => origin.map(|origin| open_again(finder, origin)).transpose().map_err(Failure::Unreadable)?,
             };
-            let Some(file) = file else { return Err(Failure::Unreadable(Unknown::NoFile)) };
-            let dwarf = Dwarf::load(&file, self.code.clone(), finder.settings.max_dwarf_bytes, budget)?;
+            let Some(sources) = sources else { return Err(Failure::Unreadable(Unknown::NoFile)) };
+            let dwarf = Dwarf::load(sources, self.code.clone(), finder.settings.max_dwarf_bytes, budget)?;
             Counting::add(&finder.counting.dwarf, 1);
             self.dwarf = DwarfState::Read(Box::new(dwarf));
         }
@@ -408,12 +481,10 @@ fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Elf, Unknown> {
+fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Sources, Unknown> {
     let elf = finder.object(origin)?;
-    if Dwarf::is_in(&elf) {
-        return Ok(elf);
-    }
-    finder.debug_file(origin, &elf).ok_or(Unknown::NoFile)
+    let file = if Dwarf::is_in(&elf) { elf } else { finder.debug_file(origin, &elf).ok_or(Unknown::NoFile)? };
+    Ok(finder.sources(origin, file))
 }
 
 fn read_perf_map(

@@ -4,11 +4,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::Shared;
+use super::debug_file::Elsewhere;
 use super::state::{Content, Task, Verdict};
 use super::store::Store;
 use super::strings::Strings;
@@ -17,7 +19,7 @@ use crate::demangle::is_mangled;
 use crate::dwarf::{Name, SourceFrames};
 use crate::go_table::Steps;
 use crate::text::clean;
-use crate::{Frame, NamedBy, ObjectId, Symbols, Unknown};
+use crate::{DebugFileServer, Frame, NamedBy, ObjectId, Symbols, Unknown};
 
 /// What glibc's names for calls to itself begin with.
 const HIDDEN_ALIAS: &str = "__GI_";
@@ -25,12 +27,17 @@ const HIDDEN_ALIAS: &str = "__GI_";
 /// The thread's stack: demanglers recurse, to a limited depth.
 const STACK_BYTES: usize = 8 << 20;
 
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
-    thread::Builder::new().name("symbolize".into()).stack_size(STACK_BYTES).spawn(move || run(&shared)).map(drop)
+/// How often is looked whether a debug file has come.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn start(shared: Arc<Shared>, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<()> {
+    let elsewhere = Elsewhere { server, ..Elsewhere::default() };
+    let run = move || run(&shared, &elsewhere);
+    thread::Builder::new().name("symbolize".into()).stack_size(STACK_BYTES).spawn(run).map(drop)
 }
 
-fn run(shared: &Shared) {
-    let store = Store::new(&shared.settings, &shared.counting, &shared.stop);
+fn run(shared: &Shared, elsewhere: &Elsewhere) {
+    let store = Store::new(&shared.settings, &shared.counting, &shared.stop, elsewhere);
     let mut worker = Worker { shared, store, strings: Strings::default() };
     loop {
         let (task, forgotten) = {
@@ -43,6 +50,12 @@ fn run(shared: &Shared) {
                 match state.take() {
                     Some(task) => break (Some(task), forgotten),
                     None if !forgotten.is_empty() => break (None, forgotten),
+                    None if worker.store.is_expecting() => {
+                        let waited = shared.work.wait_timeout(state, LOOK);
+                        drop(waited.unwrap_or_else(PoisonError::into_inner));
+                        worker.look_for_files();
+                        state = shared.state();
+                    }
                     None => state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
             }
@@ -75,6 +88,22 @@ struct Worker<'a> {
 type Verdicts = Vec<(u64, Verdict)>;
 
 impl Worker<'_> {
+    /// Goes on with what waited for debug files, where they came or are not worth waiting any more.
+    fn look_for_files(&mut self) {
+        let arrived = self.store.arrived();
+        let mut state = self.shared.state();
+        for (object, came) in arrived {
+            state.resume(object, came);
+        }
+        let postponed = state.postponed();
+        drop(state);
+        for object in postponed {
+            if !self.store.is_worth_waiting(object) {
+                self.shared.state().resume(object, false);
+            }
+        }
+    }
+
     /// Does a task. Where that panics, whatever it was about gets no name, now and later.
     fn perform(&mut self, task: Task) -> (ObjectId, Verdicts) {
         match task {
@@ -101,8 +130,13 @@ impl Worker<'_> {
     fn symbols(&mut self, object: ObjectId, content: Option<&Content>, addresses: &[u64]) -> Verdicts {
         let found = match self.store.symbols(object, content) {
             Ok(found) => found,
-            Err(why) => return addresses.iter().map(|&address| (address, Verdict::Settled(Err(why)))).collect(),
+            Err(why) => {
+                let waits = self.store.is_worth_waiting(object);
+                let verdict = || if waits { Verdict::Postponed(None) } else { Verdict::Settled(Err(why)) };
+                return addresses.iter().map(|&address| (address, verdict())).collect();
+            }
         };
+        let waits = found.waits;
         let has_dwarf = found.has_dwarf();
         let demangles = self.shared.settings.demangle && found.is_mangled();
         // Addresses of the same function share what is said about them.
@@ -136,7 +170,11 @@ impl Worker<'_> {
                 });
                 Some(Arc::clone(symbols))
             });
-            let verdict = if has_dwarf { Verdict::Continued(symbols) } else { Verdict::Settled(settled(&symbols)) };
+            let verdict = match symbols {
+                symbols if waits => Verdict::Postponed(symbols),
+                symbols if has_dwarf => Verdict::Continued(symbols),
+                symbols => Verdict::Settled(settled(&symbols)),
+            };
             (address, verdict)
         });
         let verdicts = verdicts.collect();
@@ -158,12 +196,15 @@ impl Worker<'_> {
         let addresses: Vec<_> = known.iter().map(|(address, _)| *address).collect();
         let places = self.store.places(object, content, &addresses);
         let mut places = places.into_iter().flatten();
-        let mut known_names = HashMap::default();
+        let table = self.store.symbols(object, content).ok();
+        let (strings, demangle) = (&mut self.strings, self.shared.settings.demangle);
+        let mut combiner = Combiner { strings, demangle, known: HashMap::default() };
         let mut found = 0;
         let verdicts = known.into_iter().map(|(address, symbols)| {
             let place = places.next().flatten();
             found += usize::from(place.is_some());
-            let better = place.and_then(|place| self.combine(place, symbols.as_deref(), &mut known_names));
+            let is_alias = |name: &str| table.as_ref().is_some_and(|table| table.is_alias(*address, name));
+            let better = place.and_then(|place| combiner.combine(place, symbols.as_deref(), is_alias));
             (*address, Verdict::Settled(better.map_or_else(|| settled(symbols), Ok)))
         });
         let verdicts: Verdicts = verdicts.collect();
@@ -171,18 +212,26 @@ impl Worker<'_> {
         Counting::add(&self.shared.counting.dwarf_missed, verdicts.len() - found);
         verdicts
     }
+}
 
-    /// What DWARF and the symbol table say together.
-    ///
-    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since folded and cloned
-    /// functions (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol
-    /// says more (`std::vector<int>::size() const`), and where it has a name by which only glibc calls itself
-    /// (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
+/// Puts together what DWARF and the symbol table say.
+struct Combiner<'a> {
+    strings: &'a mut Strings,
+    demangle: bool,
+    /// What DWARF's names become, demangled and as they stand in the file.
+    known: HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
+}
+
+impl Combiner<'_> {
+    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since cloned functions
+    /// (`f.cold`) have odd symbols, and languages mangle; but where DWARF has only the source's name (`size`), a mangled
+    /// symbol says more (`std::vector<int>::size() const`), and where it has another name of the symbol, or one by which
+    /// only glibc calls itself (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
     fn combine(
         &mut self,
         place: SourceFrames,
         symbols: Option<&Symbols>,
-        known: &mut HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
+        is_alias: impl Fn(&str) -> bool,
     ) -> Option<Arc<Symbols>> {
         let symbol = symbols.filter(|symbols| symbols.named_by != NamedBy::UnwindTable);
         let symbol = symbol.and_then(|symbols| symbols.frames.first());
@@ -190,21 +239,24 @@ impl Worker<'_> {
         let mut frames = Vec::with_capacity(place.frames.len());
         for (position, frame) in place.frames.into_iter().enumerate() {
             let symbol = symbol.filter(|_| position == last);
+            let says_more = |name: &Option<Name>, symbol: &Frame| match name {
+                None => true,
+                Some(Name { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
+                // Of mangled names each is as public, and DWARF's is the one of the source that it tells.
+                Some(Name { text, .. }) => text.starts_with(HIDDEN_ALIAS) || !is_mangled(text) && is_alias(text),
+            };
             let (function, system_name) = match (frame.name, symbol) {
-                (Some(Name { linkage: false, .. }) | None, Some(symbol)) if is_mangled(&symbol.system_name) => {
-                    (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
-                }
-                (Some(Name { text, .. }), Some(symbol)) if text.starts_with(HIDDEN_ALIAS) => {
+                (name, Some(symbol)) if says_more(&name, symbol) => {
                     (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
                 }
                 (Some(name), _) => {
-                    let demangles = self.shared.settings.demangle && name.linkage;
-                    let names = known.entry(name.text).or_insert_with_key(|text| self.strings.names(text, demangles));
+                    let demangles = self.demangle && name.linkage;
+                    let strings = &mut *self.strings;
+                    let names = self.known.entry(name.text).or_insert_with_key(|text| strings.names(text, demangles));
                     (Arc::clone(&names.0), Arc::clone(&names.1))
                 }
-                (None, Some(symbol)) => (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name)),
                 // Nobody can tell two functions without names apart.
-                (None, None) => continue,
+                (None, _) => continue,
             };
             let file = frame.file.map(|file| self.strings.keep(&file));
             frames.push(Frame { function, system_name, file, line: frame.line, column: frame.column });

@@ -28,9 +28,14 @@ pub(crate) fn run<A: AsRef<OsStr>>(tool: &str, arguments: impl IntoIterator<Item
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The source of one of the programs next to the tests.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
 /// Builds one of the programs next to the tests.
 pub(crate) fn build(compiler: &str, source: &str, out: &Path, options: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+    let source = self::source(source);
     let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
     arguments.extend([source.as_os_str(), OsStr::new("-o"), out.as_os_str()]);
     run(compiler, arguments);

@@ -13,6 +13,8 @@ pub(super) struct About {
     pub(super) environment: String,
     /// The main executable: `process.executable.path`, or `process.executable.name`; empty where neither is known.
     pub(super) executable: String,
+    /// `process.pid`, which is the id of the first thread; empty where it is not known.
+    pub(super) pid: String,
 }
 
 impl About {
@@ -28,7 +30,9 @@ impl About {
         let environment = keys.iter().find_map(|key| told.attribute(key));
         let environment = environment.or_else(|| keys.iter().find_map(|key| told.environment(key))).map(bounded);
         let environment = environment.unwrap_or_else(|| default_environment.to_owned());
-        Self { release, environment, executable: told.executable().map(bounded).unwrap_or_default() }
+        let executable = told.executable().map(bounded).unwrap_or_default();
+        let pid = told.attribute("process.pid").unwrap_or_default();
+        Self { release, environment, executable, pid }
     }
 }
 

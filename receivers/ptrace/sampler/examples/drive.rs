@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                             let Function { name, file, .. } = &functions[function as usize];
                             format!("{name}@{}:{line}", file.rsplit('/').next().unwrap_or_default())
                         }
-                        Location::Native { .. } => ".".to_owned(),
+                        Location::Native { .. } | Location::Compiled { .. } => ".".to_owned(),
                     };
                     if stacks {
                         let frames: Vec<String> = stack.locations.iter().map(place).collect();
@@ -82,9 +82,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             Ok(Output::Functions { functions: told, .. }) => functions.extend(told),
             Ok(Output::Status(now)) => status = now,
-            Ok(Output::Reload(_)) => {
+            Ok(Output::Reload { .. }) => {
                 space = Arc::new(AddressSpace::load(&*files, Some(&space), &mut cache)?);
-                sampler.set_space(process, Arc::clone(&space));
+                sampler.set_space(process, Instant::now(), Arc::clone(&space));
             }
             Ok(Output::Gone { why, .. }) => {
                 println!("gone: {why:?}");

@@ -1,9 +1,9 @@
 //! Reads the frames of a thread that stands still from its interpreter's memory, and prints them.
 //!
-//!     cargo run --example runtime -- PID TID [RECORDING]
+//!     cargo run --example runtime -- PID TID [RECORDING [names]]
 //!
 //! With a third argument, everything that was read is written to that file: the recordings in `tests/recordings` are
-//! made with this (`record.py` and its like there). Of V8, whose frames are on the native stack, the thread is stopped
+//! made with this (`record.py` and its like there). With `names`, the names of all threads are read and no frames. Of V8, whose frames are on the native stack, the thread is stopped
 //! for its registers, and what is recorded ends with the outermost function of a file that is not Node's own.
 
 #[cfg(target_os = "linux")]
@@ -68,6 +68,7 @@ mod linux {
         let mut target = Recorder { files: &files, recording: found.recording(thread) };
         let mut functions = Functions::default();
         let locations = match found.kind() {
+            _ if out.len() > 1 => names(found, &mut target)?,
             FunctionKind::V8 => native(found, &space, &mut target, &mut functions)?,
             _ => captured(found, &mut target, &mut functions)?,
         };
@@ -83,6 +84,19 @@ mod linux {
             std::fs::write(out, target.recording.to_bytes())?;
         }
         Ok(())
+    }
+
+    /// Prints what Python calls all threads of the process.
+    #[allow(clippy::print_stdout, reason = "this is what it is for")]
+    fn names(found: &Found, target: &mut Recorder<'_>) -> Result<Vec<Location>, Box<dyn Error>> {
+        let (runtime, version) = found.state();
+        let mut instance = Found::python(runtime, version, target)?.instance();
+        for entry in std::fs::read_dir(format!("/proc/{}/task", target.files.pid()))? {
+            let id = entry?.file_name().to_string_lossy().parse()?;
+            let name = instance.thread_name(ThreadKey { id, pointer: 0 }, false, Instant::now(), target);
+            println!("{id} {name:?}");
+        }
+        Ok(Vec::new())
     }
 
     /// The frames in the interpreter's own list.
@@ -132,7 +146,7 @@ mod linux {
         let told = names.take_fresh().map(|(_, told)| told).unwrap_or_default();
         let is_own = |location: &Location| match location {
             Location::Interpreted { function, .. } => told.get(*function as usize).is_some_and(is_own),
-            Location::Native { .. } => false,
+            Location::Native { .. } | Location::Compiled { .. } => false,
         };
         let last = named.locations.iter().rfind(|(_, location)| is_own(location));
         let (last, _) = last.ok_or("the thread executes no function of a file")?;

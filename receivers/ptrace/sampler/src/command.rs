@@ -23,6 +23,9 @@ use crate::pidfd::PidFd;
 /// The error with which the child reports that it may not be traced; exec never fails with this one.
 const REFUSED: i32 = libc::EPROTO;
 
+/// The same where another process traces it already.
+const TRACED: i32 = libc::EALREADY;
+
 /// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems
 /// only.
 const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
@@ -77,6 +80,9 @@ pub enum CommandError {
     /// The kernel refuses to have it traced.
     #[error("the kernel does not allow to trace the command")]
     Refused,
+    /// Another process traces it already, as `strace -f` does with all that this one starts.
+    #[error("another process traces the command")]
+    Traced,
     /// It ended before its first instruction.
     #[error("the command ended before it began")]
     Ended,
@@ -130,6 +136,7 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Res
     // std waits until the program is executed: by then the child is on its way into the stop.
     let child = command.spawn().map_err(|error| match error.raw_os_error() {
         Some(REFUSED) => CommandError::Refused,
+        Some(TRACED) => CommandError::Traced,
         _ => CommandError::Execute(program.to_string_lossy().into_owned(), error),
     })?;
     let pid = Pid::from_raw(child.id().cast_signed());
@@ -160,10 +167,23 @@ fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
     // Limits that cannot be restored are those that the sampler could not change either.
     setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1).ok();
     setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1).ok();
-    ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(REFUSED))?;
+    ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(if has_tracer() { TRACED } else { REFUSED }))?;
     // Last, since a signal that arrives now acts on a child that looks like the command.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&inherited.signal_mask), None)?;
     Ok(())
+}
+
+/// Whether a process traces the calling one. Allocates nothing.
+fn has_tracer() -> bool {
+    let mut status = [0; 1024];
+    let file = nix::fcntl::open(c"/proc/self/status", nix::fcntl::OFlag::O_RDONLY, nix::sys::stat::Mode::empty());
+    let Ok(length) = file.and_then(|file| nix::unistd::read(file, &mut status)) else { return false };
+    names_tracer(&status[..length])
+}
+
+fn names_tracer(status: &[u8]) -> bool {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    lines.find_map(|line| line.strip_prefix(b"TracerPid:")).is_some_and(|tracer| tracer.trim_ascii() != b"0")
 }
 
 /// Binds the calling process, a child of the owner, to the owner's life.
@@ -182,4 +202,18 @@ fn live_with(owner: u32) -> io::Result<()> {
         libc::prctl(PR_SET_PTRACER, libc::c_ulong::from(owner), 0, 0, 0);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the tracer of a process is known from its status, and none is made up.
+    #[test]
+    fn tracers() {
+        assert!(names_tracer(b"Name:\tsh\nTracerPid:\t812\nUid:\t0\n"));
+        for none in [&b"Name:\tsh\nTracerPid:\t0\nUid:\t0\n"[..], b"TracerPid", b""] {
+            assert!(!names_tracer(none));
+        }
+    }
 }

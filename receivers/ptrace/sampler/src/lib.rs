@@ -54,7 +54,7 @@ mod rights;
 mod separation;
 
 #[cfg(target_os = "linux")]
-pub use discover::{awaited_children, is_any_named};
+pub use discover::{DescendantsTime, awaited_children, is_any_named};
 #[cfg(target_os = "linux")]
 pub use owner::{
     Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler,

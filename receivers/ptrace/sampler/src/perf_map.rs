@@ -4,12 +4,64 @@
 //! target's root, no link is followed, nothing that is not a regular file is opened for good, and, as with `perf`, it
 //! has to belong to the target's user or root.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{SFlag, fstat};
+
+use crate::os::time;
+
+/// How many lengths of a perf map are remembered. Samples wait for a fraction of a second.
+const MOST_LENGTHS: usize = 64;
+
+/// How a perf map grows: a sample has the names that were in it by then.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    file: Arc<File>,
+    /// The lengths in bytes, and since when: never empty, in ascending order of time.
+    lengths: VecDeque<(Instant, u32)>,
+    /// When it was looked at last.
+    looked: Instant,
+}
+
+impl Growth {
+    /// Looks at the file for the first time.
+    pub(crate) fn new(file: Arc<File>) -> Self {
+        let now = Instant::now();
+        let mut growth = Self { file, lengths: VecDeque::new(), looked: now };
+        growth.look(now);
+        growth
+    }
+
+    /// The length of the file at a moment; its first known length for earlier ones. The file is looked at, so that
+    /// moments of the past can be asked for.
+    pub(crate) fn length_at(&mut self, time: Instant) -> u32 {
+        self.look(Instant::now());
+        let known = self.lengths.iter().rev().find(|(since, _)| *since <= time).or(self.lengths.front());
+        known.map_or(0, |(_, length)| *length)
+    }
+
+    /// Notes its length if that has changed. It changed when it was written last, which is between two looks.
+    fn look(&mut self, now: Instant) {
+        let Ok(status) = fstat(self.file.as_fd()) else { return };
+        let length = u32::try_from(status.st_size).unwrap_or(u32::MAX);
+        if self.lengths.back().is_none_or(|(_, before)| *before != length) {
+            let modified = u64::try_from(status.st_mtime).unwrap_or(0).saturating_mul(1_000_000_000);
+            let modified = modified.saturating_add(u64::try_from(status.st_mtime_nsec).unwrap_or(0));
+            let ago = Duration::from_nanos(time::unix_nano().saturating_sub(modified));
+            if self.lengths.len() >= MOST_LENGTHS {
+                self.lengths.pop_front();
+            }
+            self.lengths.push_back((now.checked_sub(ago).unwrap_or(now).max(self.looked), length));
+        }
+        self.looked = now;
+    }
+}
 
 /// Identifies a file by device and inode.
 pub(crate) type Identity = (u64, u64);
@@ -83,6 +135,42 @@ mod tests {
         std::fs::rename(&next, &path).unwrap();
         let second = look(root.path(), first).unwrap();
         assert!(second.is_some() && second != first);
+    }
+
+    /// Guarantees: a moment has the length that the file had by then, as far as that was looked at, whatever time of
+    /// change the program gives it; earlier moments have the first length.
+    #[test]
+    fn lengths_by_time() {
+        use std::io::Write as _;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"1000 10 first\n").unwrap();
+        let before = Instant::now();
+        let mut growth = Growth::new(Arc::new(file.try_clone().unwrap()));
+        let mut moments = vec![(before, 14), (Instant::now(), 14)];
+        for (round, modified) in [None, Some(0), Some(i64::MAX), None, Some(1)].into_iter().enumerate() {
+            assert_eq!(growth.length_at(Instant::now()), 14 * (1 + round as u32));
+            let unchanged = Instant::now();
+            file.write_all(b"1000 10 other\n").unwrap();
+            if let Some(seconds) = modified {
+                let time = nix::sys::time::TimeSpec::new(seconds.min(1 << 33), 0);
+                nix::sys::stat::futimens(&file, &time, &time).unwrap();
+            }
+            growth.length_at(Instant::now());
+            let length = growth.length_at(Instant::now());
+            moments.push((growth.lengths.back().unwrap().0, length));
+            assert!(growth.lengths.back().unwrap().0 <= Instant::now());
+            assert_eq!(length, 14 * (2 + round as u32));
+            // The clock of files is coarse, but is never believed beyond the last look.
+            assert!(growth.length_at(unchanged) <= length);
+        }
+        for (moment, length) in moments {
+            assert_eq!(growth.length_at(moment), length);
+        }
+        for _ in 0..2 * MOST_LENGTHS {
+            file.write_all(b"x\n").unwrap();
+            growth.length_at(Instant::now());
+        }
+        assert!(growth.lengths.len() <= MOST_LENGTHS);
     }
 
     /// Guarantees: a pipe, a folder, a link and a file of somebody else are refused with a reason, without waiting for

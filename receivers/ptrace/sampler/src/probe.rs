@@ -139,6 +139,8 @@ pub struct StatLine {
     pub start_ticks: u64,
     /// The processor time that it has used.
     pub processor: ProcessorTicks,
+    /// The processor time of the children that it has reaped.
+    pub reaped: ProcessorTicks,
 }
 
 /// Processor time, in the kernel's clock ticks for programs (`sysconf(_SC_CLK_TCK)`, 100 a second on Linux).
@@ -168,11 +170,13 @@ pub(crate) fn parse_stat(line: &[u8]) -> Option<StatLine> {
     let mut words = words(&line[end + 1..]);
     let state = *words.next()?.first()?;
     let parent = u32::try_from(decimal(words.next()?)?).ok()?;
-    // The parent is field 4, the times are fields 14 and 15, the start time is field 22.
-    let user = decimal(words.nth(9)?)?;
-    let kernel = decimal(words.next()?)?;
-    let start_ticks = decimal(words.nth(6)?)?;
-    Some(StatLine { state, parent, start_ticks, processor: ProcessorTicks { user, kernel } })
+    // The parent is field 4, the times are fields 14 to 17, the start time is field 22.
+    let processor = ProcessorTicks { user: decimal(words.nth(9)?)?, kernel: decimal(words.next()?)? };
+    // Those of children are signed.
+    let reaped = [decimal(words.next()?), decimal(words.next()?)].map(Option::unwrap_or_default);
+    let reaped = ProcessorTicks { user: reaped[0], kernel: reaped[1] };
+    let start_ticks = decimal(words.nth(4)?)?;
+    Some(StatLine { state, parent, start_ticks, processor, reaped })
 }
 
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {

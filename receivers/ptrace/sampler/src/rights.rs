@@ -132,8 +132,13 @@ impl Powers {
         (ProblemKind::Permission, format!("process {pid} cannot be traced: {reason}"))
     }
 
-    /// Why no command can be traced from its start.
-    pub(crate) fn explain_command(self) -> String {
+    /// Why no command can be traced from its start: `traced` if another process traces it already.
+    pub(crate) fn explain_command(self, traced: bool) -> String {
+        if traced {
+            return "the command cannot be traced: another process traces what profbridge starts (`strace -f`, a debugger), and \
+                    a process has one tracer at a time; run profbridge without it"
+                .to_owned();
+        }
         if self.yama == 3 {
             return format!("the command cannot be traced: {NO_TRACING}");
         }
@@ -204,7 +209,8 @@ mod tests {
         assert!(explain(POWERS, 0, libc::EMFILE).1.contains("ulimit -n"));
     }
 
-    /// Guarantees: where a command may not be traced, it is said which of the system's rules forbids that.
+    /// Guarantees: where a command may not be traced, it is said which of the system's rules forbids that, or that
+    /// somebody else traces it.
     #[test]
     fn every_refusal_of_a_command() {
         for (powers, words) in [
@@ -214,16 +220,20 @@ mod tests {
             (Powers { yama: 1, ..POWERS }, "seccomp filter"),
             (Powers { container: true, ..POWERS }, "container's seccomp profile"),
         ] {
-            let message = powers.explain_command();
-            assert!(message.contains(words), "{powers:?}: {message}");
+            let message = powers.explain_command(false);
+            assert!(message.contains(words) && !message.contains("strace"), "{powers:?}: {message}");
+            let message = powers.explain_command(true);
+            assert!(message.contains("strace") && !message.contains("seccomp"), "{powers:?}: {message}");
         }
     }
 
     /// Guarantees: where less than all is seen of running threads, it is said what would show more: a right, or another
-    /// choice.
+    /// choice; nothing where it is not known what the kernel permits.
     #[test]
     fn more_of_running_threads() {
-        assert_eq!(what_shows_more(Level::Kernel, Stops::UserBound), None);
+        for level in [Level::Kernel, Level::Undecided] {
+            assert_eq!(what_shows_more(level, Stops::UserBound), None);
+        }
         for (level, stops, words) in [
             (Level::User, Stops::UserBound, "CAP_PERFMON"),
             (Level::None, Stops::UserBound, "CAP_PERFMON"),

@@ -202,7 +202,7 @@ fn frames_of(pid: u32, version: &str) -> Vec<String> {
             let Function { name, file, .. } = &functions[function as usize];
             Some(format!("{name}\t{file}\t{line}"))
         }
-        Location::Native { .. } => None,
+        Location::Native { .. } | Location::Compiled { .. } => None,
     });
     shown.collect()
 }

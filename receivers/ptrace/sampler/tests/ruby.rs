@@ -32,6 +32,19 @@ loop do
 end
 "#;
 
+/// A program whose child works in its main thread, as those of servers that fork in advance, until its parent is gone.
+const FORKED: &str = r#"
+def work_of_child
+  i = 0
+  i += 1 while i < 100_000
+end
+parent = Process.pid
+child = fork { work_of_child while Process.ppid == parent }
+puts child
+$stdout.flush
+Process.wait
+"#;
+
 /// The Rubies of this machine, and what a test may name besides (`PROFBRIDGE_TEST_RUBIES`), from 3.0 on, by version.
 fn rubies() -> BTreeMap<String, PathBuf> {
     let named = std::env::var_os("PROFBRIDGE_TEST_RUBIES").unwrap_or_default();
@@ -82,5 +95,20 @@ fn thrown_away() {
             let said = format!("Ruby {version}, {options:?}: {observations} samples, {right} methods named\n");
             std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).ok();
         }
+    }
+}
+
+/// Guarantees: the main thread of a forked process is known as Ruby's main thread, and its functions have their names.
+#[test]
+fn forked() {
+    for (version, ruby) in rubies() {
+        let mut program = Running::start(Command::new(&ruby).args(["--disable-gems", "-e", FORKED]));
+        let mut child = String::new();
+        program.output.read_line(&mut child).unwrap();
+        let mut named = 0;
+        let observations = observe(child.trim().parse().unwrap(), Duration::from_secs(1), |function, _| {
+            named += u32::from(function.name.ends_with("work_of_child"));
+        });
+        assert!(observations > 0 && named > 0, "Ruby {version}: {named} of {observations}");
     }
 }

@@ -70,6 +70,7 @@ impl Config {
             fuse: self.symbolize.fuse,
             ..profbridge_symbolizer::Settings::default()
         };
+        checker.problems.extend(self.symbolize.debuginfod.check(section, "symbolize.debuginfod"));
         let insert = self.resource.insert.check(section, "resource.insert", &mut checker.problems);
         checker.thread_attributes(&self.thread_attributes);
         Problems::check(checker.problems)?;
@@ -82,6 +83,7 @@ impl Config {
             realtime: self.priority == Priority::Realtime,
             control: self.control.enabled.then_some(control),
             symbolizer: self.symbolize.enabled.then_some(symbolizer),
+            debuginfod: self.symbolize.debuginfod,
             max_wait: self.symbolize.max_wait.get(),
         })
     }

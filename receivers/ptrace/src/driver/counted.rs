@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_missing() {
         assert_eq!(missing(&Status::default(), Stops::UserBound), "");
-        let status = Status { not_sampled_nano: 1_234_000_000, cut_calls: 2, ..Status::default() };
+        let status = Status { level: Level::None, not_sampled_nano: 1_234_000_000, cut_calls: 2, ..Status::default() };
         let said = missing(&status, Stops::UserBound);
         assert!(
             said.starts_with("; 1.23 s of its processor time were not sampled (") && said.contains("CAP_PERFMON"),

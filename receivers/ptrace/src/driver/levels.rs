@@ -21,16 +21,13 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How many processes may have lines of their own in that time.
 pub(super) const MOST_LINES: usize = 8;
 
-/// The level of a process's running threads; `None` while it is not known.
-type Known = Option<Level>;
-
 /// The gauges, and the level that each counts.
-const GAUGES: [(&str, Known); 5] = [
-    ("sampler_processes_undecided", None),
-    ("sampler_processes_without_events", Some(Level::None)),
-    ("sampler_processes_user_events", Some(Level::User)),
-    ("sampler_processes_kernel_events", Some(Level::Kernel)),
-    ("sampler_processes_processor_events", Some(Level::Processors)),
+const GAUGES: [(&str, Level); 5] = [
+    ("sampler_processes_undecided", Level::Undecided),
+    ("sampler_processes_without_events", Level::None),
+    ("sampler_processes_user_events", Level::User),
+    ("sampler_processes_kernel_events", Level::Kernel),
+    ("sampler_processes_processor_events", Level::Processors),
 ];
 
 /// The last log line about a process.
@@ -60,12 +57,12 @@ impl Levels {
     }
 
     /// Moves a process from one gauge to another. It is in none before it is sampled and afterwards.
-    fn recount(&mut self, before: Option<Known>, now: Option<Known>, intake: &Intake) {
+    fn recount(&mut self, before: Option<Level>, now: Option<Level>, intake: &Intake) {
         if before == now {
             return;
         }
-        for ((name, known), count) in GAUGES.into_iter().zip(&mut self.counts) {
-            let (was, is) = (before == Some(known), now == Some(known));
+        for ((name, level), count) in GAUGES.into_iter().zip(&mut self.counts) {
+            let (was, is) = (before == Some(level), now == Some(level));
             if was != is {
                 *count = count.saturating_sub(u64::from(was)) + u64::from(is);
                 intake.level(name, *count);
@@ -142,7 +139,7 @@ impl Driver {
     pub(super) fn count_level(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let sampled = process.lifecycle().is_running() && !process.ended;
-        let now = sampled.then(|| process.level());
+        let now = sampled.then_some(process.status.level);
         let before = std::mem::replace(&mut process.counted, now);
         self.levels.recount(before, now, &self.parts.intake);
     }

@@ -30,7 +30,7 @@ pub(super) struct Tracked {
     pub(super) gaps: Gaps,
     pub(super) status: Status,
     /// The gauge that it is counted in.
-    pub(super) counted: Option<Option<Level>>,
+    pub(super) counted: Option<Level>,
     /// What the log has said of its running threads.
     pub(super) said_level: Option<Line>,
     pub(super) names: Option<ProcessNames>,
@@ -98,16 +98,10 @@ impl Tracked {
         self.lifecycle
     }
 
-    /// The level of its running threads; `None` before that was found out.
-    pub(super) fn level(&self) -> Option<Level> {
-        // The level of a process that is sampled from its start is known before its first tick.
-        let decided = self.status.ticks > 0 || self.status.level != Level::None;
-        decided.then_some(self.status.level)
-    }
-
-    /// The level of its running threads, if the log has not said it yet.
+    /// The level of its running threads, if it is known and the log has not said it yet.
     pub(super) fn unsaid_level(&self) -> Option<Level> {
-        self.level().filter(|level| self.said_level.is_none_or(|line| line.level != *level))
+        let level = Some(self.status.level).filter(|level| *level != Level::Undecided);
+        level.filter(|level| self.said_level.is_none_or(|line| line.level != *level))
     }
 
     /// Applies an event to the lifecycle.

@@ -179,3 +179,38 @@ fn closed_perf_maps() {
         "late"
     );
 }
+
+/// Guarantees: an address of code that was replaced has the name that the perf map had by then, whenever it is asked
+/// for, and however many moments there are.
+#[test]
+fn replaced_code() {
+    let symbolizer = Symbolizer::start(Settings::default()).unwrap();
+    let mut names = ProcessNames::new(symbolizer.clone(), 1, None);
+    let mut file = tempfile::tempfile().unwrap();
+    let mut lengths = vec![0];
+    for name in ["old", "new", "newest"] {
+        writeln!(file, "1000 100 {name}").unwrap();
+        lengths.push(u32::try_from(file.metadata().unwrap().len()).unwrap());
+    }
+    names.perf_map(file);
+    let native = Location::Native { mapping: None, address: 0x1010 };
+    let name = |names: &ProcessNames, length| {
+        names.symbols(native.with_map(length)).map(|symbols| symbols.frames[0].function.to_string())
+    };
+    let ask = |names: &mut ProcessNames, lengths: &[u32]| {
+        let batch = batch(&lengths.iter().map(|length| native.with_map(*length)).collect::<Vec<_>>());
+        names.ask(&batch);
+        assert!(symbolizer.wait(Duration::from_secs(60)));
+        assert!(!names.is_late(&batch));
+    };
+    ask(&mut names, &lengths);
+    for (length, expected) in [(0, "old"), (lengths[1], "old"), (lengths[2], "new"), (lengths[3], "newest")] {
+        assert_eq!(name(&names, length).as_deref(), Some(expected), "{length}");
+    }
+    // As if the map had grown for ever.
+    names.map_lengths = Arc::new((1_000..).take(MAX_MOMENTS - 1).collect());
+    ask(&mut names, &[7, 8, 1_000]);
+    for length in [7, 8, 1_000] {
+        assert_eq!(name(&names, length).as_deref(), Some("newest"), "{length}");
+    }
+}

@@ -105,7 +105,8 @@ fn named(name: &str, target: &Target, options: &Options, report: &mut Report) ->
     let row = format!("{name}: stacks whose every evaluation frame is named, of {all}");
     report.figure(row, share, "%", Some(Goal::AtLeast(99.0)));
     report.figure(format!("{name}:   stops"), stops as f64, "", Some(Goal::AtMost(0.0)));
-    let later: u64 = session.stacks.iter().filter(|((trust, _), _)| *trust == Trust::MissingCallers).map(|(_, n)| n).sum();
+    let later: u64 =
+        session.stacks.iter().filter(|((trust, _), _)| *trust == Trust::MissingCallers).map(|(_, n)| n).sum();
     report.figure(format!("{name}:   with functions that were read later"), percent(later, all), "%", None);
     Ok(())
 }

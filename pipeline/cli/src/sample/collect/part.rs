@@ -36,6 +36,8 @@ pub(crate) struct Halves {
 /// The profiles of one process.
 #[derive(Debug)]
 pub(crate) struct OfProcess {
+    /// Its id.
+    pub(crate) pid: u32,
     /// What it is called.
     pub(crate) label: String,
     /// What runs its code.
@@ -60,7 +62,7 @@ impl Part {
             let (running, waiting) = (half(false)?, half(true)?);
             if running.is_some() || waiting.is_some() {
                 let runtime = Runtime::of(&process.mappings);
-                each.push(OfProcess { label: process.label.clone(), runtime, running, waiting });
+                each.push(OfProcess { pid: process.pid, label: process.label.clone(), runtime, running, waiting });
             }
         }
         Ok(Halves { whole, each, malformed })

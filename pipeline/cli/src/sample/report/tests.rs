@@ -39,6 +39,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
         shares,
         processes: Vec::new(),
         followed: false,
+        children: (Duration::ZERO, Vec::new()),
         hints: Vec::new(),
         told: None,
         missing: None,
@@ -104,12 +105,33 @@ fn children() {
     assert!(!followed.functions().contains("children"), "what was waited for is there");
 }
 
+/// Guarantees: a process that hardly runs itself while processes that it started are busy names them; one that runs as
+/// much as they do, or has them sampled as well, does not.
+#[test]
+fn busy_children() {
+    let mut shares = Shares::default();
+    shares.add(&batch(&[(&["poll"], 300)]), false);
+    let workers: Vec<_> = (8..18).map(|pid| (pid, "php-fpm8.2".to_owned())).collect();
+    let text = |milliseconds, followed| {
+        let children = (Duration::from_millis(milliseconds), workers.clone());
+        Report { children, followed, ..report(&shares, Status::default()) }.functions()
+    };
+    let named = text(1_900, false);
+    for part in
+        ["children: 1.90 s of processor time", "php-fpm8.2 (pid 8), php-fpm8.2 (pid 9)", "and 2 more", "--subprocesses"]
+    {
+        assert!(named.contains(part), "{part}\n{named}");
+    }
+    assert!(!text(290, false).contains("children") && !text(1_900, true).contains("children"));
+}
+
 /// Guarantees: where several processes were sampled it is said which of them did the work; one by itself is not talked
 /// about.
 #[test]
 fn processes() {
     let shares = Shares::default();
     let of = |label: &str, running_nano, waiting_nano| ProcessShare {
+        pid: 0,
         label: label.to_owned(),
         running_nano,
         waiting_nano,
@@ -215,7 +237,8 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 #[test]
 fn what_is_missing() {
     let shares = Shares::default();
-    let status = Status { ticks: 100, not_sampled_nano: 400_000_000, cut_calls: 3, ..Status::default() };
+    let status =
+        Status { level: Level::None, ticks: 100, not_sampled_nano: 400_000_000, cut_calls: 3, ..Status::default() };
     for (stops, how) in [(Stops::UserBound, "stay in their own code"), (Stops::Never, "not sampled (stops: never)")] {
         let text = Report { stops, ..report(&shares, status) }.trust();
         let (missing, more) =
@@ -227,6 +250,8 @@ fn what_is_missing() {
     assert!(text.contains("not sampled for lack of") && !text.contains("CAP_PERFMON"), "{text}");
     let little = Status { not_sampled_nano: 9_000_000, ..Status::default() };
     assert!(!report(&shares, little).trust().contains("not sampled"));
-    let best = Status { not_sampled_nano: 400_000_000, level: Level::Kernel, ..Status::default() };
-    assert!(report(&shares, best).trust().contains("only the amount is known\n"));
+    for level in [Level::Kernel, Level::Undecided] {
+        let status = Status { not_sampled_nano: 400_000_000, level, ..Status::default() };
+        assert!(report(&shares, status).trust().contains("only the amount is known\n"), "nothing is advised");
+    }
 }

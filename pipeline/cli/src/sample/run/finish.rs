@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::Command;
 
 use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
@@ -23,6 +24,12 @@ impl Run<'_> {
     pub(super) fn stop_sampling(&mut self, finish: Finish) -> Result<(), Failure> {
         // A command that was never found is not held any longer.
         self.release();
+        for (pid, before) in &self.children {
+            let (time, busy) = DescendantsTime::read(*pid).since(before);
+            self.busy_children.0 += time;
+            // Those that are asked for as well are sampled.
+            self.busy_children.1.extend(busy.into_iter().filter(|(pid, _)| !self.children.contains_key(pid)));
+        }
         if matches!(finish, Finish::Duration | Finish::Interrupt) {
             let roots: Vec<_> = self.course.roots().map(|(target, _)| target).collect();
             for target in self.follow.targets().chain(roots) {
@@ -73,9 +80,10 @@ impl Run<'_> {
         let report = Report {
             shares: &self.shares,
             processes: self.processes.sorted(),
-            hints: self.runtimes.hints(!self.said.is_empty()),
+            hints: self.runtimes.hints(self.said.iter().filter_map(|(_, note)| note.as_deref())),
             told: self.runtimes.told(),
             followed: self.follow.any() || self.subject.subprocesses,
+            children: std::mem::take(&mut self.busy_children),
             missing: (self.gaps.count() > 0)
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
             status: self.stats.total(),

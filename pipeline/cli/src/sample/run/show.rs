@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use profbridge_sampler::message::TargetId;
+
 use super::Run;
 use crate::Failure;
 use crate::sample::Look;
@@ -21,6 +23,8 @@ const VIEWED: Duration = Duration::from_millis(500);
 pub(super) struct Named {
     /// Their names by their ids.
     pub(super) of: HashMap<u32, String>,
+    /// The targets that they are sampled for.
+    pub(super) targets: HashMap<u32, TargetId>,
     /// How many were named that were found in passing.
     said: usize,
 }
@@ -117,7 +121,7 @@ impl Run<'_> {
         for each in &halves.each {
             let before = (self.shares.running.nano(), self.shares.waiting.nano());
             if let Some(running) = &each.running {
-                self.shares.add_to(running, false, self.processes.running(&each.label));
+                self.shares.add_to(running, false, self.processes.running(each.pid, &each.label));
                 self.runtimes.add(&each.label, each.runtime, running, false);
             }
             if let Some(waiting) = &each.waiting {
@@ -125,7 +129,12 @@ impl Run<'_> {
                 self.runtimes.add(&each.label, each.runtime, waiting, true);
             }
             let after = (self.shares.running.nano(), self.shares.waiting.nano());
-            self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+            self.processes.add(
+                each.pid,
+                &each.label,
+                after.0.saturating_sub(before.0),
+                after.1.saturating_sub(before.1),
+            );
         }
         if let Some(view) = &mut self.view {
             let until = self.begun.map(|begun| heard.saturating_duration_since(begun));

@@ -19,8 +19,8 @@ pub(crate) enum Runtime {
     DotNet,
     /// Erlang and Elixir.
     Beam,
-    /// CPython, with its minor version where the file's name tells it.
-    Python(Option<u32>),
+    /// CPython, with its major and minor version where the file's name tells them.
+    Python(Option<(u32, u32)>),
     /// CRuby.
     Ruby,
     /// PHP, on the command line, in FPM or in a web server.
@@ -33,16 +33,18 @@ pub(crate) enum Runtime {
     Native,
 }
 
-/// Where the hints send who looks for the reason.
-pub(super) const NOTES: &str = ": notes say why";
-
 /// The versions of CPython whose functions are read from memory.
-const PYTHON: std::ops::RangeInclusive<u32> = 8..=14;
+const PYTHON: std::ops::RangeInclusive<(u32, u32)> = (3, 8)..=(3, 14);
 
 impl Runtime {
     /// The runtime that is mapped into a process; of several (Python in a JVM) the one that compiles code comes first.
     pub(crate) fn of(files: &[FileMapping]) -> Self {
-        let known = files.iter().filter_map(|file| Self::of_file(&file.path)).min();
+        let known = files.iter().filter_map(|file| Self::of_file(&file.path));
+        // A file that tells its version says more than one that does not (`libpython3.so`).
+        let known = known.reduce(|known, other| match (known, other) {
+            (Self::Python(known), Self::Python(other)) => Self::Python(known.max(other)),
+            (known, other) => known.min(other),
+        });
         let go = || files.iter().any(|file| file.go).then_some(Self::Go);
         known.or_else(go).unwrap_or(Self::Native)
     }
@@ -64,8 +66,8 @@ impl Runtime {
                 Self::Php
             }
             _ if versioned(name, "perl") || library(name, "libperl") => Self::Perl,
-            _ if versioned(name, "python") => Self::Python(minor(&name["python".len()..])),
-            _ if library(name, "libpython") => Self::Python(minor(&name["libpython".len()..])),
+            _ if versioned(name, "python") => Self::Python(version(&name["python".len()..])),
+            _ if library(name, "libpython") => Self::Python(version(&name["libpython".len()..])),
             _ => return None,
         })
     }
@@ -79,7 +81,7 @@ impl Runtime {
             Self::Deno => "JavaScript (Deno, V8)".to_owned(),
             Self::DotNet => ".NET".to_owned(),
             Self::Beam => "Erlang".to_owned(),
-            Self::Python(Some(minor)) => format!("Python 3.{minor}"),
+            Self::Python(Some((major, minor))) => format!("Python {major}.{minor}"),
             Self::Python(None) => "Python".to_owned(),
             Self::Ruby => "Ruby".to_owned(),
             Self::Php => "PHP".to_owned(),
@@ -89,17 +91,22 @@ impl Runtime {
         }
     }
 
+    /// Whether both are the same, in any version.
+    pub(super) fn is_same_kind(self, other: Self) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+
     /// Whether its programs are data of one function of its own, whose name says nothing of them.
     pub(super) fn is_interpreter(self) -> bool {
         matches!(self, Self::Python(_) | Self::Ruby | Self::Php | Self::Perl)
     }
 
-    /// What names its functions.
+    /// What names code that it makes at run time.
     ///
     /// Sources: OpenJDK, `src/hotspot/share/runtime/globals.hpp` and `jcmd`'s help; OpenJ9's page of `-XX:+PerfTool`;
-    /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter;
-    /// `Doc/howto/perf_profiling.rst` of CPython; Ruby's `doc/yjit/yjit.md`.
-    pub(super) fn naming(self) -> &'static str {
+    /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter; Ruby's
+    /// `doc/yjit/yjit.md`.
+    pub(super) fn naming_generated(self) -> &'static str {
         match self {
             Self::HotSpot => {
                 "run `jcmd PID Compiler.perfmap` once it is warm, or start it with -XX:+UnlockDiagnosticVMOptions \
@@ -107,45 +114,73 @@ impl Runtime {
             }
             Self::OpenJ9 => "start it with -XX:+PerfTool",
             Self::Node => {
-                "functions of Node 18, 20, 22 and 24 are read from memory; start other versions with --perf-basic-prof and \
-                 --interpreted-frames-native-stack"
+                "functions of Node 18, 20, 22 and 24 are read from memory, but for WebAssembly's, which nothing names; \
+                 start other versions with --perf-basic-prof and --interpreted-frames-native-stack"
             }
             Self::Deno => "start it with --v8-flags=--perf-basic-prof,--interpreted-frames-native-stack",
             Self::DotNet => "start it with DOTNET_PerfMapEnabled=1 in its environment",
             Self::Beam => "start it with +JPperf true, or ERL_FLAGS=\"+JPperf true\" in its environment",
-            Self::Python(Some(minor)) if PYTHON.contains(&minor) => {
-                "its functions are read from memory and could not be here: notes say why; from 3.12 on, -X perf or \
-                 PYTHONPERFSUPPORT=1 in its environment names them as well"
-            }
-            Self::Python(Some(15..)) | Self::Python(None) => {
-                "start it with -X perf or PYTHONPERFSUPPORT=1 in its environment (3.12 and later)"
-            }
-            Self::Python(Some(_)) => "run it with Python 3.8 to 3.14, whose functions are read from memory",
-            Self::Ruby => {
-                "functions of Ruby 3.0 to 3.4 are read from memory and could not be here: notes say why; while they run, \
-                 functions that YJIT compiled are not: start it without --yjit"
-            }
+            Self::Ruby => "while they run, functions that its JIT compiled are not told: start it without --yjit",
             Self::Php => {
-                "its functions are read from memory (7.3 to 8.5, without thread safety) and could not be here: notes say \
-                 why; while they run, functions that its JIT compiled are told only of threads that are stopped (--stops \
+                "while they run, functions that its JIT compiled are told only of threads that are stopped (--stops \
                  always): use that, or start it with -d opcache.jit=0"
             }
-            Self::Perl => "nothing names its functions from outside",
-            Self::Go => "build it without -ldflags=-s",
-            Self::Native => "build it without `strip` and -s, or install its debug symbols",
+            Self::Python(_) | Self::Perl | Self::Go | Self::Native => {
+                "they were made at run time, and what made them can name them in a perf map (/tmp/perf-PID.map)"
+            }
         }
     }
 
-    /// What makes its stacks complete.
-    pub(super) fn callers(self) -> &'static str {
+    /// What names the functions of a program that it interprets, as far as the reason is known why they are not read
+    /// from memory: its version, or a note about it.
+    ///
+    /// Source: `Doc/howto/perf_profiling.rst` of CPython.
+    pub(super) fn naming_interpreted(self, noted: bool) -> Option<&'static str> {
+        match self {
+            Self::Python(Some(version)) if version > *PYTHON.end() => {
+                Some("start it with -X perf or PYTHONPERFSUPPORT=1 in its environment")
+            }
+            Self::Python(Some(version)) if version < *PYTHON.start() => {
+                Some("run it with Python 3.8 to 3.14, whose functions are read from memory")
+            }
+            Self::Node => Some(self.naming_generated()),
+            Self::Deno => Some(self.naming_generated()),
+            Self::Perl => Some("nothing names its functions from outside"),
+            Self::Python(_) | Self::Ruby | Self::Php if noted => Some("a note above says why"),
+            _ => None,
+        }
+    }
+
+    /// What names functions of its own file.
+    pub(super) fn naming_own(self) -> &'static str {
+        match self {
+            Self::Go => "build it without -ldflags=-s",
+            _ => "build it without `strip` and -s, or install its debug symbols",
+        }
+    }
+
+    /// Whether a note is about it.
+    pub(super) fn is_named_in(self, note: &str) -> bool {
+        let name = match self {
+            Self::Python(_) => "Python ",
+            Self::Ruby => "Ruby ",
+            Self::Php => "PHP ",
+            _ => return false,
+        };
+        note.contains(name)
+    }
+
+    /// What makes its stacks complete, where callers are guessed behind code that it made at run time (`generated`), or
+    /// behind other code.
+    pub(super) fn callers(self, generated: bool) -> &'static str {
         match self {
             Self::HotSpot => "start it with -XX:+PreserveFramePointer",
-            Self::Ruby => "--yjit-perf keeps frame pointers in compiled code",
-            Self::Php => "its JIT's code has no unwind tables: start it with -d opcache.jit=0",
+            Self::Ruby if generated => "--yjit-perf keeps frame pointers in compiled code",
+            Self::Php if generated => "its JIT's code has no unwind tables: start it with -d opcache.jit=0",
             Self::Node | Self::Deno | Self::DotNet | Self::Beam | Self::Go => {
                 "native extensions without unwind tables may be in between: build them with -fno-omit-frame-pointer"
             }
-            Self::OpenJ9 | Self::Python(_) | Self::Perl | Self::Native => {
+            Self::Ruby | Self::Php | Self::OpenJ9 | Self::Python(_) | Self::Perl | Self::Native => {
                 "build what is called with -fasynchronous-unwind-tables (the default of compilers) or -fno-omit-frame-pointer"
             }
         }
@@ -163,11 +198,11 @@ fn library(name: &str, base: &str) -> bool {
     name.starts_with(base) && (name.ends_with(".so") || name.contains(".so."))
 }
 
-/// The minor version in what stands behind `python` or `libpython`: `3.11`, `3.11.so.1.0`.
-fn minor(rest: &str) -> Option<u32> {
-    let digits = rest.strip_prefix("3.")?;
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    digits[..end].parse().ok()
+/// The major and the minor version in what stands behind `python` or `libpython`: `3.11`, `3.11.so.1.0`.
+fn version(rest: &str) -> Option<(u32, u32)> {
+    let (major, rest) = rest.split_once('.')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some((major.parse().ok()?, rest[..end].parse().ok()?))
 }
 
 #[cfg(test)]
@@ -198,9 +233,13 @@ mod tests {
             ("/usr/bin/deno", Some(Runtime::Deno)),
             ("/usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.1/libcoreclr.so", Some(Runtime::DotNet)),
             ("/usr/lib/erlang/erts-14.2/bin/beam.smp", Some(Runtime::Beam)),
-            ("/usr/bin/python3.11", Some(Runtime::Python(Some(11)))),
-            ("/usr/lib/libpython3.12.so.1.0 (deleted)", Some(Runtime::Python(Some(12)))),
+            ("/usr/bin/python3.11", Some(Runtime::Python(Some((3, 11))))),
+            ("/usr/lib/libpython3.12.so.1.0 (deleted)", Some(Runtime::Python(Some((3, 12))))),
             ("/usr/bin/python", Some(Runtime::Python(None))),
+            ("/usr/bin/python3", Some(Runtime::Python(None))),
+            ("/usr/lib/libpython3.so", Some(Runtime::Python(None))),
+            ("/usr/bin/python2.7", Some(Runtime::Python(Some((2, 7))))),
+            ("/usr/lib/libpython3.6m.so.1.0", Some(Runtime::Python(Some((3, 6))))),
             ("/usr/bin/ruby3.1", Some(Runtime::Ruby)),
             ("/usr/lib/libruby-3.1.so.3.1.2", Some(Runtime::Ruby)),
             ("/usr/sbin/php-fpm8.2", Some(Runtime::Php)),
@@ -224,6 +263,10 @@ mod tests {
     #[test]
     fn processes() {
         assert_eq!(Runtime::of(&files(&["/a/libpython3.11.so", "/a/libjvm.so"], false)), Runtime::HotSpot);
+        for python in [["/usr/lib/libpython3.so", "/a/libpython3.6m.so.1.0"], ["/usr/bin/python3.6", "/usr/bin/python"]]
+        {
+            assert_eq!(Runtime::of(&files(&python, false)), Runtime::Python(Some((3, 6))), "{python:?}");
+        }
         assert_eq!(Runtime::of(&files(&["/srv/app"], true)), Runtime::Go);
         assert_eq!(Runtime::of(&files(&["/srv/app", "/lib/libc.so.6"], false)), Runtime::Native);
     }

@@ -38,7 +38,7 @@ fn profiles(start: u64, running: bool, waiting: bool) -> Profiles {
 
 fn part(start: u64) -> Halves {
     let (running, waiting) = (Some(profiles(start, true, false)), Some(profiles(start, false, true)));
-    let each = vec![OfProcess { label: "app (pid 7)".to_owned(), runtime: Runtime::Native, running, waiting }];
+    let each = vec![OfProcess { pid: 7, label: "app (pid 7)".to_owned(), runtime: Runtime::Native, running, waiting }];
     Halves { whole: profiles(start, true, true), each, malformed: 0 }
 }
 
@@ -46,8 +46,10 @@ fn part(start: u64) -> Halves {
 fn part_with_wrapper(start: u64) -> Halves {
     let mut part = part(start);
     let waiting = Some(profiles(start, false, true));
-    part.each
-        .insert(0, OfProcess { label: "timeout (pid 6)".to_owned(), runtime: Runtime::Native, running: None, waiting });
+    part.each.insert(
+        0,
+        OfProcess { pid: 6, label: "timeout (pid 6)".to_owned(), runtime: Runtime::Native, running: None, waiting },
+    );
     part
 }
 

@@ -47,6 +47,7 @@ fn look(seconds: u64) -> Look<'static> {
 
 fn halves(running: &Profiles, waiting: Option<&Profiles>) -> Halves {
     let each = OfProcess {
+        pid: 7,
         label: "app (pid 7)".to_owned(),
         runtime: Runtime::Native,
         running: Some(running.clone()),

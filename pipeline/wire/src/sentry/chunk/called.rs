@@ -4,8 +4,7 @@
 //! of a function's frame is not where the function was, but where its caller was when it called it, and where that is
 //! not known (of the outermost one, or below a function without a source), the line on which the function begins (v8/v8
 //! `src/profiler/profile-generator.cc`, `ProfileNode::line_number`). Frames of both then are the same ones for Sentry.
-//! Only functions without a name differ: the SDK sends an empty one, and Sentry aggregates no frame without any. That
-//! takes a producer that says both lines; others say where functions begin, or it is not known which they say.
+//! That takes a producer that says both lines; others say where functions begin, or it is not known which they say.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

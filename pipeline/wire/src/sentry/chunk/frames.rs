@@ -13,6 +13,7 @@ use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::module::{self, Roots};
 use super::naming::split;
 use super::path::{basename, is_absolute};
+use super::program::Program;
 use super::report::Notes;
 use super::runtime::Runtime;
 use super::settings::InApp;
@@ -66,6 +67,8 @@ pub(super) struct Frames {
     by_set: Stamped,
     /// The text of each frame's number. It is the same in every chunk.
     texts: Vec<Index>,
+    /// The Python program of the process.
+    program: Option<Program>,
 }
 
 /// Stands for "names no runtime".
@@ -99,6 +102,7 @@ impl Frames {
         self.groups.clear();
         self.called.clear();
         self.text.clear();
+        self.program = None;
         self.by_set.begin(dictionary.tables().attribute_sets.len());
         make_room(&mut self.room, 2);
         self.room[..2].copy_from_slice(b"[]");
@@ -307,6 +311,12 @@ impl Frames {
         self.frames.len() >= MAX_FRAMES
     }
 
+    /// Finds the Python program of the process by these stacks, which are written.
+    pub(super) fn find_program(&mut self, dictionary: &Dictionary, stacks: impl Iterator<Item = StackId>) {
+        let runtime = |id: LocationId| self.slots[id.index()].first >> FIRST_BITS;
+        self.program = Program::find(dictionary, stacks, |id| runtime(id) == Runtime::Python as u32);
+    }
+
     /// Writes the frames, for a chunk of a platform and a process with this main executable. Stops above `limit` bytes,
     /// and says whether all are written.
     pub(super) fn write(
@@ -344,11 +354,13 @@ impl Frames {
         let line = dictionary.lines(location).get(line as usize).copied().unwrap_or_default();
         let source = Source::of(dictionary, runtime, location, &line);
         let path = source.path();
+        let program = self.program.as_ref().filter(|_| runtime == Runtime::Python);
+        let roots = Roots { configured: &rules.source_roots, program };
         let mut name = split(runtime, &source.name);
         if !source.module.is_empty() {
             name.module = source.module.into();
         } else if name.module.is_empty() {
-            name.module = module::of(runtime, &name, source.file, Roots { configured: &rules.source_roots });
+            name.module = module::of(runtime, &name, source.file, roots);
         }
         let place = FrameOrigin {
             function: &name.function,
@@ -357,11 +369,18 @@ impl Frames {
             package: source.package,
             executable: executable.as_bytes(),
         };
-        let own = in_app(rules, runtime, &place);
+        let own = in_app(rules, roots, runtime, &place);
+        // Sentry lists Java's functions only where the module has a dot, which those without a package have not.
+        if runtime == Runtime::Java && !name.module.is_empty() && !name.module.contains(&b'.') {
+            name.module = [b"(default).", &*name.module].concat().into();
+        }
+        let is_anonymous = runtime == Runtime::Node && is_anonymous(&name.function, &path);
 
         let out = &mut self.text;
         let start = out.len();
-        if name.function.is_empty() {
+        if is_anonymous {
+            out.extend_from_slice(b"{\"function\":\"\"");
+        } else if name.function.is_empty() {
             let place = location.mapping.map(|mapping| (dictionary.mapping(mapping), location.address));
             unnamed(out, runtime, source.package, place, notes);
         } else {
@@ -369,8 +388,9 @@ impl Frames {
             text(out, &name.function, notes);
             out.push(b'"');
         }
-        // Sentry takes our word for own code only where the frame is of the chunk's platform.
-        let listed = own && runtime.platform() == platform;
+        // Sentry takes our word for own code only where the frame is of the chunk's platform, as all are that say none.
+        let says_none = runtime.platform() == platform || (own && runtime.is_managed());
+        let listed = own && says_none && !is_anonymous;
         self.groups.push(if listed { group(&name.module, source.package, &out[start..]) } else { 0 });
         if !name.module.is_empty() {
             out.extend_from_slice(b",\"module\":\"");
@@ -384,7 +404,7 @@ impl Frames {
                 out.push(b'"');
             }
             out.extend_from_slice(b",\"filename\":\"");
-            text(out, source.shown(&path), notes);
+            text(out, Source::shown(runtime, &name.module, &path), notes);
             out.push(b'"');
         }
         if !source.package.is_empty() {
@@ -407,13 +427,19 @@ impl Frames {
             out.extend_from_slice(b",\"instruction_addr\":");
             json::address(out, address);
         }
-        if runtime.platform() != platform {
+        if !says_none {
             out.extend_from_slice(b",\"platform\":\"");
             out.extend_from_slice(runtime.platform().as_bytes());
             out.push(b'"');
         }
         out.extend_from_slice(if own { b",\"in_app\":true}" } else { b",\"in_app\":false}" });
     }
+}
+
+/// Whether a function of Node has no name: Sentry's SDK sends an empty one, so that Sentry gives the time to its caller.
+/// What has no file either is not known.
+fn is_anonymous(function: &[u8], path: &[u8]) -> bool {
+    matches!(function, b"<anonymous>" | b"(anonymous)") || (function.is_empty() && !path.is_empty())
 }
 
 /// Makes room for text up to a place, and for eight bytes more that a write may touch.

@@ -22,14 +22,14 @@ pub(super) struct FrameOrigin<'a> {
 
 /// Whether a frame is the user's own code: by the operator's prefixes, else by its runtime's rule.
 #[inline]
-pub(super) fn in_app(rules: &InApp, runtime: Runtime, place: &FrameOrigin<'_>) -> bool {
+pub(super) fn in_app(rules: &InApp, roots: Roots<'_>, runtime: Runtime, place: &FrameOrigin<'_>) -> bool {
     if !rules.include.is_empty() && matches(&rules.include, place) {
         return true;
     }
     if !rules.exclude.is_empty() && matches(&rules.exclude, place) {
         return false;
     }
-    by_runtime(runtime, place, Roots { configured: &rules.source_roots })
+    by_runtime(runtime, place, roots)
 }
 
 /// Whether anything that a frame is told by starts with one of the prefixes. Its function is among it: what machine

@@ -4,6 +4,9 @@
 //! jitter one comes a little late and the next a little early, and the two cancel out; where they come late all the
 //! time (a profiler that means to look every 10 ms and looks every 14 ms), every open gap adds time that nobody
 //! sampled. So the difference is carried from gap to gap.
+//!
+//! An observation that says itself how long it was is exact: its time is neither bridged to the next one nor does it
+//! show what the thread is owed.
 
 use super::limits::{JITTER, MOST_OWED};
 
@@ -28,7 +31,11 @@ impl Ledger {
     /// observation shows no more than its weight once more; and a gap that [`JITTER`] explains, as long as all of them
     /// together add no more than one weight.
     #[inline]
-    pub(super) fn gap(&mut self, weight: u64, distance: u64) -> Option<u64> {
+    pub(super) fn gap(&mut self, weight: u64, distance: u64, exact: bool) -> Option<u64> {
+        if exact {
+            self.clipped += weight.saturating_sub(distance);
+            return (weight < distance).then_some(weight);
+        }
         let due = self.due(weight);
         let (weight, distance) = (weight as i64, distance as i64);
         let after = self.surplus + distance - weight;
@@ -44,10 +51,10 @@ impl Ledger {
 
     /// Takes the last observation of the thread. Returns after what time it is to be closed. What is owed then is lost,
     /// but for the less than half a weight that jitter leaves.
-    pub(super) fn last(&mut self, weight: u64) -> u64 {
-        let due = self.due(weight);
+    pub(super) fn last(&mut self, weight: u64, exact: bool) -> u64 {
+        let due = if exact { weight } else { self.due(weight) };
         self.surplus += due as i64 - weight as i64;
-        if self.surplus < -(weight as i64 / JITTER) {
+        if self.surplus < -(self.limit.min(weight as i64) / JITTER) {
             self.clipped += self.surplus.unsigned_abs();
             self.surplus = 0;
         }
@@ -85,8 +92,8 @@ mod tests {
         let mut owned = Vec::new();
         for (at, &weight) in weights.iter().enumerate() {
             owned.push(match times.get(at + 1) {
-                Some(next) => ledger.gap(weight, next - times[at]).unwrap_or(next - times[at]),
-                None => ledger.last(weight),
+                Some(next) => ledger.gap(weight, next - times[at], false).unwrap_or(next - times[at]),
+                None => ledger.last(weight, false),
             });
         }
         (owned, ledger.clipped)
@@ -150,8 +157,20 @@ mod tests {
         fn jitter_closes_nothing(late in prop::collection::vec(0_u64..200, 2..5_000)) {
             let times: Vec<u64> = late.iter().enumerate().map(|(n, late)| n as u64 * 1_000 + late).collect();
             let mut ledger = Ledger::default();
-            prop_assert!(times.windows(2).all(|pair| ledger.gap(1_000, pair[1] - pair[0]).is_none()));
+            prop_assert!(times.windows(2).all(|pair| ledger.gap(1_000, pair[1] - pair[0], false).is_none()));
         }
+    }
+
+    /// Guarantees: what is exact owns its time, and neither pays back nor is owed anything; what has no room is lost.
+    #[test]
+    fn exact_time_is_neither_bridged_nor_stretched() {
+        let mut ledger = Ledger::default();
+        assert_eq!(
+            (ledger.gap(10, 4, false), ledger.gap(10, 14, true), ledger.gap(10, 10, true)),
+            (None, Some(10), None)
+        );
+        assert_eq!((ledger.gap(10, 7, true), ledger.clipped), (None, 3));
+        assert_eq!((ledger.last(10, true), ledger.clipped), (10, 9));
     }
 
     /// Guarantees: a gap is closed a weight after its observation once the gaps before have added a weight's worth, and

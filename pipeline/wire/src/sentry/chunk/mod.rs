@@ -28,6 +28,7 @@ mod observe;
 mod overlap;
 mod path;
 mod plan;
+mod program;
 mod report;
 mod runtime;
 mod segments;
@@ -57,7 +58,7 @@ use frames::Frames;
 use listing::Listing;
 use observe::Window;
 use plan::Plan;
-use runtime::{RUNTIMES, dominant};
+use runtime::{RUNTIMES, Runtime, dominant};
 use segments::Segment;
 use timeline::{Timeline, number};
 use whole::Whole;
@@ -291,6 +292,10 @@ impl Converter {
             Some(platform) => platform.clone(),
             None => dominant(&runtimes).to_owned(),
         };
+        if runtimes[Runtime::Python as usize] > 0 {
+            let stacks = self.plan.stacks.iter().map(|&stack| self.window.stacks[stack as usize]);
+            self.frames.find_program(dictionary, stacks);
+        }
         let left = limit - samples_bytes - self.frames.stacks().len();
         let own = (&self.settings.in_app, &*subject.about.executable);
         if !self.frames.write(dictionary, &platform, own, left, &mut notes) {

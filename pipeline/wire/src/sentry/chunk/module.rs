@@ -13,6 +13,7 @@ use std::borrow::Cow;
 
 use super::naming::Name;
 use super::path::is_absolute;
+use super::program::Program;
 use super::runtime::Runtime;
 
 /// Roots known by custom: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
@@ -29,6 +30,8 @@ const KNOWN_ROOTS: [&str; 5] = ["/app", "/usr/src/app", "/code", "/workspace", "
 pub(super) struct Roots<'a> {
     /// What the operator named.
     pub(super) configured: &'a [String],
+    /// The Python program.
+    pub(super) program: Option<&'a Program>,
 }
 
 impl Roots<'_> {
@@ -42,9 +45,11 @@ impl Roots<'_> {
         self.strip(path).or_else(|| KNOWN_ROOTS.iter().find_map(|root| below(root, path)))
     }
 
-    /// Whether a path lies in a root that the operator named.
+    /// Whether a path lies in a root that the operator named, or in the folder of the program.
     pub(super) fn names(&self, path: &[u8]) -> bool {
+        let program = self.program.and_then(Program::folder);
         self.configured.iter().any(|root| below(root, path).is_some())
+            || program.is_some_and(|folder| below_folder(folder, path).is_some())
     }
 }
 
@@ -63,6 +68,11 @@ fn below<'p>(root: &str, path: &'p [u8]) -> Option<&'p [u8]> {
         rest = &after[1..];
     }
     Some(rest).filter(|rest| !rest.is_empty())
+}
+
+/// The rest of a path below this very folder.
+pub(super) fn below_folder<'p>(folder: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    path.strip_prefix(folder)?.strip_prefix(b"/").filter(|rest| !rest.is_empty())
 }
 
 /// The first folder, and what follows it, slash included.
@@ -87,6 +97,8 @@ pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: R
         return path.into();
     }
     match runtime {
+        // What Jinja compiles a template to has no `__name__` among its global variables.
+        Runtime::Python if is_template(&name.function, path) => b"".into(),
         Runtime::Python => python(path, roots),
         Runtime::Node => node(path),
         Runtime::Ruby if is_method(&name.function) => b"".into(),
@@ -112,9 +124,21 @@ fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
         b"_bootstrap_external.py" => return b"importlib._bootstrap_external".into(),
         _ => {}
     }
+    let known = || roots.program.and_then(|program| program.module(path));
     let relative = || (!is_absolute(path)).then(|| path.strip_prefix(b"./").unwrap_or(path));
+    let is_packaged = |path: &[u8]| installed(path).is_some() || roots.strip(path).is_some();
+    if let Some(module) = known().filter(|module| module == b"__main__" || !is_packaged(path)) {
+        return module.into();
+    }
     let found = installed(path).or_else(|| roots.strip_known(path)).or_else(relative);
     found.and_then(dotted).map_or(path.into(), Cow::Owned)
+}
+
+/// Whether a function is one that Jinja makes of a template (pallets/jinja `src/jinja2/compiler.py`): `root`, and one
+/// for each block.
+fn is_template(function: &[u8], path: &[u8]) -> bool {
+    let is_python = [&b".py"[..], b".pyc", b".pyw", b">"].iter().any(|end| path.ends_with(end));
+    !is_python && (function == b"root" || function.starts_with(b"block_"))
 }
 
 /// The path below the folder of packages, or of the standard library.
@@ -145,7 +169,7 @@ fn is_python(folder: &[u8]) -> bool {
 }
 
 /// `shop/cart/__init__.py` as `shop.cart`. `None` where a part could be no module's name.
-fn dotted(path: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn dotted(path: &[u8]) -> Option<Vec<u8>> {
     let stem = [&b".py"[..], b".pyc", b".pyw"].iter().find_map(|end| path.strip_suffix(*end))?;
     let stem = stem.strip_suffix(b"/__init__").unwrap_or(stem);
     if stem == b"__init__" || stem.split(|&byte| byte == b'/').any(|part| part.is_empty() || part.contains(&b'.')) {

@@ -22,6 +22,8 @@ pub(super) struct Observed {
     pub(super) weight: u64,
     /// Whether the thread may have waited: see [`Meaning::wall`].
     pub(super) wall: bool,
+    /// Whether the weight is a measured time, not the period of a timer that jitters.
+    pub(super) exact: bool,
     /// Whether it is a further piece of an observation that is counted elsewhere.
     pub(super) piece: bool,
 }
@@ -75,16 +77,25 @@ impl Window {
         self.homeless.clear();
         self.has_pieces = false;
         for Chosen { profile, meaning } in chosen {
-            self.read_profile(batch, profile, *meaning, losses, notes);
+            self.read_timed(batch, profile, *meaning, losses, notes);
         }
-        for lane in self.threads.lanes_mut() {
-            lane.keys.sort_unstable();
+        self.sort();
+        for Chosen { profile, meaning } in chosen {
+            self.read_untimed(batch, profile, *meaning, losses, notes);
         }
+        self.sort();
         if !self.homeless.is_empty() {
             self.homeless.sort_unstable();
             overlap::lay(&self.homeless, &self.seen, &mut self.threads);
         }
         self.threads.finish();
+    }
+
+    fn sort(&mut self) {
+        for lane in self.threads.lanes_mut() {
+            lane.keys.sort_unstable();
+            lane.timed = lane.keys.len();
+        }
     }
 
     /// How many observations some keys are.
@@ -96,7 +107,26 @@ impl Window {
         (keys.len() - pieces) as u64
     }
 
-    fn read_profile(
+    /// The number of a sample's stack and its thread; `None` where it cannot be shown, which is counted.
+    fn place(
+        &mut self,
+        dictionary: &Dictionary,
+        profile: &Profile,
+        sample: &Sample<'_>,
+        losses: &mut Losses,
+    ) -> Option<(u32, Option<usize>)> {
+        let Some(stack) = self.stack_number(dictionary, sample.stack) else {
+            losses.add_observations(Reason::NoFrames, sample.observations());
+            return None;
+        };
+        if self.seen.len() + sample.observations() as usize >= NUMBERS {
+            losses.add_observations(Reason::LimitExceeded, sample.observations());
+            return None;
+        }
+        Some((stack, self.threads.find(dictionary, sample.attributes, profile.attributes)))
+    }
+
+    fn read_timed(
         &mut self,
         batch: &Profiles,
         profile: &Profile,
@@ -104,31 +134,33 @@ impl Window {
         losses: &mut Losses,
         notes: &mut Notes,
     ) {
-        let dictionary = batch.dictionary();
-        self.spread.begin(profile, &self.line);
-        for sample in batch.samples(profile) {
-            let Some(stack) = self.stack_number(dictionary, sample.stack) else {
-                losses.add_observations(Reason::NoFrames, sample.observations());
-                continue;
-            };
-            if self.seen.len() + sample.observations() as usize >= NUMBERS {
-                losses.add_observations(Reason::LimitExceeded, sample.observations());
-                continue;
-            }
-            let lane = self.threads.find(dictionary, sample.attributes, profile.attributes);
-            if sample.timestamps_bytes().is_empty() {
-                // Without timestamps the values of a row are parts of one observation.
-                let nanos = sample.values().fold(0u64, |sum, value| sum.saturating_add(time(value, meaning)));
-                if nanos == 0 {
-                    // A value of zero stands for no time at all.
-                    losses.add_observations(Reason::NoTimeUnit, 1);
-                } else {
-                    self.spread.add(lane, stack, nanos);
-                }
-                continue;
-            }
+        for sample in batch.samples(profile).filter(|sample| !sample.timestamps_bytes().is_empty()) {
+            let Some((stack, lane)) = self.place(batch.dictionary(), profile, &sample, losses) else { continue };
             let outside = self.read_timestamps(&sample, stack, lane, meaning, notes);
             losses.add_observations(Reason::Malformed, outside);
+        }
+    }
+
+    /// Reads the samples without timestamps, once all that have some are known: they take the time that is left.
+    fn read_untimed(
+        &mut self,
+        batch: &Profiles,
+        profile: &Profile,
+        meaning: Meaning,
+        losses: &mut Losses,
+        notes: &mut Notes,
+    ) {
+        self.spread.begin(profile, &self.line);
+        for sample in batch.samples(profile).filter(|sample| sample.timestamps_bytes().is_empty()) {
+            let Some((stack, lane)) = self.place(batch.dictionary(), profile, &sample, losses) else { continue };
+            // Without timestamps the values of a row are parts of one observation.
+            let nanos = sample.values().fold(0u64, |sum, value| sum.saturating_add(time(value, meaning)));
+            if nanos == 0 {
+                // A value of zero stands for no time at all.
+                losses.add_observations(Reason::NoTimeUnit, 1);
+            } else {
+                self.spread.add(lane, stack, nanos);
+            }
         }
         self.has_pieces |= self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
     }
@@ -156,6 +188,7 @@ impl Window {
                 stack,
                 weight: line.ticks(meaning.unit_nanos),
                 wall: meaning.wall,
+                exact: false,
                 piece: false,
             });
             let mut inside = 0;
@@ -187,7 +220,8 @@ impl Window {
                 tick -= weight;
             }
             keys.push(key(tick, self.seen.len() as u32));
-            self.seen.push(Observed { stack, weight, wall: meaning.wall, piece: false });
+            let exact = value.is_some() && meaning.timed_values && nanos != meaning.period_nanos;
+            self.seen.push(Observed { stack, weight, wall: meaning.wall, exact, piece: false });
         }
         outside
     }

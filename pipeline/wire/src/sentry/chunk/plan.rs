@@ -89,7 +89,8 @@ impl Plan {
             [lone] => self.lone(*lone, seen, end),
             _ => self.run(keys, seen, &mut ledger),
         };
-        let until = tick(last) + ledger.last(seen[number(last)].weight);
+        let Observed { weight, exact, .. } = seen[number(last)];
+        let until = tick(last) + ledger.last(weight, exact);
         let closed = until.min(end);
         self.clipped = self.clipped.saturating_add(ledger.clipped + (until - closed));
         self.samples.push(key(closed, IDLE));
@@ -121,7 +122,7 @@ impl Plan {
         let mut current = keys.first().map(|&first| (tick(first), seen[number(first)]));
         for next in keys.iter().skip(1).map(|&next| Some((tick(next), seen[number(next)]))).chain([None]) {
             let Some((at, what)) = current else { break };
-            let closed = next.and_then(|(then, _)| ledger.gap(what.weight, then - at));
+            let closed = next.and_then(|(then, _)| ledger.gap(what.weight, then - at, what.exact));
             let same = closed.is_none() && next.is_some_and(|(_, next)| next.stack == what.stack);
             if continues && same && what.wall {
                 // The thread waits: the samples at both ends of its run say it all.

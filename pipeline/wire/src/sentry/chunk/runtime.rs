@@ -133,6 +133,11 @@ impl Runtime {
         }
     }
 
+    /// Whether a virtual machine executes the program.
+    pub(super) fn is_managed(self) -> bool {
+        !self.has_machine_address() && self != Runtime::Error
+    }
+
     /// Whether a location's address is one of an executable file. An interpreter's is an index into bytecode and
     /// means nothing to a symboliser.
     pub(super) fn has_machine_address(self) -> bool {

@@ -30,7 +30,7 @@ enum Shape {
     CountTimesPeriod,
 }
 
-/// One type of profile: equal types of one scope are parts of one stream.
+/// One type of profile: equal types of one scope are parts of one stream, whether they have timestamps or not.
 #[derive(Debug, PartialEq, Eq)]
 struct Type<'a> {
     rank: Rank,
@@ -42,7 +42,8 @@ struct Type<'a> {
 
 impl Type<'_> {
     fn same(&self, other: &Self) -> bool {
-        (self.rank, self.kind, self.unit, self.scope) == (other.rank, other.kind, other.unit, other.scope)
+        let of = |one: &Self| (one.rank.mode, one.rank.counted);
+        of(self) == of(other) && (self.kind, self.unit, self.scope) == (other.kind, other.unit, other.scope)
     }
 }
 
@@ -74,7 +75,10 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
         let found = describe(batch, scope, profile, rank(settings, mode, meaning, timestamped), observations);
         let index = types.iter().position(|known| known.same(&found)).unwrap_or(types.len());
         match types.get_mut(index) {
-            Some(known) => known.observations += observations,
+            Some(known) => {
+                known.observations += observations;
+                known.rank = known.rank.min(found.rank);
+            }
             None => types.push(found),
         }
         candidates.push((index, Chosen { profile, meaning }));
@@ -124,7 +128,8 @@ mod tests {
     #[test]
     fn order() {
         let settings = Settings::default();
-        let timed = Meaning { unit_nanos: 1, timed_values: true, wall: false, ends_at_timestamp: false };
+        let timed =
+            Meaning { unit_nanos: 1, period_nanos: 0, timed_values: true, wall: false, ends_at_timestamp: false };
         let counted = Meaning { timed_values: false, ..timed };
         let order = [
             rank(&settings, Mode::Wall, counted, true),

@@ -86,21 +86,19 @@ impl<'a> Source<'a> {
     /// Of a Python file whose module is known it is what Sentry's SDK sends (getsentry/sentry-python
     /// `sentry_sdk/utils.py`, `filename_for_module`): from the folder of its outermost package on, where that is known
     /// by the module's name.
-    pub(super) fn shown<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        if self.module.is_empty() {
+    pub(super) fn shown<'p>(runtime: Runtime, module: &[u8], path: &'p [u8]) -> &'p [u8] {
+        if runtime != Runtime::Python || module.is_empty() || module == path {
             return path;
         }
         let path_only = path.strip_suffix(b"c").filter(|path| path.ends_with(b".py")).unwrap_or(path);
-        if !self.module.contains(&b'.') {
+        if !module.contains(&b'.') {
             return path::basename(path_only);
         }
         let stem = path_only.strip_suffix(b".py").unwrap_or(path_only);
         let stem = stem.strip_suffix(b"/__init__").unwrap_or(stem);
         let is_it = |(byte, of): (&u8, &u8)| byte == of || (*byte == b'/' && *of == b'.');
-        match stem.len().checked_sub(self.module.len()) {
-            Some(start)
-                if stem[start..].iter().zip(self.module).all(is_it) && (start == 0 || stem[start - 1] == b'/') =>
-            {
+        match stem.len().checked_sub(module.len()) {
+            Some(start) if stem[start..].iter().zip(module).all(is_it) && (start == 0 || stem[start - 1] == b'/') => {
                 &path_only[start..]
             }
             _ => path,

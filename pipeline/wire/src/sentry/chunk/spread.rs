@@ -2,7 +2,8 @@
 //!
 //! Such a profile (pprof's) says how long each stack ran between its start and its end, not when. The stacks are laid
 //! end to end from the start, each for as long as it ran: a thread's on the thread, others on as many synthetic
-//! threads as they fill. Eight cores that were busy for 30 s are eight threads of 30 s, not one of four minutes.
+//! threads as they fill. Eight cores that were busy for 30 s are eight threads of 30 s, not one of four minutes. Where a
+//! thread has observations with timestamps as well, the values take the time between them.
 
 use hashbrown::HashMap;
 
@@ -12,7 +13,7 @@ use super::limits::MAX_SYNTHETIC_LANES;
 use super::observe::Observed;
 use super::report::Notes;
 use super::threads::Threads;
-use super::timeline::{NUMBERS, Timeline, key};
+use super::timeline::{NUMBERS, Timeline, key, number, tick};
 
 /// The values of one profile.
 #[derive(Debug, Default)]
@@ -114,25 +115,37 @@ impl Spread {
         }
     }
 
-    /// Lays a value behind what lies on a thread already. Returns what is left of it.
+    /// Lays a value behind what was laid on a thread before, between its observations with timestamps. Returns what is
+    /// left of it.
     fn fill(
         &self,
-        left: u64,
+        mut left: u64,
         stack: u32,
         wall: bool,
         lane: &mut super::threads::Lane,
         seen: &mut Vec<Observed>,
     ) -> u64 {
-        let at = lane.laid.max(self.from);
-        let weight = left.min(self.to.saturating_sub(at));
-        // A value shorter than a tick is still an observation.
-        let instant = left == 0 && at <= self.to;
-        if (weight == 0 && !instant) || seen.len() + 1 >= NUMBERS {
-            return left;
+        let before = seen.len();
+        loop {
+            let at = lane.laid.max(self.from);
+            let timed = &lane.keys[..lane.timed];
+            let next = timed.partition_point(|&key| tick(key) <= at);
+            let busy = next.checked_sub(1).map_or(0, |last| tick(timed[last]) + seen[number(timed[last])].weight);
+            if busy > at {
+                lane.laid = busy;
+                continue;
+            }
+            let until = timed.get(next).map_or(self.to, |&key| tick(key).min(self.to));
+            let weight = left.min(until.saturating_sub(at));
+            // A value shorter than a tick is still an observation.
+            let instant = left == 0 && at <= self.to && seen.len() == before;
+            if (weight == 0 && !instant) || seen.len() + 1 >= NUMBERS {
+                return left;
+            }
+            lane.keys.push(key(at, seen.len() as u32));
+            seen.push(Observed { stack, weight, wall, exact: true, piece: false });
+            lane.laid = at + weight;
+            left -= weight;
         }
-        lane.keys.push(key(at, seen.len() as u32));
-        seen.push(Observed { stack, weight, wall, piece: false });
-        lane.laid = at + weight;
-        left - weight
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Lane {
     pub(super) name: Option<StringId>,
     /// The keys of its observations, see [`timeline`](super::timeline).
     pub(super) keys: Vec<u64>,
+    /// How many of the keys, from the first on, are sorted and leave no time to others.
+    pub(super) timed: usize,
     /// Up to when values without timestamps have been laid on it, in ticks.
     pub(super) laid: u64,
 }
@@ -96,6 +98,7 @@ impl Threads {
         let lane = &mut self.lanes[self.used];
         lane.id = id;
         lane.name = None;
+        lane.timed = 0;
         lane.laid = 0;
         lane.keys.clear();
         self.used += 1;

@@ -188,10 +188,17 @@ fn threads(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
         let lane = &parts.lanes[thread.lane as usize];
         out.extend_from_slice(if position > 0 { b",\"" } else { b"\"" });
         json::escaped(out, lane.id.as_bytes());
-        match lane.name {
+        // The kernel calls the first thread as the program; Sentry's SDKs have these names.
+        let first = match parts.platform {
+            "python" => Some(&b"MainThread"[..]),
+            "node" => Some(&b"main"[..]),
+            _ => None,
+        };
+        let first = first.filter(|_| lane.id == parts.about.pid);
+        match first.or_else(|| lane.name.map(|name| parts.dictionary.string_bytes(Some(name)))) {
             Some(name) => {
                 out.extend_from_slice(b"\":{\"name\":\"");
-                text(out, parts.dictionary.string_bytes(Some(name)), notes);
+                text(out, name, notes);
                 out.extend_from_slice(b"\"}");
             }
             None => out.extend_from_slice(b"\":{}"),

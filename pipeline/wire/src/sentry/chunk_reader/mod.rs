@@ -17,7 +17,7 @@
 //! | `timestamp` | a timestamp, and as its value the time until the next sample of the thread |
 //!
 //! The values say what Sentry shows: a sample owns the time until the next one of its thread, the last owns nothing
-//! (getsentry/vroom). A sample with an empty stack is idle time and is kept as a sample without a stack.
+//! (getsentry/vroom). A sample with an empty stack is idle time and is kept as a sample without a stack, with value 0.
 //!
 //! Refused is what Relay refuses (getsentry/relay `relay-profiling/src/sample/v2.rs`), except that what Sentry merely
 //! does not show (one sample, more than 66 s) is read. Keys that Relay strips are ignored.

@@ -145,7 +145,7 @@ fn every_key_has_its_place() {
          0x1010 in /lib/libc.so profile.frame.type="native" sentry.frame.package="/lib/libc.so" sentry.frame.platform="native"
         decimal@:0:0 0x2000 in nothing profile.frame.type="cpython"
         root@c.py:1:0 0x0 in nothing profile.frame.type="cpython" sentry.frame.abs_path=""
-    sentry.thread.priority=4 thread.id=7 thread.name="main" [(1000300000000, 200000000)]
+    sentry.thread.priority=4 thread.id=7 thread.name="main" [(1000300000000, 0)]
     "#);
     let mapping = dictionary.tables().mappings.last().unwrap();
     assert_eq!((mapping.memory_start, mapping.memory_limit), (0x1000, 0x2000));

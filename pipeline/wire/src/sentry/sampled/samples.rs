@@ -1,7 +1,8 @@
 //! The threads and samples of a profile.
 //!
 //! The values say what Sentry shows: a sample owns the time until the next one of its thread, the last owns nothing
-//! (getsentry/vroom). A sample with an empty stack is idle time and is kept as a sample without a stack.
+//! (getsentry/vroom). A sample with an empty stack is idle time: it is kept as a sample without a stack for the way
+//! back, and its value is 0, since nothing else would tell it from time that was sampled.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -166,9 +167,9 @@ impl Samples {
         }
         let (mut times, mut owned) = (vec![0; self.all.len()], vec![0; self.all.len()]);
         for ((sample, &value), &row) in self.all.iter().zip(&values).zip(&row_of) {
-            let at = &mut rows[row as usize].end;
-            (times[*at], owned[*at]) = (sample.time, value);
-            *at += 1;
+            let row = &mut rows[row as usize];
+            (times[row.end], owned[row.end]) = (sample.time, row.stack.map_or(0, |_| value));
+            row.end += 1;
         }
         let mut start = 0;
         for row in &rows {

@@ -53,6 +53,7 @@ fuzz_target!(|data: &[u8]| {
                     for place in &batch.stacks[sample.stack as usize].locations {
                         assert!(match batch.locations[*place as usize] {
                             Location::Native { mapping, .. } => mapping.is_none_or(|mapping| mapping < mappings),
+                            Location::Compiled { .. } => true,
                             Location::Interpreted { function, .. } => function < functions,
                         });
                     }

@@ -1,13 +1,15 @@
 //! Loads the modules that the text of the maps lists.
 
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
+use super::history::MappedAt;
 use super::image::Image;
-use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
+use super::maps::{Line, MAX_ENTRIES, fingerprint, lines, put};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::context::{MAX_RELOCATIONS, Variable, Word};
@@ -17,6 +19,14 @@ use crate::runtime::{self, Target};
 /// The largest number of mapped files of one process that get an index. Further ones of a process that maps and unmaps
 /// files by the thousand get none.
 pub(super) const MAX_MAPPINGS: usize = 65_536;
+const PAGE: u64 = 4096;
+/// The least size of V8's built-in functions, in bytes.
+const LEAST_BUILTINS: u64 = 512 << 10;
+/// In how many mappings they are looked for, and at how many pages of the text.
+const MAX_COPIES: usize = 4;
+const MAX_PAGES: usize = 4096;
+/// How many mappings beside an address are looked at for a file whose text was there.
+const BESIDE: usize = 32;
 /// Faults that are reported.
 const MAX_FAULTS: usize = 64;
 /// The most process contexts, and the most variables for contexts of threads, that are kept of a process: it has one of
@@ -62,6 +72,8 @@ pub(super) struct Loader<'a, V: ?Sized> {
     found: HashMap<FileId, Found, RandomState>,
     indices: HashMap<Identity, u32, RandomState>,
     reported: HashSet<Vec<u8>, RandomState>,
+    /// In how many mappings V8's built-in functions were looked for.
+    copies_sought: usize,
     space: AddressSpace,
 }
 
@@ -70,13 +82,15 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         process: &'a V,
         before: Option<&'a AddressSpace>,
         cache: &'a mut ObjectCache,
+        mapped: &[MappedAt],
     ) -> Result<Self, LoadError> {
         let text = process.maps().map_err(LoadError::Maps)?;
         let kept = |line: &Line| line.executable || line.entry.file.inode != 0 || line.is_publication();
-        let lines: Vec<_> = lines(&text).filter(kept).collect();
+        let mut lines: Vec<_> = lines(&text).filter(kept).collect();
         if lines.is_empty() {
             return Err(LoadError::Gone);
         }
+        mapped.iter().for_each(|mapped| put(&mut lines, &mapped.entry));
         let memory = process.memory().map_err(LoadError::Memory)?;
         let mut space = AddressSpace::with_code(Arc::clone(&memory));
         space.fingerprint = fingerprint(lines.iter());
@@ -96,6 +110,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             found: HashMap::default(),
             indices: space.identities.iter().zip(0..).map(|(identity, index)| (*identity, index)).collect(),
             reported: HashSet::default(),
+            copies_sought: 0,
             space,
         })
     }
@@ -107,19 +122,21 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             self.fault(b"", format!("more than {MAX_ENTRIES} executable mappings"));
         }
         for line in executable.take(MAX_ENTRIES) {
-            let module = self.module(&line.entry, &lines)?;
+            let module = self.module(line, &lines)?;
             self.add(module);
         }
-        mark_builtins(&mut self.space.modules);
+        mark_builtins(Arc::make_mut(&mut self.space.modules).as_mut_slice());
         self.find_runtimes();
         self.find_variables();
         Ok(self.space)
     }
 
-    fn module(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Module, LoadError> {
+    fn module(&mut self, line: &Line, lines: &[Line]) -> Result<Module, LoadError> {
+        let entry = &line.entry;
         let mut module = Module {
             start: entry.start,
             end: entry.end,
+            file: entry.file,
             mapping: None,
             bias: 0,
             object: None,
@@ -133,12 +150,22 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             }
             b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
             _ if entry.file.inode == 0 => Found::Generated,
-            _ => self.file(entry, lines)?,
+            _ => self.file(line, lines)?,
         };
         let (object, file) = match found {
             Found::File(CachedFile { object, file }) => (object, Some(file)),
             Found::Image(object) => (object, None),
-            Found::Generated => return Ok(module),
+            Found::Generated => match self.moved_text(entry, lines)? {
+                Some((cached, line, bias)) => {
+                    // It keeps the memory that it is in as its identity: that is what the kernel tells of.
+                    module.kind = ModuleKind::File;
+                    module.bias = bias;
+                    module.mapping = self.index(&line.entry, &cached.object, bias, Some(cached.file));
+                    module.object = Some(cached.object);
+                    return Ok(module);
+                }
+                None => return Ok(module),
+            },
             Found::Unusable => {
                 module.kind = ModuleKind::Unusable;
                 return Ok(module);
@@ -155,6 +182,71 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         module.mapping = self.index(entry, &object, bias, file);
         module.object = Some(object);
         Ok(module)
+    }
+
+    /// The file whose text was at an address before other memory took its place there, as programs do that move their
+    /// text to huge pages: its other segments are still beside it, and most bytes of the text are as in the file.
+    /// Returns the file, a line of it, and its bias.
+    fn moved_text(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Option<(CachedFile, Line, u64)>, LoadError> {
+        let place = lines.partition_point(|line| line.entry.start < entry.start);
+        let (below, above) = lines.split_at(place);
+        let is_program = |file| self.executable == Some(file);
+        let is_other = |line: &&Line| line.entry.file.inode != 0 && line.entry.file != entry.file && !line.gone;
+        // A file that is mapped for its data alone is beside generated code by chance.
+        let is_code = |line: &&Line| {
+            let file = line.entry.file;
+            let is_part = |line: &Line| line.executable && line.entry.file == file;
+            let touches = line.entry.end == entry.start || line.entry.start == entry.end;
+            touches || is_program(file) || below.iter().rev().take(BESIDE).chain(above.iter().take(BESIDE)).any(is_part)
+        };
+        let nearest = [below.iter().rev().take(BESIDE).find(is_other), above.iter().take(BESIDE).find(is_other)];
+        for line in nearest.into_iter().flatten().filter(is_code).cloned().collect::<Vec<_>>() {
+            if let Found::File(cached) = self.file(&line, lines)?
+                && let Some(bias) = cached.object.bias(line.entry.start, line.entry.offset)
+                && self.has_text(entry, &cached, bias)
+            {
+                return Ok(Some((cached, line, bias)));
+            }
+        }
+        Ok(self.copied_builtins(entry, lines))
+    }
+
+    /// V8's built-in functions where it has copied them from text that was moved: they begin with a page.
+    fn copied_builtins(&mut self, entry: &MapsEntry, lines: &[Line]) -> Option<(CachedFile, Line, u64)> {
+        if entry.end - entry.start < LEAST_BUILTINS || self.copies_sought >= MAX_COPIES {
+            return None;
+        }
+        self.copies_sought += 1;
+        let known = self.found.iter().find_map(|(file, found)| match found {
+            Found::File(cached) => Some((file, cached, builtins(&cached.object)?)),
+            _ => None,
+        });
+        let (file, cached, range) = known?;
+        let page = MapsEntry { end: entry.start + PAGE, ..entry.clone() };
+        let pages = (range.start & !(PAGE - 1)..range.end).step_by(PAGE as usize);
+        let mut biases = pages.take(MAX_PAGES).map(|address| entry.start.wrapping_sub(address));
+        let bias = biases
+            .find(|bias| self.has_text(&page, cached, *bias))
+            .filter(|bias| self.has_text(entry, cached, *bias))?;
+        let line = lines.iter().find(|line| line.entry.file == *file)?;
+        Some((cached.clone(), line.clone(), bias))
+    }
+
+    /// Whether most of the bytes in memory are those of a file's text.
+    fn has_text(&self, entry: &MapsEntry, cached: &CachedFile, bias: u64) -> bool {
+        /// How many places are compared, and how many bytes at each.
+        const PLACES: u64 = 16;
+        const BYTES: usize = 64;
+        let range = entry.start.wrapping_sub(bias)..entry.end.wrapping_sub(bias);
+        let places = cached.object.text_within(range, BYTES as u64, PLACES);
+        let equal = places.iter().filter(|(offset, address)| {
+            let (mut there, mut known) = ([0; BYTES], [0; BYTES]);
+            self.memory.read(address.wrapping_add(bias), &mut there) == BYTES
+                && cached.file.read_at(&mut known, *offset).is_ok_and(|count| count == BYTES)
+                && there == known
+        });
+        // Instructions may be changed while the program runs.
+        !places.is_empty() && equal.count() * 4 >= places.len() * 3
     }
 
     /// The index of a mapped file, which gets the next one if it has none.
@@ -175,7 +267,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
         let (start, end, file_offset) = object.executable_range()?;
         let index = self.space.mappings.len() as u32;
-        self.space.mappings.push(MappedFile {
+        Arc::make_mut(&mut self.space.mappings).push(MappedFile {
             path: String::from_utf8_lossy(&entry.path).into_owned(),
             start,
             end,
@@ -191,12 +283,18 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Some(index)
     }
 
-    fn file(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Found, LoadError> {
+    fn file(&mut self, line: &Line, lines: &[Line]) -> Result<Found, LoadError> {
+        let entry = &line.entry;
         if let Some(found) = self.found.get(&entry.file) {
             return Ok(found.clone());
         }
         let loaded = match self.process.open(entry) {
             Ok(file) => self.cache.load(file),
+            // What is in memory by now is something else.
+            Err(error) if line.gone => {
+                self.fault(&entry.path, format!("cannot open it: {error}"));
+                return Ok(Found::Unusable);
+            }
             Err(error) => return Ok(self.image(entry, lines, error)),
         };
         let found = match loaded {
@@ -272,13 +370,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     }
 
     fn find_runtimes(&mut self) {
-        let modules = std::mem::take(&mut self.space.modules);
+        let modules = Arc::clone(&self.space.modules);
         let path = |module: &Module| {
             let mapped = module.mapping.and_then(|index| self.space.mappings.get(index as usize));
             mapped.map_or_else(String::new, |mapped| mapped.path.clone())
         };
         let (found, refused) = runtime::detect(&modules, path, &mut Memory(&*self.memory));
-        self.space.modules = modules;
         self.space.runtimes = found;
         for (path, reason) in refused {
             self.fault(path.as_bytes(), reason);
@@ -295,7 +392,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         let linker: Vec<_> = linkers().map(|module| module.start..module.end).take(MAX_CONTEXTS).collect();
         let glibc = !linkers().any(|module| name(module).starts_with("ld-musl"));
         let mut found: Vec<Variable> = Vec::new();
-        for module in modules {
+        for module in modules.iter() {
             let Some(variable) = module.object.as_ref().and_then(|object| object.thread_local()) else { continue };
             let word = |relocation: &crate::elf::Relocation| Word {
                 kind: relocation.kind,
@@ -318,7 +415,8 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
 
     /// Adds a module. Generated code that directly follows generated code becomes one module with it.
     fn add(&mut self, module: Module) {
-        if let Some(last) = self.space.modules.last_mut()
+        let modules = Arc::make_mut(&mut self.space.modules);
+        if let Some(last) = modules.last_mut()
             && last.end == module.start
             && last.kind == ModuleKind::Generated
             && module.kind == ModuleKind::Generated
@@ -326,7 +424,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             last.end = module.end;
             return;
         }
-        self.space.modules.push(module);
+        modules.push(module);
     }
 
     fn fault(&mut self, path: &[u8], reason: String) {
@@ -370,9 +468,8 @@ fn mark_builtins(modules: &mut [Module]) {
 /// V8's built-in functions where they are not mapped twice, as in Node 18 and without compiled code (`--jitless`): more
 /// than a megabyte of code in one piece of which call frame information says nothing.
 fn builtins(object: &Object) -> Option<Range<u64>> {
-    const LEAST: u64 = 512 << 10;
     object.symbol(V8_VERSION[0])?;
-    object.tables()?.largest_gap().filter(|gap| gap.end - gap.start >= LEAST)
+    object.tables()?.largest_gap().filter(|gap| gap.end - gap.start >= LEAST_BUILTINS)
 }
 
 /// The addresses of a file that are mapped twice, at different biases.

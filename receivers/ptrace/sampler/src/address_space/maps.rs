@@ -5,9 +5,11 @@
 //! (written as `\012`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 
 use super::view::{FileId, MapsEntry};
 use crate::context::is_publication;
+use crate::perf::record::Mapped;
 
 /// The largest number of executable mappings that are kept. The kernel allows 65,530 mappings of all kinds
 /// (`vm.max_map_count`).
@@ -23,6 +25,8 @@ pub(super) struct Line {
     pub(super) entry: MapsEntry,
     pub(super) readable: bool,
     pub(super) executable: bool,
+    /// Whether only a record of the kernel tells of it: nothing of it need be in memory any more.
+    pub(super) gone: bool,
 }
 
 impl Line {
@@ -75,13 +79,53 @@ fn line(text: &[u8]) -> Option<Line> {
     if start >= end || permissions.len() != 4 {
         return None;
     }
+    let file = FileId { device: device_number(major, minor), inode };
+    let entry = entry(start..end, offset, file, path, unescape);
+    Some(Line { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x', gone: false })
+}
+
+fn entry(range: Range<u64>, offset: u64, file: FileId, path: &[u8], unescape: impl Fn(&[u8]) -> Vec<u8>) -> MapsEntry {
     let (path, deleted) = match path.strip_suffix(DELETED) {
-        Some(path) if inode != 0 => (path, true),
+        Some(path) if file.inode != 0 => (path, true),
         _ => (path, false),
     };
-    let device = device_number(major, minor);
-    let entry = MapsEntry { start, end, offset, file: FileId { device, inode }, path: unescape(path), deleted };
-    Some(Line { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x' })
+    MapsEntry { start: range.start, end: range.end, offset, file, path: unescape(path), deleted }
+}
+
+/// A record of the kernel as the maps would have it; `None` for an impossible one.
+pub(crate) fn recorded(mapped: &Mapped<'_>) -> Option<MapsEntry> {
+    let Mapped { process: _, thread: _, time_nano: _, start, length, offset, device, inode, protection: _, path } =
+        *mapped;
+    let end = start.checked_add(length).filter(|end| *end > start)?;
+    let file = FileId { device: device_number(device.0.into(), device.1.into()), inode };
+    Some(entry(start..end, offset, file, path, |path| path[..path.len().min(MAX_PATH)].to_vec()))
+}
+
+/// Puts a mapping in the place of what lies at its addresses, unless it is there already.
+pub(super) fn put(lines: &mut Vec<Line>, entry: &MapsEntry) {
+    let is_same = |line: &Line| {
+        let place = entry.start.checked_sub(line.entry.start);
+        line.executable
+            && line.entry.is_of(entry)
+            && entry.end <= line.entry.end
+            && place.is_some_and(|place| line.entry.offset.wrapping_add(place) == entry.offset)
+    };
+    if lines.iter().any(is_same) {
+        return;
+    }
+    let mut put = Vec::with_capacity(lines.len() + 2);
+    for line in lines.drain(..) {
+        let before = Range { start: line.entry.start, end: line.entry.end.min(entry.start) };
+        let behind = Range { start: line.entry.start.max(entry.end), end: line.entry.end };
+        for part in [before, behind].into_iter().filter(|part| !part.is_empty()) {
+            let offset = line.entry.offset.wrapping_add(part.start - line.entry.start);
+            let entry = MapsEntry { start: part.start, end: part.end, offset, ..line.entry.clone() };
+            put.push(Line { entry, ..line });
+        }
+    }
+    let place = put.partition_point(|line| line.entry.start < entry.start);
+    put.insert(place, Line { entry: entry.clone(), readable: true, executable: true, gone: true });
+    *lines = put;
 }
 
 fn pair(text: &[u8], separator: u8) -> Option<(u64, u64)> {
@@ -206,7 +250,65 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!((entries.len(), more), (MAX_ENTRIES, true));
     }
 
+    /// Guarantees: a record that says nothing possible is none, and its path is taken as the maps' are.
+    #[test]
+    fn records() {
+        let record = |start, length, path| {
+            let (process, thread, time_nano, offset, device, protection) = (1, 1, 1, 0x1000, (0xfe, 1), 5);
+            recorded(&Mapped {
+                process,
+                thread,
+                time_nano,
+                start,
+                length,
+                offset,
+                device,
+                inode: 131,
+                protection,
+                path,
+            })
+        };
+        let known = executable(b"1000-2000 r-xp 00001000 fe:01 131 /lib/a (deleted)\n").0.remove(0);
+        assert_eq!(record(0x1000, 0x1000, b"/lib/a (deleted)"), Some(known));
+        assert_eq!(record(0x1000, 0, b"/lib/a"), None);
+        assert_eq!(record(u64::MAX, 2, b"/lib/a"), None);
+        assert_eq!(record(0, 9, &[b'x'; 5000]).map(|entry| entry.path.len()), Some(MAX_PATH));
+    }
+
     proptest! {
+        /// Guarantees: each address has the file and the offset of what was put there last; lines stay in order and
+        /// do not overlap.
+        #[test]
+        fn put_in_place(
+            maps in prop::collection::vec((0u64..20, 1u64..9, 1u64..4), 0..6),
+            records in prop::collection::vec((0u64..20, 1u64..9, 1u64..4), 0..6),
+        ) {
+            let entry = |&(start, length, inode): &(u64, u64, u64)| MapsEntry {
+                start, end: start + length, offset: start * 3, file: FileId { device: 1 << 8, inode },
+                path: Vec::new(), deleted: false,
+            };
+            let mut end = 0;
+            let mut lines: Vec<_> = maps.iter().map(|(gap, length, inode)| {
+                let entry = entry(&(end + gap % 3, *length, *inode));
+                end = entry.end;
+                Line { entry, readable: true, executable: true, gone: false }
+            }).collect();
+            let mut all: Vec<_> = lines.iter().map(|line| line.entry.clone()).collect();
+            for record in &records {
+                put(&mut lines, &entry(record));
+                all.push(entry(record));
+            }
+            let of = |entry: &MapsEntry, address: u64| (entry.file, entry.offset + (address - entry.start));
+            for address in 0..60u64 {
+                let contains = |entry: &&MapsEntry| (entry.start..entry.end).contains(&address);
+                let found = lines.iter().map(|line| &line.entry).find(contains).map(|entry| of(entry, address));
+                let last = all.iter().rev().find(contains).map(|entry| of(entry, address));
+                prop_assert_eq!(found, last, "{}", address);
+            }
+            prop_assert!(lines.windows(2).all(|pair| pair[0].entry.end <= pair[1].entry.start));
+            prop_assert!(lines.iter().all(|line| line.entry.start < line.entry.end));
+        }
+
         /// Guarantees: no bytes make the reader panic, and what it gives is ordered and without overlaps.
         #[test]
         fn any_bytes(text in proptest::collection::vec(any::<u8>(), 0..400), lines in "([0-9a-f]{1,4}-[0-9a-f]{1,4} [r-][w-][x-]p [0-9a-f]{1,3} [0-9a-f]:[0-9a-f] [0-9]{1,3} .{0,8}\n){0,8}") {

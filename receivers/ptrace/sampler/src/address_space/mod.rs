@@ -4,6 +4,7 @@
 //! node's own text a second time at another bias. A mapped file keeps its index however often the maps are read.
 //! Everything that is read here was made by the target: it is checked, limited, and never mapped into this process.
 
+mod history;
 mod image;
 mod load;
 mod maps;
@@ -13,6 +14,9 @@ mod process;
 mod tests;
 mod view;
 
+pub(crate) use history::History;
+pub use history::MappedAt;
+pub(crate) use maps::recorded;
 pub use maps::{MAX_ENTRIES, executable};
 pub use view::{CodeMemory, FileId, MapsEntry, ProcessView};
 
@@ -33,6 +37,8 @@ pub struct Module {
     pub start: u64,
     /// Where it ends.
     pub end: u64,
+    /// What is mapped, as the maps have it: inode 0 for memory without a file.
+    pub file: FileId,
     /// The mapped file, as an index into [`AddressSpace::mappings`]; `None` for code outside of any file.
     pub mapping: Option<u32>,
     /// What is added to an address of the file (ELF virtual address) to get the address in the process, wrapping.
@@ -127,8 +133,10 @@ static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
 #[derive(Debug)]
 pub struct AddressSpace {
     id: u64,
-    modules: Vec<Module>,
-    mappings: Vec<MappedFile>,
+    modules: Arc<Vec<Module>>,
+    /// Where modules are not believed, because something was mapped there that has not been read.
+    unread: Vec<Range<u64>>,
+    mappings: Arc<Vec<MappedFile>>,
     identities: Vec<load::Identity>,
     images: Vec<load::KnownImage>,
     faults: Vec<Fault>,
@@ -149,8 +157,9 @@ impl AddressSpace {
     fn with_code(code: Arc<dyn CodeMemory>) -> Self {
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            modules: Vec::new(),
-            mappings: Vec::new(),
+            modules: Arc::default(),
+            unread: Vec::new(),
+            mappings: Arc::default(),
             identities: Vec::new(),
             images: Vec::new(),
             faults: Vec::new(),
@@ -175,7 +184,56 @@ impl AddressSpace {
         before: Option<&AddressSpace>,
         cache: &mut ObjectCache,
     ) -> Result<AddressSpace, LoadError> {
-        load::Loader::new(process, before, cache)?.load()
+        Self::load_with(process, before, cache, &[])
+    }
+
+    /// Like [`Self::load`], but with these mappings in place of what lies at their addresses by now: what was mapped at
+    /// an earlier time, the last one last.
+    pub(crate) fn load_with<V: ProcessView + ?Sized>(
+        process: &V,
+        before: Option<&AddressSpace>,
+        cache: &mut ObjectCache,
+        mapped: &[MappedAt],
+    ) -> Result<AddressSpace, LoadError> {
+        load::Loader::new(process, before, cache, mapped)?.load()
+    }
+
+    /// The same modules, except in a range of addresses where something else is mapped that has not been read yet.
+    fn without(&self, range: Range<u64>) -> Self {
+        Self {
+            id: self.id,
+            modules: Arc::clone(&self.modules),
+            mappings: Arc::clone(&self.mappings),
+            unread: self.unread.iter().cloned().chain([range]).collect(),
+            hotspot: self.hotspot,
+            ..Self::with_code(Arc::clone(&self.code))
+        }
+    }
+
+    /// Whether a mapping is known as it is.
+    fn has(&self, entry: &MapsEntry) -> bool {
+        self.find(entry.start).is_some_and(|module| {
+            let bias = module.object.as_ref().and_then(|object| object.bias(entry.start, entry.offset));
+            let path = || {
+                let mapped = module.mapping.and_then(|index| self.mappings.get(index as usize));
+                mapped.is_some_and(|mapped| mapped.path.as_bytes() == entry.path)
+            };
+            module.end >= entry.end
+                && (module.file == entry.file || module.file.has_anonymous_device() && path())
+                && bias.is_none_or(|bias| bias == module.bias)
+                && !self.is_unread(&(entry.start..entry.end))
+        })
+    }
+
+    /// Whether code of these kinds may lie in a range.
+    fn overlaps(&self, range: &Range<u64>, kinds: impl Fn(ModuleKind) -> bool) -> bool {
+        let after = self.modules.partition_point(|module| module.end <= range.start);
+        let mut within = self.modules[after..].iter().take_while(|module| module.start < range.end);
+        self.is_unread(range) || within.any(|module| kinds(module.kind))
+    }
+
+    fn is_unread(&self, range: &Range<u64>) -> bool {
+        self.unread.iter().any(|unread| unread.start < range.end && range.start < unread.end)
     }
 
     /// Whether other files are mapped executable by now, or at other addresses. A library that replaces another at the
@@ -195,7 +253,7 @@ impl AddressSpace {
     pub fn find(&self, address: u64) -> Option<&Module> {
         let after = self.modules.partition_point(|module| module.start <= address);
         let module = self.modules.get(after.checked_sub(1)?)?;
-        (address < module.end).then_some(module)
+        (address < module.end && !self.unread.iter().any(|unread| unread.contains(&address))).then_some(module)
     }
 
     /// Where the function begins that has this address, by the unwind tables of its file.

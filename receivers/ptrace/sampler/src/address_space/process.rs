@@ -54,17 +54,15 @@ impl ProcessView for ProcessFiles {
     fn open(&self, entry: &MapsEntry) -> io::Result<File> {
         let link = format!("map_files/{:x}-{:x}", entry.start, entry.end);
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-        match openat(self.directory(), link.as_str(), flags, Mode::empty()) {
-            Ok(found) => reopen(found, entry),
-            Err(_) => {
-                open_in_root(self.directory(), entry).and_then(|found| reopen(found, entry)).or_else(|error| match self
-                    .open_executable()
-                {
-                    Ok(found) => reopen(found, entry).map_err(|_| error),
-                    Err(_) => Err(error),
-                })
-            }
-        }
+        let linked = openat(self.directory(), link.as_str(), flags, Mode::empty()).map_err(io::Error::from);
+        // Another file may be mapped there by now.
+        linked.and_then(|found| reopen(found, entry)).or_else(|_| {
+            let found = open_in_root(self.directory(), entry).and_then(|found| reopen(found, entry));
+            found.or_else(|error| match self.open_executable() {
+                Ok(found) => reopen(found, entry).map_err(|_| error),
+                Err(_) => Err(error),
+            })
+        })
     }
 
     fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
@@ -109,9 +107,8 @@ fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
 /// Whether an identity from `stat` and one from the maps are the same file. File systems without a device of their own
 /// (overlayfs, btrfs) show different device numbers in the two, both with major number 0; the inode must be equal.
 fn same_file(found: FileId, mapped: FileId) -> bool {
-    let anonymous = |device: u64| device >> 8 & 0xfff == 0 && device >> 44 == 0;
     found.inode == mapped.inode
-        && (found.device == mapped.device || anonymous(found.device) && anonymous(mapped.device))
+        && (found.device == mapped.device || found.has_anonymous_device() && mapped.has_anonymous_device())
 }
 
 #[cfg(test)]

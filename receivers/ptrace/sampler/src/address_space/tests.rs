@@ -170,6 +170,91 @@ fn from_memory() {
     assert_eq!(again.find(0x11010).and_then(|module| module.mapping), Some(0));
 }
 
+/// The bytes of such a file whose text is not the same anywhere.
+fn elf_with_text() -> Vec<u8> {
+    let mut bytes = elf(62);
+    let mut number = 7u32;
+    for byte in &mut bytes[0x1000..] {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = (number >> 24) as u8;
+    }
+    bytes
+}
+
+/// Guarantees: memory without a file beside the segments of one is this file's text if most of its bytes are; else it is
+/// code that was made at run time, and so is memory that cannot be read.
+#[test]
+fn moved_text() {
+    let maps = "\
+10000-11000 r--p 00000000 fe:01 7 /bin/a
+11000-12000 r-xp 00000000 00:00 0
+12000-13000 r-xp 00002000 fe:01 7 /bin/a
+21000-22000 r-xp 00000000 00:00 0
+";
+    let bytes = elf_with_text();
+    let text = bytes[0x1000..0x2000].to_vec();
+    let changed = |share: usize| {
+        let mut text = text.clone();
+        text[..0x1000 / 16 * share].fill(0xcc);
+        text
+    };
+    let at = |place: u64, text: Vec<u8>| vec![(place, text)];
+    let cases = [
+        (at(0x11000, text.clone()), true),
+        (at(0x11000, changed(3)), true),
+        (at(0x11000, changed(8)), false),
+        (at(0x11000, text[1..].to_vec()), false),
+        (at(0x11000, vec![0; 0x1000]), false),
+        (at(0x21000, text.clone()), false),
+        (Vec::new(), false),
+    ];
+    for (number, (memory, is_moved)) in cases.into_iter().enumerate() {
+        let fake = Fake { maps: maps.into(), files: vec![("/bin/a", file(&bytes))], memory, ..Fake::default() };
+        let space = load(&fake, None);
+        let mapping = is_moved.then_some(0);
+        let expected = Location::Native { mapping, address: if is_moved { 0x1234 } else { 0x11234 } };
+        assert_eq!(space.locate(0x11234), expected, "{number}");
+        assert_eq!(space.locate(0x12010), Location::Native { mapping: Some(0), address: 0x2010 }, "{number}");
+        assert_eq!((space.mappings().len(), space.mappings()[0].path.as_str()), (1, "/bin/a"), "{number}");
+        assert!(space.locate(0x21010).is_generated() && space.faults().is_empty(), "{number}");
+    }
+}
+
+/// Guarantees: a mapping that only a record tells of takes the place of what lies there by now, as far as its file can
+/// still be opened; it is never read from memory, where something else is.
+#[test]
+fn gone_mappings() {
+    let maps = "10000-11000 r--p 00000000 fe:01 7 /lib/a\n11000-13000 r-xp 00001000 fe:01 7 /lib/a\n";
+    let record = |path: &str, inode, start, end| MappedAt {
+        at: std::time::Instant::now(),
+        entry: MapsEntry {
+            start,
+            end,
+            offset: 0x1000,
+            file: FileId { device: 0xfe01, inode },
+            path: path.into(),
+            deleted: false,
+        },
+        replaces: true,
+    };
+    let files = || vec![("/lib/a", file(&elf(62))), ("/lib/b", file(&elf(62)))];
+    let fake = Fake { maps: maps.into(), files: files(), memory: vec![(0x10000, elf(62))], ..Fake::default() };
+    let load = |before: Option<&AddressSpace>, records: &[MappedAt]| {
+        AddressSpace::load_with(&fake, before, &mut ObjectCache::default(), records).expect("it loads")
+    };
+    let now = load(None, &[]);
+    let known = load(Some(&now), &[record("/lib/a", 7, 0x11000, 0x12000)]);
+    assert_eq!((known.mappings().len(), known.modules().len()), (2, 1), "as it is by now");
+    let before = load(None, &[record("/lib/b", 8, 0x11000, 0x12000)]);
+    let path = |space: &AddressSpace, address| {
+        space.mappings()[space.locate(address).mapping().expect("it is in a file") as usize].path.clone()
+    };
+    assert_eq!((path(&before, 0x11010), path(&before, 0x12010)), ("/lib/b".into(), "/lib/a".into()));
+    let gone = load(None, &[record("/gone", 9, 0x11000, 0x12000)]);
+    assert_eq!(gone.find(0x11010).map(|module| module.kind), Some(ModuleKind::Unusable));
+    assert_eq!(path(&gone, 0x12010), "/lib/a");
+}
+
 /// Guarantees: an executable for another machine refuses the process, a library for another machine is a fault, and
 /// files that are no ELF files are code without a file.
 #[test]

@@ -13,6 +13,13 @@ pub struct FileId {
     pub inode: u64,
 }
 
+impl FileId {
+    /// Whether the device has no number of its own, as in overlayfs and btrfs: major number 0.
+    pub(super) fn has_anonymous_device(self) -> bool {
+        self.device >> 8 & 0xfff == 0 && self.device >> 44 == 0
+    }
+}
+
 /// One executable line of the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapsEntry {
@@ -28,6 +35,14 @@ pub struct MapsEntry {
     pub path: Vec<u8>,
     /// Whether the file was deleted, or its name ends so that this cannot be told.
     pub deleted: bool,
+}
+
+impl MapsEntry {
+    /// Whether a record of the kernel is of this file. Where the device is anonymous, records may have the file of a
+    /// lower layer.
+    pub(super) fn is_of(&self, record: &Self) -> bool {
+        self.file == record.file || self.file.has_anonymous_device() && self.path == record.path
+    }
 }
 
 /// Reads code of a process.

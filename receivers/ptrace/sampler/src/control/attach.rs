@@ -67,7 +67,13 @@ impl Control {
         }
         match self.attach(target, pid, None, None) {
             Attempt::Attached(_) | Attempt::Refused => {}
-            Attempt::Gone => self.say(target, Some(pid), ProblemKind::Missing, format!("there is no process {pid}")),
+            Attempt::Gone => {
+                let message = match process_of_thread(pid) {
+                    Some(process) => format!("{pid} is a thread of process {process}: name the process instead"),
+                    None => format!("there is no process {pid}"),
+                };
+                self.say(target, Some(pid), ProblemKind::Missing, message);
+            }
             Attempt::Changing => {
                 let start = std::fs::File::open(format!("/proc/{pid}")).ok().and_then(|directory| start_of(&directory));
                 if let Some(start) = start {
@@ -167,6 +173,7 @@ impl Control {
             process,
             perf_map: None,
             reload: upkeep::Reload::default(),
+            mapped: Vec::new(),
             shown: contexts::Shown::default(),
             ending: None,
         };
@@ -177,8 +184,8 @@ impl Control {
         }
         self.announce(id, &space, 0);
         self.say_faults(target, pid, &space, described.faults);
-        self.look_for_perf_map(id);
         self.sampler.attach(id, files, space, settings);
+        self.look_for_perf_map(id);
         self.look_at_context(id);
         let traced = stopped.is_some();
         if traced && sample_at_once && settings.stops != Stops::Always {
@@ -261,8 +268,29 @@ impl Control {
     }
 }
 
+/// The process that a thread belongs to which is not its first one.
+fn process_of_thread(thread: u32) -> Option<u32> {
+    let directory = File::open(format!("/proc/{thread}")).ok()?;
+    let process = process_info::status(directory.as_fd(), "status").ok()?.process;
+    (process != 0 && process != thread).then_some(process)
+}
+
 /// When a process started.
 pub(super) fn start_of(directory: &File) -> Option<u64> {
     let (stat, _) = crate::discover::read_at_most(directory, "stat", 4096).ok()?;
     Some(crate::probe::parse_stat(&stat)?.start_ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a thread that is not its process's first one is told from a process, and from nothing.
+    #[test]
+    fn threads_are_no_processes() {
+        let own = std::process::id();
+        let thread = std::thread::spawn(|| process_of_thread(nix::unistd::gettid().as_raw().unsigned_abs()));
+        assert_eq!(thread.join().unwrap(), Some(own));
+        assert_eq!((process_of_thread(own), process_of_thread(u32::MAX)), (None, None));
+    }
 }

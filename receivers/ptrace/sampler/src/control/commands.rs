@@ -31,7 +31,8 @@ impl Control {
             }
             Err(error) => {
                 let (kind, message) = match &error {
-                    CommandError::Refused => (ProblemKind::Permission, self.powers.explain_command()),
+                    CommandError::Refused => (ProblemKind::Permission, self.powers.explain_command(false)),
+                    CommandError::Traced => (ProblemKind::Permission, self.powers.explain_command(true)),
                     error => (ProblemKind::Command, error.to_string()),
                 };
                 self.say(target, None, kind, message);

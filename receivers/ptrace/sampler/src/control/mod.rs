@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, MappedAt};
 use crate::command::Inherited;
 use crate::discover::{Own, Scanner};
 use crate::elf::ObjectCache;
@@ -61,6 +61,8 @@ struct AttachedProcess {
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,
+    /// What was mapped since its maps were read.
+    mapped: Vec<MappedAt>,
     /// What it shows of itself.
     shown: contexts::Shown,
     /// Why the process was let go, if this thread knows already; the sampling thread still has to confirm it.

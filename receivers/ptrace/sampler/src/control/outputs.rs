@@ -14,6 +14,9 @@ use crate::sampler::Output;
 /// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
 const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
 
+/// How many mappings of a process may wait for its maps to be read. Further ones are dropped, as if they were not known.
+const MOST_MAPPED: usize = 128;
+
 impl Control {
     /// Passes on what the sampling thread sent.
     pub(super) fn hear_sampler(&mut self) {
@@ -39,8 +42,10 @@ impl Control {
                 self.outbox.push(Event::Functions { process, first, functions });
             }
             Output::Batch(_) | Output::Functions { .. } | Output::Status(_) => {}
-            Output::Reload(process) => {
+            Output::Reload { process, mapped } => {
                 if let Some(attached) = self.attached.get_mut(&process) {
+                    let room = MOST_MAPPED.saturating_sub(attached.mapped.len());
+                    attached.mapped.extend(mapped.into_iter().take(room));
                     attached.reload.want(Instant::now());
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::address_space::{AddressSpace, LoadError};
+use crate::address_space::{AddressSpace, LoadError, MappedAt};
 use crate::control::attach::Attempt;
 use crate::control::{Control, UPKEEP};
 use crate::message::{Detached, ProblemKind, ProcessId, Select};
@@ -182,11 +182,25 @@ impl Control {
         }
     }
 
+    /// Reads the maps of a process as they are, and as they were each time before code was replaced.
     fn read_maps_again(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
+        let mapped = std::mem::take(&mut attached.mapped);
         let start = Instant::now();
+        let ends = (1..mapped.len()).filter(|end| mapped[*end].replaces).chain([mapped.len()]);
+        for end in ends {
+            let mapped = &mapped[..end];
+            self.read_maps_of(process, start, mapped.last().map_or_else(Instant::now, |last| last.at), mapped);
+        }
+        // The new code may be compiled at run time: its perf map is sent as soon as the process is sampled.
+        self.look_for_perf_map(process);
+    }
+
+    /// Reads the maps with what was `mapped` up to a moment in place. `start` is when the first of these readings began.
+    fn read_maps_of(&mut self, process: ProcessId, start: Instant, at: Instant, mapped: &[MappedAt]) {
+        let Some(attached) = self.attached.get_mut(&process) else { return };
         let known = attached.space.mappings().len();
-        let loaded = AddressSpace::load(&*attached.files, Some(&attached.space), &mut self.cache);
+        let loaded = AddressSpace::load_with(&*attached.files, Some(&attached.space), &mut self.cache, mapped);
         let space = match loaded {
             Ok(space) => Arc::new(space),
             Err(error) => {
@@ -199,16 +213,15 @@ impl Control {
                 return;
             }
         };
-        attached.reload.done(start.elapsed(), space.mappings().len() > known);
+        let news = space.mappings().len() > known || !mapped.is_empty();
+        attached.reload.done(start.elapsed(), news);
         attached.space = Arc::clone(&space);
         let (target, pid) = (attached.target, attached.pid);
         // Sent before the sampling thread can refer to these mappings.
         self.announce(process, &space, known);
         self.say_faults(target, pid, &space, Vec::new());
-        self.sampler.set_space(process, space);
+        self.sampler.set_space(process, at, space);
         self.look_at_context(process);
-        // The new code may be compiled at run time: its perf map is sent as soon as the process is sampled.
-        self.look_for_perf_map(process);
     }
 
     /// Sends a process's perf map to the owner if there is one that was not sent yet.
@@ -219,6 +232,9 @@ impl Control {
             Ok(None) => {}
             Ok(Some((file, identity))) => {
                 attached.perf_map = Some(identity);
+                if let Ok(shared) = file.try_clone() {
+                    self.sampler.set_perf_map(process, Arc::new(shared));
+                }
                 self.outbox.push(crate::message::Event::PerfMap { process, file });
             }
             Err(reason) => {

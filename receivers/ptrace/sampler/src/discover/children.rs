@@ -1,7 +1,13 @@
 //! The children of processes, as `/proc/PID/task/TID/children` lists them (`CONFIG_PROC_CHILDREN`).
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
+use std::time::Duration;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::probe::parse_stat;
 
 /// How much of a list of children is read, in bytes: enough for a thousand.
 const LIST: u64 = 8 << 10;
@@ -12,6 +18,63 @@ const THREADS: usize = 64;
 /// System calls in which a process waits for a child. `timeout` waits in sigsuspend(2), since its own time limit is a
 /// signal as well.
 const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
+
+/// How many descendants of a process are looked at.
+const DESCENDANTS: usize = 1024;
+
+/// The processor time of what a process started, at one moment.
+#[derive(Debug, Default)]
+pub struct DescendantsTime {
+    /// Of those that live, by their ids: the name, and the clock ticks that each and the children that it has reaped
+    /// used.
+    living: HashMap<u32, (String, u64)>,
+    /// The clock ticks of those that the process has reaped.
+    reaped: u64,
+}
+
+impl DescendantsTime {
+    /// Reads it; nothing of a process that has ended.
+    pub fn read(pid: u32) -> Self {
+        let mut of = Self { reaped: ticks(pid).map_or(0, |(_, _, reaped)| reaped), ..Self::default() };
+        let mut waiting = children(pid);
+        while let Some(pid) = waiting.pop().filter(|_| of.living.len() < DESCENDANTS) {
+            if let Some((name, own, reaped)) = ticks(pid)
+                && of.living.insert(pid, (name, own.saturating_add(reaped))).is_none()
+            {
+                waiting.extend(children(pid));
+            }
+        }
+        of
+    }
+
+    /// How much processor time they used since `before`, and those of them that live and used any, most first.
+    pub fn since(&self, before: &Self) -> (Duration, Vec<(u32, String)>) {
+        let used = |(pid, (_, now)): (&u32, &(String, u64))| {
+            now.saturating_sub(before.living.get(pid).map_or(0, |(_, before)| *before))
+        };
+        let living: u64 = self.living.iter().map(used).sum();
+        // What was used before by those that were reaped meanwhile.
+        let gone = before.living.iter().filter(|(pid, _)| !self.living.contains_key(pid));
+        let gone: u64 = gone.map(|(_, (_, ticks))| *ticks).sum();
+        let reaped = self.reaped.saturating_sub(before.reaped).saturating_sub(gone);
+        let mut busy: Vec<_> = self.living.iter().map(|of| (used(of), *of.0, of.1.0.clone())).collect();
+        busy.retain(|(used, ..)| *used > 0);
+        busy.sort_by_key(|(used, pid, _)| (std::cmp::Reverse(*used), *pid));
+        let a_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+        let millis = living.saturating_add(reaped).saturating_mul(1000) / a_second.unwrap_or(100).max(1);
+        (Duration::from_millis(millis), busy.into_iter().map(|(_, pid, name)| (pid, name)).collect())
+    }
+}
+
+/// The name of a process, and the clock ticks that it used, and that the children used that it has reaped.
+fn ticks(pid: u32) -> Option<(String, u64, u64)> {
+    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = parse_stat(&line)?;
+    let name =
+        line.get(line.iter().position(|byte| *byte == b'(')? + 1..line.iter().rposition(|byte| *byte == b')')?)?;
+    let (own, reaped) = (stat.processor, stat.reaped);
+    Some((String::from_utf8_lossy(name).into_owned(), own.user + own.kernel, reaped.user + reaped.kernel))
+}
 
 /// The children of a process; none where the kernel does not list them.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
@@ -102,5 +165,26 @@ mod tests {
         }
         assert_eq!((children(child).len() < 2, awaited_children(u32::MAX).len()), (true, 0));
         [waits, reads, two].into_iter().for_each(end);
+    }
+
+    /// Guarantees: the time of children is what they used meanwhile, whether they live or were reaped, and those that
+    /// were busy are named, most first.
+    #[test]
+    fn time_of_children() {
+        let at = |reaped, living: &[(u32, u64)]| DescendantsTime {
+            living: living.iter().map(|&(pid, ticks)| (pid, (format!("child{pid}"), ticks))).collect(),
+            reaped,
+        };
+        let tick = Duration::from_secs(1) / sysconf(SysconfVar::CLK_TCK).unwrap().unwrap() as u32;
+        let before = at(100, &[(7, 50), (8, 1_000), (9, 5)]);
+        let (time, busy) = at(1_130, &[(7, 70), (9, 5), (10, 90)]).since(&before);
+        // 20 and 90 of those that live, and 30 of the one that was reaped.
+        assert_eq!(time, tick * 140);
+        assert_eq!(busy, [(10, "child10".to_owned()), (7, "child7".to_owned())]);
+        assert_eq!(DescendantsTime::read(u32::MAX).since(&before), (Duration::ZERO, vec![]));
+        let reads = shell("exec 3<&0; cat <&3 & echo ready; read line");
+        let living = DescendantsTime::read(reads.id()).living;
+        assert_eq!(living.keys().copied().collect::<Vec<_>>(), children(reads.id()));
+        end(reads);
     }
 }

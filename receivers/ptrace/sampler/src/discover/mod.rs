@@ -13,8 +13,8 @@ mod scan;
 mod selection;
 mod wrapper;
 
-pub use children::awaited_children;
 pub(crate) use children::children;
+pub use children::{DescendantsTime, awaited_children};
 pub(crate) use read::{read_at_most, text};
 pub(crate) use scan::Scanner;
 pub use selection::is_any_named;

@@ -1,5 +1,6 @@
 //! One ELF file.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::go_table::GoTable;
@@ -163,6 +164,21 @@ impl Object {
         let first = executable().min_by_key(|segment| segment.address)?;
         let end = executable().map(|segment| segment.address.saturating_add(segment.file_size)).max()?;
         Some((first.address, end, first.offset))
+    }
+
+    /// The offsets in the file of the executable bytes within a range of addresses of the file, each with its address:
+    /// at most `count`, spread evenly, of pieces of `length` bytes.
+    pub(crate) fn text_within(&self, range: Range<u64>, length: u64, count: u64) -> Vec<(u64, u64)> {
+        let executable = self.segments.iter().filter(|segment| segment.executable);
+        let parts = executable.filter_map(|segment| {
+            let start = segment.address.max(range.start);
+            let end = segment.address.saturating_add(segment.file_size).min(range.end);
+            (start.saturating_add(length) <= end).then_some((segment, start, end - length))
+        });
+        let Some((segment, start, last)) = parts.max_by_key(|(_, start, last)| last - start) else { return Vec::new() };
+        let step = ((last - start) / count.max(1)).max(length);
+        let addresses = (0..count).map_while(|nth| Some(start + nth * step).filter(|address| *address <= last));
+        addresses.map(|address| (segment.offset.saturating_add(address - segment.address), address)).collect()
     }
 
     /// How much memory this object takes, in bytes.

@@ -38,7 +38,8 @@ pub struct Thread {
     pub id: u32,
     /// Its id in the process's own PID namespace, which `gettid` returns there.
     pub namespace_id: u32,
-    /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
+    /// Its name: the one that an interpreter gives it, as Python does in `threading`, or else the kernel's
+    /// (`/proc/PID/task/TID/comm`, at most 15 bytes).
     pub name: String,
     /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
     /// if it is not known, because the thread was never stopped and its C library is not glibc.
@@ -59,6 +60,14 @@ pub enum Location {
         /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the
         /// kernel. In callers it is already moved back from the return address into the call.
         address: u64,
+    },
+    /// In machine code outside of any file, while the program had a perf map.
+    Compiled {
+        /// The address in the process, as of [`Self::Native`].
+        address: u64,
+        /// The length of the perf map by then, in bytes. What was appended to it later may name other code that the
+        /// address has had since.
+        map_length: u32,
     },
     /// In a program that an interpreter runs.
     Interpreted {
@@ -88,9 +97,11 @@ impl Location {
     /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
     /// owners add it.
     pub const NO_SAMPLER: Self = Self::outside(5);
+    /// A frame for time in which a signal or a debugger had stopped the thread.
+    pub const STOPPED: Self = Self::outside(6);
 
     /// A frame in the place of callers that are not known: what is in memory of them was read when the thread had run on.
-    pub const CALLERS_NOT_KNOWN: Self = Self::outside(6);
+    pub const CALLERS_NOT_KNOWN: Self = Self::outside(7);
 
     const fn outside(number: u64) -> Self {
         Self::Native { mapping: None, address: 1 << 63 | number }
@@ -107,7 +118,7 @@ impl Location {
     pub const fn mapping(self) -> Option<u32> {
         match self {
             Self::Native { mapping, .. } => mapping,
-            Self::Interpreted { .. } => None,
+            Self::Compiled { .. } | Self::Interpreted { .. } => None,
         }
     }
 
@@ -115,7 +126,7 @@ impl Location {
     #[must_use]
     pub const fn address(self) -> u64 {
         match self {
-            Self::Native { address, .. } => address,
+            Self::Native { address, .. } | Self::Compiled { address, .. } => address,
             Self::Interpreted { .. } => 0,
         }
     }
@@ -135,7 +146,24 @@ impl Location {
     /// Whether it is machine code that was made at run time.
     #[must_use]
     pub fn is_generated(self) -> bool {
-        matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 })
+        matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 } | Self::Compiled { .. })
+    }
+
+    /// The same location; machine code that was made at run time with the length of the perf map by then, where there
+    /// is one.
+    #[must_use]
+    pub fn with_map(self, map_length: u32) -> Self {
+        let is_compiled = self.is_generated() && map_length > 0;
+        if is_compiled { Self::Compiled { address: self.address(), map_length } } else { self }
+    }
+
+    /// The length of the perf map by then, in bytes: 0 where there was none.
+    #[must_use]
+    pub const fn map_length(self) -> u32 {
+        match self {
+            Self::Compiled { map_length, .. } => map_length,
+            Self::Native { .. } | Self::Interpreted { .. } => 0,
+        }
     }
 
     /// The description of a location that is none in any code; `None` for all others. Such locations have addresses
@@ -148,6 +176,7 @@ impl Location {
             Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
             Self::NO_SAMPLER => Some("[no sampler process]"),
             Self::CALLERS_NOT_KNOWN => Some("[callers not known]"),
+            Self::STOPPED => Some("[stopped]"),
             _ => None,
         }
     }

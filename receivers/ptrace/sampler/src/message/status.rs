@@ -6,8 +6,10 @@ use super::{ProcessId, Stops};
 /// than the one before, and needs more rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Level {
-    /// Nothing: no perf event is permitted, or none was tried yet.
+    /// Not known: the kernel was not asked yet. A process may end before that.
     #[default]
+    Undecided,
+    /// Nothing: no perf event is permitted, or none is wanted.
     None,
     /// Samples of the program's own code. For the time in the kernel only the amount is known.
     User,
@@ -22,6 +24,7 @@ impl Level {
     /// A description of what is sampled with these settings, for a person.
     pub fn description(self, stops: Stops) -> &'static str {
         match (self, stops) {
+            (Self::Undecided, _) => "not met so far",
             (Self::None, Stops::UserBound) => {
                 "sampled by stopping those that stay in their own code (stops: user-bound); of others only the amount of time is known"
             }

@@ -88,7 +88,8 @@ impl Supervised {
         thread.spawn(supervise).map_err(SuperviseError::Thread)?;
         let started = starting.recv().unwrap_or(Err(CommandError::Ended));
         let (pid, process) = started.map_err(|error| match error {
-            CommandError::Refused => SuperviseError::Refused(Powers::read().explain_command()),
+            CommandError::Refused => SuperviseError::Refused(Powers::read().explain_command(false)),
+            CommandError::Traced => SuperviseError::Refused(Powers::read().explain_command(true)),
             error => SuperviseError::Command(error),
         })?;
         Ok(Self { pid, process, code, held: Mutex::new(Some(held)) })

@@ -55,10 +55,12 @@ mod bit {
     pub(super) const TASK: u64 = 1 << 13;
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
     pub(super) const EXCLUDE_IDLE: u64 = 1 << 7;
+    pub(super) const MMAP: u64 = 1 << 8;
     pub(super) const WATERMARK: u64 = 1 << 14;
     pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
     pub(super) const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
     pub(super) const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
+    pub(super) const MMAP2: u64 = 1 << 23;
     pub(super) const USE_CLOCKID: u64 = 1 << 25;
     pub(super) const CONTEXT_SWITCH: u64 = 1 << 26;
     #[cfg(test)]
@@ -132,6 +134,9 @@ impl EventAttr {
                 | bit::EXCLUDE_HV
                 | bit::EXCLUDE_IDLE
                 | bit::SAMPLE_ID_ALL
+                // What is mapped executable is recorded, so that addresses are looked up as they were.
+                | bit::MMAP
+                | bit::MMAP2
                 | bit::USE_CLOCKID,
             // A watermark of 0 means half of the ring (kernel/events/ring_buffer.c, `ring_buffer_init`).
             wakeup_events: u32::from(!wanted.seldom_woken),

@@ -40,7 +40,7 @@ pub enum Subject<'a> {
 /// The event of this level; `None` for the lowest.
 fn wanted(level: Level, period_nano: u64, seldom_woken: bool) -> Option<Wanted> {
     match level {
-        Level::None => None,
+        Level::Undecided | Level::None => None,
         Level::User => Some(Wanted { period_nano, kernel: false, seldom_woken, switches: true }),
         Level::Kernel | Level::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken, switches: true }),
     }
@@ -272,10 +272,10 @@ fn parse_processors(text: &str) -> Option<Vec<u32>> {
     Some(processors)
 }
 
-/// What the next better level needs, in words for a person; `None` on the best one.
+/// What the next better level needs, in words for a person; `None` on the best one, and where it is not known.
 pub fn next_right(level: Level, container: bool) -> Option<&'static str> {
     match (level, container) {
-        (Level::Kernel | Level::Processors, _) => None,
+        (Level::Undecided | Level::Kernel | Level::Processors, _) => None,
         (Level::User, true) => Some(
             "time in the kernel is not visible: give the container CAP_PERFMON (`--cap-add PERFMON`, in Kubernetes \
              `capabilities: {add: [PERFMON]}`), or set kernel.perf_event_paranoid to 1 on the host",

@@ -21,6 +21,7 @@ mod kind {
     pub(super) const UNTHROTTLE: u32 = 6;
     pub(super) const FORK: u32 = 7;
     pub(super) const SAMPLE: u32 = 9;
+    pub(super) const MMAP2: u32 = 10;
     pub(super) const LOST_SAMPLES: u32 = 13;
     pub(super) const SWITCH: u32 = 14;
     pub(super) const SWITCH_CPU_WIDE: u32 = 15;
@@ -103,6 +104,32 @@ impl KernelChain<'_> {
     }
 }
 
+/// Memory that a process has mapped executable, or made executable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped<'a> {
+    /// Its process id, in the PID namespace of whoever opened the event.
+    pub process: u32,
+    /// The thread that did so.
+    pub thread: u32,
+    /// When: nanoseconds of CLOCK_MONOTONIC.
+    pub time_nano: u64,
+    /// The address.
+    pub start: u64,
+    /// The length in bytes.
+    pub length: u64,
+    /// The offset in the file at `start`.
+    pub offset: u64,
+    /// The file's device: its major and its minor number.
+    pub device: (u32, u32),
+    /// The file's inode; 0 for memory without a file.
+    pub inode: u64,
+    /// What it permits, as for `mmap`: `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
+    pub protection: u32,
+    /// The file's path as the process sees it, with ` (deleted)` behind it where it has none any more. The process
+    /// chooses it.
+    pub path: &'a [u8],
+}
+
 /// The registers of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
@@ -148,6 +175,8 @@ pub enum Record<'a> {
         /// When: nanoseconds of CLOCK_MONOTONIC.
         time_nano: u64,
     },
+    /// A process has mapped executable memory, or made memory executable.
+    Mapped(Mapped<'a>),
     /// Another record, which is not used.
     Other,
 }
@@ -220,15 +249,21 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// The offset of the process id in the record, if it is about a thread that ran. Nothing else is read before it is
+    /// The offset of the process id in the record, if it is about a thread that ran or a mapping. Nothing else is read before it is
     /// known whether the process is wanted.
     pub fn process_at(&self) -> Option<usize> {
         match self.kind {
             // Behind the header and the instruction pointer.
             kind::SAMPLE => Some(HEADER + 8),
+            kind::MMAP2 => Some(HEADER),
             kind::SWITCH | kind::SWITCH_CPU_WIDE => self.length.checked_sub(SAMPLE_ID),
             _ => None,
         }
+    }
+
+    /// Whether it is a sample.
+    pub fn is_sample(&self) -> bool {
+        self.kind == kind::SAMPLE
     }
 }
 
@@ -264,6 +299,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
             };
             Record::Switched(Switched { process, thread, time_nano, processor, change })
         }
+        kind::MMAP2 => Record::Mapped(mapped(&mut rest)?),
         kind::LOST => {
             // The first word is the number of the event that the record is about.
             rest.word()?;
@@ -325,6 +361,20 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     // Time in a hypervisor or a guest is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
     Ok(OnCpuSample { process, thread, time_nano, period_nano, ran_nano, processor, mode, kernel, user, stack })
+}
+
+fn mapped<'a>(rest: &mut Rest<'a>) -> Result<Mapped<'a>, Malformed> {
+    let (process, thread) = rest.pair()?;
+    let (start, length, offset) = (rest.word()?, rest.word()?, rest.word()?);
+    let device = rest.pair()?;
+    let (inode, _generation) = (rest.word()?, rest.word()?);
+    let (protection, _flags) = rest.pair()?;
+    // The path ends at the first of the zeros that fill its last word.
+    let path = rest.bytes(rest.0.len().checked_sub(SAMPLE_ID).ok_or(Malformed::Short)?)?;
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    rest.word()?;
+    let time_nano = rest.word()?;
+    Ok(Mapped { process, thread, time_nano, start, length, offset, device, inode, protection, path })
 }
 
 /// The part of a record that was not read yet.

@@ -95,7 +95,7 @@ impl Ring {
                 self.copy(tail, buffer);
                 each(buffer);
             } else {
-                drained.unwanted += 1;
+                drained.unwanted += u64::from(header.is_sample());
             }
             tail = tail.wrapping_add(header.length as u64);
             // Frees the space for the kernel.

@@ -29,7 +29,8 @@ fn name_with_parentheses() {
     let line = b"77 (a) R 1 (b) S 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 1234 23\n";
     // State S, parent 5; then 17 fields between the parent and the start time.
     let processor = ProcessorTicks { user: 15, kernel: 16 };
-    assert_eq!(parse_stat(line), Some(StatLine { state: b'S', parent: 5, start_ticks: 1234, processor }));
+    let reaped = ProcessorTicks { user: 17, kernel: 18 };
+    assert_eq!(parse_stat(line), Some(StatLine { state: b'S', parent: 5, start_ticks: 1234, processor, reaped }));
 }
 
 /// Guarantees: lines that are cut, empty or no numbers are refused instead of read as something else.

@@ -34,6 +34,7 @@ fn batch() -> wire::Batch {
         thread_pointers: vec![0],
         location_mappings: vec![0],
         location_addresses: vec![1],
+        location_map_lengths: vec![0],
         stack_trusts: vec![0],
         stack_lengths: vec![1],
         stack_locations: vec![0],
@@ -67,13 +68,14 @@ type Attack = fn(&mut wire::Batch);
 #[test]
 fn batches() {
     assert!(decode(EventBody::Batch(batch()), None).is_ok());
-    let attacks: [(&str, Attack); 37] = [
+    let attacks: [(&str, Attack); 38] = [
         ("threads whose columns", |batch| batch.thread_ids.push(1)),
         ("threads whose columns", |batch| batch.thread_names.clear()),
         ("threads whose columns", |batch| batch.thread_pointers.clear()),
         ("threads whose columns", |batch| batch.thread_namespace_ids.push(1)),
         ("locations whose columns", |batch| batch.location_mappings.clear()),
         ("locations whose columns", |batch| batch.location_addresses.push(1)),
+        ("locations whose columns", |batch| batch.location_map_lengths.clear()),
         ("stacks whose columns", |batch| batch.stack_trusts.push(1)),
         ("stacks whose columns", |batch| batch.stack_lengths.clear()),
         ("samples whose columns", |batch| batch.sample_threads.push(0)),
@@ -200,7 +202,7 @@ fn nonsense() {
         assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
     let status =
-        wire::Status { counters: vec![0; counters], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
+        wire::Status { counters: vec![0; counters], stop_lengths: vec![0; 24], level: 5, ..wire::Status::default() };
     assert!(refused(EventBody::Status(status)).contains("a level"));
     for count in [23, 25] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };

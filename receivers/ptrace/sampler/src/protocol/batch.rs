@@ -31,10 +31,12 @@ pub(super) fn encode_batch(batch: &Batch) -> wire::Batch {
     for location in locations {
         let (mapping, address) = match *location {
             Location::Native { mapping, address } => (mapping.map_or(0, |mapping| mapping.saturating_add(1)), address),
+            Location::Compiled { address, .. } => (0, address),
             Location::Interpreted { function, line } => (function | INTERPRETED, u64::from(line)),
         };
         encoded.location_mappings.push(mapping);
         encoded.location_addresses.push(address);
+        encoded.location_map_lengths.push(location.map_length());
     }
     for Stack { trust, locations } in stacks {
         encoded.stack_trusts.push(trust.number());
@@ -78,14 +80,15 @@ pub(super) fn decode_batch(mut batch: wire::Batch) -> Result<Batch, Violation> {
     let contexts = decode_contexts(&mut batch)?;
     let rest = batch.thread_ids.iter().zip(&batch.thread_namespace_ids).zip(&batch.thread_pointers);
     let thread = |(name, ((&id, &namespace_id), &pointer))| Thread { id, namespace_id, name, pointer };
-    let location = |(&mapping, &address): (&u32, &u64)| match mapping & !INTERPRETED {
+    let location = |((&mapping, &address), &map_length): ((&u32, &u64), &u32)| match mapping & !INTERPRETED {
         function if mapping & INTERPRETED != 0 => match u32::try_from(address) {
             Ok(line) => Ok(Location::Interpreted { function, line }),
             Err(_) => Err(Violation::Nonsense("a line beyond 32 bits")),
         },
-        mapping => Ok(Location::Native { mapping: mapping.checked_sub(1), address }),
+        mapping => Ok(Location::Native { mapping: mapping.checked_sub(1), address }.with_map(map_length)),
     };
-    let locations = batch.location_mappings.iter().zip(&batch.location_addresses).map(location);
+    let locations = batch.location_mappings.iter().zip(&batch.location_addresses).zip(&batch.location_map_lengths);
+    let locations = locations.map(location);
     Ok(Batch {
         process: ProcessId(batch.process),
         period_nano: batch.period_nano,
@@ -105,7 +108,7 @@ fn check_columns(batch: &wire::Batch) -> Result<(), Violation> {
     };
     let threads = [batch.thread_namespace_ids.len(), batch.thread_names.len(), batch.thread_pointers.len()];
     same("threads whose columns differ in length", batch.thread_ids.len(), &threads)?;
-    let locations = [batch.location_mappings.len()];
+    let locations = [batch.location_mappings.len(), batch.location_map_lengths.len()];
     same("locations whose columns differ in length", batch.location_addresses.len(), &locations)?;
     same("stacks whose columns differ in length", batch.stack_trusts.len(), &[batch.stack_lengths.len()])?;
     let samples = [

@@ -112,7 +112,7 @@ impl Checker {
         }
         for location in &batch.locations {
             let (what, index, count) = match *location {
-                Location::Native { mapping: None, .. } => continue,
+                Location::Native { mapping: None, .. } | Location::Compiled { .. } => continue,
                 Location::Native { mapping: Some(index), .. } => ("a location's mapping", index, mappings),
                 Location::Interpreted { function, .. } => ("a location's function", function, functions),
             };

@@ -36,7 +36,7 @@ pub const MAX_PATH: usize = 4096;
 pub const MAX_MESSAGE: usize = 4096;
 
 /// The longest thread name: the kernel has 16 bytes with a closing zero, and a byte that is not UTF-8 becomes three.
-pub const MAX_THREAD_NAME: usize = 48;
+pub const MAX_THREAD_NAME: usize = 128;
 
 /// The largest size of a process's arguments, all together, in bytes.
 pub const MAX_ARGUMENTS: usize = 4096;

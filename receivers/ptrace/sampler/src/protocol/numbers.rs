@@ -27,7 +27,7 @@ macro_rules! numbered {
 numbered! {
     Stops { UserBound = 0, Never = 1, Always = 2 }
     Trust { Complete = 0, Truncated = 1, Guessed = 2, MissingCallers = 3 }
-    Level { None = 0, User = 1, Kernel = 2, Processors = 3 }
+    Level { Undecided = 0, None = 1, User = 2, Kernel = 3, Processors = 4 }
     FunctionKind { CPython = 0, Php = 1, V8 = 2, Ruby = 3 }
     Detached { Exited = 0, Executed = 1, Asked = 2, Failed = 3 }
     ProblemKind {

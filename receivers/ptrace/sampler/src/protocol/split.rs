@@ -11,8 +11,8 @@ const BUDGET: usize = MAX_PACKET - 512;
 /// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with tag and length.
 const THREAD: usize = 5 + 5 + 10 + 2 + MAX_THREAD_NAME;
 
-/// The most bytes of a location: 5 for its mapping, 10 for its address.
-const LOCATION: usize = 15;
+/// The most bytes of a location: 5 for its mapping, 10 for its address, 5 for the length of the perf map.
+const LOCATION: usize = 20;
 
 /// The most bytes of a stack without its locations: 1 for its trust, 2 for its length.
 const STACK: usize = 3;

@@ -257,6 +257,7 @@ fn batches() -> impl Strategy<Value = Batch> {
     let location = prop_oneof![
         (any::<Option<u16>>(), any::<u64>())
             .prop_map(|(mapping, address)| Location::Native { mapping: mapping.map(u32::from), address }),
+        (0..1u64 << 47, 1u32..).prop_map(|(address, map_length)| Location::Compiled { address, map_length }),
         (0..1u32 << 31, any::<u32>()).prop_map(|(function, line)| Location::Interpreted { function, line }),
     ];
     let stack = (0..4u8, vec(any::<prop::sample::Index>(), 0..400));

@@ -256,6 +256,9 @@ pub(super) struct Batch {
     /// Of an interpreted function the line.
     #[prost(uint64, repeated, tag = "9")]
     pub(super) location_addresses: Vec<u64>,
+    /// The length of the perf map, where code was compiled at run time.
+    #[prost(uint32, repeated, tag = "24")]
+    pub(super) location_map_lengths: Vec<u32>,
     #[prost(uint32, repeated, tag = "10")]
     pub(super) stack_trusts: Vec<u32>,
     #[prost(uint32, repeated, tag = "11")]

@@ -339,6 +339,17 @@ pub trait Instance: Debug + Send {
         captured: &mut Captured,
     ) -> bool;
 
+    /// What the interpreter calls a thread. `is_first` if it is the first one of its process.
+    fn thread_name(
+        &mut self,
+        _thread: ThreadKey,
+        _is_first: bool,
+        _now: Instant,
+        _target: &mut dyn Target,
+    ) -> Option<String> {
+        None
+    }
+
     /// Tells what the frames are, in their order. `stands` if the thread still stands where they were read: then what
     /// is in memory now belongs to them, while otherwise code that has changed since it was read the last time is
     /// unknown.

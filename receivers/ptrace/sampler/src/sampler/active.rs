@@ -240,10 +240,10 @@ impl Active {
         interpreters.lock().capture(key, limit, files, copy, interpreted);
     }
 
-    /// Replaces what is known about where things are mapped.
-    pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
+    /// Sets the address space of a moment.
+    pub(super) fn set_space(&mut self, at: Instant, space: Arc<AddressSpace>) {
         let before = self.attached.interpreters.is_empty();
-        self.attached.set_space(space);
+        self.attached.set_space(at, space);
         if before && !self.attached.interpreters.is_empty() {
             // Events of processors wake no reader.
             self.review.hasten();
@@ -289,11 +289,11 @@ impl Active {
             return;
         }
         if self.read_process.as_ref().is_none_or(|(known, _)| *known != generation) {
-            let Attached { files, interpreters, space, .. } = &self.attached;
+            let Attached { files, interpreters, spaces, .. } = &self.attached;
             let process = Arc::new(ReadProcess {
                 files: Arc::clone(files),
                 interpreters: interpreters.share(),
-                space: Arc::clone(space),
+                space: Arc::clone(spaces.latest()),
                 is_urgent: interpreters.has_native_frames(),
                 spent_nano: AtomicU64::new(0),
             });

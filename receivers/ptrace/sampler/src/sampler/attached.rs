@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::contexts::Contexts;
 use super::interpreters::SharedInterpreters;
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, History, MapsEntry};
 use crate::message::{ProblemKind, ProcessId, Settings, Status};
 use crate::os::time;
+use crate::perf_map::Growth;
 use crate::process_files::{Life, ProcessFiles};
 
 /// The maps are read again at most this often. The interval is doubled each time, up to [`LONGEST_RELOAD`]: a program
@@ -21,9 +22,10 @@ const LONGEST_RELOAD: Duration = Duration::from_secs(4);
 pub(super) struct Attached {
     pub(super) id: ProcessId,
     pub(super) files: Arc<ProcessFiles>,
-    pub(super) space: Arc<AddressSpace>,
+    pub(super) spaces: History,
     /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
     pub(super) space_generation: u64,
+    pub(super) perf_map: Option<Growth>,
     pub(super) interpreters: SharedInterpreters,
     pub(super) contexts: Contexts,
     pub(super) settings: Settings,
@@ -52,8 +54,9 @@ impl Attached {
         Self {
             id,
             files,
-            space,
+            spaces: History::new(space, now),
             space_generation: 0,
+            perf_map: None,
             interpreters,
             contexts,
             settings,
@@ -64,13 +67,24 @@ impl Attached {
         }
     }
 
-    pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
+    /// Sets the address space of a moment, see [`History::set`].
+    pub(super) fn set_space(&mut self, at: Instant, space: Arc<AddressSpace>) {
+        self.space_generation += 1;
+        if !self.spaces.set(at, Arc::clone(&space)) {
+            return;
+        }
         if self.settings.interpreters {
             self.interpreters.set(space.runtimes());
         }
         self.contexts.set_variables(space.variables());
-        self.space = space;
-        self.space_generation += 1;
+    }
+
+    /// Takes what the kernel recorded to be mapped: from its time on, other code may be at its addresses.
+    pub(super) fn mapped(&mut self, at: Instant, entry: MapsEntry) {
+        if self.spaces.mapped(at, entry) {
+            self.space_generation += 1;
+            self.reload.want_soon(Instant::now());
+        }
     }
 
     /// Whether it executes another program than the known one, or another process has its id.
@@ -110,6 +124,13 @@ impl ReloadRequest {
     /// Asks for the maps to be read again.
     pub(super) fn want(&mut self) {
         self.wanted = true;
+    }
+
+    /// Asks for the maps to be read again although they were a moment ago, since code was replaced.
+    fn want_soon(&mut self, now: Instant) {
+        self.wanted = true;
+        self.interval = RELOAD;
+        self.due = self.due.min(now + RELOAD);
     }
 
     /// Whether the maps have to be read again now. Returns `true` once per request, and not too often.

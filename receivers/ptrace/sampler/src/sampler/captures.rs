@@ -25,7 +25,7 @@ use crate::unwind::{Frame, Outcome, Registers, StackMemory};
 pub(super) const MOST_CAPTURED: usize = 64;
 
 /// How many stacks may wait for the maps to be read again. Beyond that samples keep the part that could be unwound.
-const MOST_UNKNOWN: usize = 32;
+const MOST_UNKNOWN: usize = 128;
 
 /// Registers and stack of a thread, taken by a stop or by a perf event.
 #[derive(Debug)]
@@ -80,6 +80,7 @@ pub(super) struct Unknown {
     interpreted: Interpreted,
     /// What naming that part found.
     named: Named,
+    copied: Option<Instant>,
     ran_on_since: Option<Instant>,
 }
 
@@ -264,6 +265,7 @@ impl Captures {
             }
             interpreted
         });
+        let copied = (!captured.stopped).then_some(captured.at);
         let ran_on_since = (!captured.proof.holds()).then_some(captured.at);
         let mut worked = captured.worked;
         let (mut outcome, mut pieces) = match captured.stack {
@@ -271,7 +273,7 @@ impl Captures {
                 if worked.is_none() {
                     worked = index.map(|index| process.copied(index, &pieces));
                 }
-                let outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied());
+                let outcome = unwinder.unwind_at(process, copied, &captured.registers, &mut pieces.copied());
                 if let Some(index) = index {
                     match outcome.needs_memory {
                         needed if !captured.stopped => {
@@ -301,7 +303,7 @@ impl Captures {
             }
         };
         let mut memory = pieces.as_mut().map(StackPieces::copied);
-        let at_sample = memory.as_mut().map(|memory| AtSample { memory, ran_on_since });
+        let at_sample = memory.as_mut().map(|memory| AtSample { memory, copied, ran_on_since });
         let mut named = unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
         if !captured.stopped && outcome.needs_memory.is_some() {
             // The copy ended there, and what was read later belongs to another moment.
@@ -341,6 +343,7 @@ impl Captures {
                     pieces,
                     interpreted,
                     named,
+                    copied,
                     ran_on_since,
                 });
             }
@@ -361,18 +364,25 @@ impl Captures {
         unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
     ) {
-        let mut outcome = unwinder.unwind(process, &unknown.registers, &mut unknown.pieces.copied());
+        let mut pieces = unknown.pieces.copied();
+        let mut outcome = unwinder.unwind_at(process, unknown.copied, &unknown.registers, &mut pieces);
         if outcome.unknown_code.is_some() {
             self.unknown.push(unknown);
             return;
         }
-        let at_sample = AtSample { memory: &mut unknown.pieces.copied(), ran_on_since: unknown.ran_on_since };
+        let Unknown { copied, ran_on_since, .. } = unknown;
+        let at_sample = AtSample { memory: &mut unknown.pieces.copied(), copied, ran_on_since };
         let named = unwinder.name(process, &mut outcome, &unknown.interpreted, false, Some(at_sample), locations);
         locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);
         let (trust, named) = if replaced { (outcome.trust, named) } else { (unknown.trust, unknown.named) };
         process.observed(trust, &named);
         self.spare.push(unknown.pieces);
+    }
+
+    /// Whether samples of a process wait for its maps to be read.
+    pub(super) fn has_unknown(&self, process: ProcessId) -> bool {
+        self.unknown.iter().any(|unknown| unknown.process == process)
     }
 
     /// Counts the samples whose stacks ended in unknown code as they are, because their batch is sent now.

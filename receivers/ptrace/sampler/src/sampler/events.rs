@@ -199,6 +199,7 @@ impl Engine<'_> {
         }
         if process.attached.settings.stops == Stops::Always {
             process.watch = Watch::Stops;
+            process.attached.status.level = Level::None;
             return;
         }
         // If all threads have ended, the next tick tries again.
@@ -364,6 +365,12 @@ impl Engine<'_> {
             Item::Happened(happened) => {
                 if let Some(process) = self.with_pid(happened.process) {
                     process.happened(happened);
+                }
+                return;
+            }
+            Item::Mapped { process, at, entry } => {
+                if let Some(process) = self.with_pid(process) {
+                    process.attached.mapped(at, entry);
                 }
                 return;
             }

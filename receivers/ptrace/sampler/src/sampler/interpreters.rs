@@ -54,6 +54,8 @@ pub(super) struct Interpreters {
 pub(super) struct AtSample<'a> {
     /// Its words.
     pub(super) memory: &'a mut dyn StackMemory,
+    /// When the kernel copied it; `None` if that is now.
+    pub(super) copied: Option<Instant>,
     /// When it was, if the thread ran on since, so that what an interpreter's frames were is to be proven.
     pub(super) ran_on_since: Option<Instant>,
 }
@@ -187,6 +189,13 @@ impl Interpreters {
         if most.is_any() && most.captured.frames.len() >= interpreted.captured.frames.len() {
             std::mem::swap(interpreted, &mut most);
         }
+    }
+
+    /// What one of them calls a thread. `is_first` if it is the first one of its process.
+    pub(super) fn thread_name(&mut self, thread: ThreadKey, is_first: bool, files: &ProcessFiles) -> Option<String> {
+        let mut target = Memory { pieces: None, files };
+        let mut instances = self.instances.iter_mut();
+        instances.find_map(|(_, instance)| instance.thread_name(thread, is_first, Instant::now(), &mut target))
     }
 
     /// Replaces `locations` by the native frames with the interpreters' in their places. `stands` if the thread still

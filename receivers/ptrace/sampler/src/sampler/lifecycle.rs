@@ -11,6 +11,7 @@ use super::stack_unwinder::StackUnwinder;
 use super::states::LastSeen;
 use super::{Command, Output};
 use crate::message::{Detached, ProblemKind, ProcessId};
+use crate::perf_map::Growth;
 
 /// How long the thread waits at its end for threads that were asked to stop. When it ends, the kernel lets go of the
 /// rest.
@@ -35,18 +36,26 @@ impl Engine<'_> {
                 self.current = Some(process);
                 self.attached.push(Attached::new(process, files, space, settings, now));
             }
-            Command::SetSpace(process, space) => {
+            Command::SetSpace(process, at, space) => {
                 if let Some(index) = self.find(process) {
                     self.charge(process);
                     self.current = Some(process);
-                    self.processes[index].set_space(space);
+                    self.processes[index].set_space(at, space);
                     for unknown in self.captures.take_unknown(process) {
                         self.harvest();
                         let process = &mut self.processes[index];
                         self.captures.retry(process, unknown, &mut self.unwinder, &mut self.locations);
                     }
                 } else if let Some(index) = self.find_attached(process) {
-                    self.attached[index].set_space(space);
+                    self.attached[index].set_space(at, space);
+                }
+            }
+            Command::SetPerfMap(process, file) => {
+                let map = Some(Growth::new(file));
+                if let Some(index) = self.find(process) {
+                    self.processes[index].attached.perf_map = map;
+                } else if let Some(index) = self.find_attached(process) {
+                    self.attached[index].perf_map = map;
                 }
             }
             Command::SetSchema(process, schema) => {

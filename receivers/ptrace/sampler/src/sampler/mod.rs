@@ -5,14 +5,15 @@
 //! `budget`).
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, MappedAt};
 use crate::context::Schema;
 use crate::message::{Batch, Detached, Function, ProblemKind, ProcessId, Settings, Status};
 use crate::os::signal::Waker;
@@ -72,8 +73,13 @@ pub enum Output {
     },
     /// Counters of a process.
     Status(Status),
-    /// The process executes code that is in no known mapping: its maps have to be read again.
-    Reload(ProcessId),
+    /// The process executes code that is in no known mapping, or has replaced code: its maps have to be read again.
+    Reload {
+        /// The process.
+        process: ProcessId,
+        /// What it mapped since the last time, as far as the kernel tells, in order of time.
+        mapped: Vec<MappedAt>,
+    },
     /// The process was let go; nothing more is sent about it.
     Gone {
         /// The process.
@@ -143,7 +149,8 @@ impl Shared {
 enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
     SampleFromStart(ProcessId, SyncSender<()>),
-    SetSpace(ProcessId, Arc<AddressSpace>),
+    SetSpace(ProcessId, Instant, Arc<AddressSpace>),
+    SetPerfMap(ProcessId, Arc<File>),
     SetSchema(ProcessId, Option<Arc<Schema>>),
     Sample(ProcessId, bool),
     Detach(ProcessId),
@@ -187,9 +194,14 @@ impl Sampler {
         self.send(Command::Attach { process, files, space, settings });
     }
 
-    /// Replaces what is known about where things are mapped, after [`Output::Reload`].
-    pub fn set_space(&self, process: ProcessId, space: Arc<AddressSpace>) {
-        self.send(Command::SetSpace(process, space));
+    /// Sets what is known about where things were mapped at a moment, after [`Output::Reload`].
+    pub fn set_space(&self, process: ProcessId, at: Instant, space: Arc<AddressSpace>) {
+        self.send(Command::SetSpace(process, at, space));
+    }
+
+    /// Sets the perf map of a process, which tells how its code changes.
+    pub fn set_perf_map(&self, process: ProcessId, file: Arc<File>) {
+        self.send(Command::SetPerfMap(process, file));
     }
 
     /// Sets how the records are read by which a process shows what its threads work on; `None` if they are not.

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(woken.get(), 3);
         drop(outputs);
         assert_eq!(sender.send_batch(batch(1)), 2);
-        sender.send(Output::Reload(ProcessId(1)));
+        sender.send(Output::Reload { process: ProcessId(1), mapped: Vec::new() });
         assert!(!sender.has_unsent());
     }
 }

@@ -12,6 +12,7 @@ use super::rings::{Happened, Sampled};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
+use crate::address_space::recorded;
 use crate::message::ProcessId;
 use crate::os::time::Clock;
 use crate::os::{affinity, time};
@@ -359,6 +360,14 @@ impl Engine<'_> {
                         && let User::Registers(registers) = sample.user
                     {
                         process.leaves(sample.thread, clock.instant_of(sample.time_nano), registers, sample.stack);
+                    }
+                    return;
+                }
+                Record::Mapped(mapped) => {
+                    if let Some(process) = with_pid(sampled, processes, mapped.process)
+                        && let Some(entry) = recorded(&mapped)
+                    {
+                        process.attached.mapped(clock.instant_of(mapped.time_nano), entry);
                     }
                     return;
                 }

@@ -19,7 +19,7 @@ use super::evidence::Proof;
 use super::interpreters::{Interpreted, Interpreters};
 use super::shortfall::Shortfall;
 use super::timeline::Cause;
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, MapsEntry, recorded};
 use crate::message::Location;
 use crate::os::time::Clock;
 use crate::perf::attr::EventAttr;
@@ -123,6 +123,15 @@ pub(super) enum Item {
     Leaving(Left),
     /// Something else happened to a thread.
     Happened(Happened),
+    /// A process has mapped executable memory.
+    Mapped {
+        /// Its id.
+        process: u32,
+        /// When.
+        at: Instant,
+        /// What.
+        entry: MapsEntry,
+    },
     /// Records are missing.
     Missing(Shortfall),
 }
@@ -227,6 +236,10 @@ impl Item {
         match record {
             Record::Sample(sample) => Some(Self::Sample(Sampled::of(sample, spare.pop().unwrap_or_default(), clock))),
             Record::Leaving(sample) => Left::of(sample, clock).map(Self::Leaving),
+            Record::Mapped(mapped) => {
+                let (process, at) = (mapped.process, clock.instant_of(mapped.time_nano));
+                recorded(mapped).map(|entry| Self::Mapped { process, at, entry })
+            }
             record => Happened::of(record, clock).map(Self::Happened),
         }
     }

@@ -1,5 +1,7 @@
 //! Unwinding stacks of any process, with buffers that are reused from one stack to the next.
 
+use std::time::Instant;
+
 use super::active::Active;
 use super::interpreters::{AtSample, Interpreted, Named};
 use crate::message::{Location, Trust};
@@ -18,9 +20,22 @@ pub(super) struct StackUnwinder {
 }
 
 impl StackUnwinder {
-    /// Unwinds a stack: its frames are kept until the next one.
+    /// Unwinds a stack of now: its frames are kept until the next one.
     pub(super) fn unwind(&mut self, process: &Active, registers: &Registers, memory: &mut dyn StackMemory) -> Outcome {
-        self.unwinder.unwind(&process.attached.space, registers, memory, &mut self.frames)
+        self.unwind_at(process, None, registers, memory)
+    }
+
+    /// Unwinds a stack that was copied at this moment; `None` if it is one of now.
+    pub(super) fn unwind_at(
+        &mut self,
+        process: &Active,
+        at: Option<Instant>,
+        registers: &Registers,
+        memory: &mut dyn StackMemory,
+    ) -> Outcome {
+        let spaces = &process.attached.spaces;
+        let space = at.map_or_else(|| spaces.latest(), |at| spaces.at(at));
+        self.unwinder.unwind(space, registers, memory, &mut self.frames)
     }
 
     /// Replaces `locations` by the frames of the stack that was unwound last, the innermost first, with those of an
@@ -39,8 +54,16 @@ impl StackUnwinder {
         let attached = &mut process.attached;
         let is_proven = at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some());
         let stack = Stack { frames: &self.frames, complete: outcome.trust == Trust::Complete, told: &[] };
-        let memory = (&*attached.space, &*attached.files);
+        let at = at_sample.as_ref().and_then(|at| at.copied);
+        let space = at.map_or_else(|| attached.spaces.latest(), |at| attached.spaces.at(at));
+        let memory = (&**space, &*attached.files);
         let named = attached.interpreters.lock().name(interpreted, stands, memory, stack, at_sample, locations);
+        if let Some(map) = &mut attached.perf_map
+            && locations.iter().any(|location| location.is_generated())
+        {
+            let length = map.length_at(at.unwrap_or_else(Instant::now));
+            locations.iter_mut().for_each(|location| *location = location.with_map(length));
+        }
         // Where what was read is proven or left out, what is missing still has its native frames.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;

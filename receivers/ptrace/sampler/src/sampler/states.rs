@@ -58,8 +58,8 @@ impl Watch {
     /// The state that follows from the best level that the kernel permits.
     pub(super) fn of(permitted: Level, stops: Stops) -> Self {
         match (permitted, stops) {
-            (Level::None, Stops::Never) => Self::Not,
-            (Level::None, _) => Self::Stops,
+            (Level::Undecided | Level::None, Stops::Never) => Self::Not,
+            (Level::Undecided | Level::None, _) => Self::Stops,
             (level, _) => Self::Threads { kernel: level > Level::User },
         }
     }
@@ -86,7 +86,8 @@ impl Watch {
     /// How much is seen by it.
     pub(super) fn level(self) -> Level {
         match self {
-            Self::Undecided | Self::Stops | Self::Not => Level::None,
+            Self::Undecided => Level::Undecided,
+            Self::Stops | Self::Not => Level::None,
             Self::Threads { kernel: false } => Level::User,
             Self::Threads { kernel: true } => Level::Kernel,
             Self::Group | Self::Machine => Level::Processors,

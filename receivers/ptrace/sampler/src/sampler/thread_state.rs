@@ -8,6 +8,7 @@ use crate::message::{Location, Trust};
 use crate::os::robust_list::robust_list;
 use crate::probe::SchedStat;
 use crate::process_files::ProcessFiles;
+use crate::runtime::ThreadKey;
 use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
@@ -15,7 +16,7 @@ use crate::unwind::{FRAME_POINTER, Registers};
 use super::active::{Recording, Standing};
 use super::batch::BatchEntry;
 use super::contexts::{Blocks, Worked};
-use super::interpreters::{Interpreted, Named};
+use super::interpreters::{Interpreted, Interpreters, Named};
 use super::ledger::Ledger;
 use super::precedence::Lately;
 use super::rings::Subject;
@@ -48,7 +49,8 @@ const SEARCHES: u8 = 3;
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) files: ThreadFiles,
-    /// Its id in its own PID namespace, and its name: not known before its first sample.
+    /// Its id in its own PID namespace, and its name (see [`ThreadState::read_name`]): not known before its first
+    /// sample.
     pub(super) namespace_id: Option<u32>,
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
@@ -119,6 +121,8 @@ pub(super) struct Blocked {
     pub(super) locations: Vec<Location>,
     /// Its frames in an interpreter: they may differ where no word that unwinding read does.
     pub(super) interpreted: Interpreted,
+    /// Whether the thread has been stopped, by a signal or a debugger; `None` if nobody has asked.
+    pub(super) stopped: Option<bool>,
     /// What naming these found that is not counted yet.
     pub(super) named: Named,
     /// How often in a row no frames of it were found in an interpreter of the process.
@@ -226,10 +230,17 @@ impl ThreadState {
         let task = files.task();
         let id = self.files.id;
         *self.namespace_id.get_or_insert_with(|| {
-            // It is the thread's first sample, so its name is not known yet either.
-            self.name = self.files.name(task).unwrap_or_default();
             self.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
         })
+    }
+
+    /// Reads its name: what an interpreter of its process calls it, or else the kernel's.
+    pub(super) fn read_name(&mut self, interpreters: &mut Interpreters, files: &ProcessFiles) {
+        let key = ThreadKey { id: self.identify(files), pointer: self.pointer };
+        let said = interpreters.thread_name(key, self.id() == files.pid(), files);
+        if let Some(name) = said.or_else(|| self.files.name(files.task())) {
+            self.name = name;
+        }
     }
 
     pub(super) fn id(&self) -> u32 {

@@ -68,6 +68,7 @@ impl Engine<'_> {
             Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
             Look::Unchanged => {
                 if process.wants_blocked() {
+                    process.notice_stop(thread);
                     process.account_blocked(thread, Instant::now());
                 }
             }
@@ -120,7 +121,8 @@ impl Engine<'_> {
 
     /// Sends what it is time to send.
     fn say_regular(&mut self, index: usize, now: Instant) {
-        if self.processes[index].flush_is_due(now) {
+        let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
+        if self.processes[index].flush_is_due(now, is_unknown) {
             self.send_batch(index, Next::Same);
         }
         let process = &mut self.processes[index];
@@ -128,7 +130,8 @@ impl Engine<'_> {
             self.sender.send(Output::Status(status));
         }
         if process.attached.reload.take(now) {
-            self.sender.send(Output::Reload(process.attached.id));
+            let mapped = process.attached.spaces.take_records();
+            self.sender.send(Output::Reload { process: process.attached.id, mapped });
         }
     }
 }

@@ -1,17 +1,19 @@
 //! Where code will read its next instruction from, of a program that it interprets.
 //!
 //! An interpreter of byte code jumps from the code for one instruction to the code for the next through a table, and
-//! reads the byte or the two that it jumps by just before. From where that read takes its address, everything before it
-//! on the way tells: which register had the address earlier, or which word of the stack. So the code ahead of a thread
-//! says where it has the address of its next instruction now, in builds of any compiler and without debug information.
-//! What else is on the stack, such as what the compiler left of an earlier use of the same word, is not looked at.
+//! reads the byte or the two that it jumps by before. Which read that is follows from the registers that the jump's
+//! target is computed from: some builds read other bytes in between, such as the switch of a tracer (Debian's CPython
+//! 3.11). From where that read takes its address, everything before it on the way tells: which register had the address
+//! earlier, or which word of the stack. So the code ahead of a thread says where it has the address of its next
+//! instruction now, in builds of any compiler and without debug information. What else is on the stack, such as what
+//! the compiler left of an earlier use of the same word, is not looked at.
 
 use std::collections::VecDeque;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP, decode};
+use super::instruction::{Effect, Instruction, LONGEST, MemoryOperand, RBP, RSP, decode};
 use super::registers::Registers;
 use crate::address_space::AddressSpace;
 
@@ -21,8 +23,10 @@ const MOST: u32 = 600;
 const MAX_WAYS: usize = 32;
 /// How many answers are kept.
 const MAX_ANSWERS: usize = 4;
-/// How many instructions may lie between the read and the jump.
+/// How many instructions may lie between the read and the jump, where registers do not tell that they belong together.
 const NEAR: u32 = 16;
+/// How many reads are told apart on a way.
+const MAX_READS: usize = 16;
 /// How many words that were written on a way are remembered.
 const MAX_WRITTEN: usize = 64;
 /// How often an address may be read from memory on a way.
@@ -128,14 +132,20 @@ struct State {
     registers: [Option<Fetch>; 16],
     /// Words that were written, by their addresses.
     written: Vec<(Fetch, Option<Fetch>)>,
-    /// The address of the last byte or two that were read, and how many instructions ago that was.
-    fetched: Option<(Fetch, u32)>,
+    /// The addresses of bytes, or of two each, that were read, in order.
+    reads: Vec<Fetch>,
+    /// By register: the reads that its value was computed from (bit N for read N).
+    computed: [u16; 16],
+    /// And those that what the present instruction writes is computed from.
+    computed_now: u16,
+    /// How many instructions ago the last read was.
+    since: u32,
 }
 
 impl State {
     fn first() -> Self {
         let registers = std::array::from_fn(|register| Some(Fetch::of(register as u8)));
-        Self { registers, written: Vec::new(), fetched: None }
+        Self { registers, written: Vec::new(), reads: Vec::new(), computed: [0; 16], computed_now: 0, since: 0 }
     }
 
     fn get(&self, register: u8) -> Option<Fetch> {
@@ -143,8 +153,9 @@ impl State {
     }
 
     fn set(&mut self, register: u8, value: Option<Fetch>) {
-        if let Some(place) = self.registers.get_mut(usize::from(register)) {
-            *place = value;
+        let register = usize::from(register);
+        if let (Some(place), Some(computed)) = (self.registers.get_mut(register), self.computed.get_mut(register)) {
+            (*place, *computed) = (value, self.computed_now);
         }
     }
 
@@ -183,8 +194,23 @@ impl State {
         }
     }
 
-    fn step(&mut self, effect: Effect) {
-        self.fetched = self.fetched.map(|(at, ago)| (at, ago + 1));
+    /// The reads that the value of any of these registers was computed from.
+    fn computed_from(&self, registers: u16) -> u16 {
+        let with = self.computed.iter().enumerate().filter(|(register, _)| registers & 1 << register != 0);
+        with.fold(0, |reads, (_, more)| reads | more)
+    }
+
+    /// The reads that a jump depends on, by the reads that its registers were computed from; where these do not tell,
+    /// the last one if it is near.
+    fn jumps_by(&self, reads: u16) -> Vec<Fetch> {
+        let by_registers = self.reads.iter().enumerate().filter(|(read, _)| reads & 1 << read != 0);
+        let last = self.reads.last().filter(|_| reads == 0 && self.since < NEAR);
+        by_registers.map(|(_, at)| *at).chain(last.copied()).collect()
+    }
+
+    fn step(&mut self, Instruction { effect, sources, .. }: Instruction) {
+        self.since += 1;
+        self.computed_now = if effect == Effect::Call { 0 } else { self.computed_from(sources) };
         match effect {
             Effect::Changes(registers) => self.change(registers),
             Effect::Push(register) => {
@@ -205,7 +231,11 @@ impl State {
             Effect::Load { to, from } => self.set(to, self.load(self.at(from))),
             Effect::Store { to, from } => self.store(self.at(to), self.get(from)),
             Effect::Fetch { to, from } => {
-                self.fetched = self.at(from).map(|at| (at, 0));
+                (self.computed_now, self.since) = (0, NEAR);
+                if let Some(at) = self.at(from).filter(|_| self.reads.len() < MAX_READS) {
+                    (self.computed_now, self.since) = (1 << self.reads.len(), 0);
+                    self.reads.push(at);
+                }
                 self.set(to, None);
             }
             // An instruction further on or back is one of the same function.
@@ -267,23 +297,25 @@ pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut Kept) -> Ways
                     }
                 }
                 Effect::JumpThrough(_) => {
-                    match state.fetched {
-                        Some((at, ago)) if ago < NEAR => {
-                            kept.see(state.holding(at));
-                            if !found.fetches.contains(&at) {
-                                found.fetches.push(at);
-                            }
-                        }
-                        None if steps < NEAR => found.is_read = true,
-                        _ => {}
+                    let reads = state.computed_from(instruction.sources);
+                    let fetches = state.jumps_by(reads);
+                    if let (1, [at]) = (reads.count_ones(), &fetches[..]) {
+                        kept.see(state.holding(*at));
                     }
-                    if found.fetches.len() == MAX_ANSWERS {
+                    found.is_read |= steps < NEAR && reads == 0;
+                    fetches.into_iter().for_each(|at| {
+                        if !found.fetches.contains(&at) {
+                            found.fetches.push(at);
+                        }
+                    });
+                    if found.fetches.len() >= MAX_ANSWERS {
+                        found.fetches.truncate(MAX_ANSWERS);
                         return found;
                     }
                     break;
                 }
                 Effect::Return | Effect::End | Effect::Leave => break,
-                effect => state.step(effect),
+                _ => state.step(instruction),
             }
         }
     }

@@ -77,6 +77,8 @@ pub(super) struct Instruction {
     /// In bytes.
     pub(super) length: usize,
     pub(super) effect: Effect,
+    /// The registers that what it writes is made of (bit N for register N), or more.
+    pub(super) sources: u16,
 }
 
 /// The prefixes before an opcode.
@@ -102,6 +104,8 @@ struct Operands {
     memory: MemoryOperand,
     /// The register that memory is relative to where that depends on another register, too.
     indexed: Option<u8>,
+    /// The registers that the other operand is made of (bit N for register N).
+    parts: u16,
     /// Bytes of ModR/M, SIB and displacement.
     length: usize,
 }
@@ -127,15 +131,15 @@ pub(super) fn decode(code: &[u8]) -> Option<Instruction> {
         opcode = *code.get(at)?;
     }
     let rest = code.get(at + 1..)?;
-    let (length, effect) = match opcode {
+    let (length, (effect, sources)) = match opcode {
         0x0f => {
-            let (length, effect) = secondary(rest, prefixes)?;
-            (length + 1, effect)
+            let (length, made) = secondary(rest, prefixes)?;
+            (length + 1, made)
         }
         0xc5 => {
             prefixes.reg = !rest.first()? >> 4 & 8;
             let (length, effect) = vector(1, rest.get(1..)?, prefixes)?;
-            (length + 2, effect)
+            (length + 2, (effect, 0))
         }
         0xc4 => {
             let second = *rest.first()?;
@@ -143,19 +147,19 @@ pub(super) fn decode(code: &[u8]) -> Option<Instruction> {
             prefixes.index = !second >> 3 & 8;
             prefixes.base = !second >> 2 & 8;
             let (length, effect) = vector(second & 0x1f, rest.get(2..)?, prefixes)?;
-            (length + 3, effect)
+            (length + 3, (effect, 0))
         }
         0x62 => {
             let (length, effect) = vector(*rest.first()? & 7, rest.get(3..)?, prefixes)?;
-            (length + 4, effect)
+            (length + 4, (effect, 0))
         }
         _ => {
-            let (length, effect) = primary(opcode, rest, prefixes)?;
-            (length + 1, effect)
+            let (length, made) = primary(opcode, rest, prefixes)?;
+            (length + 1, made)
         }
     };
     let length = at + length;
-    (length <= code.len().min(LONGEST)).then_some(Instruction { length, effect })
+    (length <= code.len().min(LONGEST)).then_some(Instruction { length, effect, sources })
 }
 
 fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
@@ -164,20 +168,24 @@ fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
     let elsewhere = MemoryOperand { base: None, distance: 0 };
     if mode == 3 {
         let register = Some(low | prefixes.base);
-        return Some(Operands { reg, register, memory: elsewhere, indexed: None, length: 1 });
+        let parts = bit(low | prefixes.base);
+        return Some(Operands { reg, register, memory: elsewhere, indexed: None, parts, length: 1 });
     }
     let (mut base, mut indexed, mut length) = (Some(low | prefixes.base), None, 1);
+    let mut parts = bit(low | prefixes.base);
     let mut distance_length = [0, 1, 4][usize::from(mode)];
     if low == 4 {
         let scale = *bytes.get(1)?;
         length = 2;
         indexed = Some(scale & 7 | prefixes.base).filter(|_| mode != 0 || scale & 7 != 5);
-        base = indexed.filter(|_| scale >> 3 & 7 | prefixes.index == 4);
+        let index = Some(scale >> 3 & 7 | prefixes.index).filter(|index| *index != RSP);
+        base = indexed.filter(|_| index.is_none());
+        parts = indexed.map_or(0, bit) | index.map_or(0, bit);
         if mode == 0 && scale & 7 == 5 {
             distance_length = 4;
         }
     } else if mode == 0 && low == 5 {
-        (base, distance_length) = (None, 4);
+        (base, parts, distance_length) = (None, 0, 4);
     }
     let distance = match distance_length {
         1 => i32::from(bytes.get(length)?.cast_signed()),
@@ -187,7 +195,7 @@ fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
     let base = base.filter(|_| !prefixes.segment);
     let memory = MemoryOperand { base, distance };
     let indexed = indexed.filter(|_| base.is_none());
-    Some(Operands { reg, register: None, memory, indexed, length: length + distance_length })
+    Some(Operands { reg, register: None, memory, indexed, parts, length: length + distance_length })
 }
 
 fn number(bytes: &[u8]) -> Option<i32> {
@@ -198,11 +206,15 @@ fn bit(register: u8) -> u16 {
     1 << register
 }
 
-/// An instruction of the one-byte map; the length without opcode and prefixes.
-fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
+/// An instruction of the one-byte map: the length without opcode and prefixes, the effect, and
+/// [`Instruction::sources`].
+fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> {
     let low = opcode & 7 | prefixes.base;
     let immediate = if prefixes.operand_size { 2 } else { 4 };
-    let simple = |length, effect| Some((length, effect));
+    let simple = |length, effect| {
+        let sources = if let Effect::Changes(registers) = effect { registers } else { 0 };
+        Some((length, (effect, sources)))
+    };
     match opcode {
         0x50..=0x57 => return simple(0, Effect::Push(Some(low))),
         0x58..=0x5f => return simple(0, Effect::Pop(Some(low))),
@@ -237,8 +249,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0xd8..=0xdf | 0xf6 | 0xf7 | 0xfe | 0xff => {}
         _ => return None,
     }
-    let operands = operands(rest, prefixes)?;
-    let Operands { reg, register, memory, indexed, length } = operands;
+    let Operands { reg, register, memory, indexed, parts, length } = operands(rest, prefixes)?;
     let operation = reg & 7;
     let both = bit(reg) | register.map_or(0, bit);
     let target = register.map_or(0, bit);
@@ -313,7 +324,16 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0xff => (0, Effect::Changes(target)),
         _ => (0, Effect::Changes(both)),
     };
-    Some((length + more, effect))
+    let sources = match opcode {
+        0x63 | 0x69 | 0x6b | 0x8b | 0x8d => parts,
+        0x89 => bit(reg),
+        // The other operand is an operation.
+        0x80..=0x83 | 0xc0 | 0xc1 | 0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe | 0xff => parts,
+        // What is subtracted from itself, or combined with itself so that it is cleared, does not matter.
+        0x18..=0x1b | 0x28..=0x2b | 0x30..=0x33 if register == Some(reg) => 0,
+        _ => parts | bit(reg),
+    };
+    Some((length + more, (effect, sources)))
 }
 
 /// The registers of which a byte changes: without a prefix 4 to 7 are the second bytes of the first four. The lowest
@@ -327,31 +347,32 @@ fn compared(opcode: u8, registers: u16) -> u16 {
     if opcode & 0xf8 == 0x38 { 0 } else { registers }
 }
 
-/// An instruction behind `0f`; the length without that byte.
-fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
+/// An instruction behind `0f`: the length without that byte, the effect, and [`Instruction::sources`].
+fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> {
     let opcode = *rest.first()?;
     let more = rest.get(1..)?;
     let low = opcode & 7 | prefixes.base;
     match opcode {
-        0x0b => return Some((1, Effect::End)),
-        0x05 | 0x31 | 0x77 | 0xa2 => return Some((1, Effect::Changes(FIXED | 1 << 3 | 1 << 11))),
-        0x80..=0x8f => return Some((5, Effect::Branch(number(more)?))),
-        0xc8..=0xcf => return Some((1, Effect::Changes(bit(low)))),
+        0x0b => return Some((1, (Effect::End, 0))),
+        0x05 | 0x31 | 0x77 | 0xa2 => return Some((1, (Effect::Changes(FIXED | 1 << 3 | 1 << 11), 0))),
+        0x80..=0x8f => return Some((5, (Effect::Branch(number(more)?), 0))),
+        0xc8..=0xcf => return Some((1, (Effect::Changes(bit(low)), bit(low)))),
         0x04 | 0x06..=0x09 | 0x0e | 0x0f | 0x30 | 0x32..=0x37 | 0xa0 | 0xa1 | 0xa8..=0xaa => return None,
         0x38 | 0x3a => {
-            let Operands { reg, register, length, .. } = operands(more.get(1..)?, prefixes)?;
+            let Operands { reg, register, parts, length, .. } = operands(more.get(1..)?, prefixes)?;
             // MOVBE and CRC32 are the ones with general registers.
             let general = opcode == 0x38 && matches!(more.first()?, 0xf0 | 0xf1);
             let changed = if general { bit(reg) | register.map_or(0, bit) } else { register.map_or(0, bit) & OTHERS };
-            return Some((2 + length + usize::from(opcode == 0x3a), Effect::Changes(changed)));
+            let length = 2 + length + usize::from(opcode == 0x3a);
+            return Some((length, (Effect::Changes(changed), parts | changed)));
         }
         _ => {}
     }
-    let Operands { reg, register, memory, indexed, length } = operands(more, prefixes)?;
+    let Operands { reg, register, memory, indexed, parts, length } = operands(more, prefixes)?;
     // What is at a fixed address is a variable of the program, and nothing that a pointer goes through.
     let is_fixed = memory.base.is_none() && indexed.is_none();
     if matches!(opcode, 0xb6 | 0xb7) && register.is_none() && !is_fixed {
-        return Some((1 + length, Effect::Fetch { to: reg, from: memory }));
+        return Some((1 + length, (Effect::Fetch { to: reg, from: memory }, parts)));
     }
     let target = register.map_or(0, bit);
     let changed = match opcode {
@@ -367,7 +388,12 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
         _ => 0,
     };
     let number = usize::from(matches!(opcode, 0x70..=0x73 | 0xa4 | 0xac | 0xba | 0xc2 | 0xc4..=0xc6));
-    Some((1 + length + number, Effect::Changes(changed)))
+    let sources = match opcode {
+        0xb6 | 0xbe => byte(parts) | parts,
+        0xb7 | 0xbf => parts,
+        _ => parts | changed,
+    };
+    Some((1 + length + number, (Effect::Changes(changed), sources)))
 }
 
 /// An instruction with a VEX or EVEX prefix, from its opcode on.

@@ -8,6 +8,7 @@ in `src/runtime/python/tests.rs` and `src/runtime/php/tests.rs`.
 
 An interpreter may have arguments. `3.14t-thread=/path/to/python3.14t thread.py` records the program in a thread that
 is not the first one: without the global lock only the first one executes the instructions of code objects themselves.
+`3.12-named="/path/to/python3.12 named.py"` records what the names of all threads are read from, and no frames.
 The two of 3.14t are of the sources of 3.14.0rc1 with the release level of a release.
 """
 
@@ -32,13 +33,14 @@ for argument in sys.argv[2:]:
     try:
         process.stdout.readline()
         pid = str(process.pid)
-        # Where thread.py started the program, in its last thread.
+        # Where thread.py or named.py started the program, in its last thread.
         tid = max(os.listdir(f"/proc/{pid}/task"), key=int)
         # Until it is blocked in its sleep.
         while open(f"/proc/{pid}/task/{tid}/syscall").read().startswith("running"):
             pass
         out = os.path.join(FOLDER, f"{name}.bin")
-        print(name, subprocess.check_output([sys.argv[1], pid, tid, out], text=True))
+        what = ["names"] if name.endswith("-named") else []
+        print(name, subprocess.check_output([sys.argv[1], pid, tid, out, *what], text=True))
     finally:
         process.kill()
         process.wait()

@@ -141,11 +141,11 @@ impl Session {
             Output::Status(status) => report.status = status,
             Output::Gone { why, .. } => report.gone = Some(why),
             Output::Functions { .. } => {}
-            Output::Reload(_) => {
+            Output::Reload { .. } => {
                 let mut space = self.space.borrow_mut();
                 if let Ok(new) = AddressSpace::load(&*self.files, Some(&space), &mut ObjectCache::default()) {
                     *space = Arc::new(new);
-                    self.sampler.set_space(PROCESS, Arc::clone(&space));
+                    self.sampler.set_space(PROCESS, Instant::now(), Arc::clone(&space));
                 }
             }
             // What a machine permits is none of a test's business, unless it asks.
@@ -203,7 +203,7 @@ impl Session {
                     assert_eq!(why, Detached::Asked);
                     assert!(!gone_before);
                 }
-                Output::Reload(_) | Output::Functions { .. } => {}
+                Output::Reload { .. } | Output::Functions { .. } => {}
                 Output::Problem { kind: ProblemKind::Events, .. } => {}
                 Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
             }

@@ -34,6 +34,12 @@ fn stays_stopped(session: &mut Session, target: &Target) {
     // `t` is a thread that a tracer stopped: the sampler may look at one, and must let go of it stopped as before.
     assert!(states.chars().all(|state| matches!(state, 'T' | 't')), "{states}");
     assert_eq!(process::cpu_ticks(target.pid()), before, "a stopped process ran");
+    session.until("time that says that it was stopped", |seen| stopped_nano(seen) > 0);
+}
+
+/// For how long threads were said to be stopped and not to wait, in nanoseconds.
+fn stopped_nano(seen: &Seen) -> u64 {
+    seen.lives.last().and_then(|life| life.explained.get("[stopped]").copied()).unwrap_or(0)
 }
 
 /// Asserts that a continued target runs and is sampled.
@@ -59,11 +65,12 @@ fn stopped_before() -> Outcome {
 }
 
 /// Guarantees: a process that is stopped while it is sampled stays stopped and uses no processor time, each of several
-/// times; when it is continued, its samples go on.
+/// times, which is no waiting of its own; when it is continued, its samples go on.
 fn stopped_meanwhile() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
     let mut session = Session::of(target.pid());
     session.observe("leaf", 20);
+    assert_eq!(stopped_nano(&session.seen), 0, "waiting threads were not stopped");
     for _ in 0..3 {
         stop(&target, Signal::SIGSTOP);
         stays_stopped(&mut session, &target);

@@ -86,8 +86,11 @@ fn on_alternate_signal_stacks() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel copies a handler's alternate stack and the thread runs on, the stack leads to what was
-/// interrupted and ends there, as truncated: the other one may not be any more what it was.
+/// How many samples of a stack may come before it is known to go on beyond its copy, and is followed from then on.
+const BEFORE_FOLLOWED: usize = 20;
+
+/// Guarantees: where the kernel copies a handler's alternate stack, the stack leads to what was interrupted, which lies
+/// on another one, and from there to the root if the thread stood still until that was read; else it ends there.
 fn events_on_alternate_signal_stacks() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["alternate"]);
     let seen = sample(&target, "inside_handler", 200, usual());
@@ -95,17 +98,22 @@ fn events_on_alternate_signal_stacks() -> Outcome {
     if life.status.level < Level::User {
         return Err(Untested("no events are permitted".to_owned()));
     }
-    let (mut all, mut good) = (0, 0);
-    for observed in life.with("inside_handler") {
+    let (mut all, mut whole) = (0, 0);
+    for observed in life.with("inside_handler").skip(BEFORE_FOLLOWED) {
         let names = life.names(observed);
-        assert_eq!(observed.trust, Trust::Truncated, "{names:?}\n{}", life.top());
-        assert!(!names.iter().any(|name| name == "caller_of_work" || name == "spin"), "{names:?}\n{}", life.top());
         let place = |function: &str| names.iter().position(|name| name == function);
-        let interrupted = place("interrupted_work").or(names.iter().rposition(|name| name == "burn"));
+        let others = [place("caller_of_work"), place("spin")];
+        if observed.trust == Trust::Complete {
+            let interrupted = place("interrupted_work");
+            assert!(place("inside_handler") < place("handler") && place("handler") < interrupted, "{names:?}");
+            assert!(interrupted < others[0] && others[0] < others[1], "{names:?}");
+        } else {
+            assert_eq!(others, [None, None], "{names:?}\n{}", life.top());
+        }
         all += 1;
-        good += u32::from(place("inside_handler") < place("handler") && place("handler") < interrupted);
+        whole += u32::from(observed.trust == Trust::Complete);
     }
-    assert!(f64::from(good) >= 0.99 * f64::from(all), "{good} of {all} lead to what was interrupted\n{}", life.top());
+    assert!(f64::from(whole) >= 0.9 * f64::from(all), "{whole} of {all} lead to the root\n{}", life.top());
     Ok(())
 }
 
@@ -188,14 +196,14 @@ fn go_programs() -> Outcome {
 /// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root.
 fn huge_frames() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["150", "100"]);
-    let seen = sample(&target, "at_the_bottom", 100, usual());
+    let seen = sample(&target, "at_the_bottom", 200, usual());
     let life = seen.last();
     for observed in life.with("at_the_bottom") {
         let names = life.names(observed);
         assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 101, "{}", life.top());
     }
-    let share = life.complete_share(life.with("huge_frame"));
-    assert!(share >= 0.99, "{share}\n{}", life.top());
+    let share = life.complete_share(life.with("huge_frame").skip(BEFORE_FOLLOWED));
+    assert!(share >= 0.95, "{share}\n{}", life.top());
     Ok(())
 }
 

@@ -12,7 +12,8 @@ async fn what_is_not_sampled() {
     rig.watched().await;
     rig.say(attached(1, 4747)).await;
     let status = |not_sampled_nano, cut_calls| {
-        Event::Status(Status { process: ProcessId(1), not_sampled_nano, cut_calls, ..Status::default() })
+        let level = Level::None;
+        Event::Status(Status { process: ProcessId(1), level, not_sampled_nano, cut_calls, ..Status::default() })
     };
     rig.say(status(1_000_000_000, 1)).await;
     rig.say(status(2_500_000_000, 3)).await;

@@ -23,7 +23,7 @@ fn whole_chunk() {
             r#""profile":{{"samples":[{{"stack_id":1,"thread_id":"7","timestamp":1760000000.000000}},"#,
             r#"{{"stack_id":1,"thread_id":"7","timestamp":1760000000.050000}},"#,
             r#"{{"stack_id":0,"thread_id":"7","timestamp":1760000000.100000}}],"stacks":[[],[0]],"#,
-            r#""frames":[{{"function":"work","module":"shop","abs_path":"/app/shop.py","filename":"/app/shop.py","lineno":3,"#,
+            r#""frames":[{{"function":"work","module":"shop","abs_path":"/app/shop.py","filename":"shop.py","lineno":3,"#,
             r#""in_app":true}}],"thread_metadata":{{"7":{{"name":"main"}}}}}},"chunk_id":"{}"}}"#
         ),
         version,

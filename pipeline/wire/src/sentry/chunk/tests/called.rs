@@ -46,8 +46,7 @@ fn called_at() {
         ("v8::internal::Execution::Call", 0, 0, "native"),
         ("main", 1, 5, "v8js"),
     ]);
-    let wanted =
-        [("leaf", 22), ("Builtins_ArrayMap", 0), ("map", 0), ("again", 24), ("again", 12), ("<anonymous>", 10)];
+    let wanted = [("leaf", 22), ("Builtins_ArrayMap", 0), ("map", 0), ("again", 24), ("again", 12), ("", 10)];
     for ((name, line), (function, lineno)) in wanted.into_iter().zip(&found) {
         assert_eq!((name, line), (function.as_str(), *lineno), "{found:?}");
     }

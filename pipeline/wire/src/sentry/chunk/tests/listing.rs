@@ -1,5 +1,7 @@
 //! What Sentry lists: functions with two samples in a chunk (observed with `vroomrs` 0.1.24).
 
+use profbridge_model::{Function, Line, Location};
+
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{InApp, Settings};
 
@@ -61,4 +63,68 @@ fn nothing_to_halve() {
     }
     let converted = batch.convert();
     assert_eq!((converted.report.samples, converted.report.synthesized), (5, 1));
+}
+
+/// Guarantees: Sentry lists own code of all runtimes that share a process: it takes our word for it where a frame names
+/// no other platform, and of Java where the module has a dot. A function of Node without a name owns no time.
+#[test]
+fn several_runtimes() {
+    let mut batch = Batch::new().on_cpu(20);
+    let builder = &mut batch.builder;
+    let rows = [("Cart.add", "Cart.java", "jvm"), ("java.lang.Thread.run", "Thread.java", "jvm")];
+    let rows = rows.into_iter().chain([("<anonymous>", "/srv/a.js", "v8js"), ("work", "/srv/a.py", "cpython")]);
+    let mut frame = |(name, file, kind): (&str, &str, &str)| {
+        let (name, filename) = (builder.string(name), builder.string(file));
+        let function = builder.function(Function { name, filename, ..Function::default() });
+        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+        let location = Location { attributes, ..Location::default() };
+        builder.location(location, &[Line { function, line: 1, column: 0 }])
+    };
+    let [cart, java, node, python] = rows.map(&mut frame).collect::<Vec<_>>()[..] else { panic!() };
+    for (stack, at) in [([node, python], 0), ([java, python], 50), ([cart, python], 100), ([python, python], 150)] {
+        let stack = batch.builder.stack(&stack);
+        let thread = batch.builder.attributes(&[("thread.id", 7.into())]);
+        batch.builder.sample(stack, thread, None, &[START + at * MS, START + (at + 1000) * MS], &[]);
+    }
+    let converted = batch.convert_with(Settings { platform: Some("python".to_owned()), ..Settings::default() });
+    let frames: Vec<(&str, Option<&str>, Option<&str>)> = converted
+        .frames()
+        .iter()
+        .map(|frame| (frame["function"].as_str().unwrap(), frame["module"].as_str(), frame["platform"].as_str()))
+        .collect();
+    let expected = [
+        ("", Some("srv:a"), None),
+        ("work", Some("/srv/a.py"), None),
+        ("run", Some("java.lang.Thread"), Some("java")),
+        ("add", Some("(default).Cart"), None),
+    ];
+    assert_eq!(frames, expected);
+}
+
+/// Guarantees: the first thread of a Python or Node process is called as Sentry's SDKs call it, other threads and those
+/// of other processes as their producer calls them.
+#[test]
+fn first_threads() {
+    for (kind, file, expected) in
+        [("cpython", "/srv/a.py", "MainThread"), ("v8js", "/srv/a.js", "main"), ("ruby", "/srv/a.rb", "prog")]
+    {
+        let mut batch = Batch::new();
+        let builder = &mut batch.builder;
+        builder.resource(&[("process.pid", 7.into())]);
+        builder.scope("test", "1");
+        builder.on_cpu(20);
+        let (name, filename) = (builder.string("f"), builder.string(file));
+        let function = builder.function(Function { name, filename, ..Function::default() });
+        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
+        let location = Location { attributes, ..Location::default() };
+        let location = builder.location(location, &[Line { function, line: 1, column: 0 }]);
+        let stack = builder.stack(&[location]);
+        for thread in [7, 8] {
+            let thread = builder.attributes(&[("thread.id", thread.into()), ("thread.name", "prog".into())]);
+            builder.sample(stack, thread, None, &[START, START + 50 * MS], &[]);
+        }
+        let converted = batch.convert();
+        let threads = &converted.chunk()["profile"]["thread_metadata"];
+        assert_eq!((&threads["7"]["name"], &threads["8"]["name"]), (&expected.into(), &"prog".into()), "{kind}");
+    }
 }

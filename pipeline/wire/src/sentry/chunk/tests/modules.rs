@@ -78,7 +78,9 @@ fn python_modules_that_are_known() {
         // Nothing is said.
         ("f", "f", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
         ("f", "shop.cart.g", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
-        ("<module>", "", "<string>", "<string>", "<string>", false),
+        ("f", "", "<string>", "<string>", "<string>", false),
+        // It is the outermost frame.
+        ("<module>", "", "<string>", "__main__", "<string>", true),
     ] {
         assert_eq!(said(name, system_name, file), (module.to_owned(), filename.to_owned(), own), "{system_name}");
     }
@@ -149,6 +151,78 @@ fn python() {
             ("f", "", ""),
         ],
     );
+}
+
+/// Module, file name and own code of each frame of a stack of Python functions in these files, between native ones, leaf
+/// first.
+fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
+    let lines: Vec<_> = rows.iter().map(|&(name, file)| [(name, file, 1, 0)]).collect();
+    let native = TestLocation { kind: "native", lines: &[("main", "", 0, 0)], ..TestLocation::default() };
+    let mut places = vec![native];
+    places.extend(lines.iter().map(|lines| TestLocation { kind: "cpython", lines, ..TestLocation::default() }));
+    places.extend([native, native]);
+    let chunk = chunk(&places, Settings::default());
+    let frames = chunk["profile"]["frames"].as_array().unwrap();
+    let text = |frame: &serde_json::Value, key: &str| frame[key].as_str().unwrap_or_default().to_owned();
+    let python = frames.iter().filter(|frame| frame["platform"] != "native");
+    python.map(|frame| (text(frame, "module"), text(frame, "filename"), frame["in_app"] == true)).collect()
+}
+
+/// Guarantees: the outermost frame of Python's first thread is the program, whose module is `__main__`; what lies below
+/// its folder is called by the path from there, and is own code wherever that folder is, but for packages. With `-m`
+/// only the program is known, and what another module or thread begins with tells nothing.
+#[test]
+fn python_programs() {
+    let row = |module: &str, file: &str, own| (module.to_owned(), file.to_owned(), own);
+    let found = python_stack(&[
+        ("total", "/usr/share/shop/cart/total.py"),
+        ("get", "/usr/share/shop/venv/lib/python3.12/site-packages/flask/app.py"),
+        ("<module>", "/usr/share/shop/late.py"),
+        ("other", "/srv/other.py"),
+        ("run", "/usr/share/shop/main.py"),
+        ("<module>", "/usr/share/shop/main.py"),
+    ]);
+    let expected = [
+        row("cart.total", "cart/total.py", true),
+        row("flask.app", "flask/app.py", false),
+        row("late", "late.py", true),
+        row("/srv/other.py", "/srv/other.py", true),
+        row("__main__", "main.py", true),
+        row("__main__", "main.py", true),
+    ];
+    // Functions of one file and line are one frame.
+    assert_eq!(found, expected);
+    let with_m = python_stack(&[
+        ("f", "/srv/shop/cart.py"),
+        ("<module>", "/srv/shop/__main__.py"),
+        ("_run_code", "<frozen runpy>"),
+        ("_run_module_as_main", "<frozen runpy>"),
+    ]);
+    let expected = [
+        row("/srv/shop/cart.py", "/srv/shop/cart.py", true),
+        row("__main__", "__main__.py", true),
+        row("runpy", "<frozen runpy>", false),
+        row("runpy", "<frozen runpy>", false),
+    ];
+    assert_eq!(with_m, expected);
+    let in_a_thread = python_stack(&[("<module>", "/srv/late.py"), ("_bootstrap", "/usr/lib/python3.12/threading.py")]);
+    assert_eq!(in_a_thread[0].0, "/srv/late.py");
+    let script = python_stack(&[("f", "/usr/bin/tool"), ("<module>", "/usr/bin/tool")]);
+    assert_eq!(script[0], row("__main__", "tool", true));
+}
+
+/// Guarantees: what Jinja makes of a template has no module, as in Sentry's SDK, while other functions of such a name
+/// have.
+#[test]
+fn templates() {
+    let rows = [
+        ("root", "/app/templates/index.html", ""),
+        ("block_body", "templates/index.html", ""),
+        ("root", "<template>", "<template>"),
+        ("root", "/app/tree.py", "tree"),
+        ("total", "/app/templates/index.html", "/app/templates/index.html"),
+    ];
+    assert_modules("cpython", &rows);
 }
 
 /// Guarantees: a Node file's module is what Sentry's profiler for Node makes of the script's name.

@@ -53,7 +53,7 @@ fn node() {
 #[test]
 fn python() {
     let expected = json!({"function": "Cart.total", "module": "shop.cart", "abs_path": "/app/shop/cart.py",
-        "filename": "/app/shop/cart.py", "in_app": true});
+        "filename": "shop/cart.py", "in_app": true});
     assert_eq!(frame("py::Cart.total:/app/shop/cart.py"), ("python".to_owned(), expected));
     assert_eq!(frame("py::f:<frozen importlib._bootstrap>").1["in_app"], false);
 }

@@ -60,6 +60,7 @@ const INTERPRETED: &[(&str, &str, Functions)] = &[
             ("com.shop.Cart.add", "Cart.java"),
             ("com.shop.Cart$Line.<init>", "Cart.java"),
             ("com.shop.CartKt.main", "Cart.kt"),
+            ("void Cart.add(int)", "Cart.java"),
             ("com.shop.Cart$Companion.of", "Cart.kt"),
             ("com.shop.Cart.total$lambda$0", "Cart.kt"),
             ("void java.lang.Thread.run()", "Thread.java"),

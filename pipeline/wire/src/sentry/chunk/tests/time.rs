@@ -85,6 +85,21 @@ fn value_is_the_weight() {
     assert_eq!(converted.text(), "7: work@0 -@20 work@500 -@530");
 }
 
+/// Guarantees: events that say how long they were own that time to the nanosecond, although they are almost as far
+/// apart: no timer lies between them whose jitter would be bridged. Where each is as long as the period, one does.
+#[test]
+fn events_are_exact() {
+    let times = [0, 24, 50, 74].map(|at| START + at * MS);
+    let events = |values: &[i64]| {
+        let wall = Batch::new().profile("wall", "milliseconds", 1_000).period("wall", "milliseconds", 20);
+        wall.nanos(Some(7), &["wait"], &times, values).convert()
+    };
+    assert_eq!(events(&[19, 21, 18, 17]).text(), "7: wait@0 -@19 wait@24 -@45 wait@50 -@68 wait@74 -@91");
+    let no_period = Batch::new().profile("wall", "milliseconds", 1_000).nanos(Some(7), &["wait"], &times, &[20; 4]);
+    assert_eq!(no_period.convert().text(), "7: wait@0 -@20 wait@24 -@44 wait@50 -@70 wait@74 -@94");
+    assert_eq!(events(&[20; 4]).text(), "7: wait@0 wait@24 wait@50 wait@74 -@94");
+}
+
 /// Guarantees: an observation that counts several is as long as several periods.
 #[test]
 fn counted_observation() {
@@ -167,9 +182,8 @@ fn time_that_has_no_place_is_counted() {
     let wall = || Batch::new().profile("wall", "milliseconds", 60_000);
     let times = [START, START + 46_000 * MS, START + 47_000 * MS];
     let next = wall().nanos(Some(7), &["wait", "main"], &times, &[90_000, 10, 10]).convert();
-    // 30 s beyond the window, and of the other 60 s what lies behind the next observation, which pays back its own
-    // weight.
-    assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (43_990 * MS, 43));
+    // 30 s beyond the window, and of the other 60 s what lies behind the next observation.
+    assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (44_000 * MS, 44));
     let end = wall().nanos(Some(7), &["wait", "main"], &[START + 14_000 * MS], &[90_000]).convert();
     assert_eq!((end.text(), end.report.clipped_seconds), ("7: wait@14000 wait@37000 -@60000".to_owned(), 44));
     let sum = Batch::new().profile("cpu", "seconds", 60_000).value(Some(7), &["a"], 80).value(Some(7), &["b"], 20);

@@ -29,6 +29,21 @@ fn shapes() {
     assert_eq!(counts.value(None, &["counted"], 3).convert().text(), "0: counted@0 counted@15 -@30");
 }
 
+/// Guarantees: samples with and without timestamps of one type are one stream, in one profile or in two; those without
+/// take the time of their thread that those with timestamps leave, and nothing of either is lost.
+#[test]
+fn with_and_without_timestamps() {
+    let first = || Batch::new().profile("wall", "milliseconds", 1_000);
+    let stamped = [START + 100 * MS, START + 600 * MS];
+    let one = first().nanos(Some(7), &["stamped"], &stamped, &[200, 300]).value(Some(7), &["timed"], 500);
+    let two = first().value(Some(7), &["timed"], 500).profile("wall", "milliseconds", 1_000);
+    let two = two.nanos(Some(7), &["stamped"], &stamped, &[200, 300]);
+    for converted in [one.convert(), two.convert()] {
+        let text = "7: timed@0 stamped@100 timed@300 stamped@600 timed@900 -@1000";
+        assert_eq!((converted.text(), converted.report.losses.to_string()), (text.to_owned(), String::new()));
+    }
+}
+
 /// Guarantees: several profiles of one type are one stream (a profiler reports every five seconds).
 #[test]
 fn several_reports() {
@@ -108,7 +123,7 @@ fn off_cpu() {
     assert_eq!(off.text(), "7: work@0 -@50 work@200 -@250");
     assert_eq!(off.report.losses.to_string(), "2 off_cpu");
     let on = batch().convert_with(Settings { off_cpu: true, ..Settings::default() });
-    assert_eq!(on.text(), "7: work@0 read@50 work@200 -@250");
+    assert_eq!(on.text(), "7: work@0 read@50 -@180 work@200 -@250");
     assert_eq!(on.report.losses.to_string(), "1 off_cpu");
 }
 

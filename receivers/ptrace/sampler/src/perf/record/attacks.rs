@@ -2,15 +2,26 @@
 
 use proptest::prelude::*;
 
-use super::tests::{Encoded, record, words};
+use super::tests::{Encoded, mapping, record, words};
 use super::*;
 
 /// Guarantees: a record that is cut anywhere, and whose length says so, is refused or says nothing that was cut off;
 /// one whose length says something else than there is, is refused.
 #[test]
 fn cut() {
-    let whole = Encoded::default().bytes();
-    for length in 0..whole.len() {
+    let sample = Encoded::default().bytes();
+    // A mapping may lack its path.
+    let mapping = mapping(b"");
+    for (whole, least) in [(&sample, sample.len()), (&mapping, mapping.len() - 8)] {
+        cut_to(whole, least);
+    }
+    for kind in [2, 4, 7, 10, 13, 14, 15] {
+        assert_eq!(parse(&record(kind, 0, &[])), Err(Malformed::Short), "{kind}");
+    }
+}
+
+fn cut_to(whole: &[u8], least: usize) {
+    for length in 0..least {
         let mut bytes = whole[..length].to_vec();
         assert!(parse(&bytes).is_err(), "{length}");
         if length >= HEADER {
@@ -18,9 +29,21 @@ fn cut() {
             assert!(parse(&bytes).is_err(), "{length}");
         }
     }
-    for kind in [2, 4, 7, 13, 14, 15] {
-        assert_eq!(parse(&record(kind, 0, &[])), Err(Malformed::Short), "{kind}");
+}
+
+/// Guarantees: a path is part of its record, whether or not it ends, and may have any bytes.
+#[test]
+fn paths() {
+    for path in [&[b'x'; 4096][..], b"\n\xff \x01"] {
+        let bytes = mapping(path);
+        let Ok(Record::Mapped(mapped)) = parse(&bytes) else { panic!("no mapping") };
+        assert_eq!(mapped.path, path);
     }
+    let mut endless = mapping(b"1234567");
+    let end = endless.len() - 24;
+    endless[end - 8..end].fill(b'x');
+    let Ok(Record::Mapped(mapped)) = parse(&endless) else { panic!("no mapping") };
+    assert_eq!((mapped.path, mapped.time_nano), (&b"xxxxxxxx"[..], 9));
 }
 
 /// Guarantees: no length leads to an endless walk through the ring: each is at least the header's and a multiple of 8.
@@ -83,6 +106,9 @@ proptest! {
         let bytes = record(kind, misc, &words(&body));
         if let Ok(Record::Sample(sample)) = parse(&bytes) {
             prop_assert!(sample.stack.len() <= bytes.len());
+        }
+        if let Ok(Record::Mapped(mapped)) = parse(&bytes) {
+            prop_assert!(mapped.path.len() <= bytes.len());
         }
         if let Ok(Record::Sample(sample)) = parse(&words(&body)) {
             prop_assert!(sample.stack.len() <= body.len() * 8);

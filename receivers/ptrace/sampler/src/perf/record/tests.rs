@@ -64,6 +64,15 @@ impl Encoded {
     }
 }
 
+/// A mapping as `perf_event_open(2)` lays it out (`PERF_RECORD_MMAP2`), at time 9.
+pub(super) fn mapping(path: &[u8]) -> Vec<u8> {
+    let mut body = words(&[8 << 32 | 7, 0x7000, 0x2000, 0x1000, 1 << 32 | 0xfe, 131, 1, 2 << 32 | 5]);
+    body.extend(path);
+    body.resize((body.len() + 1).next_multiple_of(8), 0);
+    body.extend(words(&[8 << 32 | 7, 9, 3]));
+    record(10, 0, &body)
+}
+
 /// Any record.
 pub(in crate::perf) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = kind.to_ne_bytes().to_vec();
@@ -105,6 +114,26 @@ fn others() {
         assert_eq!(parse(&with(4, &task)), Ok(Record::Ended { process: 2, thread: 4, time_nano: 99 }));
         assert_eq!(parse(&with(1, &task)), Ok(Record::Other));
         assert_eq!(parse(&with(u32::MAX, &task)), Ok(Record::Other));
+    }
+}
+
+/// Guarantees: of a mapping everything is read that tells it from others, with a path of any length.
+#[test]
+fn mappings() {
+    for path in [&b""[..], b"/lib/a", b"/lib/abc", b"/lib/a b (deleted)"] {
+        let expected = Mapped {
+            process: 7,
+            thread: 8,
+            time_nano: 9,
+            start: 0x7000,
+            length: 0x2000,
+            offset: 0x1000,
+            device: (0xfe, 1),
+            inode: 131,
+            protection: 5,
+            path,
+        };
+        assert_eq!(parse(&mapping(path)), Ok(Record::Mapped(expected)));
     }
 }
 

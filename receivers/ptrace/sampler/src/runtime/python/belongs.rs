@@ -43,8 +43,8 @@ pub(super) fn module(layout: &Layout, globals: u64, target: &mut dyn Target) -> 
         return Told::Later;
     }
     let Some(entries) = dict::entries(layout, globals, MAX_BEFORE, target) else { return Told::Later };
-    for (key, value) in entries {
-        if value != 0 && text::string(&layout.object, target, key, MAX_NAME).as_deref() == Some("__name__") {
+    for dict::Entry { key, value, .. } in entries {
+        if value != 0 && text::is(&layout.object, target, key, "__name__") {
             return text::string(&layout.object, target, value, MAX_NAME).map_or(Told::Later, Told::Is);
         }
     }
@@ -86,8 +86,9 @@ pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64
         let Some(members) = word(target, class.wrapping_add(MEMBERS)) else { continue };
         let Some(members) = dict::entries(layout, members, MAX_MEMBERS, target) else { continue };
         // Names of functions and of members are kept once each.
-        let Some((_, member)) = members.into_iter().find(|(key, value)| *key == name && *value != 0) else { continue };
-        if is_made_of(layout, method, member, code, target) {
+        let member = members.into_iter().find(|member| member.key == name && member.value != 0);
+        let Some(member) = member else { continue };
+        if is_made_of(layout, method, member.value, code, target) {
             return class_name(layout, class, target).map_or(Told::Later, Told::Is);
         }
         by_name.get_or_insert(class);

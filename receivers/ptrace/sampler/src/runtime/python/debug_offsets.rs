@@ -2,8 +2,8 @@
 //! `_PyRuntime` (CPython `Include/internal/pycore_debug_offsets.h`, `pycore_runtime.h` in 3.13).
 
 use super::layout::{
-    Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, Layout, Lines, ObjectLayout,
-    ThreadLayout,
+    Attributes, Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, Layout, Lines, NameLayout,
+    ObjectLayout, ThreadLayout,
 };
 use crate::runtime::target::word_at;
 
@@ -15,6 +15,8 @@ pub(super) const SIZE: usize = 92 * 8;
 
 /// Where the groups of fields begin, in words. Each begins with the size of its structure.
 struct Groups {
+    /// The field of interpreters with the dictionary of modules.
+    modules: usize,
     thread: usize,
     frame: usize,
     code: usize,
@@ -29,10 +31,19 @@ struct Groups {
 impl Groups {
     fn of_minor(minor: u8) -> Option<Self> {
         Some(match minor {
-            13 => {
-                Self { thread: 19, frame: 28, code: 34, instructions: 9, copies: None, object: 44, bytes: 64, text: 67 }
-            }
+            13 => Self {
+                modules: 11,
+                thread: 19,
+                frame: 28,
+                code: 34,
+                instructions: 9,
+                copies: None,
+                object: 44,
+                bytes: 64,
+                text: 67,
+            },
             14 => Self {
+                modules: 12,
                 thread: 22,
                 frame: 31,
                 code: 39,
@@ -126,6 +137,12 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
         },
         dicts: Dicts::Logarithmic,
         method: None,
+        names: NameLayout {
+            modules: whole(groups.modules)?,
+            // `Include/cpython/object.h`, `Include/internal/pycore_object.h`.
+            shared_keys: 872 + u64::from(kind),
+            attributes: Attributes::Behind { dictionary: if free_threaded { 8 } else { 24 } },
+        },
     })
 }
 
@@ -141,6 +158,7 @@ mod tests {
         words[5] = 632;
         words[8] = 7264;
         words[9] = 7344;
+        words[groups.modules] = 7664;
         for (group, fields) in [(groups.thread, 9), (groups.frame, 6), (groups.code, 10)] {
             words[group] = 200;
             for field in 1..fields {
@@ -161,7 +179,7 @@ mod tests {
     fn groups() {
         for minor in [13, 14] {
             let layout = layout(minor, &table(minor)).unwrap();
-            assert_eq!((layout.interpreters, layout.threads), (632, 7344));
+            assert_eq!((layout.interpreters, layout.threads, layout.names.modules), (632, 7344, 7664));
             assert_eq!((layout.thread.next, layout.thread.native_id, layout.thread.chunk), (16, Some(48), Some(56)));
             assert_eq!(
                 (layout.frame.previous, layout.frame.code, layout.frame.calls),
@@ -198,6 +216,7 @@ mod tests {
             layout(minor, &bytes).unwrap()
         };
         let (old, new) = (read(13, FREE_3_13), read(14, FREE_3_14));
+        assert_eq!((old.names.modules, new.names.modules), (7664, 7712));
         let object = ObjectLayout {
             kind: 24,
             references: Some((12, 16)),

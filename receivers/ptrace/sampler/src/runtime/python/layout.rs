@@ -167,6 +167,32 @@ pub(super) struct MethodLayout {
     pub(super) function_code: u32,
 }
 
+/// Where an instance of a class of the program has its attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attributes {
+    /// In a dictionary, to which there is a pointer in the instance (up to 3.10).
+    Dictionary,
+    /// In values, to which there is a pointer so many bytes in front of the instance; if that is 0, in a dictionary, to
+    /// which there is one as well (3.11).
+    Before { values: u64, dictionary: u64 },
+    /// In one of the two, to which there is a pointer so many bytes in front of the instance; where it is odd, values
+    /// are one byte behind (3.12).
+    Either { pointer: u64 },
+    /// In values behind the instance, unless there is a pointer to a dictionary so many bytes in front of it (from 3.13
+    /// on).
+    Behind { dictionary: u64 },
+}
+
+/// What leads to the names of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NameLayout {
+    /// Of an interpreter: the dictionary of modules.
+    pub(super) modules: u32,
+    /// Of a type: the keys that its instances share.
+    pub(super) shared_keys: u64,
+    pub(super) attributes: Attributes,
+}
+
 /// All of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -181,6 +207,7 @@ pub(super) struct Layout {
     pub(super) object: ObjectLayout,
     pub(super) dicts: Dicts,
     pub(super) method: Option<MethodLayout>,
+    pub(super) names: NameLayout,
 }
 
 /// The objects of all versions up to 3.11.
@@ -200,10 +227,11 @@ impl Layout {
     /// The layout of a version before 3.13.
     pub(super) fn of_minor(minor: u8) -> Option<Self> {
         Some(match minor {
-            8 | 9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps, (360, 16)),
+            8 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps, (360, 16), (56, 872)),
+            9 => Self::of_objects(Current::Direct { frame: 24 }, 104, 1, Lines::Steps, (360, 16), (856, 864)),
             10 => {
                 let current = Current::WithChain { frame: 24, chain: 48, previous: 8 };
-                Self::of_objects(current, 96, 2, Lines::Ranges, (352, 48))
+                Self::of_objects(current, 96, 2, Lines::Ranges, (352, 48), (856, 872))
             }
             11 => Self {
                 interpreters: 40,
@@ -237,6 +265,11 @@ impl Layout {
                 object: OBJECTS,
                 dicts: Dicts::Logarithmic,
                 method: None,
+                names: NameLayout {
+                    modules: 888,
+                    shared_keys: 872,
+                    attributes: Attributes::Before { values: 32, dictionary: 24 },
+                },
             },
             12 => Self {
                 interpreters: 40,
@@ -270,6 +303,7 @@ impl Layout {
                 object: ObjectLayout { text_data: 40, text_other_data: 56, ..OBJECTS },
                 dicts: Dicts::Logarithmic,
                 method: None,
+                names: NameLayout { modules: 944, shared_keys: 880, attributes: Attributes::Either { pointer: 24 } },
             },
             _ => return None,
         })
@@ -283,6 +317,7 @@ impl Layout {
         unit: u32,
         lines: Lines,
         (first_variable, function_code): (u32, u32),
+        (modules, shared_keys): (u32, u64),
     ) -> Self {
         Self {
             interpreters: 32,
@@ -310,6 +345,7 @@ impl Layout {
             object: OBJECTS,
             dicts: Dicts::Sized,
             method: Some(MethodLayout { variables: 72, first_variable, function_code }),
+            names: NameLayout { modules, shared_keys, attributes: Attributes::Dictionary },
         }
     }
 }

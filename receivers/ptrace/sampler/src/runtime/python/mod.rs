@@ -17,6 +17,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 mod text;
+mod thread_names;
 mod threads;
 
 use std::ops::Range;
@@ -25,6 +26,7 @@ use std::time::Instant;
 use self::code::CodeObjects;
 use self::layout::{Calls, Instruction};
 pub(super) use self::place::Place;
+use self::thread_names::ThreadNames;
 use self::threads::States;
 use super::target::Target;
 use super::{Captured, Executed, Found, FoundKind, Functions, Instance, MAX_FRAMES, Resolved, Runtime, ThreadKey};
@@ -46,13 +48,20 @@ impl Runtime for Python {
 pub(super) struct Interpreter {
     place: Place,
     states: States,
+    names: ThreadNames,
     codes: CodeObjects,
     scratch: capture::Scratch,
 }
 
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, states: States::default(), codes: CodeObjects::default(), scratch: capture::Scratch::default() }
+        Self {
+            place,
+            states: States::default(),
+            names: ThreadNames::default(),
+            codes: CodeObjects::default(),
+            scratch: capture::Scratch::default(),
+        }
     }
 }
 
@@ -88,6 +97,23 @@ impl Instance for Interpreter {
             }
         }
         false
+    }
+
+    fn thread_name(
+        &mut self,
+        thread: ThreadKey,
+        is_first: bool,
+        now: Instant,
+        target: &mut dyn Target,
+    ) -> Option<String> {
+        let Self { place, states, names, .. } = self;
+        states.forget_ended(place, thread, target);
+        if !states.knows(place, thread) {
+            states.walk_for(thread, place, now, target);
+        }
+        let ident = states.of(place, thread).next()?.thread_id;
+        // Without `threading`, the first thread has the name that it would have there.
+        names.name(place, ident, now, target).or_else(|| is_first.then(|| "MainThread".to_owned()))
     }
 
     fn resolve(

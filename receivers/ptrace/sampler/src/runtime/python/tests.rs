@@ -3,6 +3,7 @@ mod changed_code;
 mod copies;
 mod deep;
 mod running;
+mod thread_names;
 mod threads;
 
 use std::time::{Duration, Instant};
@@ -22,6 +23,10 @@ macro_rules! recordings {
 /// What each version keeps of the same stack, `tests/recordings/program.py`.
 const RECORDINGS: [(&str, &[u8]); 11] =
     recordings!("3.8", "3.9", "3.10", "3.11", "3.11-static", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.14t-thread");
+
+/// What the names of three threads are read from, `tests/recordings/named.py`.
+const NAMED: [(&str, &[u8]); 7] =
+    recordings!("3.8-named", "3.9-named", "3.10-named", "3.11-named", "3.12-named", "3.13-named", "3.14-named");
 
 /// Functions and lines of that stack, the innermost first, as the program's text has them.
 const STACK: [(&str, &str, u32); 10] = [

@@ -44,6 +44,16 @@ pub(super) fn string(layout: &ObjectLayout, target: &mut dyn Target, address: u6
     })
 }
 
+/// Whether the string at an address is this one, which is of ASCII characters.
+pub(super) fn is(layout: &ObjectLayout, target: &mut dyn Target, address: u64, text: &str) -> bool {
+    let start = layout.text_data as usize;
+    let mut bytes = vec![0; start + text.len()];
+    target.read(address, &mut bytes)
+        && word_at(&bytes, layout.text_length as usize) == text.len() as u64
+        && half_at(&bytes, layout.text_state as usize) >> layout.text_interned_bits & 0x1f == 0x19
+        && bytes.ends_with(text.as_bytes())
+}
+
 /// The contents of a bytes object; `None` where there are more than `limit`.
 pub(super) fn bytes(layout: &ObjectLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<Vec<u8>> {
     let length = length(layout, target, address).filter(|length| *length <= limit as u64)?;
@@ -89,5 +99,18 @@ mod tests {
         assert_eq!(read(made(1, 4, 40, b"main")), None);
         assert_eq!(read(made(compact | 3, 4, 40, b"main")), None);
         assert_eq!(read(made(ascii | compact | 1, u64::MAX, 40, b"main")), None);
+    }
+
+    /// Guarantees: a string is compared by its length, its kind and all of its characters.
+    #[test]
+    fn compared() {
+        let layout = Layout::of_minor(12).unwrap().object;
+        let is = |mut recording: Recording, text: &str| is(&layout, &mut recording, 4096, text);
+        let (ascii, compact) = (1 << 4, 1 << 3);
+        assert!(is(made(ascii | compact | 1, 5, 40, b"_name"), "_name"));
+        assert!(!is(made(ascii | compact | 1, 5, 40, b"_namE"), "_name"));
+        assert!(!is(made(ascii | compact | 1, 6, 40, b"_name_"), "_name"));
+        assert!(!is(made(compact | 1, 5, 40, b"_name"), "_name"));
+        assert!(!is(Recording::default(), "_name"));
     }
 }

@@ -6,12 +6,11 @@
 //! open-telemetry/opentelemetry-ebpf-profiler `interpreter/ruby/ruby.go` for the description of classes. What is the
 //! same in all of them is a constant where it is used.
 
-/// Where a thread has its id.
+/// Where a thread has its thread pointer. From 3.1 on its id is behind that, but in a forked process that id is the
+/// parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ThreadId {
-    /// The thread pointer is in it, and the C library has the id where that points to (3.0).
-    Pointer { at: u32 },
-    /// The id is in it (3.1).
+pub(super) enum ThreadPointer {
+    /// In itself (3.0 and 3.1).
     Direct { at: u32 },
     /// In the native thread that executes it by now (3.2 and later).
     Native { thread: u32, at: u32 },
@@ -36,7 +35,7 @@ pub(super) struct Layout {
     pub(super) ractor_node: u32,
     /// In a thread.
     pub(super) thread_context: u32,
-    pub(super) thread_id: ThreadId,
+    pub(super) thread_pointer: ThreadPointer,
     /// In an execution context: its thread.
     pub(super) context_thread: u32,
     /// The size of a control frame.
@@ -65,7 +64,7 @@ impl Layout {
             ractor_threads: 304,
             ractor_node: 568,
             thread_context: 40,
-            thread_id: ThreadId::Direct { at: 88 },
+            thread_pointer: ThreadPointer::Direct { at: 80 },
             context_thread: 48,
             frame: 64,
             info: 120,
@@ -81,7 +80,7 @@ impl Layout {
             ractor_threads: 256,
             ractor_node: 432,
             thread_context: 48,
-            thread_id: ThreadId::Native { thread: 40, at: 24 },
+            thread_pointer: ThreadPointer::Native { thread: 40, at: 16 },
             frame: 56,
             info: 112,
             info_size: 128,
@@ -92,19 +91,12 @@ impl Layout {
             ..old.clone()
         };
         Some(match (major, minor) {
-            (3, 0) => Self {
-                thread_id: ThreadId::Pointer { at: 80 },
-                context_thread: 56,
-                frame: 56,
-                info_entry: 8,
-                last_operator: 168,
-                ..old
-            },
+            (3, 0) => Self { context_thread: 56, frame: 56, info_entry: 8, last_operator: 168, ..old },
             (3, 1) => old,
             (3, 2) => Self {
                 ractor_threads: 304,
                 ractor_node: 568,
-                thread_id: ThreadId::Native { thread: 40, at: 16 },
+                thread_pointer: ThreadPointer::Native { thread: 40, at: 8 },
                 frame: 64,
                 class: None,
                 ..new(SINGLETON[0])

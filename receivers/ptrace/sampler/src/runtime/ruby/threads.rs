@@ -1,11 +1,12 @@
 //! Which of Ruby's threads belongs to which thread of the process.
 //!
-//! The virtual machine has a list of ractors, and each of these a list of threads. A thread has the id of the thread of
-//! the process that executes it, see [`ThreadId`].
+//! The virtual machine has a list of ractors, and each of these a list of threads. A thread has the thread pointer of
+//! the thread of the process that executes it, and the C library keeps that one's id where it points to: the one of the
+//! child in a process that was forked, where the id that Ruby 3.1 and later keep themselves is the parent's.
 
 use std::time::{Duration, Instant};
 
-use super::layout::{Layout, ThreadId};
+use super::layout::{Layout, ThreadPointer};
 use super::search::MACHINE_OF_THREAD;
 use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
@@ -86,18 +87,13 @@ impl Threads {
 
 /// The ids that a thread may have.
 fn ids(layout: &Layout, thread: u64, target: &mut dyn Target) -> impl Iterator<Item = u32> {
-    let ids = match layout.thread_id {
-        ThreadId::Direct { at } => [half(target, thread.wrapping_add(u64::from(at))), None],
-        ThreadId::Native { thread: native, at } => {
-            let native = word(target, thread.wrapping_add(u64::from(native))).filter(|native| *native != 0);
-            [native.and_then(|native| half(target, native.wrapping_add(u64::from(at)))), None]
-        }
-        ThreadId::Pointer { at } => match word(target, thread.wrapping_add(u64::from(at))) {
-            Some(pointer) => THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at))),
-            None => [None; 2],
-        },
+    let (of, at) = match layout.thread_pointer {
+        ThreadPointer::Direct { at } => (Some(thread), at),
+        ThreadPointer::Native { thread: native, at } => (word(target, thread.wrapping_add(u64::from(native))), at),
     };
-    ids.into_iter().flatten().filter(|id| *id != 0)
+    let pointer = of.filter(|of| *of != 0).and_then(|of| word(target, of.wrapping_add(u64::from(at))));
+    let ids = pointer.map(|pointer| THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at))));
+    ids.into_iter().flatten().flatten().filter(|id| *id != 0)
 }
 
 fn is_of(layout: &Layout, thread: u64, id: u32, target: &mut dyn Target) -> bool {

@@ -111,6 +111,16 @@ impl Instance for Engine {
         true
     }
 
+    fn thread_name(
+        &mut self,
+        _thread: ThreadKey,
+        is_first: bool,
+        _now: Instant,
+        _target: &mut dyn Target,
+    ) -> Option<String> {
+        is_first.then(|| "main".to_owned())
+    }
+
     fn name_native(
         &mut self,
         stack: NativeStack<'_>,

@@ -7,6 +7,7 @@ use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
 use crate::process_files::Life;
+use crate::sampler::attached::Attached;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::Named;
@@ -336,9 +337,13 @@ impl Active {
         let entry = match self.batch.present(thread.batch_entry) {
             Some(entry) => entry,
             None => {
+                let Attached { interpreters, files, .. } = &mut self.attached;
                 let id = thread.files.id;
-                let namespace_id = thread.identify(&self.attached.files);
-                thread.find_pointer(&self.attached.files, namespace_id);
+                let namespace_id = thread.identify(files);
+                thread.find_pointer(files, namespace_id);
+                if thread.name.is_empty() {
+                    thread.read_name(&mut interpreters.lock(), files);
+                }
                 let entry = self.batch.add_thread(Thread {
                     id,
                     namespace_id,
@@ -392,7 +397,7 @@ impl Active {
 }
 
 /// Converts a moment to nanoseconds since the Unix epoch. `then` and `unix_nano` are one moment on both clocks.
-fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
+pub(super) fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
     let nano = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     match at.checked_duration_since(then) {
         Some(after) => unix_nano.saturating_add(nano(after)),

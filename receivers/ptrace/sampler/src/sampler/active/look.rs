@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use super::{Active, ByRecords, Standing};
 use crate::arch;
-use crate::message::Trust;
-use crate::probe::{Activity, SchedStat};
+use crate::discover::read_at_most;
+use crate::message::{Location, Trust};
+use crate::probe::{Activity, SchedStat, parse_stat};
 use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::{AtSample, UNSTOPPED};
 use crate::sampler::stack_unwinder::StackUnwinder;
@@ -24,6 +25,12 @@ const IDLE_THREADS: u64 = 1024;
 
 /// If a process has more threads than this, they count as idle after less than a second.
 const MANY_THREADS: u64 = 256;
+
+/// A thread that has not run for one part in so many of a second is asked whether it has been stopped.
+const STOPPED: u64 = 10;
+
+/// The longest line of `stat`, in bytes.
+const STAT: usize = 1024;
 
 /// How many times a stack is read, if the thread runs while it is read.
 const ATTEMPTS: usize = 2;
@@ -192,6 +199,9 @@ impl Active {
         let unwound = Unwound { sp: seen.sp, pc: seen.pc, space_generation };
         let thread = &mut self.threads[index];
         let mut known = std::mem::take(&mut thread.blocked);
+        if known.stopped.take() == Some(true) {
+            known.unwound = None;
+        }
         let copied = known.unwound == Some(unwound)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
             && pieces.copy(&self.attached.files, seen.sp, known.extent);
@@ -255,7 +265,7 @@ impl Active {
             }
         }
         // Before it is known whether the thread ran meanwhile: if it did not, these are the names at that moment.
-        let at_sample = AtSample { memory: &mut memory, ran_on_since: None };
+        let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
         self.saw_calls(index, &unwinder.frames, || {
@@ -272,6 +282,30 @@ impl Active {
         thread.run = None;
         thread.blocked = known;
         Some(outcome)
+    }
+
+    /// Asks once whether a thread that has not run for a while has been stopped by a signal or a debugger. That is no
+    /// waiting of its own, so its stack gets a frame that says it.
+    pub(in crate::sampler) fn notice_stop(&mut self, index: usize) {
+        let patience = self.slots_per_second() / STOPPED;
+        let thread = &mut self.threads[index];
+        let stands = self.slot - thread.idle_since.min(self.slot);
+        if thread.blocked.stopped.is_some() || stands < patience {
+            return;
+        }
+        let stat = read_at_most(self.attached.files.directory(), &format!("task/{}/stat", thread.files.id), STAT);
+        let stat = stat.ok().and_then(|(line, _)| parse_stat(&line));
+        let stopped = stat.is_some_and(|stat| matches!(stat.state, b'T' | b't'));
+        thread.blocked.stopped = Some(stopped);
+        if !stopped {
+            return;
+        }
+        thread.blocked.locations.insert(0, Location::STOPPED);
+        let stack = self.batch.add_stack(thread.blocked.trust, &thread.blocked.locations);
+        thread.blocked.stack = Some(self.batch.entry(stack));
+        if let Some(sample) = self.batch.present(thread.run) {
+            self.batch.replace_stack(sample, stack);
+        }
     }
 
     /// Examines a thread once more that was seen blocked. `None` if it has not run since, else what to try again with.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Active;
+use super::account::on_wall_clock;
 use crate::message::{Batch, Status};
 use crate::os::time;
 use crate::sampler::ledger::Next;
@@ -16,10 +17,14 @@ pub(super) const STATUS: Duration = Duration::from_secs(1);
 /// How many names of threads are read again for a batch, at most: that takes a tenth of a millisecond.
 const NAMES: usize = 16;
 
+/// By how much the time of a batch may differ from the system's clock, in nanoseconds.
+const MOST_DRIFT: u64 = 1_000_000;
+
 impl Active {
-    /// Whether a batch has to be sent now.
-    pub(in crate::sampler) fn flush_is_due(&self, now: Instant) -> bool {
-        now >= self.flush_due || self.batch.is_full()
+    /// Whether a batch has to be sent now: a little later where a part of it `is_unknown` until maps have been read.
+    pub(in crate::sampler) fn flush_is_due(&self, now: Instant, is_unknown: bool) -> bool {
+        let due = if is_unknown { self.flush_due + FLUSH / 2 } else { self.flush_due };
+        now >= due || self.batch.is_full()
     }
 
     /// The batch of what was sampled; `None` if there is nothing. `next` is what comes later.
@@ -27,17 +32,14 @@ impl Active {
         self.flush_due = now + FLUSH;
         self.settle_all(now, next);
         if self.batch.is_empty() {
-            self.epoch = epoch();
+            self.follow_clock();
             return None;
         }
         let mut names = NAMES;
         for thread in &mut self.threads {
             let Some(entry) = self.batch.present(thread.batch_entry) else { continue };
-            if names > 0
-                && std::mem::take(&mut thread.ran)
-                && let Some(name) = thread.files.name(self.attached.files.task())
-            {
-                thread.name = name;
+            if names > 0 && std::mem::take(&mut thread.ran) {
+                thread.read_name(&mut self.attached.interpreters.lock(), &self.attached.files);
                 names -= 1;
             }
             if let Some(said) = self.batch.thread(entry) {
@@ -48,8 +50,17 @@ impl Active {
             }
         }
         let batch = self.batch.take();
-        self.epoch = epoch();
+        self.follow_clock();
         Some(batch)
+    }
+
+    /// Reads the clock anew, and keeps the last reading where it still holds: stretches of time that follow each other
+    /// then do so from batch to batch.
+    fn follow_clock(&mut self) {
+        let (then, unix_nano) = epoch();
+        if on_wall_clock(self.epoch, then).abs_diff(unix_nano) > MOST_DRIFT {
+            self.epoch = (then, unix_nano);
+        }
     }
 
     /// The counters, if it is time to send them.

@@ -243,7 +243,7 @@ impl Active {
         let is_native = self.stacks_are_native();
         let Self { waits, attached, threads, .. } = self;
         if waits.space_generation.replace(attached.space_generation) != Some(attached.space_generation) {
-            let modules = attached.space.modules().iter();
+            let modules = attached.spaces.latest().modules().iter();
             waits.code = CodeRanges::new(modules.map(|module| (module.start, module.end)));
             waits.places.clear();
             waits.unproven.clear();
@@ -328,7 +328,7 @@ impl Active {
         self.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
         let worked = self.standing(index);
         let until = Instant::now();
-        let at_sample = AtSample { memory: &mut memory, ran_on_since: None };
+        let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         let mut locations = Vec::new();
         let named = unwinder.name(self, &mut outcome, &interpreted, true, Some(at_sample), &mut locations);
         unwinder.pieces = pieces;

@@ -8,6 +8,29 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Guarantees: what an instruction writes is known to be computed from the registers that it names, and from none where
+/// their values do not matter.
+#[test]
+fn sources() {
+    let cases: &[(&[u8], u16)] = &[
+        (b"\x48\x8b\x14\xd7", 1 << 2 | 1 << 7),         // mov (%rdi,%rdx,8), %rdx
+        (b"\x41\x0f\xb7\x57\x02", 1 << 15),             // movzwl 2(%r15), %edx
+        (b"\x41\x89\xd1", 1 << 2),                      // mov %edx, %r9d
+        (b"\x09\xd0", 1 << 0 | 1 << 2),                 // or %edx, %eax
+        (b"\x18\xc0", 0),                               // sbb %al, %al
+        (b"\x31\xc9", 0),                               // xor %ecx, %ecx
+        (b"\x66\xf7\xd8", 1 << 0),                      // neg %ax
+        (b"\x66\x41\xc1\xe9\x08", 1 << 9),              // shr $8, %r9w
+        (b"\x0f\xb6\xc4", 1 << 0 | 1 << 4),             // movzbl %ah, %eax
+        (b"\x48\x63\x04\x81", 1 << 0 | 1 << 1),         // movslq (%rcx,%rax,4), %rax
+        (b"\x42\xff\x24\xe5\x00\x00\x00\x00", 1 << 12), // jmp *0(,%r12,8)
+        (b"\x48\x8d\x05\x00\x00\x00\x00", 0),           // lea 0(%rip), %rax
+    ];
+    for (code, sources) in cases {
+        assert_eq!(decode(code).map(|found| found.sources), Some(*sources), "{code:02x?}");
+    }
+}
+
 /// Guarantees: what moves the stack pointer, the frame pointer or a word between registers and the stack is understood,
 /// with all forms of operands.
 #[test]

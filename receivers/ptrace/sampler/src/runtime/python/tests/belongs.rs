@@ -7,7 +7,9 @@ fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     let place = Place::at(recording.runtime, recording.version, recording).unwrap();
     let at = frame + u64::from(place.layout.frame.globals);
     let globals = crate::runtime::word(recording, at).unwrap();
-    let [(_, name), ..] = dict::entries(&place.layout, globals, 1, recording).unwrap()[..] else { panic!() };
+    let [dict::Entry { value: name, .. }, ..] = dict::entries(&place.layout, globals, 1, recording).unwrap()[..] else {
+        panic!()
+    };
     (globals, name)
 }
 

@@ -28,7 +28,7 @@ fn at_all_moments(
         let (named, functions) = read(&mut changing, frames, &mut stack.clone());
         let rows = named.locations.iter().filter_map(|(_, location)| match location {
             Location::Interpreted { function, line } => Some((functions[*function as usize].clone(), *line)),
-            Location::Native { .. } => None,
+            Location::Native { .. } | Location::Compiled { .. } => None,
         });
         all.push(rows.collect());
         if changing.reads < at {

@@ -214,7 +214,7 @@ fn told(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Ve
     let (named, fresh) = read(target, frames, stack);
     let rows = named.locations.iter().filter_map(|(at, location)| match location {
         Location::Interpreted { function, line } => Some((*at, fresh[*function as usize].name.clone(), *line)),
-        Location::Native { .. } => None,
+        Location::Native { .. } | Location::Compiled { .. } => None,
     });
     (rows.collect(), named)
 }

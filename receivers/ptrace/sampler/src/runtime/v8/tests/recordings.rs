@@ -87,7 +87,7 @@ impl Reader {
         self.known.extend(self.functions.take_fresh().map(|(_, fresh)| fresh).unwrap_or_default());
         let rows = named.locations.iter().filter_map(|(at, location)| match location {
             Location::Interpreted { function, line } => Some((*at, self.known[*function as usize].clone(), *line)),
-            Location::Native { .. } => None,
+            Location::Native { .. } | Location::Compiled { .. } => None,
         });
         Reading { rows: rows.collect(), named: named.clone(), reads }
     }

@@ -1,0 +1,149 @@
+//! The thread that asks the servers.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread;
+
+use http::header::{AUTHORIZATION, HeaderMap};
+use http::{StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use profbridge_net::body::{BodyError, BodyLimits};
+use profbridge_net::client::{HttpClient, HttpClientConfig};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::cache::Cache;
+use crate::server::Server;
+use crate::{Known, Limits, hex};
+
+/// So many files are brought at the same time.
+const PARALLEL: usize = 4;
+/// What has to come of a file in each stretch of time, in bytes.
+const PROGRESS: usize = 100 << 10;
+
+/// Brings files.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) limits: Limits,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) known: Arc<Known>,
+}
+
+/// Why a server gave no file.
+#[derive(Debug)]
+enum Trouble {
+    /// It does not have it.
+    Missing,
+    /// This file, whoever has it.
+    File(String),
+    /// It does not answer as it should.
+    Server(String),
+}
+
+impl Fetcher {
+    /// Starts the thread. It ends when nobody can ask any more.
+    pub(crate) fn start(self, mut jobs: mpsc::Receiver<Box<[u8]>>) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = move || {
+            let client = match self.client() {
+                Ok(client) => client,
+                Err(error) => return tracing::warn!("debuginfod is not used: {error}"),
+            };
+            let fetcher = Arc::new(self);
+            runtime.block_on(async {
+                let slots = Arc::new(Semaphore::new(PARALLEL));
+                while let Some(build_id) = jobs.recv().await {
+                    let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+                    let (fetcher, client) = (Arc::clone(&fetcher), client.clone());
+                    tokio::spawn(async move {
+                        fetcher.bring(&client, &build_id).await;
+                        drop(slot);
+                    });
+                }
+            });
+        };
+        thread::Builder::new().name("debuginfod".to_owned()).spawn(run).map(drop)
+    }
+
+    fn client(&self) -> Result<HttpClient, profbridge_net::client::EndpointError> {
+        let encrypted = self.servers.iter().any(Server::is_encrypted);
+        let defaults = HttpClientConfig::default();
+        let config = HttpClientConfig {
+            tls: defaults.tls.filter(|_| encrypted),
+            timeout: self.limits.progress,
+            connect_timeout: defaults.connect_timeout.min(self.limits.progress),
+            ..HttpClientConfig::default()
+        };
+        HttpClient::new(&config)
+    }
+
+    /// Asks one server after the other.
+    async fn bring(&self, client: &HttpClient, build_id: &[u8]) {
+        let mut everybody_answered = true;
+        for server in &self.servers {
+            if server.is_down() {
+                everybody_answered = false;
+                continue;
+            }
+            self.known.touch();
+            match self.from(client, server, build_id).await {
+                Ok(bytes) => {
+                    tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was brought");
+                    return self.known.settle(build_id, true);
+                }
+                Err(Trouble::Missing) => {}
+                Err(Trouble::File(why)) => {
+                    everybody_answered = false;
+                    tracing::warn!(build_id = hex(build_id), %server, "a debug file is not brought: {why}");
+                }
+                Err(Trouble::Server(why)) => {
+                    everybody_answered = false;
+                    server.fail();
+                    tracing::warn!(%server, "debug files of this server are missing for now: {why}");
+                }
+            }
+        }
+        if everybody_answered && let Err(error) = self.cache.note_missing(build_id) {
+            tracing::debug!("the cache of debuginfod cannot be written: {error}");
+        }
+        self.known.settle(build_id, false);
+    }
+
+    /// Brings a file into the cache. Returns its length in bytes.
+    async fn from(&self, client: &HttpClient, server: &Server, build_id: &[u8]) -> Result<u64, Trouble> {
+        let url: Uri = server.url(build_id).ok_or_else(|| Trouble::Server("its URL cannot be used".to_owned()))?;
+        let mut headers = HeaderMap::new();
+        headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
+        let limits = BodyLimits {
+            max_bytes: usize::try_from(self.limits.bytes).unwrap_or(usize::MAX),
+            timeout: self.limits.whole,
+            progress_interval: self.limits.progress,
+            min_progress: PROGRESS,
+        };
+        let response = client.get(&url, headers, limits).await.map_err(|error| Trouble::Server(error.to_string()))?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Err(Trouble::Missing),
+            status => return Err(Trouble::Server(format!("it answers {status}"))),
+        }
+        let on_disk = |error: io::Error| Trouble::File(format!("the cache cannot be written: {error}"));
+        let mut partial = self.cache.begin(build_id).map_err(on_disk)?;
+        let mut body = response.into_body();
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error {
+                BodyError::TooLarge { .. } => Trouble::File(error.to_string()),
+                error => Trouble::Server(error.to_string()),
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            partial.file.write_all(&data).map_err(on_disk)?;
+            bytes += data.len() as u64;
+            self.known.touch();
+        }
+        if bytes == 0 {
+            return Err(Trouble::Missing);
+        }
+        self.cache.keep(build_id, &partial, bytes).map_err(on_disk)?;
+        Ok(bytes)
+    }
+}

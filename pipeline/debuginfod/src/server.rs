@@ -1,0 +1,84 @@
+//! A server: where it is, how one may ask it, and whether it answers.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Uri};
+use percent_encoding::percent_decode_str;
+
+use crate::hex;
+
+/// A server that failed is left alone for so long.
+const DOWN: Duration = Duration::from_secs(60);
+
+/// A server.
+pub(crate) struct Server {
+    scheme: Scheme,
+    authority: Authority,
+    path: String,
+    /// What the user information of its URL becomes.
+    pub(crate) authorization: Option<HeaderValue>,
+    down_until: Mutex<Option<Instant>>,
+}
+
+// The path may be a secret, as the user information is.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.authority)
+    }
+}
+
+impl Server {
+    /// Takes a URL apart. `None` where it is none that is supported.
+    pub(crate) fn parse(url: &str) -> Option<Self> {
+        let uri = url.parse::<Uri>().ok()?;
+        let scheme = uri.scheme().filter(|scheme| **scheme == Scheme::HTTP || **scheme == Scheme::HTTPS)?;
+        let authority = uri.authority()?.as_str();
+        let (user, authority) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        let authorization = user.map(|user| {
+            let user: Vec<u8> = percent_decode_str(user).collect();
+            let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(user))).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        let authorization = match authorization {
+            Some(value) => Some(value?),
+            None => None,
+        };
+        let authority = authority.parse().ok()?;
+        let path = uri.path().trim_end_matches('/').to_owned();
+        Some(Self { scheme: scheme.clone(), authority, path, authorization, down_until: Mutex::new(None) })
+    }
+
+    /// Whether it needs TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    /// Where it has the debug file of a build id.
+    pub(crate) fn url(&self, build_id: &[u8]) -> Option<Uri> {
+        let path = PathAndQuery::try_from(format!("{}/buildid/{}/debuginfo", self.path, hex(build_id))).ok()?;
+        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path);
+        uri.build().ok()
+    }
+
+    /// Whether it failed a short time ago.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+    }
+
+    /// It failed.
+    pub(crate) fn fail(&self) {
+        *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + DOWN);
+    }
+}

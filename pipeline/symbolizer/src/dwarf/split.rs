@@ -1,0 +1,117 @@
+//! Split DWARF: units that are in files of their own (`.dwo`), or packed together with others (`.dwp`), of which the
+//! program has skeletons (DWARF 5, 3.1.2 and 7.3.5; before that a GNU extension).
+
+use std::path::{Path, PathBuf};
+
+use super::Reader;
+use super::budget::{Budget, Error};
+use super::sections::Sections;
+use super::unit::{self, Opened};
+use crate::Unknown;
+use crate::elf::Elf;
+
+/// What trying to open a file costs, in units of work.
+const OPENING: usize = 256 << 10;
+
+/// What a skeleton says about where its unit is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Skeleton<'a> {
+    /// The file's path, relative to the folder of the compilation.
+    pub(super) name: Option<Reader<'a>>,
+    pub(super) id: gimli::DwoId,
+}
+
+/// The units of a program that are packed together.
+#[derive(Debug)]
+pub(super) struct Package {
+    file: Elf,
+    index: Vec<u8>,
+    strings: Vec<u8>,
+}
+
+impl Package {
+    /// Reads what all units share.
+    pub(super) fn load(file: Elf, limit: usize) -> Result<Self, Unknown> {
+        let read =
+            |name: &str| file.section(name.as_bytes()).map_or(Ok(Vec::new()), |section| file.data(section, limit));
+        let (index, strings) = (read(".debug_cu_index")?, read(".debug_str.dwo")?);
+        Ok(Self { file, index, strings })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.index.len() + self.strings.len()
+    }
+
+    /// The sections of one unit, without the strings that all share.
+    fn unit(&self, id: gimli::DwoId, limit: usize) -> Option<Sections> {
+        let index = gimli::DebugCuIndex::from(self.file.reader(&self.index)).index().ok()?;
+        let parts: Vec<_> = index.sections(index.find(id.0)?).ok()?.collect();
+        Sections::of_split(&self.file, limit, |section| {
+            if section == gimli::SectionId::DebugStr {
+                return Ok(Vec::new());
+            }
+            let Some(part) = parts.iter().find(|part| part.section.section_id() == section) else {
+                return Ok(Vec::new());
+            };
+            let name = section.dwo_name().unwrap_or_default();
+            let Some(header) = self.file.section(name.as_bytes()) else { return Ok(Vec::new()) };
+            self.file.part(header, part.offset.into(), part.size.into())
+        })
+        .ok()
+    }
+}
+
+/// The sections of a unit, and its strings where it shares them with others.
+pub(super) type Split<'b> = (Sections, Option<&'b [u8]>);
+
+/// How the units of skeletons are found.
+pub(super) struct Splits<'b> {
+    pub(super) package: Option<&'b Package>,
+    /// Opens a file by its path, where that may be.
+    pub(super) open: &'b dyn Fn(&Path) -> Option<Elf>,
+    /// What may still be read for one batch of addresses, in bytes.
+    pub(super) left: usize,
+}
+
+impl Splits<'_> {
+    /// Reads the unit of a skeleton.
+    pub(super) fn load(&mut self, skeleton: &Opened<'_>, budget: &mut Budget<'_>) -> Result<Option<Split<'_>>, Error> {
+        let Some(Skeleton { name, id }) = skeleton.skeleton else { return Ok(None) };
+        // An index that makes no sense is looked through to its end.
+        budget.spend(OPENING + self.package.map_or(0, |package| package.index.len() / 64))?;
+        let packed = self.package.and_then(|package| package.unit(id, self.left));
+        let alone = || {
+            let path = [skeleton.unit.comp_dir, name].into_iter().flatten();
+            let path: PathBuf = path.map(|part| String::from_utf8_lossy(part.slice()).into_owned()).collect();
+            let file = (self.open)(&path)?;
+            let read = |section: gimli::SectionId| {
+                let found = file.section(section.dwo_name().unwrap_or_default().as_bytes());
+                found.map_or(Ok(Vec::new()), |found| file.data(found, self.left))
+            };
+            Sections::of_split(&file, self.left, read).ok()
+        };
+        let strings = self.package.filter(|_| packed.is_some()).map(|package| &*package.strings);
+        let Some(sections) = packed.or_else(alone) else { return Ok(None) };
+        self.left -= sections.bytes();
+        budget.add(sections.bytes());
+        Ok(Some((sections, strings)))
+    }
+}
+
+/// The unit with an id, opened, and its offset.
+pub(super) fn open_unit<'a>(
+    dwarf: &gimli::Dwarf<Reader<'a>>,
+    id: gimli::DwoId,
+    budget: &mut Budget<'_>,
+) -> Result<Option<(usize, Opened<'a>)>, Error> {
+    let mut headers = dwarf.debug_info.units();
+    while let Ok(Some(header)) = headers.next() {
+        let Some(offset) = header.debug_info_offset() else { continue };
+        match unit::open(dwarf, offset.0, budget) {
+            Ok(opened) if opened.unit.dwo_id == Some(id) => return Ok(Some((offset.0, opened))),
+            Err(Error::GaveUp) => return Err(Error::GaveUp),
+            Ok(_) | Err(Error::Malformed) => {}
+        }
+    }
+    Ok(None)
+}

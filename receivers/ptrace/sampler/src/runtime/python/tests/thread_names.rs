@@ -1,0 +1,97 @@
+//! What Python calls its threads.
+
+use super::*;
+use crate::runtime::target::word_at;
+
+/// The ids of all threads.
+fn ids(recording: &mut Recording) -> Vec<u32> {
+    let place = Place::at(recording.runtime, recording.version, recording).unwrap();
+    let mut states = States::default();
+    states.walk(&place, recording);
+    // Recorded is the last one.
+    (recording.thread - 64..=recording.thread)
+        .filter(|id| states.knows(&place, ThreadKey { id: *id, pointer: 0 }))
+        .collect()
+}
+
+fn name(reader: &mut Reader, id: u32, is_first: bool, target: &mut dyn Target) -> Option<String> {
+    reader.now += Duration::from_secs(1);
+    reader.instance.thread_name(ThreadKey { id, pointer: 0 }, is_first, reader.now, target)
+}
+
+/// Guarantees: all versions' threads have the names that `threading` has for them, whether their objects have a
+/// dictionary or not; a thread that Python does not know has none.
+#[test]
+fn names() {
+    for (version, bytes) in NAMED {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let mut names: Vec<_> =
+            ids(&mut recording).into_iter().map(|id| name(&mut reader, id, false, &mut recording).unwrap()).collect();
+        names.sort();
+        assert_eq!(names, ["MainThread", "Wörker-1", "plain"], "{version}");
+        assert_eq!(name(&mut reader, 1 << 30, true, &mut recording), None, "{version}");
+        let named = name(&mut reader, recording.thread, false, &mut recording);
+        assert_eq!(named.as_deref(), Some("Wörker-1"), "{version}");
+    }
+}
+
+/// Guarantees: without `threading` the first thread is called as it would be there, and others have no name.
+#[test]
+fn without_threading() {
+    for (version, bytes) in RECORDINGS {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let id = recording.thread;
+        assert_eq!(name(&mut reader, id, true, &mut recording).as_deref(), Some("MainThread"), "{version}");
+        assert_eq!(name(&mut reader, id, false, &mut recording), None, "{version}");
+    }
+}
+
+/// Guarantees: an object that has the place of a thread's by now, and is not in the dictionary by its own ident, gives
+/// no name.
+#[test]
+fn another_thread() {
+    for (version, bytes) in NAMED {
+        let mut recording = Recording::parse(bytes).unwrap();
+        let mut reader = Reader::new(&mut recording).unwrap();
+        let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
+        let id = recording.thread;
+        assert!(name(&mut reader, id, false, &mut recording).is_some(), "{version}");
+        // The objects of two threads are swapped.
+        let mut states = States::default();
+        states.walk(&place, &mut recording);
+        let idents: Vec<u64> = ids(&mut recording)
+            .into_iter()
+            .map(|id| states.of(&place, ThreadKey { id, pointer: 0 }).next().unwrap().thread_id)
+            .collect();
+        let entries: Vec<(u64, u64)> = recording
+            .parts
+            .iter()
+            .flat_map(|(start, part)| (0..part.len().saturating_sub(23)).step_by(8).map(move |at| (*start, part, at)))
+            .filter(|(_, part, at)| idents.contains(&word_at(part, *at)) && word_at(part, at + 16) != 0)
+            .map(|(start, part, at)| (start + at as u64 + 16, word_at(part, at + 16)))
+            .collect();
+        assert!(entries.len() >= 3, "{version}");
+        for (index, (at, _)) in entries.iter().enumerate() {
+            recording.add(*at, &entries[(index + 1) % entries.len()].1.to_le_bytes());
+        }
+        assert_eq!(name(&mut reader, id, false, &mut recording), None, "{version}");
+    }
+}
+
+/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, and the
+/// number of reads and the length of names are bounded.
+#[test]
+fn attack_words() {
+    let (_, bytes) = NAMED[4];
+    let whole = Recording::parse(bytes).unwrap();
+    for (_, mut recording) in whole.hostile() {
+        let Some(mut reader) = Reader::new(&mut recording) else { continue };
+        let id = recording.thread;
+        let mut counted = Counted { recording: &mut recording, reads: 0 };
+        let name = name(&mut reader, id, false, &mut counted);
+        assert!(name.is_none_or(|name| name.chars().count() <= 128));
+        assert!(counted.reads < 20_000, "{}", counted.reads);
+    }
+}

@@ -1,0 +1,115 @@
+//! Names of native code that stand in no symbol table of the program.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Stacks, alone, stops};
+use crate::process::{command, finished};
+
+/// Runs for as many rounds as take about a second, and longer where the machine is busy.
+const HEAD: &str = "
+#include <time.h>
+static double now(void) { struct timespec t; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+";
+
+/// Builds a program in a folder. `None` where there is no compiler for it.
+fn build(folder: &Path, compiler: &str, file: &str, source: &str, options: &[&str]) -> Option<()> {
+    fs::write(folder.join(file), format!("{HEAD}{source}")).unwrap();
+    match Command::new(compiler).current_dir(folder).arg(file).args(options).status() {
+        Ok(status) => assert!(status.success()),
+        Err(_) => {
+            eprintln!("SKIPPED: `{compiler}` is not on this machine");
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Samples `./program` from start to end, with variables.
+fn sample(folder: &Path, variables: &[(&str, &str)]) -> Stacks {
+    let arguments = [&["sample", "-o", "out.folded"], stops(), &["--", "./program"]].concat();
+    let alone = alone();
+    let finished = finished(command(folder, &arguments).envs(variables.iter().copied()));
+    drop(alone);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    Stacks::read(&folder.join("out.folded")).under("[running]")
+}
+
+/// Guarantees: time in the stubs of a program is shown as that of calls of the functions that they are for.
+#[test]
+fn stubs() {
+    let folder = tempfile::tempdir().unwrap();
+    let called = "long first(long x) { return x + 1; } long second(long x) { return x + 2; }";
+    let options = ["-O2", "-shared", "-fPIC", "-o", "libcalled.so"];
+    let Some(()) = build(folder.path(), "gcc", "called.c", called, &options) else { return };
+    let source = "long first(long), second(long);
+        int main(void) {
+            double end = now() + 1; long sum = 0;
+            while (now() < end) for (int i = 0; i < 100000; i++) sum += first(i) + second(i);
+            return sum == 1;
+        }";
+    let options = ["-O2", "-o", "program", "./libcalled.so"];
+    build(folder.path(), "gcc", "program.c", source, &options).unwrap();
+    let stacks = sample(folder.path(), &[]);
+    assert!(stacks.total("first@plt") > 0 && stacks.total("second@plt") > 0, "{:?}", stacks.by_leaf());
+    assert!(stacks.by_leaf().keys().all(|name| !name.starts_with("[program]")), "{:?}", stacks.by_leaf());
+}
+
+/// Guarantees: each inlined lambda has a row of its own, which says where it stands.
+#[test]
+fn lambdas() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "volatile unsigned long sink;
+        template <class F> static inline void each(F f) { for (int x = 0; x < 100000; x++) f(x); }
+        __attribute__((noinline)) void several(void) {
+            each([](int x) { sink = sink * 3 + x; });
+            each([](int x) { sink = sink * 5 + x; }); each([](int x) { sink = sink * 7 + x; });
+        }
+        int main() { double end = now() + 1; while (now() < end) several(); }";
+    let Some(()) = build(folder.path(), "g++", "program.cc", source, &["-O2", "-g", "-o", "program"]) else { return };
+    let stacks = sample(folder.path(), &[]);
+    let leaves = stacks.by_leaf();
+    let lambdas = leaves.keys().filter(|name| name.starts_with("{lambda at program.cc:"));
+    assert_eq!(lambdas.count(), 3, "{leaves:?}");
+}
+
+/// Guarantees: a stripped program has the names of the debug file that a server has, of which the environment says
+/// where it is; with a server that only listens, the run comes to an end as well.
+#[test]
+fn symbols_of_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "static volatile long sink;
+        __attribute__((noinline)) static void hidden(void) { for (int i = 0; i < 100000; i++) sink += i; }
+        int main(void) { double end = now() + 1; while (now() < end) hidden(); return 0; }";
+    let options = ["-O1", "-g", "-Wl,--build-id=0xabcdef0123456789", "-o", "program"];
+    let Some(()) = build(folder.path(), "gcc", "program.c", source, &options) else { return };
+    for options in [&["--only-keep-debug", "program", "debug"][..], &["--strip-all", "program"]] {
+        assert!(Command::new("objcopy").current_dir(folder.path()).args(options).status().unwrap().success());
+    }
+    let debug = fs::read(folder.path().join("debug")).unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let mut stream = stream.unwrap();
+            let head: Vec<_> =
+                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            let found = head.first().is_some_and(|line| line.starts_with("GET /buildid/abcdef0123456789/debuginfo "));
+            let (status, body) = if found { ("200 OK", &*debug) } else { ("404 Not Found", &[][..]) };
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len()).ok();
+            stream.write_all(body).ok();
+        }
+    });
+    let cache = folder.path().join("cache");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    for (url, is_named) in [(&silent_url, false), (&url, true)] {
+        let variables = [("DEBUGINFOD_URLS", &**url), ("DEBUGINFOD_CACHE_PATH", cache.to_str().unwrap())];
+        let stacks = sample(folder.path(), &variables);
+        assert_eq!(stacks.total("hidden") > stacks.nano() / 2, is_named, "{:?}", stacks.by_leaf());
+    }
+    assert!(cache.join("abcdef0123456789/debuginfo").exists());
+}

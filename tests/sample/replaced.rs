@@ -1,0 +1,82 @@
+//! Code that comes, goes and changes at one address: names are those that it had when it was sampled.
+
+use std::path::Path;
+
+use super::{Stacks, alone, by_some_run, measured, stops};
+use crate::process::run;
+use crate::targets::{replaced, replacing};
+
+/// How far a share of the time may be off, in percent of all: with some 200 samples or more, four times what chance
+/// does.
+const TOLERANCE: f64 = 14.0;
+
+/// Samples the program. Returns what was sampled, and the functions' processor times by its own clock.
+fn sample(folder: &Path, arguments: &[&str]) -> (Stacks, Vec<(String, u64)>) {
+    let program = replaced().to_str().unwrap();
+    let options = ["sample", "-o", "out.folded", "--mode", "cpu"];
+    let alone = alone();
+    let finished = run(folder, &[&options, stops(), &["--", program], arguments].concat());
+    drop(alone);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let stacks = Stacks::read(&folder.join("out.folded")).sampled();
+    let spent = finished.stdout.lines().map(|line| {
+        let (name, nano) = line.split_once(' ').unwrap();
+        (name.to_owned(), nano.parse().unwrap())
+    });
+    (stacks, spent.collect())
+}
+
+/// Whether each function has its share of all time.
+fn are_right(stacks: &Stacks, spent: &[(String, u64)]) -> Result<(), String> {
+    let all: u64 = spent.iter().map(|(_, nano)| nano).sum();
+    for (name, nano) in spent {
+        let (shown, right) = (stacks.percent(stacks.total(name)), *nano as f64 * 100.0 / all as f64);
+        measured!((shown - right).abs() < TOLERANCE, "{name}: {shown} %, not {right} %: {:?}", stacks.by_leaf());
+    }
+    Ok(())
+}
+
+/// Guarantees: of two libraries that come and go at one address, each has the time that it was executed.
+#[test]
+fn libraries_at_one_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = ["only_in_first", "only_in_second"].map(replacing);
+    let [first, second] = libraries.each_ref().map(|path| path.to_str().unwrap());
+    by_some_run(|| {
+        let (stacks, spent) = sample(folder.path(), &["libraries", first, second]);
+        let named = spent.iter().zip(["only_in_first", "only_in_second"]);
+        let named: Vec<_> = named.map(|((_, nano), name)| (name.to_owned(), *nano)).collect();
+        are_right(&stacks, &named)
+    });
+}
+
+/// Guarantees: code that is compiled at an address that other code had before has its own name from then on, and the
+/// earlier code keeps its name.
+#[test]
+fn code_at_one_address() {
+    let folder = tempfile::tempdir().unwrap();
+    by_some_run(|| {
+        let (stacks, spent) = sample(folder.path(), &["compiled"]);
+        are_right(&stacks, &spent)
+    });
+}
+
+/// Guarantees: text that a program moves to memory without a file, whether the kernel tells of it or not, keeps its
+/// names and its callers.
+#[test]
+fn moved_text() {
+    let folder = tempfile::tempdir().unwrap();
+    for how in ["moved", "mapped"] {
+        by_some_run(|| {
+            let (stacks, _) = sample(folder.path(), &[how]);
+            let with = |names: &[&str]| {
+                let all = |stack: &[String]| names.iter().all(|name| stack.iter().any(|known| known == name));
+                stacks.percent(stacks.0.iter().filter(|(stack, _)| all(stack)).map(|(_, nano)| nano).sum())
+            };
+            let (named, called) = (with(&["moved_work"]), with(&["moved_work", "moved_caller", "moved"]));
+            measured!(named > 90.0, "{how}: {named} % named: {:?}", stacks.by_leaf());
+            measured!(called > 80.0, "{how}: {called} % with callers: {:?}", stacks.0);
+            Ok(())
+        });
+    }
+}
