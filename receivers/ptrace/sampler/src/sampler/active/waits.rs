@@ -434,8 +434,8 @@ impl Active {
         }
         let task = self.attached.files.task();
         let thread = &mut self.threads[index];
-        let unchanged = |sched: SchedStat| thread.files.schedstat(task).is_ok_and(|now| now == sched);
-        let blocked = thread.ledger.last_blocked().filter(|(_, sched)| unchanged(*sched));
+        let counters = thread.files.schedstat(task).ok();
+        let blocked = thread.ledger.last_blocked().filter(|(_, sched)| counters == Some(*sched));
         match blocked {
             // It has not run since, and goes on waiting.
             Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
