@@ -107,7 +107,7 @@ fn named(name: &str, target: &Target, options: &Options, report: &mut Report) ->
     report.figure(format!("{name}:   stops"), stops as f64, "", Some(Goal::AtMost(0.0)));
     let later: u64 =
         session.stacks.iter().filter(|((trust, _), _)| *trust == Trust::MissingCallers).map(|(_, n)| n).sum();
-    report.figure(format!("{name}:   with functions that were read later"), percent(later, all), "%", None);
+    report.figure(format!("{name}:   with callers that are not known"), percent(later, all), "%", None);
     Ok(())
 }
 
