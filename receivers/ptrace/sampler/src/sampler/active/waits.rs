@@ -432,7 +432,10 @@ impl Active {
         if !self.wants_blocked() || self.threads[index].duty_cycle.divisor() > 1 {
             return;
         }
-        let blocked = self.threads[index].ledger.last_blocked();
+        let task = self.attached.files.task();
+        let thread = &mut self.threads[index];
+        let counters = thread.files.schedstat(task).ok();
+        let blocked = thread.ledger.last_blocked().filter(|(_, sched)| counters == Some(*sched));
         match blocked {
             // It has not run since, and goes on waiting.
             Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
