@@ -86,6 +86,12 @@ impl Tally {
         for (field, count) in &self.findings.left_out {
             terminal::say(format!("note: {field} left out {count} times, it has no place in the current layout"));
         }
+        match self.findings.left_out_references {
+            0 => {}
+            count => {
+                terminal::say(format!("note: {count} references to mappings or functions that a pprof profile does not have"));
+            }
+        }
         for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }

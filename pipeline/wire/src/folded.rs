@@ -29,7 +29,7 @@ pub use choice::Choice;
 use choice::Measure;
 pub use name::{MAX_NAME, frame_name, shortened};
 pub use process::Process;
-pub use read::{Counted, Read, RefusedLine, is_flat, is_folded, read};
+pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, read};
 
 use crate::pprof::pruned;
 

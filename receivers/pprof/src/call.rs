@@ -25,6 +25,9 @@ const REPLACED: &str = "pprof_strings_replaced";
 /// Numbers of labels that have a text as well.
 const LEFT_OUT: &str = "pprof_label_numbers_left_out";
 
+/// References to mappings and functions that are not there.
+const LEFT_OUT_REFERENCES: &str = "pprof_references_left_out";
+
 /// What gzip begins with (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
@@ -97,6 +100,7 @@ impl Work {
         let decoded = self.decode(bytes, &known, max_bytes, &mut permit)?;
         self.intake.note(REPLACED, decoded.replaced_strings);
         self.intake.note(LEFT_OUT, decoded.left_out_numbers);
+        self.intake.note(LEFT_OUT_REFERENCES, decoded.left_out_references);
         let mut profiles = self.complete(decoded.profiles, known)?;
         profiles.peer = Some(peer);
         Ok((profiles, permit))
@@ -122,7 +126,7 @@ impl Work {
                 }
                 // The limit that was met is the memory of this attempt.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == most && factors.peek().is_some() => {}
-                Err(error) => return Err(fault::unreadable(&error)),
+                Err(error) => return Err(fault::unreadable(&error, &profile)),
             }
         }
     }

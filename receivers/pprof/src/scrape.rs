@@ -10,6 +10,7 @@ use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::Shutdown;
 use profbridge_net::client::{EndpointError, HttpClient, HttpClientConfig};
 use profbridge_net::compression::Coding;
+use profbridge_wire::foreign;
 use profbridge_wire::pprof::Times;
 use tokio::time::{Instant, sleep};
 
@@ -105,6 +106,16 @@ impl Scraper {
         if response.status != StatusCode::OK {
             let said: String = String::from_utf8_lossy(&response.body).trim().chars().take(SHOWN).collect();
             return Err(unreachable(format!("it answered {}: {said}", response.status.as_u16())));
+        }
+        let wrong = match foreign::name(&response.body) {
+            _ if response.body.is_empty() => Some("nothing"),
+            named => named.map(|(what, _)| what),
+        };
+        if let Some(what) = wrong {
+            let message = format!(
+                "it answered 200 with {what} instead of a pprof profile: see `path`, and whether it wants a login"
+            );
+            return Err(Fault::malformed(message));
         }
         let coding = response.headers.get(http::header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok());
         let permit = self.caller.intake.admitted(response.body.len() as u64).await?;

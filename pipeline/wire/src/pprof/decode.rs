@@ -5,10 +5,11 @@
 //! front of what they refer to, and mostly do, so the message is gone through once for where its elements stand; then
 //! what they become is charged to a budget ([`Limits`]), and they are read, samples last.
 //!
-//! A profile is refused as a whole, for what google/pprof refuses as well (an id 0, an id that is there twice, a
+//! A profile is refused as a whole, for what google/pprof refuses as well (a location with the id 0, an id that is there twice, a
 //! location that is not there, values that are not as many as types, a string table whose first element is not the
-//! empty string), and for references to mappings and functions that are not there and times before 1970, which OTLP
-//! cannot say. Ids may be in any order. Negative values are kept, as differences of profiles have them.
+//! empty string), and for times before 1970, which OTLP cannot say. References to mappings and functions that are not
+//! there are left out and counted, as are those to one with the id 0. Ids may be in any order. Negative values are kept,
+//! as differences of profiles have them.
 
 mod elements;
 mod ids;
@@ -48,6 +49,9 @@ pub struct Decoded {
     pub replaced_strings: u64,
     /// Labels that had a number beside their text, which is against pprof's rules: the text was kept.
     pub left_out_numbers: u64,
+    /// Mappings and functions that something refers to and that are not there, and those with the id 0, which nothing can
+    /// refer to.
+    pub left_out_references: u64,
 }
 
 /// When a profile was made, as whoever brings it knows.
@@ -177,6 +181,7 @@ struct Decoder<'a> {
     labels: HashMap<[u64; 4], Option<AttributeId>>,
     links: HashMap<Link, Option<LinkId>>,
     left_out_numbers: u64,
+    left_out_references: u64,
     sample_places: Vec<ByteRange>,
     samples: Samples,
     /// The values of all samples: of the first one, one for each type, then of the second one.
@@ -233,6 +238,7 @@ impl<'a> Decoder<'a> {
             labels: HashMap::new(),
             links: HashMap::new(),
             left_out_numbers: 0,
+            left_out_references: 0,
             sample_places: Vec::new(),
             samples: columns,
             values: Vec::with_capacity(rows),
@@ -417,7 +423,8 @@ impl<'a> Decoder<'a> {
         };
         let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
         let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
-        Ok(Decoded { profiles, replaced_strings, left_out_numbers: self.left_out_numbers })
+        let Self { left_out_numbers, left_out_references, .. } = self;
+        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references })
     }
 
     /// The attributes that all profiles have.
