@@ -126,7 +126,7 @@ impl Scraper {
             boundary: None,
             known: Known {
                 attributes: self.target.attributes.clone(),
-                times: Times { time_unix_nano: begun, duration_nano },
+                times: Times { time_unix_nano: begun, duration_nano, ..Times::default() },
             },
             peer: self.target.host.as_str().into(),
             max_bytes: self.max_bytes,

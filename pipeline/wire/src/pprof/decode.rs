@@ -23,6 +23,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use profbridge_model::dictionary::Invalid;
+use profbridge_model::skew::{DAY, is_wrong};
 use profbridge_model::{
     Attribute, AttributeId, AttributeSetId, Buffer, ByteRange, Line, Link, LinkId, Location, Mapping, Profile,
     Profiles, ResourceProfiles, Samples, Scope, ScopeProfiles, StringId, Tables, Value, ValueType,
@@ -52,6 +53,8 @@ pub struct Decoded {
     /// Mappings and functions that something refers to and that are not there, and those with the id 0, which nothing can
     /// refer to.
     pub left_out_references: u64,
+    /// A time that the profile, or who brought it, said and that cannot be; another one was taken instead.
+    pub wrong_time: Option<u64>,
 }
 
 /// When a profile was made, as whoever brings it knows.
@@ -61,6 +64,9 @@ pub struct Times {
     pub time_unix_nano: u64,
     /// The duration, in nanoseconds; 0 where it is not known.
     pub duration_nano: u64,
+    /// When the profile arrived, in nanoseconds since the Unix epoch: times that cannot be then ([`is_wrong`]) are not
+    /// taken. 0 takes all.
+    pub arrival_unix_nano: u64,
 }
 
 /// Reads a pprof profile that is not compressed.
@@ -87,9 +93,21 @@ pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result
     let mut decoder = Decoder::new(&profile, limits, budget, &places)?;
     let mut header = decoder.read(places)?;
     let or = |said: u64, known: u64| if said == 0 { known.min(i64::MAX as u64) } else { said };
-    header.time_nanos = or(header.time_nanos, times.time_unix_nano);
-    header.duration_nanos = or(header.duration_nanos, times.duration_nano);
-    decoder.finish(header, &profile)
+    let Times { time_unix_nano: known, duration_nano, arrival_unix_nano: arrival } = times;
+    let is_wrong = |time: u64| time != 0 && arrival != 0 && is_wrong(time, arrival);
+    let wrong = [header.time_nanos, known].into_iter().find(|&time| is_wrong(time));
+    if is_wrong(header.time_nanos) {
+        // Its duration is in the same unit.
+        header.duration_nanos = or(duration_nano, header.duration_nanos);
+        header.time_nanos = 0;
+    }
+    header.duration_nanos = or(header.duration_nanos, duration_nano);
+    let begun = arrival.saturating_sub(header.duration_nanos.min(DAY));
+    header.time_nanos =
+        or(header.time_nanos, if is_wrong(known) || wrong.is_some() && known == 0 { begun } else { known });
+    let mut decoded = decoder.finish(header, &profile)?;
+    decoded.wrong_time = wrong;
+    Ok(decoded)
 }
 
 /// Where the elements stand.
@@ -424,7 +442,7 @@ impl<'a> Decoder<'a> {
         let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
         let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
         let Self { left_out_numbers, left_out_references, .. } = self;
-        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references })
+        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references, wrong_time: None })
     }
 
     /// The attributes that all profiles have.

@@ -74,8 +74,14 @@ impl Window {
         self.stacks.clear();
         self.homeless.clear();
         self.has_pieces = false;
-        for Chosen { profile, meaning } in chosen {
-            self.read_profile(batch, profile, *meaning, losses, notes);
+        // What says no duration ends where the next one begins, so they are read in the order of their starts.
+        let mut in_order: Vec<&Chosen<'_>> = chosen.iter().collect();
+        in_order.sort_by_key(|chosen| chosen.profile.time_unix_nano);
+        for (at, Chosen { profile, meaning }) in in_order.iter().enumerate() {
+            let mut later = in_order[at + 1..].iter().map(|chosen| chosen.profile.time_unix_nano);
+            let is_open = profile.duration_nano == 0;
+            let next = is_open.then(|| later.find(|&start| start > profile.time_unix_nano)).flatten();
+            self.read_profile(batch, (profile, next), *meaning, losses, notes);
         }
         for lane in self.threads.lanes_mut() {
             lane.keys.sort_unstable();
@@ -99,13 +105,13 @@ impl Window {
     fn read_profile(
         &mut self,
         batch: &Profiles,
-        profile: &Profile,
+        (profile, next): (&Profile, Option<u64>),
         meaning: Meaning,
         losses: &mut Losses,
         notes: &mut Notes,
     ) {
         let dictionary = batch.dictionary();
-        self.spread.begin(profile, &self.line);
+        self.spread.begin(profile, &self.line, next);
         for sample in batch.samples(profile) {
             let Some(stack) = self.stack_number(dictionary, sample.stack) else {
                 losses.add_observations(Reason::NoFrames, sample.observations());
