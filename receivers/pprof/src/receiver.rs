@@ -35,26 +35,33 @@ fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
 #[derive(Debug, Clone)]
 pub struct Pprof {
     settings: Settings,
+    clock: Clock,
 }
 
 impl Pprof {
     /// A receiver that has not started.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, clock: Clock::system() }
+    }
+
+    /// The same, to which another clock says when profiles arrive.
+    #[cfg(test)]
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 }
 
 impl Receiver for Pprof {
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
-        Box::pin(start(self.settings, context))
+        Box::pin(start(self.settings, self.clock, context))
     }
 }
 
-async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
+async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Settings { push, mut scrape, insert } = settings;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let slots = Arc::new(Semaphore::new(cores));
-    let (insert, clock, senders) = (insert.into(), Clock::system(), Senders::default());
+    let (insert, senders) = (insert.into(), Senders::default());
     let caller = Caller { intake: context.next.clone(), slots, insert, clock, senders };
     let mut scrapers = Vec::new();
     for target in std::mem::take(&mut scrape.targets) {

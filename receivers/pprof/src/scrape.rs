@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use profbridge_engine::body::Received;
-use profbridge_engine::clock::Clock;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::Shutdown;
 use profbridge_net::client::{EndpointError, HttpClient, HttpClientConfig};
@@ -35,7 +34,6 @@ pub(crate) struct Scraper {
     telemetry: TransportTelemetry,
     /// The receiver's id, for the log.
     id: String,
-    clock: Clock,
 }
 
 impl Scraper {
@@ -60,8 +58,7 @@ impl Scraper {
             ..HttpClientConfig::default()
         })?;
         let schedule = Schedule::new(&format!("{id}/{}", target.name), interval);
-        let (id, clock) = (id.to_owned(), Clock::system());
-        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id, clock })
+        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id: id.to_owned() })
     }
 
     /// Fetches one profile after the other until the shutdown.
@@ -99,7 +96,7 @@ impl Scraper {
     async fn fetch(&self) -> Result<u64, Fault> {
         let unreachable = |message: String| Fault::new(StatusCode::BAD_GATEWAY, "unreachable", message);
         self.caller.intake.room().await?;
-        let begun = self.clock.now().unix_nano;
+        let begun = self.caller.clock.now().unix_nano;
         let (url, headers) = (&self.target.url, self.target.headers.clone());
         let response = self.client.send(Method::GET, url, headers, Bytes::new()).await;
         let response = response.map_err(|failure| unreachable(failure.to_string()))?;

@@ -51,12 +51,13 @@ impl FlameGraph {
         reading.read(batch, given, |one| {
             let mut weight = 0;
             one.each(|_, value| {
-                let Ok(value) = u64::try_from(value) else {
+                if value < 0 {
                     negative += 1;
                     return;
-                };
-                match sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT) {
-                    Some(with_it) => {
+                }
+                let with_it = |value| sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT);
+                match u64::try_from(value).ok().and_then(|value| Some((value, with_it(value)?))) {
+                    Some((value, with_it)) => {
                         *sum = with_it;
                         weight += value;
                     }

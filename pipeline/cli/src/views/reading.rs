@@ -91,7 +91,7 @@ pub(crate) struct Observed<'a> {
 impl Observed<'_> {
     /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight, which is below zero where
     /// its value is.
-    pub(crate) fn each(&self, mut take: impl FnMut(u64, i64)) {
+    pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
         let mut values = self.sample.values();
         if self.sample.timestamps_bytes().is_empty() {
             return take(self.start, self.weigh(values.fold(0, i64::saturating_add)));
@@ -103,8 +103,8 @@ impl Observed<'_> {
         }
     }
 
-    fn weigh(&self, value: i64) -> i64 {
-        value.saturating_mul(i64::try_from(self.scale).unwrap_or(i64::MAX))
+    fn weigh(&self, value: i64) -> i128 {
+        i128::from(value) * i128::from(self.scale)
     }
 }
 

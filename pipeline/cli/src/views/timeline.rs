@@ -72,8 +72,9 @@ impl Timeline {
             });
             let node = observed.node;
             observed.each(|time_unix_nano, weight| {
-                let with_it = sum.checked_add(weight.unsigned_abs()).filter(|&sum| sum <= MOST_WEIGHT);
-                let Some(with_it) = with_it.filter(|_| *held < MOST_OBSERVATIONS) else {
+                let fitting = i64::try_from(weight).ok().filter(|_| *held < MOST_OBSERVATIONS);
+                let with_it = |weight: i64| sum.checked_add(weight.unsigned_abs()).filter(|&sum| sum <= MOST_WEIGHT);
+                let Some((weight, with_it)) = fitting.and_then(|weight| Some((weight, with_it(weight)?))) else {
                     refused += 1;
                     return;
                 };
