@@ -287,18 +287,41 @@ impl KnownSpans {
         all
     }
 
-    /// What a thread of a process ran, given the spans that ran on it. One that ever ran spans in turns, as event loops
-    /// do, runs others meanwhile that nobody may have sampled.
+    /// What a thread of a process ran, given the spans that ran on it. One that ever ran spans of different traces in
+    /// turns, as event loops do, runs others meanwhile that nobody may have sampled.
     pub(super) fn course(&mut self, process: u128, thread: &str, spans: &[Interval]) -> Course {
         let mut course = Course::new(spans, &self.above(spans));
         let key = self.hasher.hash_one((process, thread));
-        if course.takes_turns() && self.in_turns.len() < MOST_IN_TURNS {
+        let takes_turns = self.take_turns(spans);
+        if takes_turns && self.in_turns.len() < MOST_IN_TURNS {
             self.in_turns.insert(key);
         }
-        if course.takes_turns() || self.in_turns.contains(&key) {
+        if takes_turns || self.in_turns.contains(&key) {
             course.doubt();
         }
         course
+    }
+
+    /// Whether spans of different traces ran at the same time. Of one trace, what is between two of them may be missing.
+    fn take_turns(&self, spans: &[Interval]) -> bool {
+        let mut in_order: Vec<&Interval> = spans.iter().collect();
+        in_order.sort_unstable_by_key(|span| span.start);
+        // Of the spans before, the last to end, and the last of those of another trace than that one.
+        let mut last: [Option<([u8; 16], u64)>; 2] = [None; 2];
+        for span in in_order {
+            let trace = self.nodes.get(span.span).trace_id;
+            if last.iter().flatten().any(|&(of, end)| of != trace && end > span.start) {
+                return true;
+            }
+            let known = last.iter().position(|of| of.is_some_and(|(of, _)| of == trace));
+            let slot = known.unwrap_or_else(|| {
+                let end = |of: &Option<([u8; 16], u64)>| of.map_or(0, |(_, end)| end);
+                usize::from(end(&last[1]) < end(&last[0]))
+            });
+            let end = last[slot].filter(|_| known.is_some()).map_or(0, |(_, end)| end);
+            last[slot] = Some((trace, end.max(span.end)));
+        }
+        false
     }
 
     /// For each of some spans the position of the nearest one of them above it.
