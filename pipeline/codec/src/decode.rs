@@ -133,7 +133,10 @@ pub fn decode(
             reader.messages(messages, take)?;
         }
         Kind::Json if is_chunk(&bytes) => {
-            let profiles = chunk_reader::read(&bytes).map_err(|error| Refused::by(name, &error))?;
+            let profiles = chunk_reader::read(&bytes).map_err(|error| match is_of_android(&bytes) {
+                true => Refused::new(name, ANDROID),
+                false => Refused::by(name, &error),
+            })?;
             take(reader.with_peer(profiles).into());
         }
         Kind::Json => {
@@ -187,6 +190,15 @@ fn is_chunk(bytes: &[u8]) -> bool {
         Err(_) => true,
     }
 }
+
+/// Whether the payload of a chunk is of Android, whose profiles are mostly traces of methods or of Perfetto.
+fn is_of_android(bytes: &[u8]) -> bool {
+    let chunk = serde_json::from_slice::<serde_json::Value>(bytes);
+    chunk.is_ok_and(|chunk| chunk.get("platform").is_some_and(|platform| platform == "android"))
+}
+
+const ANDROID: &str = "is a chunk of Sentry's for Android, whose profile is a trace of Android or Perfetto, which is not supported\n\
+     hint: the sample formats V1 and V2 are read; send it on to Sentry as it is, through the receiver `sentry`";
 
 struct Reader<'a> {
     name: &'a str,

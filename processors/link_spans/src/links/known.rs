@@ -306,20 +306,16 @@ impl KnownSpans {
     fn take_turns(&self, spans: &[Interval]) -> bool {
         let mut in_order: Vec<&Interval> = spans.iter().collect();
         in_order.sort_unstable_by_key(|span| span.start);
-        // Of the spans before, the last to end, and the last of those of another trace than that one.
-        let mut last: [Option<([u8; 16], u64)>; 2] = [None; 2];
+        // The trace of the span before, and the last end of that trace: other traces have ended when a span begins.
+        let mut last: Option<([u8; 16], u64)> = None;
         for span in in_order {
             let trace = self.nodes.get(span.span).trace_id;
-            if last.iter().flatten().any(|&(of, end)| of != trace && end > span.start) {
-                return true;
-            }
-            let known = last.iter().position(|of| of.is_some_and(|(of, _)| of == trace));
-            let slot = known.unwrap_or_else(|| {
-                let end = |of: &Option<([u8; 16], u64)>| of.map_or(0, |(_, end)| end);
-                usize::from(end(&last[1]) < end(&last[0]))
-            });
-            let end = last[slot].filter(|_| known.is_some()).map_or(0, |(_, end)| end);
-            last[slot] = Some((trace, end.max(span.end)));
+            let end = match last {
+                Some((of, end)) if of == trace => end.max(span.end),
+                Some((_, end)) if end > span.start => return true,
+                _ => span.end,
+            };
+            last = Some((trace, end));
         }
         false
     }
