@@ -176,6 +176,9 @@ impl LinkSpans {
 
     /// Says what is to be said of the last minute.
     fn say(&mut self, now: Now) {
+        if let Some(outcomes) = self.report.outcomes(now.monotonic_nano) {
+            tracing::info!("{outcomes}");
+        }
         if let Some(line) = self.report.line(&self.index, now.monotonic_nano) {
             tracing::warn!("{line}");
         }

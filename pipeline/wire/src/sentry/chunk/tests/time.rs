@@ -207,7 +207,8 @@ fn start_without_a_duration() {
     let times = attributed(&converted.chunks);
     assert_eq!((times["a"], times["b"]), (4_000_000, 1_000_000));
     let samples = samples(converted.chunk());
-    let of = |name: &str| samples.iter().filter(|sample| sample.stack == [name]).map(|sample| sample.micros);
+    let of =
+        |name: &'static str| samples.iter().filter(move |sample| sample.stack == [name]).map(|sample| sample.micros);
     assert_eq!((of("a").min(), of("b").min()), (Some(10_000_000), Some(12_000_000)));
     assert!(of("a").all(|micros| micros < 12_000_000), "{}", converted.text());
 }
