@@ -135,7 +135,7 @@ fn kept() {
 /// keeps its own.
 #[test]
 fn times() {
-    let times = Times { time_unix_nano: 5, duration_nano: 6 };
+    let times = Times { time_unix_nano: 5, duration_nano: 6, ..Times::default() };
     for (said, expected) in [([0, 0], [5, 6]), ([7, 0], [7, 6]), ([0, 8], [5, 8]), ([7, 8], [7, 8])] {
         let profile = Profile { time_nanos: said[0], duration_nanos: said[1], ..valid() };
         let decoded = decode_with(profile.encode_to_vec().into(), &Limits::default(), times).unwrap();
