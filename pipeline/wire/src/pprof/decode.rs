@@ -5,11 +5,11 @@
 //! front of what they refer to, and mostly do, so the message is gone through once for where its elements stand; then
 //! what they become is charged to a budget ([`Limits`]), and they are read, samples last.
 //!
-//! A profile is refused as a whole, for what google/pprof refuses as well (a location with the id 0, an id that is there twice, a
-//! location that is not there, values that are not as many as types, a string table whose first element is not the
-//! empty string), and for times before 1970, which OTLP cannot say. References to mappings and functions that are not
-//! there are left out and counted, as are those to one with the id 0. Ids may be in any order. Negative values are kept,
-//! as differences of profiles have them.
+//! A profile is refused as a whole, for what google/pprof refuses as well (a location with the id 0, an id that is there
+//! twice, a location that is not there, values that are not as many as types, a string table whose first element is not
+//! the empty string), and for times before 1970, which OTLP cannot say. References to mappings and functions that are
+//! not there are left out and counted, as are those to one with the id 0. Ids may be in any order. Negative values are
+//! kept, as differences of profiles have them.
 
 mod elements;
 mod ids;
