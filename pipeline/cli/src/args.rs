@@ -132,8 +132,8 @@ pub(crate) struct ConvertArgs {
     /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
-    /// The type of values that is taken, such as `inuse_space`; all others are left out. Without it, where what is written
-    /// shows one type: pprof's default type, else running time, else the first that has any value.
+    /// The type of values that is taken, such as `inuse_space`; all others are left out. Without it, where what is
+    /// written shows one type: pprof's default type, else running time, else the first that has any value.
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) kind: Option<String>,
     /// When profiles were made that do not say it, or cannot mean it (before 2000, or later than tomorrow):

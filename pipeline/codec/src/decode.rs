@@ -197,7 +197,8 @@ fn is_of_android(bytes: &[u8]) -> bool {
     chunk.is_ok_and(|chunk| chunk.get("platform").is_some_and(|platform| platform == "android"))
 }
 
-const ANDROID: &str = "is a chunk of Sentry's for Android, whose profile is a trace of Android or Perfetto, which is not supported\n\
+const ANDROID: &str = "is a chunk of Sentry's for Android, whose profile is a trace of Android or Perfetto, which is not \
+     supported\n\
      hint: the sample formats V1 and V2 are read; send it on to Sentry as it is, through the receiver `sentry`";
 
 struct Reader<'a> {

@@ -2,8 +2,8 @@
 //! `fxprof-processed-profile`.
 //!
 //! Each thread is a track with its samples at their times, and what it ran for between them, of which the viewer draws
-//! how busy it was. Waiting time stands in tracks of its own, which the viewer hides until somebody chooses them, and so does
-//! each type of values that is no time of threads. Weights may be below zero.
+//! how busy it was. Waiting time stands in tracks of its own, which the viewer hides until somebody chooses them, and so
+//! does each type of values that is no time of threads. Weights may be below zero.
 //!
 //! The crate knows names and categories of functions and whole numbers as weights: a source file stands behind the
 //! name, and times are milliseconds, rounded so that their sum is that of the thread.

@@ -89,8 +89,8 @@ pub(crate) struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight, which is below zero where
-    /// its value is.
+    /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight, which is below zero
+    /// where its value is.
     pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
         let mut values = self.sample.values();
         if self.sample.timestamps_bytes().is_empty() {
@@ -207,8 +207,8 @@ impl Reading {
         &self.threads
     }
 
-    /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of the types of a scope the
-    /// chosen ones are taken ([`profbridge_wire::folded::choice`]), behind them the others where all are read.
+    /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of the types of a scope
+    /// the chosen ones are taken ([`profbridge_wire::folded::choice`]), behind them the others where all are read.
     pub(crate) fn read(&mut self, batch: &Profiles, given: Option<Given<'_>>, mut take: impl FnMut(&Observed<'_>)) {
         match pruned(batch) {
             Some(pruned) => self.read_all(&pruned.batch, given, &mut take),

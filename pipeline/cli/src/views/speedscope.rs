@@ -1,7 +1,8 @@
 //! speedscope's file format (speedscope.app `file-format-schema.json`): a `sampled` profile of each thread.
 //!
 //! It shows one profile at a time and opens the first, so running time comes first and waiting time stands in profiles
-//! of its own, behind it each type of values that is no time of threads. Weights are not below zero there, and are put one behind the other there: when a sample was taken is its order, and no gap.
+//! of its own, behind it each type of values that is no time of threads. Weights are not below zero there, and are put
+//! one behind the other: when a sample was taken is its order, and no gap.
 
 use std::io;
 
