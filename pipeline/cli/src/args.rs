@@ -132,6 +132,14 @@ pub(crate) struct ConvertArgs {
     /// `processors.dedup`. The value is YAML. May be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
+    /// The type of values that is taken, such as `inuse_space`; all others are left out. Without it, where what is
+    /// written shows one type: pprof's default type, else running time, else the first that has any value.
+    #[arg(long = "type", value_name = "NAME")]
+    pub(crate) kind: Option<String>,
+    /// When profiles were made that do not say it, or cannot mean it (before 2000, or later than tomorrow):
+    /// `2026-01-31T08:00:00Z`, or a number of seconds since 1970.
+    #[arg(long, value_name = "TIME", value_parser = crate::convert::selection::unix_nano)]
+    pub(crate) at: Option<u64>,
     /// The largest input to read, in MiB, after decompression too.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) limit_mib: u64,

@@ -2,6 +2,7 @@
 
 mod input;
 mod output;
+pub(crate) mod selection;
 mod settings;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use profbridge_codec::Report;
 use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_engine::clock::Clock;
 use profbridge_model::Quantities;
 use profbridge_wire::sentry::chunk::CLIPPED_SECONDS;
 
@@ -19,6 +21,7 @@ use crate::files;
 use crate::terminal::{self, Progress, STANDARD, shown};
 
 use output::Output;
+use selection::Selection;
 
 /// What the conversion counted.
 #[derive(Debug, Default)]
@@ -86,6 +89,17 @@ impl Tally {
         for (field, count) in &self.findings.left_out {
             terminal::say(format!("note: {field} left out {count} times, it has no place in the current layout"));
         }
+        for types in &self.report.not_shown {
+            terminal::say(format!("not shown: {types}; `--type` shows it"));
+        }
+        match self.findings.left_out_references {
+            0 => {}
+            count => {
+                terminal::say(format!(
+                    "note: {count} references to mappings or functions that a pprof profile does not have"
+                ));
+            }
+        }
         for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }
@@ -116,6 +130,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let mut output = Output::open(arguments, format)?;
     let mut progress = Progress::new();
     let mut unreadable = Vec::new();
+    let mut selection = Selection::new(arguments.kind.clone(), arguments.at, Clock::system().now().unix_nano);
     let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
     let options = Options { limit, counted: arguments.counted.into() };
     for (position, path) in arguments.inputs.iter().enumerate() {
@@ -127,7 +142,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         let outcome = input::read(path, limit).and_then(|bytes| {
             let read = decode(&shown(path), bytes, options, findings, |telemetry| {
                 *sum += telemetry.quantities();
-                if unwritable.is_none() {
+                if let Some(telemetry) = selection.take(telemetry, report).filter(|_| unwritable.is_none()) {
                     unwritable = output.take(telemetry, report, left_out).err();
                 }
                 progress.show(format!("{place}: {sum}"));
@@ -142,7 +157,8 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         }
     }
     let holds = output.holds();
-    let written = output.close(&mut tally);
+    selection.say(&mut tally.report);
+    let written = selection.check().and_then(|()| output.close(&mut tally));
     drop(progress);
     let Findings { refused, losses, .. } = &tally.findings;
     for refusal in refused.iter().take(MOST_SHOWN) {

@@ -4,7 +4,6 @@
 //! profiles, Sentry envelopes, the JSON of a chunk, collapsed stacks; each of them alone, or compressed with gzip or
 //! zstd. Everything else is refused, by its name where it is known.
 
-mod foreign;
 mod json;
 mod otlp;
 mod sentry;
@@ -21,6 +20,7 @@ use profbridge_model::{Losses, Profiles, Reason, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
 use profbridge_wire::folded::{self, Counted};
+use profbridge_wire::foreign::{self, is_text};
 use profbridge_wire::otlp::delimited::frames;
 use profbridge_wire::otlp::sniff::is_pprof;
 use profbridge_wire::otlp::{Kind, Layout, Limits, sniff};
@@ -75,6 +75,8 @@ pub struct Findings {
     /// What such layouts, or pprof profiles, say and the current layout has no place for, by the name of the field, and
     /// how often.
     pub left_out: BTreeMap<&'static str, u64>,
+    /// References of pprof profiles to mappings and functions that are not there.
+    pub left_out_references: u64,
 }
 
 /// How bytes are read.
@@ -118,7 +120,7 @@ pub fn decode(
     if let Some((what, way)) = foreign::name(&bytes) {
         return Err(Refused::new(name, format!("is {what}, which is not supported\nhint: {way}")));
     }
-    if is_pprof(&bytes) {
+    if !is_text(&bytes) && is_pprof(&bytes) {
         take(reader.pprof(bytes)?.into());
         return Ok(());
     }
@@ -131,7 +133,10 @@ pub fn decode(
             reader.messages(messages, take)?;
         }
         Kind::Json if is_chunk(&bytes) => {
-            let profiles = chunk_reader::read(&bytes).map_err(|error| Refused::by(name, &error))?;
+            let profiles = chunk_reader::read(&bytes).map_err(|error| match is_of_android(&bytes) {
+                true => Refused::new(name, ANDROID),
+                false => Refused::by(name, &error),
+            })?;
             take(reader.with_peer(profiles).into());
         }
         Kind::Json => {
@@ -156,6 +161,9 @@ pub fn decode(
     Ok(())
 }
 
+/// What to do with differential stacks.
+const KEEP_ONE: &str = "hint: keep one of the numbers: `sed -E 's/ [0-9]+( [0-9]+)$/\\1/'` keeps the last one";
+
 /// Whether a file is called collapsed stacks by its ending, compressed or not.
 fn is_called_stacks(name: &str) -> bool {
     let name = [".gz", ".zst"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
@@ -173,11 +181,6 @@ fn unknown(coding: Coding) -> String {
     }
 }
 
-/// Whether bytes are lines of text. A request holds lengths and numbers, of which some are control characters.
-fn is_text(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_ascii_whitespace()))
-}
-
 /// Whether JSON is the payload of a chunk rather than an envelope, whose first line is a header.
 fn is_chunk(bytes: &[u8]) -> bool {
     let first_line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -187,6 +190,16 @@ fn is_chunk(bytes: &[u8]) -> bool {
         Err(_) => true,
     }
 }
+
+/// Whether the payload of a chunk is of Android, whose profiles are mostly traces of methods or of Perfetto.
+fn is_of_android(bytes: &[u8]) -> bool {
+    let chunk = serde_json::from_slice::<serde_json::Value>(bytes);
+    chunk.is_ok_and(|chunk| chunk.get("platform").is_some_and(|platform| platform == "android"))
+}
+
+const ANDROID: &str = "is a chunk of Sentry's for Android, whose profile is a trace of Android or Perfetto, which is not \
+     supported\n\
+     hint: the sample formats V1 and V2 are read; send it on to Sentry as it is, through the receiver `sentry`";
 
 struct Reader<'a> {
     name: &'a str,
@@ -205,6 +218,11 @@ impl Reader<'_> {
 
     /// Collapsed stacks as a profile. Each line that is refused counts as an observation.
     fn folded(&mut self, bytes: &[u8], counted: Counted) -> Result<Profiles, Refused> {
+        if let Some(line) = folded::differential(bytes) {
+            let why =
+                format!("line {line}: has two numbers, so it is differential stacks, which are no profile\n{KEEP_ONE}");
+            return Err(Refused::new(self.name, why));
+        }
         let read = folded::read(bytes, counted).map_err(|invalid| Refused::new(self.name, invalid.to_string()))?;
         self.findings.losses.add_observations(Reason::Malformed, read.refused_lines);
         self.findings.replaced_strings += read.replaced_lines;
@@ -219,6 +237,7 @@ impl Reader<'_> {
         if decoded.left_out_numbers > 0 {
             *self.findings.left_out.entry("label.num").or_default() += decoded.left_out_numbers;
         }
+        self.findings.left_out_references += decoded.left_out_references;
         Ok(self.with_peer(decoded.profiles))
     }
 }

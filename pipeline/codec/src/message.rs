@@ -47,6 +47,8 @@ pub struct Report {
     pub notes: Vec<(&'static str, u64)>,
     /// Types of values that are no time, in words; each is said once by an encoder.
     pub timeless: Vec<String>,
+    /// Types of values that are not in the output, which shows another one, in words.
+    pub not_shown: Vec<String>,
     /// Time that was sampled and is not shown. A note counts its whole seconds.
     pub clipped: Duration,
     /// Why bytes could not be written; what should have been in them is among the losses. Compressing into memory fails
@@ -57,13 +59,14 @@ pub struct Report {
 impl Report {
     /// Adds all that another report says; of two errors the first stays.
     pub fn merge(&mut self, other: Report) {
-        let Report { losses, synthesized, notes, timeless, clipped, error } = other;
+        let Report { losses, synthesized, notes, timeless, not_shown, clipped, error } = other;
         self.losses.merge(&losses);
         self.synthesized += synthesized;
         for (name, count) in notes {
             self.note(name, count);
         }
         self.timeless.extend(timeless);
+        self.not_shown.extend(not_shown);
         self.clipped += clipped;
         self.error = self.error.take().or(error);
     }
@@ -83,7 +86,7 @@ impl<M> Encoded<M> {
     /// The same as an exporter hands it to the engine, with what `meta` makes of each message's. What has no place in
     /// that goes into the log.
     pub fn prepared<N>(self, mut meta: impl FnMut(M) -> N) -> Prepared<N> {
-        let Report { losses, synthesized, notes, timeless, clipped: _, error } = self.report;
+        let Report { losses, synthesized, notes, timeless, not_shown: _, clipped: _, error } = self.report;
         for types in timeless {
             tracing::warn!("dropped as no_time_unit: {types}");
         }

@@ -73,6 +73,7 @@ impl Encoder {
             synthesized: Quantities::observations(converted.synthesized),
             notes: converted.counts().collect(),
             timeless: self.timeless.look_at(profiles),
+            not_shown: Vec::new(),
             clipped: Duration::from_nanos(converted.notes.clipped_nanos),
             error: converted.error,
             losses: converted.losses,

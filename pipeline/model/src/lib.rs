@@ -32,6 +32,7 @@ pub mod profiles;
 pub mod quantities;
 pub mod sample_log;
 pub mod sampled_out;
+pub mod skew;
 pub mod spans;
 pub mod symbol_overlay;
 pub mod telemetry;

@@ -41,6 +41,10 @@ reasons! {
     Resent = "resent";
     /// Another profile of the same process and time already says where the time went.
     RedundantType = "redundant_type";
+    /// Values of another type than the one that is shown.
+    OtherType = "other_type";
+    /// A value below zero, as in a difference of two profiles.
+    NegativeValue = "negative_value";
     /// The profile has neither timestamps with a period nor a unit of time: Sentry cannot show it.
     NoTimeUnit = "no_time_unit";
     /// Off-CPU profiles are switched off for Sentry.

@@ -4,13 +4,11 @@
 //! `main;handle;parse 42`. A frame's name must not hold `;` nor a line's end, and there is no way to escape them, so
 //! they are replaced.
 //!
-//! A flame graph has one unit. Where every folded profile can be told in time, the weight is nanoseconds: values whose
-//! unit is a time, or counts times the period. Where all values are of one other unit, such as bytes, it is these.
-//! Otherwise it is observations. Profiles of one scope that say the same
-//! in another type (counts beside nanoseconds) or something else (bytes beside time) would be added up to nonsense:
-//! the most telling type of a scope is folded, the others are counted as redundant.
+//! A flame graph has one unit. Time is nanoseconds, be it values in a unit of time or counts times the period; other
+//! values are in the unit of their type. The first type that is chosen decides ([`mod@choice`]), and values of other
+//! types, which would be added up to nonsense, are counted and named. So are values below zero.
 
-mod choice;
+pub mod choice;
 mod name;
 mod process;
 mod read;
@@ -25,11 +23,10 @@ use profbridge_model::{
     AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Resource, Sample, StackId, Value,
 };
 
-pub use choice::Choice;
-use choice::Measure;
+use choice::{NotShown, Shown, ShownType, shown};
 pub use name::{MAX_NAME, frame_name, shortened};
 pub use process::Process;
-pub use read::{Counted, Read, RefusedLine, is_flat, is_folded, read};
+pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, read};
 
 use crate::pprof::pruned;
 
@@ -45,6 +42,9 @@ pub const RUNNING: &str = "[running]";
 /// The first frame of the stacks of threads that were blocked.
 pub const WAITING: &str = "[waiting]";
 
+/// The first frame of the stacks of threads that ran or were blocked, where others did one of both.
+pub const EITHER: &str = "[running or waiting]";
+
 /// Whether stacks are told apart by their thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
@@ -54,33 +54,6 @@ pub enum Threads {
     /// The thread's name, or `thread ID` where it has none, is the root of its stacks; in profiles that name no thread
     /// nothing is.
     Apart,
-}
-
-/// What the weights are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Observations, or what a value counts.
-    Samples,
-    /// Time.
-    Nanoseconds,
-    /// What all values are a number of, such as bytes.
-    Values,
-}
-
-/// How heavy a stack is, in each of the units.
-#[derive(Debug, Clone, Copy, Default)]
-struct Weight {
-    samples: u64,
-    nanoseconds: u64,
-    values: u64,
-}
-
-impl Weight {
-    fn add(&mut self, other: Weight) {
-        self.samples = self.samples.saturating_add(other.samples);
-        self.nanoseconds = self.nanoseconds.saturating_add(other.nanoseconds);
-        self.values = self.values.saturating_add(other.values);
-    }
 }
 
 /// Collects the stacks of any number of batches.
@@ -95,13 +68,12 @@ pub struct Folded {
     numbers: HashMap<Box<str>, usize>,
     /// The bytes of that, which leave most of the room to stacks.
     label_bytes: usize,
-    stacks: HashMap<Root, HashMap<Box<str>, Weight>>,
+    stacks: HashMap<Root, HashMap<Box<str>, u64>>,
     bytes: usize,
     max_bytes: usize,
-    /// What values were a number of so far; `None` before the first.
-    measure: Option<Measure>,
-    /// Whether they were numbers of different things.
-    mixed: bool,
+    /// The type of all weights, and in it `None` where they are time; `None` before the first.
+    measure: Option<Option<ShownType>>,
+    not_shown: NotShown,
     losses: Losses,
 }
 
@@ -119,13 +91,13 @@ impl Folded {
             bytes: 0,
             max_bytes: MAX_BYTES,
             measure: None,
-            mixed: false,
+            not_shown: NotShown::default(),
             losses: Losses::default(),
         }
     }
 
-    /// The same with what threads did as the root of their stacks, [`RUNNING`] or [`WAITING`], where samples of time on
-    /// the wall say it.
+    /// The same with what threads did as the root of their stacks: [`WAITING`], and [`RUNNING`] where samples of time on
+    /// the wall say it, or other threads waited.
     #[must_use]
     pub fn with_states(self) -> Self {
         Self { states: true, ..self }
@@ -149,15 +121,21 @@ impl Folded {
         for resource in batch.resources() {
             let mut processes = HashMap::new();
             for scope in &resource.scopes {
-                let choice = Choice::best(batch, &scope.profiles);
-                for profile in &scope.profiles {
-                    match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
-                        Some(choice) => self.add_profile(batch, (&resource.resource, &mut processes), profile, choice),
-                        None => self.losses.add_observations(Reason::RedundantType, batch.observations_of(profile)),
+                for (profile, shown) in scope.profiles.iter().zip(shown(batch, scope, self.states)) {
+                    if !profile.samples.is_empty() && self.takes(&shown) {
+                        self.add_profile(batch, (&resource.resource, &mut processes), profile, shown.scale);
+                    } else {
+                        let observations = self.not_shown.add(batch, profile);
+                        self.losses.add_observations(Reason::OtherType, observations);
                     }
                 }
             }
         }
+    }
+
+    /// Whether a profile is of the type of all weights.
+    fn takes(&mut self, shown: &Shown) -> bool {
+        shown.is_chosen && *self.measure.get_or_insert_with(|| shown.own.clone()) == shown.own
     }
 
     /// The number of the process of a sample with these attributes; `None` where there is no room for another one.
@@ -184,21 +162,20 @@ impl Folded {
         batch: &Profiles,
         (resource, processes): (&Resource, &mut HashMap<Option<AttributeSetId>, Option<usize>>),
         profile: &Profile,
-        choice: &Choice,
+        scale: u64,
     ) {
-        if profile.samples.is_empty() {
-            return;
-        }
         let dictionary = &**batch.dictionary();
-        let period = choice.nanoseconds(profile);
         let by_thread = self.threads == Threads::Apart
             && batch.samples(profile).any(|sample| names_thread(dictionary, sample.attributes));
-        let tells_state = self.states && Mode::of(dictionary, profile) == Mode::Wall;
-        let measure = choice.measure(profile);
-        self.mixed |= *self.measure.get_or_insert_with(|| measure.clone()) != measure;
-        let mut groups: HashMap<Group, (Weight, u64)> = HashMap::new();
+        let is_time = self.measure == Some(None);
+        let mode = if self.states && is_time { Mode::of(dictionary, profile) } else { Mode::Other };
+        let mut groups: HashMap<Group, (u64, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
-            let state = if tells_state { State::of(dictionary, sample.attributes) } else { None };
+            let did = match mode {
+                Mode::Wall => State::of(dictionary, sample.attributes).map_or(Did::Either, Did::Told),
+                Mode::OffCpu => Did::Told(State::Waiting),
+                Mode::Cpu | Mode::Other => Did::Ran,
+            };
             let process = if self.apart {
                 let known = processes.entry(sample.attributes);
                 *known.or_insert_with(|| self.process(batch, resource, sample.attributes))
@@ -210,9 +187,11 @@ impl Folded {
                 continue;
             };
             let attributes = sample.attributes.filter(|_| by_thread);
-            let group = groups.entry(((state, process), attributes, sample.stack)).or_default();
-            group.0.add(weigh(&sample, choice, period.unwrap_or_default()));
-            group.1 += sample.observations();
+            let group = groups.entry(((did, process), attributes, sample.stack)).or_default();
+            let (value, negative) = value_of(&sample);
+            group.0 = group.0.saturating_add(value.saturating_mul(scale));
+            group.1 += sample.observations() - negative;
+            self.losses.add_observations(Reason::NegativeValue, negative);
         }
         let mut text = String::new();
         for ((root, attributes, stack), (weight, observations)) in groups {
@@ -228,10 +207,11 @@ impl Folded {
         }
     }
 
-    fn add_stack(&mut self, root: Root, text: &str, weight: Weight, observations: u64) {
+    fn add_stack(&mut self, root: Root, text: &str, weight: u64, observations: u64) {
         let stacks = self.stacks.entry(root).or_default();
         if let Some(known) = stacks.get_mut(text) {
-            return known.add(weight);
+            *known = known.saturating_add(weight);
+            return;
         }
         // Its process stands in front of each in what is written.
         let length = text.len() + self.processes.get(root.1).map_or(0, |label| label.len() + 1);
@@ -242,14 +222,14 @@ impl Folded {
         stacks.insert(text.into(), weight);
     }
 
-    /// What the weights will be, given what was added so far.
-    pub fn unit(&self) -> Unit {
-        match &self.measure {
-            _ if self.mixed => Unit::Samples,
-            None | Some(Measure::Time) => Unit::Nanoseconds,
-            Some(Measure::Samples) => Unit::Samples,
-            Some(Measure::Of(_)) => Unit::Values,
-        }
+    /// The type of all weights; `None` where they are nanoseconds.
+    pub fn shown_type(&self) -> Option<&ShownType> {
+        self.measure.as_ref()?.as_ref()
+    }
+
+    /// The types that were left out.
+    pub fn not_shown(&self) -> &NotShown {
+        &self.not_shown
     }
 
     /// What was not folded, and why.
@@ -264,33 +244,29 @@ impl Folded {
 
     /// The lines without their order: a stack and its weight, which is not zero.
     pub fn lines(&self) -> impl Iterator<Item = (Cow<'_, str>, u64)> + '_ {
-        let unit = self.unit();
-        let weigh = move |weight: &Weight| match unit {
-            Unit::Samples => weight.samples,
-            Unit::Nanoseconds => weight.nanoseconds,
-            Unit::Values => weight.values,
-        };
-        let of_all = self.stacks.iter().filter(move |(_, stacks)| stacks.values().any(|weight| weigh(weight) > 0));
+        let of_all = self.stacks.iter().filter(|(_, stacks)| stacks.values().any(|&weight| weight > 0));
         let processes: HashSet<usize> = of_all.clone().map(|(&(_, process), _)| process).collect();
-        let several = processes.len() > 1;
+        let states: HashSet<Did> = of_all.clone().map(|(&(did, _), _)| did).collect();
+        let several = (states.len() > 1, processes.len() > 1);
         of_all.flat_map(move |(&root, stacks)| {
             let root = self.root(root, several);
-            let lines = stacks.iter().map(move |(stack, weight)| {
+            let lines = stacks.iter().map(move |(stack, &weight)| {
                 let line = if root.is_empty() { Cow::Borrowed(&**stack) } else { format!("{root};{stack}").into() };
-                (line, weigh(weight))
+                (line, weight)
             });
             lines.filter(|&(_, weight)| weight > 0)
         })
     }
 
     /// What stands in front of stacks.
-    fn root(&self, (state, process): Root, several: bool) -> String {
-        let state = match state {
-            Some(State::Running) => Some(RUNNING),
-            Some(State::Waiting) => Some(WAITING),
-            None => None,
+    fn root(&self, (did, process): Root, (states, processes): (bool, bool)) -> String {
+        let state = match did {
+            Did::Told(State::Running) => Some(RUNNING),
+            Did::Told(State::Waiting) => Some(WAITING),
+            Did::Ran => Some(RUNNING).filter(|_| states),
+            Did::Either => Some(EITHER).filter(|_| states),
         };
-        let process = self.processes.get(process).filter(|_| several).map(|label| &**label);
+        let process = self.processes.get(process).filter(|_| processes).map(|label| &**label);
         state.into_iter().chain(process).collect::<Vec<_>>().join(";")
     }
 
@@ -310,18 +286,35 @@ impl Folded {
 }
 
 /// What stands in front of stacks: what the thread did, and the number of the process.
-type Root = (Option<State>, usize);
+type Root = (Did, usize);
+
+/// What a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Did {
+    /// What its sample or its type says.
+    Told(State),
+    /// It ran, or it is no time.
+    Ran,
+    /// It ran or waited.
+    Either,
+}
 
 /// What tells stacks of a profile apart: what stands in front of them, the thread, and the stack.
 type Group = (Root, Option<AttributeSetId>, Option<StackId>);
 
-/// `period`: the nanoseconds of one unit of value.
-fn weigh(sample: &Sample<'_>, choice: &Choice, period: u64) -> Weight {
-    let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
-    // Timestamps without values count one each.
-    let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
-    let samples = if choice.counts() { value } else { sample.observations() };
-    Weight { samples, nanoseconds: value.saturating_mul(period), values: value }
+/// The sum of the values of a sample, and how many of its observations have one below zero, which is no part of it.
+fn value_of(sample: &Sample<'_>) -> (u64, u64) {
+    if sample.values_bytes().is_empty() {
+        // Timestamps without values count one each.
+        return (sample.observations(), 0);
+    }
+    if sample.timestamps_bytes().is_empty() {
+        let sum = sample.values().fold(0, i64::saturating_add);
+        return (sum.max(0).unsigned_abs(), u64::from(sum < 0));
+    }
+    sample.values().fold((0u64, 0), |(sum, negative), value| {
+        (sum.saturating_add(value.max(0).unsigned_abs()), negative + u64::from(value < 0))
+    })
 }
 
 /// Whether attributes say which thread it was.

@@ -5,12 +5,14 @@
 //! * [`spans`]: one reading of a span, whether OTLP or Sentry wrote it.
 //! * [`pprof`]: pprof profiles become batches, and batches pprof profiles.
 //! * [`folded`]: stacks as the lines that flame graphs are made of, and back.
+//! * [`foreign`]: what is not read, by its name.
 //!
 //! It knows the formats and their rules, and nothing of where bytes come from or go to: no I/O, no clock, no runtime,
 //! no configuration. No bytes make it panic: each limit is checked before memory is taken for what it limits, each
 //! index once.
 
 pub mod folded;
+pub mod foreign;
 pub mod otlp;
 pub mod pprof;
 pub mod sentry;

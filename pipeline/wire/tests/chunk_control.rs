@@ -19,11 +19,11 @@ use prost::Message;
 
 /// The payloads of a request, each resource of which is a process and reports of one time.
 fn payloads(request: &ExportProfilesServiceRequest) -> Vec<Vec<u8>> {
-    payloads_of(request.encode_to_vec())
+    let request = Bytes::from(request.encode_to_vec());
+    payloads_of(otlp::decode_as(request, otlp::Layout::V1_10, &Limits::default()).unwrap().profiles)
 }
 
-fn payloads_of(request: Vec<u8>) -> Vec<Vec<u8>> {
-    let batch = otlp::decode(Bytes::from(request), &Limits::default()).unwrap().profiles;
+fn payloads_of(batch: Profiles) -> Vec<Vec<u8>> {
     let mut converter = Converter::new(Settings { max_gap: std::time::Duration::from_secs(60), ..Settings::default() });
     let mut collected = Collected::default();
     for resource in 0..batch.resources().len() {
@@ -77,8 +77,9 @@ fn workloads_agree() {
 
 /// The chunks of a request, in an order that does not depend on ids.
 fn chunks_of(request: Vec<u8>) -> Vec<serde_json::Value> {
+    let batch = otlp::decode(Bytes::from(request), &Limits::default()).unwrap().profiles;
     let mut chunks: Vec<serde_json::Value> =
-        payloads_of(request).iter().map(|payload| serde_json::from_slice(payload).unwrap()).collect();
+        payloads_of(batch).iter().map(|payload| serde_json::from_slice(payload).unwrap()).collect();
     for chunk in &mut chunks {
         assert!(chunk.as_object_mut().unwrap().remove("chunk_id").is_some());
     }

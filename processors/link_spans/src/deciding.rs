@@ -114,7 +114,7 @@ fn decide_by_samples(
         },
     };
     out.note(note, 1);
-    report.linked(&program.side, deciding.now);
+    report.linked(&program.side, note, deciding.now);
     link_with(spans, position, &found, thread);
     BySamples::Decided
 }
@@ -173,7 +173,7 @@ fn decide(
                     NotFound::Ambiguous => (notes::AMBIGUOUS, Cause::Ambiguous),
                 };
                 out.note(note, 1);
-                report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
+                report.missed(side, (note, cause), now, || called(&SpanView::of(spans, span)));
                 return true;
             }
         }
@@ -197,7 +197,7 @@ fn decide(
         Ok((thread, note)) => {
             out.note(note, 1);
             out.note(notes::SEVERAL, found.several.into());
-            report.linked(side, now);
+            report.linked(side, note, now);
             link_with(spans, position, &found, thread);
         }
         Err(missed) => {
@@ -206,7 +206,7 @@ fn decide(
                 Missed::Elsewhere(_) => (notes::UNOBSERVED, Cause::NoSuchThread),
             };
             out.note(note, 1);
-            report.missed(side, cause, now, || called(&SpanView::of(spans, span)));
+            report.missed(side, (note, cause), now, || called(&SpanView::of(spans, span)));
         }
     }
     true

@@ -176,6 +176,9 @@ impl LinkSpans {
 
     /// Says what is to be said of the last minute.
     fn say(&mut self, now: Now) {
+        if let Some(outcomes) = self.report.outcomes(now.monotonic_nano) {
+            tracing::info!("{outcomes}");
+        }
         if let Some(line) = self.report.line(&self.index, now.monotonic_nano) {
             tracing::warn!("{line}");
         }
@@ -305,6 +308,12 @@ impl LinkSpans {
     }
 }
 
+/// Whether profiles were read from a V1 profile of Sentry's, which belongs to a transaction.
+fn is_of_transaction(profiles: &Profiles) -> bool {
+    let mut of_first = profiles.profiles().next().into_iter();
+    of_first.any(|profile| profiles.dictionary().find(profile.attributes, "sentry.transaction.id").is_some())
+}
+
 impl Processor for LinkSpans {
     fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
@@ -336,7 +345,10 @@ impl Processor for LinkSpans {
             Telemetry::Profiles(profiles) => self.learn(profiles, now, out),
             Telemetry::Spans(_) => any_spans = true,
             Telemetry::Envelope(envelope) => {
-                envelope.profiles().for_each(|profiles| self.learn(profiles, now, out));
+                // A V1 profile leaves beside its transaction, under no profiler's id. Where it becomes a chunk on its way
+                // out, whoever makes that names the profiler in the transaction.
+                let is_chunk = |profiles: &&Profiles| !is_of_transaction(profiles);
+                envelope.profiles().filter(is_chunk).for_each(|profiles| self.learn(profiles, now, out));
                 any_spans = envelope.spans().next().is_some();
             }
         }

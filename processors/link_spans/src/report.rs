@@ -4,7 +4,7 @@
 //! Two sides that say different things of a process are the usual reason why nothing is linked, and neither of them is
 //! wrong by itself: without this line nobody would know where to look.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -130,16 +130,26 @@ pub(crate) struct Report {
     since: Option<u64>,
     /// By a name of the host.
     hosts: HashMap<u128, Tally, RandomState>,
+    /// How many spans were linked in each way, and how many were not for each reason, by the names of the counts.
+    outcomes: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
-    /// A span of a host was linked.
-    pub(crate) fn linked(&mut self, side: &Side, now: u64) {
+    /// A span of a host was linked, in the way that this counts.
+    pub(crate) fn linked(&mut self, side: &Side, count: &'static str, now: u64) {
+        *self.outcomes.entry(count).or_default() += 1;
         self.of_hosts(side, now, |tally| tally.linked += 1);
     }
 
-    /// A span of a host was not linked. `example` is what it is called.
-    pub(crate) fn missed(&mut self, side: &Side, cause: Cause, now: u64, example: impl FnOnce() -> String) {
+    /// A span of a host was not linked, for a reason that this counts. `example` is what it is called.
+    pub(crate) fn missed(
+        &mut self,
+        side: &Side,
+        (count, cause): (&'static str, Cause),
+        now: u64,
+        example: impl FnOnce() -> String,
+    ) {
+        *self.outcomes.entry(count).or_default() += 1;
         let mut example = Some(example);
         self.of_hosts(side, now, |tally| {
             tally.missed[cause as usize] += 1;
@@ -171,6 +181,14 @@ impl Report {
     /// Forgets what was counted.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// How many spans of the last minute were linked, how, and why not, if one has passed.
+    pub(crate) fn outcomes(&self, now: u64) -> Option<String> {
+        self.due().filter(|due| *due <= now)?;
+        let all: u64 = self.outcomes.values().sum();
+        let each = self.outcomes.iter().map(|(name, count)| format!("{count} {name}"));
+        Some(format!("of {all} spans in a minute: {}", each.collect::<Vec<_>>().join(", ")))
     }
 
     /// What is to be said, if a minute has passed: of the host with the most spans, among those that had profiles as

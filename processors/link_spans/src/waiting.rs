@@ -152,7 +152,7 @@ pub(crate) fn unnamed(
 ) {
     out.note(notes::UNNAMED, 1);
     let cause = if spans.form() == SpanForm::Otlp { Cause::NoPid } else { Cause::SentryNoPid };
-    report.missed(&program.side, cause, now, || called(view));
+    report.missed(&program.side, (notes::UNNAMED, cause), now, || called(view));
 }
 
 /// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all

@@ -1,15 +1,18 @@
 //! One profile, however it came: unpacked, read, handed to the pipelines.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
+use profbridge_engine::calendar::Utc;
+use profbridge_engine::clock::Clock;
 use profbridge_engine::intake::Intake;
 use profbridge_model::{Insertion, Profiles};
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::{Limits, memory};
-use profbridge_wire::pprof::{DecodeError, Decoded, decode_with};
+use profbridge_wire::pprof::{DecodeError, Decoded, Times, decode_with};
 use tokio::sync::Semaphore;
 
 use crate::fault::{self, Fault};
@@ -25,6 +28,12 @@ const REPLACED: &str = "pprof_strings_replaced";
 /// Numbers of labels that have a text as well.
 const LEFT_OUT: &str = "pprof_label_numbers_left_out";
 
+/// References to mappings and functions that are not there.
+const LEFT_OUT_REFERENCES: &str = "pprof_references_left_out";
+
+/// Observations whose profile says a time that cannot be.
+const TIME_SKEW: &str = "time_skew";
+
 /// What gzip begins with (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
@@ -36,6 +45,30 @@ pub(crate) struct Caller {
     pub(crate) slots: Arc<Semaphore>,
     /// What resources get that they came without.
     pub(crate) insert: Arc<[(String, String)]>,
+    /// Tells when a profile arrives.
+    pub(crate) clock: Clock,
+    pub(crate) senders: Senders,
+}
+
+/// Who was warned about for a time that cannot be. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Senders(Arc<Mutex<HashSet<Arc<str>>>>);
+
+impl Senders {
+    /// So many are known apart; further ones are not warned about.
+    const MOST: usize = 1024;
+
+    /// Warns about the time of a sender's profile, once for each sender.
+    fn warn(&self, peer: &Arc<str>, time: u64) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < Self::MOST && known.insert(Arc::clone(peer)) {
+            let time = Utc::from_unix_nano(time).rfc3339(3);
+            tracing::warn!(
+                "{peer} sends profiles of {time}, which cannot be when they were made: they are taken at `from`, or when \
+                 they arrive ({TIME_SKEW}). Correct its clock, or the unit of its times: nanoseconds in a profile"
+            );
+        }
+    }
 }
 
 /// A profile as it came.
@@ -54,7 +87,12 @@ pub(crate) struct Arrived {
 impl Caller {
     /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they took.
     pub(crate) async fn take(&self, arrived: Arrived) -> Result<u64, Fault> {
-        let work = Work { intake: self.intake.clone(), insert: Arc::clone(&self.insert) };
+        let work = Work {
+            intake: self.intake.clone(),
+            clock: self.clock.clone(),
+            senders: self.senders.clone(),
+            insert: Arc::clone(&self.insert),
+        };
         let afterwards = self.intake.clone();
         // Never closed.
         let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| fault::internal())?;
@@ -81,6 +119,8 @@ impl Caller {
 /// The part that is computing.
 struct Work {
     intake: Intake,
+    clock: Clock,
+    senders: Senders,
     insert: Arc<[(String, String)]>,
 }
 
@@ -94,15 +134,21 @@ impl Work {
         if bytes.starts_with(GZIP) {
             bytes = body::unpack_instead(bytes, Coding::Gzip, max_bytes, &self.intake, &mut permit)?;
         }
-        let decoded = self.decode(bytes, &known, max_bytes, &mut permit)?;
+        let times = Times { arrival_unix_nano: self.clock.now().unix_nano, ..known.times };
+        let decoded = self.decode(bytes, times, max_bytes, &mut permit)?;
         self.intake.note(REPLACED, decoded.replaced_strings);
         self.intake.note(LEFT_OUT, decoded.left_out_numbers);
+        self.intake.note(LEFT_OUT_REFERENCES, decoded.left_out_references);
+        if let Some(time) = decoded.wrong_time {
+            self.intake.note(TIME_SKEW, decoded.profiles.observations());
+            self.senders.warn(&peer, time);
+        }
         let mut profiles = self.complete(decoded.profiles, known)?;
         profiles.peer = Some(peer);
         Ok((profiles, permit))
     }
 
-    fn decode(&self, profile: Bytes, known: &Known, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
+    fn decode(&self, profile: Bytes, times: Times, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
         let held = permit.bytes();
         let mut limits = Limits { max_request: max_bytes, ..Limits::default() };
         let mut factors = MEMORY_FACTORS.into_iter().peekable();
@@ -111,7 +157,7 @@ impl Work {
             let most = profile.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
             let more = (held + most).saturating_sub(permit.bytes());
             self.intake.grow(permit, more)?;
-            match decode_with(profile.clone(), &limits, known.times) {
+            match decode_with(profile.clone(), &limits, times) {
                 Ok(decoded) => {
                     // Once more as much as it came as, for what it is written as on its way out while it is still here.
                     let all = held + memory(&decoded.profiles) as u64 + profile.len() as u64;
@@ -122,7 +168,7 @@ impl Work {
                 }
                 // The limit that was met is the memory of this attempt.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == most && factors.peek().is_some() => {}
-                Err(error) => return Err(fault::unreadable(&error)),
+                Err(error) => return Err(fault::unreadable(&error, &profile)),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Why a profile was not taken, with the status of the answer.
 
 use http::StatusCode;
+use profbridge_wire::foreign;
 use profbridge_wire::pprof::DecodeError;
 
 pub(crate) use profbridge_engine::http_fault::HttpFault as Fault;
@@ -9,10 +10,14 @@ pub(crate) fn internal() -> Fault {
     Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the profile could not be read, see profbridge's log")
 }
 
-/// The profile cannot be read.
-pub(crate) fn unreadable(error: &DecodeError) -> Fault {
+/// The profile cannot be read. What it is instead is named where that is known.
+pub(crate) fn unreadable(error: &DecodeError, profile: &[u8]) -> Fault {
     match error {
         DecodeError::LimitExceeded { .. } => Fault::too_large(error.to_string()),
-        DecodeError::Malformed { .. } => Fault::malformed(error.to_string()),
+        DecodeError::Malformed { .. } if profile.is_empty() => Fault::malformed("the profile is empty"),
+        DecodeError::Malformed { .. } => Fault::malformed(match foreign::name(profile) {
+            Some((what, way)) => format!("it is {what}, and no pprof profile: {way}"),
+            None => error.to_string(),
+        }),
     }
 }

@@ -50,7 +50,7 @@ impl Known {
                 _ => {}
             }
         }
-        known.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from) };
+        known.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from), ..Times::default() };
         Ok(known)
     }
 
@@ -134,7 +134,8 @@ mod tests {
         let expected =
             [("region", "eu"), ("env", "prod"), ("service.instance.id", "7f"), ("service.name", "shop.cart")];
         assert_eq!(attributes(&known), expected);
-        let times = Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000 };
+        let times =
+            Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000, ..Times::default() };
         assert_eq!(known.times, times);
         for query in ["from=1760000000000000&until=1760000010000000000", "until=1760000010&from=1760000000000000000"] {
             assert_eq!(Known::of_ingest(query).unwrap().times, times);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
+use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
@@ -12,7 +13,7 @@ use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::call::Caller;
+use crate::call::{Caller, Senders};
 use crate::config::Settings;
 use crate::scrape::Scraper;
 use crate::service::Service;
@@ -34,26 +35,34 @@ fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
 #[derive(Debug, Clone)]
 pub struct Pprof {
     settings: Settings,
+    clock: Clock,
 }
 
 impl Pprof {
     /// A receiver that has not started.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, clock: Clock::system() }
+    }
+
+    /// The same, to which another clock says when profiles arrive.
+    #[cfg(test)]
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 }
 
 impl Receiver for Pprof {
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
-        Box::pin(start(self.settings, context))
+        Box::pin(start(self.settings, self.clock, context))
     }
 }
 
-async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
+async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Settings { push, mut scrape, insert } = settings;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let slots = Arc::new(Semaphore::new(cores));
-    let caller = Caller { intake: context.next.clone(), slots, insert: insert.into() };
+    let (insert, senders) = (insert.into(), Senders::default());
+    let caller = Caller { intake: context.next.clone(), slots, insert, clock, senders };
     let mut scrapers = Vec::new();
     for target in std::mem::take(&mut scrape.targets) {
         let name = target.name.clone();

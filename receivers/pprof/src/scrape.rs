@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use profbridge_engine::body::Received;
-use profbridge_engine::clock::Clock;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::Shutdown;
 use profbridge_net::client::{EndpointError, HttpClient, HttpClientConfig};
 use profbridge_net::compression::Coding;
+use profbridge_wire::foreign;
 use profbridge_wire::pprof::Times;
 use tokio::time::{Instant, sleep};
 
@@ -34,7 +34,6 @@ pub(crate) struct Scraper {
     telemetry: TransportTelemetry,
     /// The receiver's id, for the log.
     id: String,
-    clock: Clock,
 }
 
 impl Scraper {
@@ -59,8 +58,7 @@ impl Scraper {
             ..HttpClientConfig::default()
         })?;
         let schedule = Schedule::new(&format!("{id}/{}", target.name), interval);
-        let (id, clock) = (id.to_owned(), Clock::system());
-        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id, clock })
+        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id: id.to_owned() })
     }
 
     /// Fetches one profile after the other until the shutdown.
@@ -98,13 +96,23 @@ impl Scraper {
     async fn fetch(&self) -> Result<u64, Fault> {
         let unreachable = |message: String| Fault::new(StatusCode::BAD_GATEWAY, "unreachable", message);
         self.caller.intake.room().await?;
-        let begun = self.clock.now().unix_nano;
+        let begun = self.caller.clock.now().unix_nano;
         let (url, headers) = (&self.target.url, self.target.headers.clone());
         let response = self.client.send(Method::GET, url, headers, Bytes::new()).await;
         let response = response.map_err(|failure| unreachable(failure.to_string()))?;
         if response.status != StatusCode::OK {
             let said: String = String::from_utf8_lossy(&response.body).trim().chars().take(SHOWN).collect();
             return Err(unreachable(format!("it answered {}: {said}", response.status.as_u16())));
+        }
+        let wrong = match foreign::name(&response.body) {
+            _ if response.body.is_empty() => Some("nothing"),
+            named => named.map(|(what, _)| what),
+        };
+        if let Some(what) = wrong {
+            let message = format!(
+                "it answered 200 with {what} instead of a pprof profile: see `path`, and whether it wants a login"
+            );
+            return Err(Fault::malformed(message));
         }
         let coding = response.headers.get(http::header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok());
         let permit = self.caller.intake.admitted(response.body.len() as u64).await?;
@@ -115,7 +123,7 @@ impl Scraper {
             boundary: None,
             known: Known {
                 attributes: self.target.attributes.clone(),
-                times: Times { time_unix_nano: begun, duration_nano },
+                times: Times { time_unix_nano: begun, duration_nano, ..Times::default() },
             },
             peer: self.target.host.as_str().into(),
             max_bytes: self.max_bytes,

@@ -243,12 +243,14 @@ impl Stacks {
 
     fn close(self, report: &mut Report) -> Result<Option<String>, Failure> {
         report.losses.merge(self.folded.losses());
+        report.not_shown.extend(self.folded.not_shown().in_words());
         if self.folded.is_empty() {
             return Ok(None);
         }
         let lines = self.folded.lines().count();
         let size = write_file(&self.path, |file| self.folded.write(file))?;
         let stacks = if lines == 1 { "stack" } else { "stacks" };
-        Ok(Some(format!("wrote {lines} {stacks} to {} ({})", shown(&self.path), terminal::bytes(size))))
+        let of = self.folded.shown_type().map_or_else(String::new, |of| format!(" of {of}"));
+        Ok(Some(format!("wrote {lines} {stacks}{of} to {} ({})", shown(&self.path), terminal::bytes(size))))
     }
 }

@@ -57,11 +57,15 @@ impl View {
         Ok(match of {
             Of::Sums(graph) => {
                 report.losses.merge(graph.losses());
+                report.not_shown.extend(graph.not_shown().in_words());
                 let Some(stacks) = graph.stacks() else { return Ok(None) };
                 let size = write_file(path, |file| graph.draw(title, *layout, file))?;
-                Some((counted(stacks, "stack"), size))
+                Some((counted(stacks, "stack") + &graph.types(), size))
             }
             Of::Times(timeline) => {
+                if *format == Format::Speedscope {
+                    timeline.leave_out_negative();
+                }
                 report.losses.merge(timeline.losses());
                 if timeline.is_empty() {
                     return Ok(None);

@@ -2,7 +2,8 @@
 //! `fxprof-processed-profile`.
 //!
 //! Each thread is a track with its samples at their times, and what it ran for between them, of which the viewer draws
-//! how busy it was. Waiting time stands in tracks of its own, which the viewer hides until somebody chooses them.
+//! how busy it was. Waiting time stands in tracks of its own, which the viewer hides until somebody chooses them, and so
+//! does each type of values that is no time of threads. Weights may be below zero.
 //!
 //! The crate knows names and categories of functions and whole numbers as weights: a source file stands behind the
 //! name, and times are milliseconds, rounded so that their sum is that of the thread.
@@ -133,17 +134,13 @@ impl<'a> Writer<'a> {
             name if name.is_empty() => "all threads".to_owned(),
             name => name,
         };
-        match track.state {
-            State::Running => {}
-            State::Wall => name.push_str(" [running or waiting]"),
-            State::Waiting => name.push_str(" [waiting]"),
-        }
+        name.push_str(&self.timeline.suffix(track));
         profile.set_thread_name(handle, &name);
         profile.set_thread_samples_weight_type(
             handle,
-            match track.unit {
+            match self.timeline.unit(track) {
                 Unit::Nanoseconds => WeightType::TracingMs,
-                Unit::Count => WeightType::Samples,
+                Unit::Count(_) => WeightType::Samples,
                 Unit::Bytes => WeightType::Bytes,
             },
         );
@@ -153,15 +150,16 @@ impl<'a> Writer<'a> {
     fn samples(&mut self, track: &Track, thread: ThreadHandle) {
         let stacks = self.timeline.stacks();
         let mut interned = Interned::default();
-        let scale = if track.unit == Unit::Nanoseconds { MILLISECOND } else { 1 };
-        let (mut sum, mut written) = (0u64, 0u64);
+        let is_time = self.timeline.unit(track) == Unit::Nanoseconds;
+        let scale = if is_time { MILLISECOND as i64 } else { 1 };
+        let (mut sum, mut written) = (0i64, 0i64);
         // When the observation before was made, and for how long it ran from then on.
         let mut before = (0, 0);
         for one in &track.observations {
             let since_start = one.time_unix_nano.saturating_sub(self.start);
             // Rounding down each would lose a part of every sample.
             let mut weight = (sum.saturating_add(one.weight) / scale).saturating_sub(written);
-            let further = weight.saturating_sub(1) / i32::MAX as u64;
+            let further = weight.unsigned_abs().saturating_sub(1) / i32::MAX as u64;
             let Some(left) = self.further.checked_sub(further) else {
                 self.lost += 1;
                 continue;
@@ -171,15 +169,15 @@ impl<'a> Writer<'a> {
             sum = sum.saturating_add(one.weight);
             written += weight;
             let stack = self.stack(&mut interned, stacks, thread, one.node);
-            let ran = if track.state == State::Running && track.unit == Unit::Nanoseconds { one.weight } else { 0 };
+            let ran = if track.state == State::Running { one.weight.max(0).unsigned_abs() } else { 0 };
             // The viewer takes it for the time since the sample before.
             let mut cpu = CpuDelta::from_nanos(before.1.min(since_start.saturating_sub(before.0)));
             before = (since_start, ran);
             loop {
-                let part = i32::try_from(weight).unwrap_or(i32::MAX);
+                let part = weight.clamp(-i64::from(i32::MAX), i32::MAX.into()) as i32;
                 let time = Timestamp::from_nanos_since_reference(since_start);
                 self.profile.add_sample(thread, time, stack, cpu, part);
-                weight -= u64::from(part.unsigned_abs());
+                weight -= i64::from(part);
                 cpu = CpuDelta::ZERO;
                 if weight == 0 {
                     break;

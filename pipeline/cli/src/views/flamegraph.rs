@@ -1,6 +1,7 @@
 //! Flame graphs: stacks one above the other, each function as wide as its time.
 //!
-//! Running time is what is seen first; waiting time is a picture of its own in the same file, which a button shows. The
+//! Running time is what is seen first; waiting time is a picture of its own in the same file, which a button shows, and
+//! so are values that are no time, each type by itself. The
 //! picture is ours because the crate `inferno` draws one set of stacks in colours by language: it has no second
 //! picture, no legend, and times as whole numbers.
 
@@ -14,8 +15,9 @@ use std::io;
 
 use clap::ValueEnum;
 use profbridge_model::{Losses, Profiles, Reason};
+use profbridge_wire::folded::choice::NotShown;
 
-use super::reading::{Given, MOST_WEIGHT, Reading, State, Unit};
+use super::reading::{Given, MOST_WEIGHT, Reading, State};
 use super::stacks::Node;
 use cells::Cells;
 use picture::{Picture, View};
@@ -30,27 +32,12 @@ pub(crate) enum Layout {
     Flame,
 }
 
-/// How heavy a stack is: in the unit of its values, and in samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Weight {
-    value: u64,
-    samples: u64,
-}
-
-impl Weight {
-    fn add(&mut self, other: Self) {
-        self.value = self.value.saturating_add(other.value);
-        self.samples = self.samples.saturating_add(other.samples);
-    }
-}
-
 /// The stacks of any number of batches, added up.
 #[derive(Debug, Default)]
 pub(crate) struct FlameGraph {
     reading: Reading,
     /// By state and process.
-    weights: BTreeMap<(State, u32), HashMap<Node, Weight>>,
-    units: BTreeSet<Unit>,
+    weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
     /// The sum of all values.
     sum: u64,
 }
@@ -58,25 +45,32 @@ pub(crate) struct FlameGraph {
 impl FlameGraph {
     /// Takes a batch. `given` is what is known of it beside what it says.
     pub(crate) fn add(&mut self, batch: &Profiles, given: Option<Given<'_>>) {
-        let Self { reading, weights, units, sum } = self;
+        let Self { reading, weights, sum } = self;
         let mut observed = Vec::new();
-        let mut refused = 0;
+        let (mut refused, mut negative) = (0, 0);
         reading.read(batch, given, |one| {
-            let mut weight = Weight::default();
-            one.each(|_, value| match sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT) {
-                Some(with_it) => {
-                    *sum = with_it;
-                    weight.add(Weight { value, samples: if one.unit == Unit::Count { value } else { 1 } });
+            let mut weight = 0;
+            one.each(|_, value| {
+                if value < 0 {
+                    negative += 1;
+                    return;
                 }
-                None => refused += 1,
+                let with_it = |value| sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT);
+                match u64::try_from(value).ok().and_then(|value| Some((value, with_it(value)?))) {
+                    Some((value, with_it)) => {
+                        *sum = with_it;
+                        weight += value;
+                    }
+                    None => refused += 1,
+                }
             });
-            units.insert(one.unit);
             observed.push((one.state, one.thread, one.node, weight));
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
+        reading.losses.add_observations(Reason::NegativeValue, negative);
         for (state, thread, node, weight) in observed {
             let process = reading.threads()[thread as usize].process;
-            weights.entry((state, process)).or_default().entry(node).or_default().add(weight);
+            *weights.entry((state, process)).or_default().entry(node).or_default() += weight;
         }
     }
 
@@ -92,20 +86,19 @@ impl FlameGraph {
 
     /// How many stacks are drawn; `None` where there are none.
     pub(crate) fn stacks(&self) -> Option<usize> {
-        let count = self.weights.values().flat_map(HashMap::values).filter(|weight| self.of(weight) > 0).count();
+        let count = self.weights.values().flat_map(HashMap::values).filter(|&&weight| weight > 0).count();
         (count > 0).then_some(count)
     }
 
-    /// What is drawn: the one unit that there is, else samples, which all have.
-    fn unit(&self) -> Unit {
-        match self.units.first() {
-            Some(&unit) if self.units.len() == 1 => unit,
-            _ => Unit::Count,
-        }
+    /// The types of values that are drawn and no time of threads, in words.
+    pub(crate) fn types(&self) -> String {
+        let types: Vec<String> = self.reading.types().iter().map(ToString::to_string).collect();
+        if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
     }
 
-    fn of(&self, weight: &Weight) -> u64 {
-        if self.units.len() == 1 { weight.value } else { weight.samples }
+    /// The types of values that are not drawn.
+    pub(crate) fn not_shown(&self) -> &NotShown {
+        &self.reading.not_shown
     }
 
     /// Draws it as SVG.
@@ -117,30 +110,22 @@ impl FlameGraph {
         let several = self.weights.keys().map(|&(_, process)| process).collect::<BTreeSet<_>>().len() > 1;
         let states: BTreeSet<State> = self.weights.keys().map(|&(state, _)| state).collect();
         let mut views = Vec::new();
-        for state in states {
+        let names: Vec<(State, Box<str>)> = states.iter().map(|&state| (state, self.reading.name(state))).collect();
+        for &(state, ref name) in &names {
             let of = self.weights.iter().filter(|((of, _), _)| *of == state);
             let processes = of.map(|(&(_, process), weights)| {
                 let label = &*self.reading.processes()[process as usize].label;
-                let weights = weights.iter().map(|(&node, weight)| (node, self.of(weight)));
+                let weights = weights.iter().map(|(&node, &weight)| (node, weight));
                 (several.then_some(label), weights.collect::<Vec<_>>())
             });
-            let Cells { cells, narrow } = cells::cells(&self.reading.stacks, state_name(state), processes.collect());
+            let Cells { cells, narrow } = cells::cells(&self.reading.stacks, name, processes.collect());
             if !cells.is_empty() {
-                views.push(View { name: state_name(state), cells, narrow });
+                views.push(View { name, unit: self.reading.unit(state), cells, narrow });
             }
         }
         if views.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
         }
-        Picture { title, layout, unit: self.unit(), views: &views }.write(out)
-    }
-}
-
-/// What a picture of one state is called.
-fn state_name(state: State) -> &'static str {
-    match state {
-        State::Running => "running",
-        State::Wall => "running or waiting",
-        State::Waiting => "waiting",
+        Picture { title, layout, views: &views }.write(out)
     }
 }

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use profbridge_model::meaning::Mode;
 use profbridge_model::thread::{self, Thread as Identity};
 use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample};
-use profbridge_wire::folded::{self, Choice};
+use profbridge_wire::folded;
+use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::pprof::pruned;
 
 use super::stacks::{Node, OfBatch, Stacks, clean};
 
-/// What a thread did.
+/// What a thread did in the time that is shown, or what is shown instead of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum State {
     /// It ran, or nothing is known but that it was sampled.
@@ -19,6 +20,8 @@ pub(crate) enum State {
     Wall,
     /// It was blocked.
     Waiting,
+    /// Values of the type with this number, which are no time of threads.
+    Type(u32),
 }
 
 impl From<thread::State> for State {
@@ -31,14 +34,14 @@ impl From<thread::State> for State {
 }
 
 /// What a weight is a number of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Nanoseconds.
     Nanoseconds,
-    /// Samples, or whatever else is counted.
-    Count,
     /// Bytes.
     Bytes,
+    /// What has this name, such as `samples`.
+    Count(Box<str>),
 }
 
 /// A process.
@@ -77,8 +80,6 @@ pub(crate) struct Observed<'a> {
     pub(crate) thread: u32,
     /// What the thread did.
     pub(crate) state: State,
-    /// What its values are a number of, once they are multiplied by `scale`.
-    pub(crate) unit: Unit,
     scale: u64,
     /// Its stack.
     pub(crate) node: Node,
@@ -88,21 +89,22 @@ pub(crate) struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight.
-    pub(crate) fn each(&self, mut take: impl FnMut(u64, u64)) {
+    /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight, which is below zero
+    /// where its value is.
+    pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
         let mut values = self.sample.values();
         if self.sample.timestamps_bytes().is_empty() {
-            return take(self.start, self.weigh(values.map(|value| value.max(0).unsigned_abs())));
+            return take(self.start, self.weigh(values.fold(0, i64::saturating_add)));
         }
         let counts_itself = self.sample.values_bytes().is_empty();
         for time in self.sample.timestamps() {
             let value = if counts_itself { 1 } else { values.next().unwrap_or_default() };
-            take(time, self.weigh(std::iter::once(value.max(0).unsigned_abs())));
+            take(time, self.weigh(value));
         }
     }
 
-    fn weigh(&self, values: impl Iterator<Item = u64>) -> u64 {
-        values.fold(0u64, |sum, value| sum.saturating_add(value.saturating_mul(self.scale)))
+    fn weigh(&self, value: i64) -> i128 {
+        i128::from(value) * i128::from(self.scale)
     }
 }
 
@@ -119,14 +121,70 @@ pub(crate) struct Reading {
     process_numbers: HashMap<Process, u32>,
     threads: Vec<Thread>,
     thread_numbers: HashMap<Thread, u32>,
+    /// The types that are no time of threads, by their numbers.
+    types: Vec<ShownType>,
+    /// Whether all types are read, not only the one of each scope that is chosen.
+    all_types: bool,
+    /// The types that were left out.
+    pub(crate) not_shown: NotShown,
     /// What was not taken, and why.
     pub(crate) losses: Losses,
 }
+
+/// The most types that are told apart.
+const MOST_TYPES: usize = 256;
 
 /// The most processes, and the most threads, that are told apart. Further ones are lost.
 const MOST_THREADS: usize = 1 << 20;
 
 impl Reading {
+    /// One that reads all types of values: the chosen ones of a scope first.
+    pub(crate) fn of_all_types() -> Self {
+        Self { all_types: true, ..Self::default() }
+    }
+
+    /// What is shown, in words: what threads did, or the name of a type.
+    pub(crate) fn name(&self, state: State) -> Box<str> {
+        match state {
+            State::Running => "running".into(),
+            State::Wall => "running or waiting".into(),
+            State::Waiting => "waiting".into(),
+            State::Type(number) => match &*self.types[number as usize].kind {
+                "" => "values".into(),
+                kind => clean(kind),
+            },
+        }
+    }
+
+    /// What weights are a number of.
+    pub(crate) fn unit(&self, state: State) -> Unit {
+        let State::Type(number) = state else { return Unit::Nanoseconds };
+        let of = &self.types[number as usize];
+        match &*of.unit {
+            "nanoseconds" => Unit::Nanoseconds,
+            "bytes" => Unit::Bytes,
+            _ => Unit::Count(clean(of.counted())),
+        }
+    }
+
+    /// The types that are read, by their numbers.
+    pub(crate) fn types(&self) -> &[ShownType] {
+        &self.types
+    }
+
+    /// The number of a type; `None` where there are too many.
+    fn number_of(&mut self, own: ShownType) -> Option<u32> {
+        let known = self.types.iter().position(|known| *known == own);
+        let number = known.or_else(|| {
+            let room = self.types.len() < MOST_TYPES;
+            room.then(|| {
+                self.types.push(own);
+                self.types.len() - 1
+            })
+        });
+        number.map(|number| number as u32)
+    }
+
     /// The processes, by their numbers.
     pub(crate) fn processes(&self) -> &[Process] {
         &self.processes
@@ -149,8 +207,8 @@ impl Reading {
         &self.threads
     }
 
-    /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of what says the same in
-    /// several types of values the most telling type is taken; blocked time is told beside it.
+    /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of the types of a scope
+    /// the chosen ones are taken ([`profbridge_wire::folded::choice`]), behind them the others where all are read.
     pub(crate) fn read(&mut self, batch: &Profiles, given: Option<Given<'_>>, mut take: impl FnMut(&Observed<'_>)) {
         match pruned(batch) {
             Some(pruned) => self.read_all(&pruned.batch, given, &mut take),
@@ -159,23 +217,20 @@ impl Reading {
     }
 
     fn read_all(&mut self, batch: &Profiles, given: Option<Given<'_>>, take: &mut impl FnMut(&Observed<'_>)) {
-        let dictionary = batch.dictionary();
-        let mut of = OfBatch::new(batch);
+        let mut of_batch = OfBatch::new(batch);
         for resource in batch.resources() {
             let mut threads = HashMap::new();
             for scope in &resource.scopes {
-                let waits = |profile: &&Profile| given.is_none() && Mode::of(dictionary, profile) == Mode::OffCpu;
-                let told = Choice::best(batch, scope.profiles.iter().filter(|profile| !waits(profile)));
-                let blocked = Choice::best(batch, scope.profiles.iter().filter(waits));
-                for profile in &scope.profiles {
-                    let choice = if waits(&profile) { &blocked } else { &told };
-                    match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
-                        Some(choice) => {
-                            let place = Place { resource: &resource.resource, given, profile, choice };
-                            self.read_profile(batch, place, &mut of, &mut threads, take);
-                        }
-                        None => {
-                            self.losses.add_observations(Reason::RedundantType, batch.observations_of(profile));
+                let types = shown(batch, scope, given.is_none());
+                for chosen in [true, false] {
+                    let of = scope.profiles.iter().zip(&types).filter(|(_, shown)| shown.is_chosen == chosen);
+                    for (profile, shown) in of {
+                        if chosen || self.all_types {
+                            let place = Place { resource: &resource.resource, given, profile, shown };
+                            self.read_profile(batch, place, &mut of_batch, &mut threads, take);
+                        } else {
+                            let observations = self.not_shown.add(batch, profile);
+                            self.losses.add_observations(Reason::OtherType, observations);
                         }
                     }
                 }
@@ -191,20 +246,22 @@ impl Reading {
         threads: &mut HashMap<Attributes, Whose>,
         take: &mut impl FnMut(&Observed<'_>),
     ) {
-        let Place { given, profile, choice, .. } = place;
-        let (unit, scale) = match choice.nanoseconds(profile) {
-            Some(scale) => (Unit::Nanoseconds, scale),
-            None if choice.is_bytes() => (Unit::Bytes, 1),
-            None => (Unit::Count, 1),
-        };
-        let of_profile = given.map_or_else(
-            || match Mode::of(batch.dictionary(), profile) {
+        let Place { given, profile, shown, .. } = place;
+        let of_profile = match (&shown.own, given) {
+            (Some(own), _) => match self.number_of(own.clone()) {
+                Some(number) => State::Type(number),
+                None => {
+                    let observations = batch.observations_of(profile);
+                    return self.losses.add_observations(Reason::LimitExceeded, observations);
+                }
+            },
+            (None, Some(given)) => given.state,
+            (None, None) => match Mode::of(batch.dictionary(), profile) {
                 Mode::OffCpu => State::Waiting,
                 Mode::Wall => State::Wall,
                 Mode::Cpu | Mode::Other => State::Running,
             },
-            |given| given.state,
-        );
+        };
         for sample in batch.samples(profile) {
             // A sample that does not say its thread is of the one that its profile says.
             let attributes = Attributes { sample: sample.attributes, profile: profile.attributes };
@@ -217,7 +274,8 @@ impl Reading {
             let found = found.and_then(|thread| Ok((thread, self.stacks.node(of, batch, sample.stack)?)));
             match found {
                 Ok((thread, node)) => {
-                    take(&Observed { thread, state, unit, scale, node, start: profile.time_unix_nano, sample });
+                    let (scale, start) = (shown.scale, profile.time_unix_nano);
+                    take(&Observed { thread, state, scale, node, start, sample });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }
@@ -275,7 +333,7 @@ struct Place<'a> {
     resource: &'a Resource,
     given: Option<Given<'a>>,
     profile: &'a Profile,
-    choice: &'a Choice,
+    shown: &'a Shown,
 }
 
 /// The process that a sample is of.

@@ -1,7 +1,8 @@
 //! speedscope's file format (speedscope.app `file-format-schema.json`): a `sampled` profile of each thread.
 //!
 //! It shows one profile at a time and opens the first, so running time comes first and waiting time stands in profiles
-//! of its own. Weights are put one behind the other there: when a sample was taken is its order, and no gap.
+//! of its own, behind it each type of values that is no time of threads. Weights are not below zero there, and are put
+//! one behind the other: when a sample was taken is its order, and no gap.
 
 use std::io;
 
@@ -90,9 +91,9 @@ struct Sampled<'a> {
 
 impl Serialize for Sampled<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let unit = match self.track.unit {
+        let unit = match self.timeline.unit(self.track) {
             Unit::Nanoseconds => "nanoseconds",
-            Unit::Count => "none",
+            Unit::Count(_) => "none",
             Unit::Bytes => "bytes",
         };
         let mut profile = serializer.serialize_struct("Sampled", 7)?;
@@ -128,7 +129,7 @@ struct Weights<'a>(&'a Track);
 
 impl Serialize for Weights<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let sum = |run: &[Observation]| run.iter().fold(0u64, |sum, one| sum.saturating_add(one.weight));
+        let sum = |run: &[Observation]| run.iter().fold(0u64, |sum, one| sum.saturating_add(one.weight.unsigned_abs()));
         serializer.collect_seq(runs(&self.0.observations).map(sum))
     }
 }

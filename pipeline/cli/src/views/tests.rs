@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use profbridge_model::{Builder, Function, Line, Location, LocationId, Mapping, Profile, Profiles};
+use profbridge_wire::folded::{Folded, Threads};
+use profbridge_wire::otlp::Limits;
+use profbridge_wire::pprof::{decode, encode, groups};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -335,7 +338,7 @@ fn places() {
     assert_eq!(file["profiles"][0]["name"], "app (pid 7)");
 }
 
-/// Guarantees: what is no time is not called one: bytes are bytes, and where units differ samples are counted.
+/// Guarantees: what is no time is not called one: bytes are bytes under the name of their type, beside time.
 #[test]
 fn units() {
     let of = |kind: &str, unit: &str| {
@@ -355,9 +358,78 @@ fn units() {
     assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![4096]));
     let mut graph = FlameGraph::default();
     graph.add(&bytes, None);
-    assert!(draw(&graph, Layout::Icicle).contains("running\n4.0 KiB, 100.00 %"));
+    assert!(draw(&graph, Layout::Icicle).contains("<title>alloc_space\n4.0 KiB, 100.00 %"));
     graph.add(&time, None);
-    assert!(draw(&graph, Layout::Icicle).contains("running\n2 samples, 100.00 %"));
+    let svg = draw(&graph, Layout::Icicle);
+    assert!(
+        svg.contains("<title>alloc_space\n4.0 KiB, 100.00 %") && svg.contains("<title>running\n0.0041 ms, 100.00 %")
+    );
+}
+
+/// Guarantees: the sum of each type is what was given, in every form: those that hold all types have all of them, the
+/// others the chosen ones, and name the rest; what is below zero is shown where the form can, and counted elsewhere.
+#[test]
+fn every_form_has_what_was_given() {
+    let mut builder = Builder::new();
+    begin(&mut builder, "samples", "count");
+    let given = [("samples", "count"), ("cpu", "nanoseconds"), ("off_cpu", "ms"), ("alloc_space", "bytes")];
+    for (kind, unit) in given {
+        if kind != "samples" {
+            let sample_type = builder.value_type(kind, unit);
+            builder.profile(Profile { sample_type, time_unix_nano: T0, ..Profile::default() });
+        }
+        let frame = builder.frame("f", "app.c", 1);
+        let stack = builder.stack(&[frame]);
+        let values: &[i64] = match kind {
+            "samples" => &[3],
+            "cpu" => &[5 * MS as i64],
+            "off_cpu" => &[20],
+            _ => &[10, -4],
+        };
+        values.iter().for_each(|value| builder.sample(stack, None, None, &[], &[*value]));
+    }
+    let batch = builder.finish().unwrap();
+    let mut timeline = Timeline::default();
+    timeline.add(&batch, None);
+    let file = json(&mut timeline, firefox);
+    let sum = |thread: &Value| {
+        let weights = list(&thread["samples"]["weight"]).iter().map(|weight| weight.as_i64().unwrap());
+        (thread["name"].as_str().unwrap().to_owned(), weights.sum::<i64>())
+    };
+    let all = |[running, waiting, samples, space]: [i64; 4]| {
+        [("", running), (" [waiting]", waiting), (" [samples]", samples), (" [alloc_space]", space)]
+    };
+    let expected = all([5, 20, 3, 6]).map(|(suffix, sum)| (format!("all threads{suffix}"), sum));
+    assert_eq!(list(&file["threads"]).iter().map(sum).collect::<Vec<_>>(), expected);
+    timeline.leave_out_negative();
+    assert_eq!(timeline.losses().to_string(), "1 negative_value");
+    let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
+    let sum = |profile: &Value| (profile["name"].as_str().unwrap().to_owned(), profile["endValue"].as_i64().unwrap());
+    let expected = all([5 * MS as i64, 20 * MS as i64, 3, 10]);
+    let expected = expected.map(|(suffix, sum)| (format!("app (pid 7){suffix}"), sum));
+    assert_eq!(list(&file["profiles"]).iter().map(sum).collect::<Vec<_>>(), expected);
+    let rest = ["alloc_space (bytes), 2 observations", "samples (count), 1 observation"];
+    let mut graph = FlameGraph::default();
+    graph.add(&batch, None);
+    let svg = draw(&graph, Layout::Icicle);
+    assert!(svg.contains("<title>running\n5.0 ms, ") && svg.contains("<title>waiting\n20.0 ms, "), "{svg}");
+    assert_eq!(graph.not_shown().in_words().collect::<Vec<_>>(), rest);
+    let mut folded = Folded::new(Threads::Apart).with_states().with_processes();
+    folded.add(&batch);
+    let mut text = Vec::new();
+    folded.write(&mut text).unwrap();
+    assert_eq!(String::from_utf8(text).unwrap(), "[running];f 5000000\n[waiting];f 20000000\n");
+    assert_eq!(folded.not_shown().in_words().collect::<Vec<_>>(), rest);
+    let written: Vec<i64> = groups(&batch)
+        .iter()
+        .flat_map(|group| {
+            let read = decode(encode(&batch, group).bytes.into(), &Limits::default()).unwrap().profiles;
+            read.profiles()
+                .map(|profile| read.samples(profile).flat_map(|one| one.values().collect::<Vec<_>>()).sum())
+                .collect::<Vec<i64>>()
+        })
+        .collect();
+    assert_eq!(written, [3, 5 * MS as i64, 20, 6]);
 }
 
 /// Guarantees: where there is no room for more names or stacks, what is not taken is counted, and what is known is

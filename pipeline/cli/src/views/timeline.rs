@@ -19,8 +19,8 @@ pub(crate) struct Observation {
     pub(crate) time_unix_nano: u64,
     /// The stack.
     pub(crate) node: Node,
-    /// For how long the stack stood, or how much it counts.
-    pub(crate) weight: u64,
+    /// For how long the stack stood, or how much it counts; below zero in a difference.
+    pub(crate) weight: i64,
 }
 
 /// What a thread did in one state.
@@ -30,28 +30,33 @@ pub(crate) struct Track {
     thread: u32,
     /// What it did.
     pub(crate) state: State,
-    /// What weights are a number of.
-    pub(crate) unit: Unit,
     /// The observations.
     pub(crate) observations: Vec<Observation>,
 }
 
 impl Track {
-    /// The sum of all weights.
+    /// The sum of all weights, whatever their signs.
     pub(crate) fn weight(&self) -> u64 {
-        self.observations.iter().fold(0, |sum, one| sum.saturating_add(one.weight))
+        self.observations.iter().fold(0, |sum, one| sum.saturating_add(one.weight.unsigned_abs()))
     }
 }
 
 /// The samples of any number of batches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timeline {
     reading: Reading,
     tracks: Vec<Track>,
-    numbers: HashMap<(u32, State, Unit), usize>,
+    numbers: HashMap<(u32, State), usize>,
     held: usize,
-    /// The sum of all weights.
+    /// The sum of all weights, whatever their signs.
     weight: u64,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        let (tracks, numbers) = (Vec::new(), HashMap::new());
+        Self { reading: Reading::of_all_types(), tracks, numbers, held: 0, weight: 0 }
+    }
 }
 
 impl Timeline {
@@ -60,16 +65,16 @@ impl Timeline {
         let Self { reading, tracks, numbers, held, weight: sum } = self;
         let mut refused = 0;
         reading.read(batch, given, |observed| {
-            let key = (observed.thread, observed.state, observed.unit);
-            let at = *numbers.entry(key).or_insert_with(|| {
-                let (thread, state, unit) = key;
-                tracks.push(Track { thread, state, unit, observations: Vec::new() });
+            let (thread, state) = (observed.thread, observed.state);
+            let at = *numbers.entry((thread, state)).or_insert_with(|| {
+                tracks.push(Track { thread, state, observations: Vec::new() });
                 tracks.len() - 1
             });
             let node = observed.node;
             observed.each(|time_unix_nano, weight| {
-                let with_it = sum.checked_add(weight).filter(|&sum| sum <= MOST_WEIGHT);
-                let Some(with_it) = with_it.filter(|_| *held < MOST_OBSERVATIONS) else {
+                let fitting = i64::try_from(weight).ok().filter(|_| *held < MOST_OBSERVATIONS);
+                let with_it = |weight: i64| sum.checked_add(weight.unsigned_abs()).filter(|&sum| sum <= MOST_WEIGHT);
+                let Some((weight, with_it)) = fitting.and_then(|weight| Some((weight, with_it(weight)?))) else {
                     refused += 1;
                     return;
                 };
@@ -84,6 +89,23 @@ impl Timeline {
     /// What all of it is called, as far as it says so itself.
     pub(crate) fn title(&self) -> Option<String> {
         self.reading.title()
+    }
+
+    /// What the weights of a track are a number of.
+    pub(crate) fn unit(&self, track: &Track) -> Unit {
+        self.reading.unit(track.state)
+    }
+
+    /// Leaves out, and counts, what has a weight below zero.
+    pub(crate) fn leave_out_negative(&mut self) {
+        let mut count = 0;
+        for track in &mut self.tracks {
+            let before = track.observations.len();
+            track.observations.retain(|one| one.weight >= 0);
+            count += (before - track.observations.len()) as u64;
+        }
+        self.weight = self.tracks.iter().map(Track::weight).sum();
+        self.reading.losses.add_observations(Reason::NegativeValue, count);
     }
 
     /// What was not taken, and why.
@@ -116,12 +138,15 @@ impl Timeline {
         if name.is_empty() {
             name.push_str("all threads");
         }
+        name + &self.suffix(track)
+    }
+
+    /// What stands behind the name of a thread, where a track is not of the state that a person looks for first.
+    pub(crate) fn suffix(&self, track: &Track) -> String {
         match track.state {
-            State::Running => {}
-            State::Wall => name.push_str(" [running or waiting]"),
-            State::Waiting => name.push_str(" [waiting]"),
+            State::Running => String::new(),
+            state => format!(" [{}]", self.reading.name(state)),
         }
-        name
     }
 
     /// Puts the observations of each track into the order of their times.
@@ -134,7 +159,7 @@ impl Timeline {
     /// The tracks: running time first, and of each state the heaviest first.
     pub(crate) fn tracks(&self) -> Vec<&Track> {
         let mut tracks: Vec<&Track> = self.tracks.iter().filter(|track| !track.observations.is_empty()).collect();
-        tracks.sort_by_cached_key(|track| (track.state, track.unit, Reverse(track.weight()), self.name(track)));
+        tracks.sort_by_cached_key(|track| (track.state, Reverse(track.weight()), self.name(track)));
         tracks
     }
 }

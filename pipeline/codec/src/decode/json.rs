@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use super::foreign;
 use crate::otlp::Signal;
+use profbridge_wire::foreign;
 
 /// The fields by which a message is known, in both of their names, what it is then, and whether that is read.
 const FIELDS: [(&str, &str, &str, Option<Signal>); 5] = [

@@ -83,6 +83,27 @@ fn pprof_profiles() {
     assert!(refused.starts_with("in: malformed pprof profile: location[1].id: is 0"), "{refused}");
 }
 
+/// Guarantees: stacks with two numbers are refused with their line, and a name that ends with a number is no such.
+#[test]
+fn differential_stacks() {
+    let refused = read("# before and after\nmain;work 5 7\nmain;rest 0 2\n").2.unwrap_err().to_string();
+    assert!(refused.starts_with("in: line 2: has two numbers") && refused.contains("hint: "), "{refused}");
+    assert_eq!(read("main;work 5 7\nmain;rest 2\n").0, [2]);
+}
+
+/// Guarantees: what is meant as pprof is refused in the words of pprof, wherever it is wrong, and one whose type has no
+/// name is read.
+#[test]
+fn broken_pprof_profiles() {
+    let nameless = b"\x0a\0\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x04\x08\x01\x18\x07\x32\0";
+    assert_eq!(read(&nameless[..]).0, [1]);
+    let typed = b"\x0a\x04\x08\x01\x10\x02\x32\0\x32\x03cpu\x32\x02ns\x12\x06\x0a\x01\x01\x12\x01\x05";
+    for bytes in [&typed[..], &typed[..typed.len() - 1], &typed[..7], &[&nameless[..], b"\x12\x07\x0a"].concat()] {
+        let refused = read(bytes.to_vec()).2.unwrap_err().to_string();
+        assert!(refused.starts_with("in: malformed pprof profile: "), "{bytes:x?}: {refused}");
+    }
+}
+
 /// Guarantees: files that were joined are refused, and say what to do instead, alone and as one message of several;
 /// no stack is made of the names of another file.
 #[test]

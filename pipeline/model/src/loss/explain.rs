@@ -19,8 +19,16 @@ impl Reason {
                  both, set `resends: keep` on the processor `dedup`"
             }
             Self::RedundantType => {
-                "another profile of the same process and time already says where the time went; nothing is missing. \
-                 `prefer` of the exporter chooses which one is shown"
+                "another profile of the same process and time already says where the time went; `prefer` of the exporter \
+                 chooses which one is shown"
+            }
+            Self::OtherType => {
+                "what was written shows one type of value, and these are of another, which is named beside it; `--type` \
+                 chooses, and speedscope, pprof and OTLP hold all types"
+            }
+            Self::NegativeValue => {
+                "the value is below zero, as in a difference of two profiles, and what was written has no place for that; \
+                 pprof, OTLP and the Firefox Profiler have"
             }
             Self::NoTimeUnit => {
                 "Sentry shows where time goes, and this profile has neither timestamps with a period nor values in \

@@ -1,103 +1,154 @@
-//! Which type of value of a scope's profiles is shown: folded, or drawn.
+//! What the values of profiles are shown as: folded, or drawn.
+//!
+//! A profile is one type of value. Of those of a scope, which mostly say the same or belong together, one is shown where
+//! there is room for one: pprof's default type, else running time, else the first that has any value. Time for which
+//! threads were blocked is another story, of which one type is shown beside it. Values that are no time keep the name
+//! and the unit of their type, and are never added to others.
 
-use profbridge_model::meaning::{is_count, unit_nanos};
-use profbridge_model::{Profile, Profiles, ValueType};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 
-/// One type of value.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    kind: String,
-    unit: String,
-    period_kind: String,
-    period_unit: String,
+use profbridge_model::meaning::{Mode, is_count, unit_nanos};
+use profbridge_model::{Profile, Profiles, ScopeProfiles, Value};
+
+/// The attribute of a scope that names pprof's default type.
+const DEFAULT: &str = "pprof.scope.default_sample_type";
+
+/// The type of a profile's values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShownType {
+    /// The name, such as `inuse_space`; may be empty.
+    pub kind: Box<str>,
+    /// The unit: `nanoseconds`, `bytes`, `count`, or whatever else it says.
+    pub unit: Box<str>,
 }
 
-impl Choice {
-    fn of(batch: &Profiles, profile: &Profile) -> Self {
-        let text = |id| batch.dictionary().string(id).to_owned();
-        let ValueType { kind, unit } = profile.sample_type;
-        let period = profile.period_type;
-        Self { kind: text(kind), unit: text(unit), period_kind: text(period.kind), period_unit: text(period.unit) }
+impl ShownType {
+    /// Of a profile, and how many of its units one unit of a value is.
+    pub fn of(batch: &Profiles, profile: &Profile) -> (Self, u64) {
+        let text = |id| batch.dictionary().string(id);
+        let (kind, unit) = (text(profile.sample_type.kind).into(), text(profile.sample_type.unit));
+        let (unit, scale) = match (unit_nanos(unit.as_bytes()), unit) {
+            (Some(scale), _) => ("nanoseconds", scale),
+            (None, "bytes" | "byte" | "By") => ("bytes", 1),
+            (None, unit) if is_count(unit.as_bytes()) => ("count", 1),
+            (None, unit) => (unit, 1),
+        };
+        (Self { kind, unit: unit.into() }, scale)
     }
 
-    /// The most telling type among the profiles that have samples; `None` where none has.
-    pub fn best<'a>(batch: &Profiles, profiles: impl IntoIterator<Item = &'a Profile>) -> Option<Self> {
-        let mut best: Option<(u8, Self)> = None;
-        for profile in profiles.into_iter().filter(|profile| !profile.samples.is_empty()) {
-            if best.as_ref().is_some_and(|(_, choice)| choice.takes(batch, profile)) {
-                continue;
-            }
-            let choice = Self::of(batch, profile);
-            let rank = choice.rank(profile);
-            if best.as_ref().is_none_or(|&(least, _)| rank < least) {
-                best = Some((rank, choice));
-            }
+    /// What a number of it is a number of, such as `objects`: of what is counted the last word of the type's name.
+    pub fn counted(&self) -> &str {
+        match (&*self.unit, self.kind.rsplit(['_', ' ']).next().unwrap_or_default()) {
+            ("count", "") => "samples",
+            ("count", word) => word,
+            (unit, _) => unit,
         }
-        best.map(|(_, choice)| choice)
-    }
-
-    /// Whether a profile is of this type.
-    pub fn takes(&self, batch: &Profiles, profile: &Profile) -> bool {
-        let is = |id, text: &str| batch.dictionary().string(id) == text;
-        is(profile.sample_type.kind, &self.kind)
-            && is(profile.sample_type.unit, &self.unit)
-            && is(profile.period_type.kind, &self.period_kind)
-            && is(profile.period_type.unit, &self.period_unit)
-    }
-
-    /// Time on the wall says more than time on a processor, either more than what is no time. Off-CPU time is another
-    /// story than all of them: it is told only where there is no other.
-    fn rank(&self, profile: &Profile) -> u8 {
-        let kind = self.kind.to_ascii_lowercase();
-        if kind.contains("off") && kind.contains("cpu") {
-            return 4;
-        }
-        match (self.nanoseconds(profile), kind.contains("wall")) {
-            (Some(_), true) => 0,
-            (Some(_), false) => 1,
-            (None, _) if self.counts() => 2,
-            (None, _) => 3,
-        }
-    }
-
-    /// Whether a value is a number of bytes.
-    pub fn is_bytes(&self) -> bool {
-        matches!(self.unit.as_str(), "bytes" | "byte" | "By")
-    }
-
-    /// What the values of a profile are a number of.
-    pub(super) fn measure(&self, profile: &Profile) -> Measure {
-        if self.nanoseconds(profile).is_some() {
-            Measure::Time
-        } else if self.counts() {
-            Measure::Samples
-        } else {
-            Measure::Of(if self.is_bytes() { "bytes" } else { &self.unit }.into())
-        }
-    }
-
-    /// Whether a value is a number of samples.
-    pub fn counts(&self) -> bool {
-        is_count(self.unit.as_bytes())
-    }
-
-    /// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
-    pub fn nanoseconds(&self, profile: &Profile) -> Option<u64> {
-        if let Some(scale) = unit_nanos(self.unit.as_bytes()) {
-            return Some(scale);
-        }
-        let period = u64::try_from(profile.period).ok().filter(|&period| period > 0 && self.counts())?;
-        unit_nanos(self.period_unit.as_bytes())?.checked_mul(period)
     }
 }
 
-/// What values are a number of.
+impl Display for ShownType {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind.is_empty() { "values without a name" } else { &self.kind };
+        write!(f, "{} ({})", kind.escape_debug(), self.unit.escape_debug())
+    }
+}
+
+/// What a profile is shown as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Measure {
-    /// Some time.
-    Time,
-    /// Samples.
-    Samples,
-    /// A unit of their own.
-    Of(Box<str>),
+pub struct Shown {
+    /// The type, unless it is the time of threads.
+    pub own: Option<ShownType>,
+    /// The nanoseconds, or units of the type, that one unit of a value is.
+    pub scale: u64,
+    /// Whether it is shown where there is room for one type.
+    pub is_chosen: bool,
+}
+
+/// What each profile of a scope is shown as. `blocked_apart`: of blocked time one type is chosen beside the one of
+/// everything else; otherwise it is chosen only where there is nothing else.
+pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Vec<Shown> {
+    let default = match batch.find(&scope.scope.attributes, DEFAULT) {
+        Some(Value::String(name)) => batch.dictionary().string(*name),
+        _ => "",
+    };
+    let is_blocked = |profile: &Profile| Mode::of(batch.dictionary(), profile) == Mode::OffCpu;
+    let rank = |profile: &Profile| {
+        let own = batch.dictionary().string(profile.sample_type.kind);
+        let is_wall = own.to_ascii_lowercase().contains("wall");
+        match nanoseconds(batch, profile) {
+            _ if !default.is_empty() && own == default => 0,
+            _ if !blocked_apart && is_blocked(profile) => 4,
+            Some(_) if is_wall => 1,
+            Some(_) => 2,
+            None => 3,
+        }
+    };
+    let chosen = |blocked: bool| {
+        let of = scope.profiles.iter().filter(|profile| (blocked_apart && is_blocked(profile)) == blocked);
+        of.filter(|profile| has_values(batch, profile)).min_by_key(|profile| rank(profile))
+    };
+    let chosen = [false, true].map(chosen);
+    let show = |profile: &Profile| {
+        let is_equal = |of: &&Profile| {
+            [of.sample_type, of.period_type] == [profile.sample_type, profile.period_type]
+                && (ShownType::of(batch, of), nanoseconds(batch, of).is_some())
+                    == (ShownType::of(batch, profile), nanoseconds(batch, profile).is_some())
+        };
+        let is_chosen = chosen.iter().flatten().any(is_equal);
+        match nanoseconds(batch, profile).filter(|_| is_chosen) {
+            Some(scale) => Shown { own: None, scale, is_chosen },
+            None => {
+                let (own, scale) = ShownType::of(batch, profile);
+                Shown { own: Some(own), scale, is_chosen }
+            }
+        }
+    };
+    scope.profiles.iter().map(show).collect()
+}
+
+/// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
+fn nanoseconds(batch: &Profiles, profile: &Profile) -> Option<u64> {
+    let text = |id| batch.dictionary().string_bytes(id);
+    if let Some(scale) = unit_nanos(text(profile.sample_type.unit)) {
+        return Some(scale);
+    }
+    let counts = is_count(text(profile.sample_type.unit));
+    let period = u64::try_from(profile.period).ok().filter(|&period| period > 0 && counts)?;
+    unit_nanos(text(profile.period_type.unit))?.checked_mul(period)
+}
+
+/// Whether any value is not zero.
+fn has_values(batch: &Profiles, profile: &Profile) -> bool {
+    batch.samples(profile).any(|sample| sample.values_bytes().is_empty() || sample.values().any(|value| value != 0))
+}
+
+/// Types that were left out because another one is shown, with the number of their observations.
+#[derive(Debug, Clone, Default)]
+pub struct NotShown(BTreeMap<ShownType, u64>);
+
+impl NotShown {
+    /// So many are named.
+    const MOST: usize = 64;
+
+    /// Counts a profile that was left out, unless all of its values are zero, and returns how many observations it has.
+    pub fn add(&mut self, batch: &Profiles, profile: &Profile) -> u64 {
+        if !has_values(batch, profile) {
+            return 0;
+        }
+        let observations = batch.observations_of(profile);
+        let (own, _) = ShownType::of(batch, profile);
+        if observations > 0 && (self.0.len() < Self::MOST || self.0.contains_key(&own)) {
+            *self.0.entry(own).or_default() += observations;
+        }
+        observations
+    }
+
+    /// Each type in words.
+    pub fn in_words(&self) -> impl Iterator<Item = String> + '_ {
+        self.0.iter().map(|(own, observations)| {
+            let noun = if *observations == 1 { "observation" } else { "observations" };
+            format!("{own}, {observations} {noun}")
+        })
+    }
 }

@@ -122,6 +122,18 @@ pub fn is_flat(text: &[u8], named: bool) -> bool {
     if named { numbered > 0 } else { !commented && numbered == seen }
 }
 
+/// The first line of differential stacks, from 1: each line has two numbers behind its stack, those of before and of
+/// after (brendangregg/FlameGraph `difffolded.pl`). `None` where a line has none or one.
+pub fn differential(text: &[u8]) -> Option<u64> {
+    let two = |line| {
+        divided(line)
+            .is_some_and(|(rest, last)| is_number(last) && divided(rest).is_some_and(|(_, first)| is_number(first)))
+    };
+    let mut lines = stacks(text);
+    let (first, line) = lines.next()?;
+    (two(line) && lines.all(|(_, line)| two(line))).then_some(first)
+}
+
 /// The lines that are no comments in front of the first stack, with their numbers from 1, and without empty ones.
 fn stacks(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let lines = (1..).zip(text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii));

@@ -1,6 +1,7 @@
 use profbridge_model::{Builder, Function, Location, Mapping, Profile, Profiles, Reason};
 
-use super::{Folded, Threads, Unit};
+use super::choice::ShownType;
+use super::{Folded, Threads};
 
 fn text(folded: &Folded) -> String {
     let mut out = Vec::new();
@@ -43,12 +44,12 @@ fn time_from_a_period() {
         builder.sample(same, None, None, &[3], &[3]);
         builder.sample(short, None, None, &[], &[2]);
     });
-    assert_eq!(folded.unit(), Unit::Nanoseconds);
+    assert_eq!(folded.shown_type(), None);
     assert_eq!(text(&folded), "root 100000000\nroot;leaf 250000000\n");
     assert!(folded.losses().is_none());
 }
 
-/// Guarantees: values in a unit of time are scaled to nanoseconds, and negative ones count nothing.
+/// Guarantees: values in a unit of time are scaled to nanoseconds, and those below zero are counted.
 #[test]
 fn time_from_values() {
     for (unit, expected) in [("nanoseconds", 7), ("us", 7_000), ("milliseconds", 7_000_000), ("s", 7_000_000_000u64)] {
@@ -60,41 +61,17 @@ fn time_from_values() {
             builder.sample(stack, None, None, &[], &[-9]);
         });
         assert_eq!(text(&folded), format!("f {expected}\n"));
+        assert_eq!(folded.losses().to_string(), "1 negative_value");
     }
 }
 
-/// Guarantees: as soon as one profile cannot be told in time, everything is in observations.
+/// Guarantees: values of different types are never added: the first type is shown, the others are counted and named.
 #[test]
-fn observations() {
-    let mut folded = fold(|builder| {
-        builder.on_cpu(20);
-        let frame = builder.frame("timed", "", 0);
-        let stack = builder.stack(&[frame]);
-        builder.sample(stack, None, None, &[1], &[]);
-    });
-    folded.add(&batch(|builder| {
-        profile(builder, ("samples", "count"), ("", "", 0));
-        let frame = builder.frame("counted", "", 0);
-        let stack = builder.stack(&[frame]);
-        builder.sample(stack, None, None, &[], &[37]);
-    }));
-    folded.add(&batch(|builder| {
-        profile(builder, ("alloc_space", "bytes"), ("", "", 0));
-        let frame = builder.frame("allocated", "", 0);
-        let stack = builder.stack(&[frame]);
-        builder.sample(stack, None, None, &[1, 2], &[4096, 4096]);
-    }));
-    assert_eq!(folded.unit(), Unit::Samples);
-    assert_eq!(text(&folded), "allocated 2\ncounted 37\ntimed 1\n");
-}
-
-/// Guarantees: where all values are of one unit that is no time, they are what is written, however the unit is written.
-#[test]
-fn values_of_one_unit() {
-    let allocated = |unit: &'static str, value: i64| {
+fn different_types() {
+    let of = |kind: &'static str, unit: &'static str, value: i64| {
         batch(move |builder| {
-            profile(builder, ("alloc_space", unit), ("", "", 0));
-            let frame = builder.frame("allocated", "", 0);
+            profile(builder, (kind, unit), ("", "", 0));
+            let frame = builder.frame(kind, "", 0);
             let stack = builder.stack(&[frame]);
             builder.sample(stack, None, None, &[1, 2], &[value, value]);
         })
@@ -102,16 +79,55 @@ fn values_of_one_unit() {
     let folded = |batches: &[Profiles]| {
         let mut folded = Folded::new(Threads::Merged);
         batches.iter().for_each(|batch| folded.add(batch));
-        (folded.unit(), text(&folded))
+        let shown = folded.shown_type().map(ShownType::to_string);
+        (shown, text(&folded), folded.not_shown().in_words().collect::<Vec<_>>(), folded.losses().to_string())
     };
-    let expected = (Unit::Values, "allocated 8292\n".to_owned());
-    assert_eq!(folded(&[allocated("bytes", 4096), allocated("By", 50)]), expected);
-    let expected = (Unit::Samples, "allocated 4\n".to_owned());
-    assert_eq!(folded(&[allocated("bytes", 4096), allocated("objects", 50)]), expected);
-    // What counts samples has many names.
+    let (cpu, bytes, objects) = (of("cpu", "ns", 5), of("alloc", "By", 3), of("alloc", "objects", 4));
+    let not = |words: &str| vec![format!("{words}, 2 observations")];
+    let lost = "2 other_type".to_owned();
+    let expected = (None, "cpu 10\n".to_owned(), not("alloc (bytes)"), lost.clone());
+    assert_eq!(folded(&[cpu.clone(), bytes.clone()]), expected);
+    let expected = (Some("alloc (bytes)".to_owned()), "alloc 6\n".to_owned(), not("cpu (nanoseconds)"), lost.clone());
+    assert_eq!(folded(&[bytes.clone(), cpu]), expected);
+    let expected = (Some("alloc (bytes)".to_owned()), "alloc 6\n".to_owned(), not("alloc (objects)"), lost);
+    assert_eq!(folded(&[bytes.clone(), objects]), expected);
+    // Units have many names.
+    assert_eq!(folded(&[bytes, of("alloc", "bytes", 4)]).1, "alloc 14\n");
     for unit in ["", "1", "count", "counts", "sample", "samples", "{sample}", "{samples}"] {
-        assert_eq!(folded(&[allocated(unit, 3), allocated("count", 4)]), (Unit::Samples, "allocated 14\n".to_owned()));
+        let (shown, text, ..) = folded(&[of("hits", unit, 3), of("hits", "count", 4)]);
+        assert_eq!((shown.as_deref(), &*text), (Some("hits (count)"), "hits 14\n"));
     }
+}
+
+/// Guarantees: the type that pprof calls its default is the one that is shown, then time, then the first of which any
+/// value is not zero; blocked time is shown below what it is, beside all others.
+#[test]
+fn chosen_types() {
+    let of = |default: &'static str, values: &[(&'static str, &'static str, i64)]| {
+        let values = values.to_vec();
+        let mut folded = Folded::new(Threads::Merged).with_states();
+        folded.add(&batch(move |builder| {
+            let default = builder.key_value("pprof.scope.default_sample_type", default.into());
+            builder.resource(&[]);
+            let scope = profbridge_model::Scope { attributes: vec![default], ..Default::default() };
+            builder.scope_profiles(profbridge_model::ScopeProfiles { scope, ..Default::default() });
+            for (kind, unit, value) in values {
+                profile(builder, (kind, unit), ("", "", 0));
+                let frame = builder.frame(kind, "", 0);
+                let stack = builder.stack(&[frame]);
+                builder.sample(stack, None, None, &[], &[value]);
+            }
+        }));
+        text(&folded)
+    };
+    let heap = [("alloc_objects", "count", 5), ("alloc_space", "bytes", 7), ("inuse_space", "bytes", 9)];
+    assert_eq!(of("inuse_space", &heap), "inuse_space 9\n");
+    assert_eq!(of("", &heap), "alloc_objects 5\n");
+    assert_eq!(of("gone", &[("a", "count", 0), ("b", "count", 3)]), "b 3\n");
+    assert_eq!(of("a", &[("a", "count", 0), ("cpu", "ns", 3)]), "cpu 3\n");
+    assert_eq!(of("", &[("cpu", "ns", 5), ("off_cpu", "ns", 20)]), "[running];cpu 5\n[waiting];off_cpu 20\n");
+    assert_eq!(of("", &[("contentions", "count", 5), ("delay", "ns", 20)]), "[waiting];delay 20\n");
+    assert_eq!(of("", &[("cpu", "ns", 5)]), "cpu 5\n");
 }
 
 /// Guarantees: of the types of one scope only the most telling is folded, with all profiles that have it; off-CPU time
@@ -132,7 +148,7 @@ fn one_type_of_a_scope() {
     let folded =
         build(&[("samples", "count"), ("wall", "nanoseconds"), ("cpu", "nanoseconds"), ("wall", "nanoseconds")]);
     assert_eq!(text(&folded), "wall 2\n");
-    assert_eq!(folded.losses().get(Reason::RedundantType).total(), 2);
+    assert_eq!(folded.losses().get(Reason::OtherType).total(), 2);
     assert_eq!(text(&build(&[("off_cpu", "nanoseconds"), ("samples", "count")])), "samples 10\n");
     assert_eq!(text(&build(&[("off_cpu", "nanoseconds")])), "off_cpu 1\n");
     assert_eq!(text(&build(&[("alloc", "bytes"), ("cpu", "seconds")])), "cpu 1000000000\n");
@@ -279,7 +295,7 @@ fn states() {
         text(&folded)
     };
     let wall = told(Folded::new(Threads::Apart).with_states(), "wall");
-    assert_eq!(wall, "[running];t;hot 3\n[waiting];t;park 3\nt;park 3\n");
+    assert_eq!(wall, "[running or waiting];t;park 3\n[running];t;hot 3\n[waiting];t;park 3\n");
     assert_eq!(told(Folded::new(Threads::Merged).with_states(), "cpu"), "hot 3\npark 6\n");
     assert_eq!(told(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
 }

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::{Refusal, RequestPart};
-use profbridge_model::{Attribute, Buffer, ByteRange, Dictionary, Profiles, Samples, StringId, Tables};
+use profbridge_model::{Buffer, ByteRange, Dictionary, Profiles, Samples, StringId, Tables};
 
 use self::census::Census;
 use self::run::Spill;
@@ -174,7 +174,7 @@ fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Res
 }
 
 /// Whether all samples are of the shape that samples of 1.9 with values have when they are read as 1.10, and some have
-/// attributes that samples do not have. Looks at one sample of most batches.
+/// attributes. Looks at one sample of most batches.
 fn has_shape_of_1_9(profiles: &Profiles) -> bool {
     let dictionary = profiles.dictionary();
     let samples = || (0..profiles.columns().len() as u32).map(|row| profiles.sample(row));
@@ -184,8 +184,7 @@ fn has_shape_of_1_9(profiles: &Profiles) -> bool {
             && sample.values_bytes().is_empty()
             && (attributes == 0 || attributes * 8 == sample.timestamps_bytes().len())
     });
-    let is_of_place = |attribute: &Attribute| layout::is_key_of_place(dictionary.string_bytes(attribute.key));
-    has_shape && samples().any(|sample| dictionary.attributes(sample.attributes).any(is_of_place))
+    has_shape && samples().any(|sample| sample.attributes.is_some())
 }
 
 /// The state of one request's decoding.

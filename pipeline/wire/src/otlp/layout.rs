@@ -18,7 +18,6 @@
 mod evidence;
 
 use self::evidence::Evidence;
-pub(super) use self::evidence::is_key_of_place;
 use super::error::DecodeError;
 use super::reader::Reader;
 

@@ -50,34 +50,37 @@ pub fn sniff(file: &[u8]) -> Kind {
     }
 }
 
-/// Whether bytes are a pprof profile (google/pprof `proto/profile.proto`), uncompressed. Its fields have the numbers
-/// of a request's and more, but mean other things: field 1 holds value types, two integers, where a request's holds
-/// resources, which have no integers; field 6 is the string table, which begins with an empty string.
+/// Whether bytes are meant as a pprof profile (google/pprof `proto/profile.proto`), uncompressed, be it a valid one or
+/// not. Its fields have the numbers of a request's and more, but mean other things: field 1 holds value types, which
+/// begin with an integer, where a request's holds resources, which begin with a message; a request has no integers
+/// beside its resources. Value types without type and unit are empty, and so can resources be: then it is one where it
+/// has samples and a string table, of which a request without anything in its resources would lose nothing.
 pub fn is_pprof(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
-    let (mut value_types, mut strings) = (false, false);
-    loop {
-        let Ok(key) = reader.key() else { return false };
-        let Some(key) = key else { return value_types && strings };
+    let (mut messages, mut integers, mut samples, mut strings) = (false, false, false, false);
+    while let Ok(Some(key)) = reader.key() {
         match (key >> 3, key & 7) {
-            (1, LEN) => match reader.message() {
-                // Empty strings are the default, so a value type without type and unit is empty, as resources can be.
-                Ok(value_type) if value_type.rest().is_empty() => {}
-                Ok(value_type) if is_value_type(value_type) => value_types = true,
-                _ => return false,
+            (1, LEN) => match reader.message().map(|message| message.rest().first().copied()) {
+                Ok(Some(0x08 | 0x10)) => return true,
+                Ok(Some(_)) => return false,
+                Ok(None) => messages = true,
+                Err(_) => break,
             },
-            (6, LEN) => match reader.message() {
-                Ok(first) if strings || first.rest().is_empty() => strings = true,
-                _ => return false,
-            },
-            (2..=5 | 11, LEN) | (7..=10 | 12..=15, VARINT) | (13, LEN) => {
-                if reader.skip(key).is_err() {
-                    return false;
+            (number @ (2..=6 | 11 | 13), LEN) => {
+                messages = true;
+                samples |= number == 2;
+                match reader.message() {
+                    Ok(text) => strings |= number == 6 && text.rest().is_empty(),
+                    Err(_) => break,
                 }
             }
+            (7..=10 | 12..=15, VARINT) if reader.skip(key).is_ok() => integers = true,
+            (number, _) if number > 15 && reader.skip(key).is_ok() => {}
             _ => return false,
         }
     }
+    // Text may begin with what reads as an integer.
+    messages && integers || samples && strings
 }
 
 /// Whether bytes are two requests one behind the other, as `cat` joins files: each brings a dictionary. Protobuf merges
@@ -96,17 +99,6 @@ pub fn has_second_dictionary(bytes: &[u8]) -> bool {
         }
     }
     false
-}
-
-/// Whether a message has the two integers of a value type and nothing else.
-fn is_value_type(mut message: Reader<'_>) -> bool {
-    loop {
-        match message.key() {
-            Ok(None) => return true,
-            Ok(Some(key @ (0x08 | 0x10))) if message.skip(key).is_ok() => {}
-            _ => return false,
-        }
-    }
 }
 
 /// Whether bytes are fields from the first to the last, and the known ones have their wire type.
@@ -181,27 +173,37 @@ mod tests {
         assert_eq!(sniff(&[0; 3]), Kind::Unknown);
     }
 
-    /// Guarantees: a pprof profile is known as one, a request never is, empty or not, in the current layout or an
-    /// earlier one.
+    /// Guarantees: a pprof profile is known as one, also where it names no type or breaks off; a request never is,
+    /// empty or not, in the current layout or an earlier one.
     #[test]
     fn pprof() {
         // sample_type {type: 1, unit: 2}, a sample with packed ids and values, a location with its id, and three
         // strings.
         let profile = b"\x0a\x04\x08\x01\x10\x02\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x02\x08\x01\x32\x00\x32\x03cpu\x32\x0bnanoseconds\x48\x07\x60\x08";
-        assert!(is_pprof(profile));
-        // A value type whose type and unit are the empty string.
-        assert!(is_pprof(&[b"\x0a\x00", &profile[..]].concat()));
-        let without_strings = &profile[..18];
+        let nameless = [b"\x0a\x00", &profile[6..]].concat();
+        for pprof in [
+            &profile[..],
+            &profile[..18],
+            &profile[..30],
+            &[b"\x0a\x00", &profile[..]].concat(),
+            &nameless,
+            &nameless[..nameless.len() - 4],
+            &profile[6..],
+            &[&profile[6..], b"\x0a\x04\x08\x63"].concat(),
+            b"\x0a\x00\x48\x07",
+        ] {
+            assert!(is_pprof(pprof), "{pprof:x?}");
+        }
         for other in [
             &b""[..],
             &request(),
-            without_strings,
             b"\x0a\x00\x32\x00",
             b"\x0a\x02\x0a\x00\x32\x00",
+            b"\x0a\x02\x0a\x00\x12\x02\x0a\x00\x32\x00\x48\x07",
             b"{}",
-            &profile[..30],
+            b"Hello",
         ] {
-            assert!(!is_pprof(other), "{other:?}");
+            assert!(!is_pprof(other), "{other:x?}");
         }
     }
 

@@ -5,10 +5,11 @@
 //! front of what they refer to, and mostly do, so the message is gone through once for where its elements stand; then
 //! what they become is charged to a budget ([`Limits`]), and they are read, samples last.
 //!
-//! A profile is refused as a whole, for what google/pprof refuses as well (an id 0, an id that is there twice, a
-//! location that is not there, values that are not as many as types, a string table whose first element is not the
-//! empty string), and for references to mappings and functions that are not there and times before 1970, which OTLP
-//! cannot say. Ids may be in any order. Negative values are kept, as differences of profiles have them.
+//! A profile is refused as a whole, for what google/pprof refuses as well (a location with the id 0, an id that is there
+//! twice, a location that is not there, values that are not as many as types, a string table whose first element is not
+//! the empty string), and for times before 1970, which OTLP cannot say. References to mappings and functions that are
+//! not there are left out and counted, as are those to one with the id 0. Ids may be in any order. Negative values are
+//! kept, as differences of profiles have them.
 
 mod elements;
 mod ids;
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use profbridge_model::dictionary::Invalid;
+use profbridge_model::skew::{DAY, is_wrong};
 use profbridge_model::{
     Attribute, AttributeId, AttributeSetId, Buffer, ByteRange, Line, Link, LinkId, Location, Mapping, Profile,
     Profiles, ResourceProfiles, Samples, Scope, ScopeProfiles, StringId, Tables, Value, ValueType,
@@ -48,6 +50,11 @@ pub struct Decoded {
     pub replaced_strings: u64,
     /// Labels that had a number beside their text, which is against pprof's rules: the text was kept.
     pub left_out_numbers: u64,
+    /// Mappings and functions that something refers to and that are not there, and those with the id 0, which nothing can
+    /// refer to.
+    pub left_out_references: u64,
+    /// A time that the profile, or who brought it, said and that cannot be; another one was taken instead.
+    pub wrong_time: Option<u64>,
 }
 
 /// When a profile was made, as whoever brings it knows.
@@ -57,6 +64,9 @@ pub struct Times {
     pub time_unix_nano: u64,
     /// The duration, in nanoseconds; 0 where it is not known.
     pub duration_nano: u64,
+    /// When the profile arrived, in nanoseconds since the Unix epoch: times that cannot be then ([`is_wrong`]) are not
+    /// taken. 0 takes all.
+    pub arrival_unix_nano: u64,
 }
 
 /// Reads a pprof profile that is not compressed.
@@ -83,9 +93,21 @@ pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result
     let mut decoder = Decoder::new(&profile, limits, budget, &places)?;
     let mut header = decoder.read(places)?;
     let or = |said: u64, known: u64| if said == 0 { known.min(i64::MAX as u64) } else { said };
-    header.time_nanos = or(header.time_nanos, times.time_unix_nano);
-    header.duration_nanos = or(header.duration_nanos, times.duration_nano);
-    decoder.finish(header, &profile)
+    let Times { time_unix_nano: known, duration_nano, arrival_unix_nano: arrival } = times;
+    let is_wrong = |time: u64| time != 0 && arrival != 0 && is_wrong(time, arrival);
+    let wrong = [header.time_nanos, known].into_iter().find(|&time| is_wrong(time));
+    if is_wrong(header.time_nanos) {
+        // Its duration is in the same unit.
+        header.duration_nanos = or(duration_nano, header.duration_nanos);
+        header.time_nanos = 0;
+    }
+    header.duration_nanos = or(header.duration_nanos, duration_nano);
+    let begun = arrival.saturating_sub(header.duration_nanos.min(DAY));
+    header.time_nanos =
+        or(header.time_nanos, if is_wrong(known) || wrong.is_some() && known == 0 { begun } else { known });
+    let mut decoded = decoder.finish(header, &profile)?;
+    decoded.wrong_time = wrong;
+    Ok(decoded)
 }
 
 /// Where the elements stand.
@@ -177,6 +199,7 @@ struct Decoder<'a> {
     labels: HashMap<[u64; 4], Option<AttributeId>>,
     links: HashMap<Link, Option<LinkId>>,
     left_out_numbers: u64,
+    left_out_references: u64,
     sample_places: Vec<ByteRange>,
     samples: Samples,
     /// The values of all samples: of the first one, one for each type, then of the second one.
@@ -233,6 +256,7 @@ impl<'a> Decoder<'a> {
             labels: HashMap::new(),
             links: HashMap::new(),
             left_out_numbers: 0,
+            left_out_references: 0,
             sample_places: Vec::new(),
             samples: columns,
             values: Vec::with_capacity(rows),
@@ -417,7 +441,8 @@ impl<'a> Decoder<'a> {
         };
         let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
         let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
-        Ok(Decoded { profiles, replaced_strings, left_out_numbers: self.left_out_numbers })
+        let Self { left_out_numbers, left_out_references, .. } = self;
+        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references, wrong_time: None })
     }
 
     /// The attributes that all profiles have.

@@ -35,7 +35,10 @@ impl From<Fault> for DecodeError {
 impl From<otlp::DecodeError> for DecodeError {
     fn from(error: otlp::DecodeError) -> Self {
         match error {
-            otlp::DecodeError::Malformed { place, offset, rule } => Self::Malformed { place, offset, rule },
+            otlp::DecodeError::Malformed { place, offset, rule } => {
+                let place = if place == "request" { "profile".to_owned() } else { place };
+                Self::Malformed { place, offset, rule }
+            }
             otlp::DecodeError::LimitExceeded { what, limit } => Self::LimitExceeded { what, limit },
             // Only OTLP has layouts.
             otlp::DecodeError::UnclearLayout { why, .. } => {

@@ -348,6 +348,28 @@ fn version_1_9_without_attributes() {
     }
 }
 
+/// Guarantees: a request whose samples have the same value of 1.9 or attribute of 1.10 for each time is refused with
+/// both names, whichever it is; samples that differ are of 1.10, and so is what the encoder writes.
+#[test]
+fn values_that_read_as_attributes() {
+    let one = || values_first(&[1], &[], 0, &[5]);
+    for samples in [vec![one()], vec![one(), values_first(&[1], &[], 0, &[6])]] {
+        let error = decode(Bytes::from(request_1_9(samples, 3)), &Limits::default()).unwrap_err().to_string();
+        assert!(error.contains("1.9, 1.10"), "{error}");
+    }
+    assert_eq!(generation(request_1_9(vec![one(), values_first(&[2, 1], &[], 0, &[6, 7])], 3)), "1.10");
+    let mut builder = profbridge_model::Builder::new();
+    builder.resource(&[]);
+    builder.scope("", "");
+    builder.on_cpu(20);
+    let thread = builder.attributes(&[("thread.id", 10.into())]);
+    builder.sample(None, thread, None, &[5], &[]);
+    let batch = builder.finish().unwrap();
+    let bytes = profbridge_wire::otlp::encode(&batch, &profbridge_wire::otlp::EncodeOptions::default());
+    let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+    assert_eq!((decoded.layout.name(), decoded.profiles.sample(0).link), ("1.10", None));
+}
+
 /// Guarantees: a request of 1.10 with a fault like that is not taken for 1.9, as long as one sample shows that it is
 /// not: only the faulty profile is refused.
 #[test]

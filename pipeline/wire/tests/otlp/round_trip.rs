@@ -4,7 +4,7 @@ use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use profbridge_model::Profiles;
-use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, encoded_len};
+use profbridge_wire::otlp::{EncodeOptions, Layout, Limits, decode_as, encode, encoded_len};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -28,7 +28,8 @@ pub(crate) fn with_lawful_payloads(mut request: ExportProfilesServiceRequest) ->
 }
 
 pub(crate) fn decoded(bytes: Vec<u8>) -> Profiles {
-    let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+    // Single samples without values could be of 1.9.
+    let decoded = decode_as(Bytes::from(bytes), Layout::V1_10, &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
     decoded.profiles
 }

@@ -102,7 +102,7 @@ proptest! {
     /// cannot be cut further.
     #[test]
     fn nothing_is_lost(request in requests(), limit in 1..2_000usize) {
-        let whole = decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap().profiles;
+        let whole = crate::round_trip::decoded(request.encode_to_vec());
         let parts: Vec<_> = split(&whole, limit, &OPTIONS).collect();
         prop_assert_eq!(parts.iter().map(Profiles::observations).sum::<u64>(), whole.observations());
         let times = |batch: &Profiles| -> Vec<u64> {

@@ -29,11 +29,9 @@ pub(crate) fn valid() -> Profile {
 #[test]
 fn rules() {
     type Break = fn(&mut Profile);
-    let cases: [(Break, &str); 20] = [
+    let cases: [(Break, &str); 16] = [
         (|p| p.string_table.clear(), "string_table: is empty, its first element has to be the empty string"),
         (|p| p.string_table[0] = "x".to_owned(), "string_table[0]: is not the empty string, which it has to be"),
-        (|p| p.function[0].id = 0, "function[0].id: is 0, which stands for none"),
-        (|p| p.mapping[0].id = 0, "mapping[0].id: is 0, which stands for none"),
         (|p| p.location[0].id = 0, "location[0].id: is 0, which stands for none"),
         (|p| p.function.push(p.function[0]), "function[1].id: is 1, as that of function[0]"),
         (
@@ -44,11 +42,6 @@ fn rules() {
             "mapping[1].id: is 18446744073709551615, as that of mapping[0]",
         ),
         (|p| p.location.push(p.location[0].clone()), "location[1].id: is 1, as that of location[0]"),
-        (|p| p.location[0].mapping_id = 2, "location[0].mapping_id: there is no mapping with the id 2"),
-        (
-            |p| p.location[0].line[0].function_id = 9,
-            "location[0].line[0].function_id: there is no function with the id 9",
-        ),
         (|p| p.sample[0].location_id.push(0), "sample[0].location_id[1]: there is no location with the id 0"),
         (
             |p| p.sample[0].location_id.push(1 << 40),
@@ -71,6 +64,33 @@ fn rules() {
         let mut profile = valid();
         damage(&mut profile);
         assert_eq!(read(&profile).unwrap_err().to_string(), format!("malformed pprof profile: {message}"));
+    }
+}
+
+/// Guarantees: a reference to a mapping or function that is not there costs nothing but itself, and is counted; so is
+/// one with the id 0, which nothing can refer to, whatever ids the others have.
+#[test]
+fn references_that_name_nothing() {
+    type Change = fn(&mut Profile);
+    let cases: [(Change, [usize; 2], u64); 6] = [
+        (|_| {}, [1, 1], 0),
+        (|p| p.location[0].mapping_id = 2, [0, 1], 1),
+        (|p| p.location[0].line[0].function_id = 9, [1, 0], 1),
+        (|p| (p.mapping[0].id, p.location[0].mapping_id) = (0, 0), [0, 1], 1),
+        (|p| (p.function[0].id, p.location[0].line[0].function_id) = (0, 0), [1, 0], 1),
+        (|p| p.function.insert(0, Function { name: 1, ..Function::default() }), [1, 1], 1),
+    ];
+    for (change, expected, left_out) in cases {
+        let mut profile = valid();
+        change(&mut profile);
+        let decoded = read(&profile).unwrap();
+        let dictionary = decoded.profiles.dictionary();
+        let location =
+            dictionary.location(dictionary.stack(decoded.profiles.sample(0).stack).flatten().next().unwrap());
+        let functions = dictionary.lines(location).iter().filter_map(|line| line.function);
+        let named = functions.filter(|&id| dictionary.string(dictionary.function(id).name) == "main.work").count();
+        let found = [location.mapping.iter().count(), named];
+        assert_eq!((found, decoded.left_out_references, decoded.profiles.observations()), (expected, left_out, 1));
     }
 }
 
@@ -115,7 +135,7 @@ fn kept() {
 /// keeps its own.
 #[test]
 fn times() {
-    let times = Times { time_unix_nano: 5, duration_nano: 6 };
+    let times = Times { time_unix_nano: 5, duration_nano: 6, ..Times::default() };
     for (said, expected) in [([0, 0], [5, 6]), ([7, 0], [7, 6]), ([0, 8], [5, 8]), ([7, 8], [7, 8])] {
         let profile = Profile { time_nanos: said[0], duration_nanos: said[1], ..valid() };
         let decoded = decode_with(profile.encode_to_vec().into(), &Limits::default(), times).unwrap();

@@ -69,6 +69,14 @@ impl Course {
         Self { all, at: 0 }
     }
 
+    /// Makes every time at which a span ran one at which nobody knows which did: of a thread that runs spans in turns
+    /// those that are known may be a part, since others were not sampled.
+    pub(super) fn doubt(&mut self) {
+        for from in self.all.iter_mut().filter(|from| from.ran != Ran::Nothing) {
+            from.ran = Ran::Several;
+        }
+    }
+
     /// What ran at a time.
     #[inline]
     pub(super) fn at(&mut self, time: u64) -> Ran {
@@ -132,6 +140,19 @@ mod tests {
         assert_eq!(course.throughout(10, 19), Some(Ran::Span(11)));
         assert_eq!(course.throughout(10, 20), None);
         assert_eq!(course.throughout(120, 500), Some(Ran::Nothing));
+    }
+
+    /// Guarantees: of a thread that runs spans in turns every time at which any ran is in doubt.
+    #[test]
+    fn turns() {
+        let spans = [interval(0, 100, 10), interval(10, 20, 11), interval(200, 300, 12)];
+        let mut course = Course::new(&spans, &[None, None, None]);
+        course.doubt();
+        for (time, ran) in
+            [(5, Ran::Several), (15, Ran::Several), (150, Ran::Nothing), (250, Ran::Several), (300, Ran::Nothing)]
+        {
+            assert_eq!(course.at(time), ran, "{time}");
+        }
     }
 
     /// Guarantees: an event loop with a hundred thousand requests under way at once costs no more for each than a few

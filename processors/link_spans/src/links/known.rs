@@ -25,6 +25,9 @@ use crate::thread::SaidPid;
 const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((Side, Hints), u32)>()) as u64 + 150;
 const THREAD: u64 = 100;
 
+/// So many threads are remembered that run spans in turns.
+const MOST_IN_TURNS: usize = 1 << 16;
+
 /// A span: its ids, that of the one in which it was made, zeros where it is the first of its trace, and its time in
 /// nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
@@ -126,6 +129,8 @@ pub(super) struct KnownSpans {
     by_name: HashMap<u128, Vec<u32>, RandomState>,
     /// By the hash of a process's identity.
     own: HashMap<u128, ByThread, RandomState>,
+    /// The hashes of threads that ran spans in turns, with their processes.
+    in_turns: HashSet<u64, RandomState>,
     /// The memory of groups and threads, in bytes.
     bytes: u64,
 }
@@ -282,9 +287,37 @@ impl KnownSpans {
         all
     }
 
-    /// What a thread ran, given the spans that ran on it.
-    pub(super) fn course(&self, spans: &[Interval]) -> Course {
-        Course::new(spans, &self.above(spans))
+    /// What a thread of a process ran, given the spans that ran on it. One that ever ran spans of different traces in
+    /// turns, as event loops do, runs others meanwhile that nobody may have sampled.
+    pub(super) fn course(&mut self, process: u128, thread: &str, spans: &[Interval]) -> Course {
+        let mut course = Course::new(spans, &self.above(spans));
+        let key = self.hasher.hash_one((process, thread));
+        let takes_turns = self.take_turns(spans);
+        if takes_turns && self.in_turns.len() < MOST_IN_TURNS {
+            self.in_turns.insert(key);
+        }
+        if takes_turns || self.in_turns.contains(&key) {
+            course.doubt();
+        }
+        course
+    }
+
+    /// Whether spans of different traces ran at the same time. Of one trace, what is between two of them may be missing.
+    fn take_turns(&self, spans: &[Interval]) -> bool {
+        let mut in_order: Vec<&Interval> = spans.iter().collect();
+        in_order.sort_unstable_by_key(|span| span.start);
+        // The trace of the span before, and the last end of that trace: other traces have ended when a span begins.
+        let mut last: Option<([u8; 16], u64)> = None;
+        for span in in_order {
+            let trace = self.nodes.get(span.span).trace_id;
+            let end = match last {
+                Some((of, end)) if of == trace => end.max(span.end),
+                Some((_, end)) if end > span.start => return true,
+                _ => span.end,
+            };
+            last = Some((trace, end));
+        }
+        false
     }
 
     /// For each of some spans the position of the nearest one of them above it.

@@ -95,11 +95,13 @@ impl<'a> BatchLinker<'a> {
         let on_threads = on_threads
             .entry(identity.hash)
             .or_insert_with(|| known.on_threads(index, identity.hash, *during, *main_thread));
-        *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(_, thread)| match on_threads.of(thread) {
-            [] => Lane::NoSpan,
-            spans => {
-                courses.push(known.course(spans));
-                Lane::Course(courses.len() as u32 - 1)
+        *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(process, thread)| {
+            match on_threads.of(thread) {
+                [] => Lane::NoSpan,
+                spans => {
+                    courses.push(known.course(*process, thread, spans));
+                    Lane::Course(courses.len() as u32 - 1)
+                }
             }
         })
     }

@@ -50,6 +50,25 @@ fn nested_and_asynchronous_spans() {
     }
 }
 
+/// Guarantees: once spans of different traces overlapped on a thread, as those of an event loop do, no sample of it is
+/// linked by its time any more, since spans that nobody sampled may have run; other threads are linked as ever.
+#[test]
+fn event_loops() {
+    let mut processor = link_spans("{}");
+    let of = |id: u8, trace: u8, thread: i64, times: [u64; 2]| Made { trace, thread, ..ran(id, 0, times) };
+    let sampled = |thread: i64, time: u64| of_web(&[(1, thread, vec![time], true, false)]);
+    process(&mut processor, of(1, 1, 1, [10, 100]).request(), at(S));
+    assert_eq!(by_time(&process(&mut processor, sampled(1, 50), at(S))), [(50, 1)].into());
+    for made in [of(2, 2, 1, [90, 200]), of(3, 3, 1, [500, 600]), of(4, 3, 2, [500, 600])] {
+        process(&mut processor, made.request(), at(S));
+    }
+    for (thread, time, expected, ambiguous) in [(1, 95, 0, 1), (1, 150, 0, 1), (1, 550, 0, 1), (2, 550, 4, 0)] {
+        let out = process(&mut processor, sampled(thread, time), at(S));
+        assert_eq!(by_time(&out), [(time, expected)].into(), "{thread} {time}");
+        assert_eq!(note(&out, "observations_unlinked_ambiguous"), ambiguous, "{thread} {time}");
+    }
+}
+
 /// Guarantees: what says no thread, no process or no time is not linked and counted; without times, a sample is linked
 /// where its thread ran one span during all of its profile.
 #[test]

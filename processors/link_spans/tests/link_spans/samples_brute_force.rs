@@ -129,6 +129,14 @@ fn expected(&(pid, thread, time, _, had): &Seen, spans: &[&Made]) -> u8 {
     innermost.map_or(0, |span| span.id)
 }
 
+/// Whether a thread ran spans of different traces at the same time, so that nobody knows which ran when.
+fn takes_turns(pid: i64, thread: i64, spans: &[Made]) -> bool {
+    let of: Vec<&Made> =
+        spans.iter().filter(|span| (span.pid, span.thread) == (pid, thread) && span.from < span.to).collect();
+    let overlap = |one: &Made, other: &Made| one.trace != other.trace && one.from < other.to && other.from < one.to;
+    of.iter().any(|one| of.iter().any(|other| overlap(one, other)))
+}
+
 /// What comes: spans or samples.
 #[derive(Debug, Clone)]
 enum Came {
@@ -198,7 +206,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     /// Guarantees: each observation gets the span that trying all spans finds: those that came before it where profiles
-    /// do not wait, and those that came by the end where they do, over several windows. Nothing is lost or invented,
+    /// do not wait, and those that came by the end where they do, over several windows; on threads that run spans in
+    /// turns that one or none. Nothing is lost or invented,
     /// values stay with their times, and what is counted adds up.
     #[test]
     fn as_by_trying_everything(story in story(), waits: bool, step in 0u64..8) {
@@ -234,9 +243,19 @@ proptest! {
             expected_all = seen.iter().map(|of| (of.0, of.1, of.2, of.3, expected(of, &known))).collect();
         }
         let mut linked: Vec<Seen> = out.iter().flat_map(observations).collect();
+        // What ran on a thread that runs spans in turns is linked with what trying all finds, or not at all.
+        for of in linked.iter().filter(|of| of.4 != 0) {
+            prop_assert!(expected_all.contains(of), "{:?}", of);
+        }
+        let without_turns = |all: &[Seen]| -> Vec<Seen> {
+            let known = |of: &&Seen| of.4 == HAD || !takes_turns(of.0, of.1, &spans);
+            let mut all: Vec<Seen> = all.iter().filter(known).copied().collect();
+            all.sort_unstable();
+            all
+        };
+        prop_assert_eq!(without_turns(&linked), without_turns(&expected_all));
+        prop_assert_eq!(linked.len(), expected_all.len());
         linked.sort_unstable();
-        expected_all.sort_unstable();
-        prop_assert_eq!(&linked, &expected_all);
         let count = |name: &str| count_of(&out, name);
         let had = linked.iter().filter(|of| of.4 == HAD).count() as u64;
         let with = linked.iter().filter(|of| of.4 != 0).count() as u64 - had;
@@ -279,7 +298,8 @@ proptest! {
             let mut before = seen.iter().filter(|known| (known.0, known.1, known.2) == (of.0, of.1, of.2));
             let had = before.clone().any(|known| known.4 != 0);
             if !is_near(&of) && !had && let Some(before) = before.next() {
-                prop_assert_eq!(of.4, expected(before, &known), "{:?}, off by {} ms", of, off);
+                let in_doubt = of.4 == 0 && takes_turns(of.0, of.1, &spans);
+                prop_assert!(in_doubt || of.4 == expected(before, &known), "{:?}, off by {} ms", of, off);
             }
         }
     }

@@ -12,6 +12,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use profbridge_engine::budget::Budget;
+use profbridge_engine::clock::Clock;
+use profbridge_engine::component::Now;
 use profbridge_engine::config::Section;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
@@ -27,6 +29,10 @@ use crate::{Pprof, Settings};
 
 /// A memory budget that no test uses up by accident.
 const PLENTY: u64 = 1 << 30;
+
+/// When profiles were made, and when they arrive.
+const TIME: u64 = 1_760_000_000_000_000_000;
+const ARRIVAL: u64 = TIME + 60_000_000_000;
 
 /// A free port, and everything else at its default.
 const LOOPBACK: &str = "push: {endpoint: '127.0.0.1:0'}";
@@ -61,7 +67,8 @@ impl Rig {
             telemetry: metrics.receiver("pprof"),
             peer_limits: PeerLimits::default(),
         };
-        let running = Box::new(Pprof::new(settings(yaml))).start(context).await.unwrap();
+        let clock = Clock::from_fn(|| Now { monotonic_nano: 0, unix_nano: ARRIVAL });
+        let running = Box::new(Pprof::new(settings(yaml)).with_clock(clock)).start(context).await.unwrap();
         let address = running.addresses.first().map(|(_, address)| *address);
         Self { address, consumer, metrics, trigger, stopped: tokio::spawn(running.stopped) }
     }

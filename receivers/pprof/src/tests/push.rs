@@ -2,8 +2,6 @@
 
 use super::*;
 
-const TIME: u64 = 1_760_000_000_000_000_000;
-
 /// A form as pyroscope-go sends it.
 fn form(parts: &[(&str, &[u8])]) -> Bytes {
     let mut body = Vec::new();
@@ -26,8 +24,8 @@ const INGEST: &str = "/ingest?name=shop%7Bregion%3Deu%7D&from=1760000000&until=1
 #[tokio::test]
 async fn ingest() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
-    for profile in [cpu(0), gzip(&cpu(0)), cpu(7)] {
-        let said = if profile == cpu(7) { 7 } else { TIME };
+    for profile in [cpu(0), gzip(&cpu(0)), cpu(TIME + 5)] {
+        let said = if profile == cpu(TIME + 5) { TIME + 5 } else { TIME };
         let body = form(&[("sample_type_config", b"{}"), ("profile", &profile), ("prev_profile", b"")]);
         let plain = post(INGEST, body.clone()).header(FORM.0, FORM.1);
         let packed = post(INGEST, gzip(&body)).header(FORM.0, FORM.1).header("content-encoding", "gzip");
@@ -41,6 +39,43 @@ async fn ingest() {
         }
     }
     assert_eq!((rig.requests("http", "success"), rig.requests("http", "failure")), (9, 0));
+    rig.stop().await;
+}
+
+/// Guarantees: a profile whose time cannot be, being before 2000 or more than a day from its arrival, is taken at the
+/// `from` of its request, and where that cannot be either or is not there, where it ends when it arrives.
+#[tokio::test]
+async fn times_that_cannot_be() {
+    const DAY: u64 = 86_400_000_000_000;
+    let mut rig = Rig::start(LOOPBACK).await;
+    let bare = |query: &str| format!("/ingest?name=shop{query}");
+    for (query, own, expected) in [
+        ("&from=1760000000&until=1760000010", TIME / 1_000, (TIME, 10_000_000_000)),
+        ("&from=1760000000&until=1760000010", TIME + 2 * DAY, (TIME, 10_000_000_000)),
+        ("&from=1760000000", TIME - DAY / 2, (TIME - DAY / 2, 0)),
+        ("", TIME / 1_000_000, (ARRIVAL, 0)),
+        ("&from=5&until=15", 0, (ARRIVAL - 10_000_000_000, 10_000_000_000)),
+        ("", 0, (0, 0)),
+    ] {
+        let batch = rig.taken(post(&bare(query), cpu(own))).await;
+        let first = batch.profiles().next().unwrap();
+        assert_eq!((first.time_unix_nano, first.duration_nano), expected, "{query} {own}");
+    }
+    rig.stop().await;
+}
+
+/// Guarantees: what is no pprof profile is called by its name.
+#[tokio::test]
+async fn foreign_formats() {
+    let rig = Rig::start(LOOPBACK).await;
+    for (body, said) in [
+        ("<!DOCTYPE html><html></html>", "a page of HTML"),
+        ("{\"nodes\":[],\"startTime\":1,\"endTime\":2}", ".cpuprofile"),
+        ("heap profile: 1: 2 [3: 4] @ heap/1048576\n", "as text"),
+    ] {
+        let (status, why) = rig.refused(post("/api/pprof", body)).await;
+        assert!(status == 400 && why.contains(said), "{why}");
+    }
     rig.stop().await;
 }
 

@@ -39,7 +39,9 @@ const STYLE: &str = include_str!("style.css");
 #[derive(Debug)]
 pub(super) struct View<'a> {
     /// What it is called.
-    pub(super) name: &'static str,
+    pub(super) name: &'a str,
+    /// What its cells' widths are a number of.
+    pub(super) unit: Unit,
     /// Its cells; the first is the whole.
     pub(super) cells: Vec<Cell<'a>>,
     /// How much of the whole is in functions that are too narrow to be among them.
@@ -52,14 +54,14 @@ impl View<'_> {
     }
 
     /// How much it is, and how much of that cannot be seen.
-    fn amount(&self, unit: Unit) -> String {
-        let whole = amount(self.total(), unit);
+    fn amount(&self) -> String {
+        let whole = amount(self.total(), &self.unit);
         if self.narrow == 0 {
             return whole;
         }
         let part = percent(self.narrow, self.total());
         let why = if self.cells.len() < MOST_CELLS { "too narrow" } else { "too narrow or too many" };
-        format!("{whole}, of which {} ({part}) are in functions {why} to be drawn", amount(self.narrow, unit))
+        format!("{whole}, of which {} ({part}) are in functions {why} to be drawn", amount(self.narrow, &self.unit))
     }
 
     fn rows(&self) -> usize {
@@ -72,7 +74,6 @@ impl View<'_> {
 pub(super) struct Picture<'a> {
     pub(super) title: &'a str,
     pub(super) layout: Layout,
-    pub(super) unit: Unit,
     /// What is shown, the first without being asked for.
     pub(super) views: &'a [View<'a>],
 }
@@ -97,7 +98,7 @@ impl Picture<'_> {
         writeln!(out, "<rect class=\"page\" width=\"100%\" height=\"100%\"/>")?;
         writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{}</text>", head + 22, xml(self.title))?;
         self.legend(head + 33, out)?;
-        let what = self.views.first().map(|view| format!("{}: {}", view.name, view.amount(self.unit)));
+        let what = self.views.first().map(|view| format!("{}: {}", view.name, view.amount()));
         let what = what.unwrap_or_default();
         writeln!(out, "<text class=\"about\" x=\"{MARGIN}\" y=\"{}\">{}</text>", head + 64, xml(&what))?;
         for (number, view) in self.views.iter().enumerate() {
@@ -106,15 +107,15 @@ impl Picture<'_> {
                 out,
                 "<g class=\"view\" data-name=\"{}\" data-amount=\"{}\" data-whole=\"{}\"{hidden}>",
                 xml(view.name),
-                xml(&amount(view.total(), self.unit)),
-                xml(&view.amount(self.unit))
+                xml(&amount(view.total(), &view.unit)),
+                xml(&view.amount())
             )?;
             for cell in &view.cells {
                 let y = match self.layout {
                     Layout::Icicle => first + cell.depth * ROW,
                     Layout::Flame => first - cell.depth * ROW,
                 };
-                self.cell(cell, view.total(), y, out)?;
+                self.cell(cell, view, y, out)?;
             }
             writeln!(out, "</g>")?;
         }
@@ -140,7 +141,8 @@ impl Picture<'_> {
         Ok(())
     }
 
-    fn cell(&self, cell: &Cell<'_>, total: u64, y: usize, out: &mut impl Write) -> io::Result<()> {
+    fn cell(&self, cell: &Cell<'_>, view: &View<'_>, y: usize, out: &mut impl Write) -> io::Result<()> {
+        let total = view.total();
         let part = |of: u64| of as f64 / total as f64 * (WIDTH - 2.0 * MARGIN);
         let (x, width) = (MARGIN + part(cell.left), part(cell.width));
         let place = if cell.place.is_empty() { String::new() } else { format!("{}, ", cell.place) };
@@ -150,7 +152,7 @@ impl Picture<'_> {
              width=\"{width:.2}\" height=\"{CELL}\"/>{}</g>",
             xml(cell.name),
             xml(&place),
-            amount(cell.width, self.unit),
+            amount(cell.width, &view.unit),
             percent(cell.width, total),
             class(cell.kind),
             shade(cell.name),
@@ -189,13 +191,13 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// A weight for a person.
-fn amount(weight: u64, unit: Unit) -> String {
+fn amount(weight: u64, unit: &Unit) -> String {
     match unit {
         Unit::Nanoseconds if weight < 1_000 => format!("{:.6} ms", weight as f64 / 1e6),
         Unit::Nanoseconds if weight < 100_000 => format!("{:.4} ms", weight as f64 / 1e6),
         Unit::Nanoseconds => format!("{:.1} ms", weight as f64 / 1e6),
-        Unit::Count if weight == 1 => "1 sample".to_owned(),
-        Unit::Count => format!("{weight} samples"),
+        Unit::Count(of) if weight == 1 => format!("1 {}", of.strip_suffix('s').unwrap_or(of)),
+        Unit::Count(of) => format!("{weight} {of}"),
         Unit::Bytes => terminal::bytes(weight),
     }
 }
@@ -268,11 +270,12 @@ mod tests {
     /// Guarantees: times are milliseconds, however short they are.
     #[test]
     fn amounts() {
-        assert_eq!(amount(9_870_040_000, Unit::Nanoseconds), "9870.0 ms");
-        assert_eq!(amount(1_500, Unit::Nanoseconds), "0.0015 ms");
-        assert_eq!([1, 999].map(|nano| amount(nano, Unit::Nanoseconds)), ["0.000001 ms", "0.000999 ms"]);
+        assert_eq!(amount(9_870_040_000, &Unit::Nanoseconds), "9870.0 ms");
+        assert_eq!(amount(1_500, &Unit::Nanoseconds), "0.0015 ms");
+        assert_eq!([1, 999].map(|nano| amount(nano, &Unit::Nanoseconds)), ["0.000001 ms", "0.000999 ms"]);
         assert_eq!([0, 1, 5].map(|part| percent(part, 100_000)), ["0.00 %", "less than 0.01 %", "0.01 %"]);
-        assert_eq!((amount(1, Unit::Count), amount(2, Unit::Count)), ("1 sample".to_owned(), "2 samples".to_owned()));
-        assert_eq!(amount(2048, Unit::Bytes), "2.0 KiB");
+        let samples = Unit::Count("samples".into());
+        assert_eq!([1, 2].map(|count| amount(count, &samples)), ["1 sample", "2 samples"]);
+        assert_eq!(amount(2048, &Unit::Bytes), "2.0 KiB");
     }
 }

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::folded::{Folded, Threads, Unit};
+use crate::folded::{Folded, Threads};
 
 fn text(read: &Read, threads: Threads) -> String {
     let mut folded = Folded::new(threads);
@@ -51,7 +51,7 @@ fn units() {
     }
     let mut folded = Folded::new(Threads::Merged);
     folded.add(&read(b"a;b 2", Counted::Milliseconds).unwrap().profiles);
-    assert_eq!((folded.unit(), folded.lines().next()), (Unit::Nanoseconds, Some(("a;b".into(), 2_000_000))));
+    assert_eq!((folded.shown_type(), folded.lines().next()), (None, Some(("a;b".into(), 2_000_000))));
 }
 
 /// Guarantees: a line without an integer is refused with its number and the rule, and the others are read; text that is

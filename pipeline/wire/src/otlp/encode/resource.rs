@@ -93,11 +93,22 @@ impl<'a> Encoder<'a> {
 
     fn sample_size(&self, sample: &Sample<'_>) -> usize {
         let SampleIds { stack, attributes, link } = sample.ids();
+        let no_link = if link.is_none() && self.reads_as_1_9(sample) { NO_LINK.len() } else { 0 };
         int_size(StackId::wire(stack).into())
             + bytes_size(self.sets.get(attributes).len())
             + int_size(LinkId::wire(link).into())
+            + no_link
             + bytes_size(sample.values_bytes().len())
             + bytes_size(sample.timestamps_bytes().len())
+    }
+
+    /// Whether the attributes of a sample could be values in the layout of 1.9: there is one for each time, and neither
+    /// values nor a link.
+    #[inline]
+    fn reads_as_1_9(&self, sample: &Sample<'_>) -> bool {
+        sample.values_bytes().is_empty()
+            && sample.attributes.is_some()
+            && self.dictionary.attribute_set(sample.attributes).len() * 8 == sample.timestamps_bytes().len()
     }
 
     /// The original payload and its format, which go together or not at all.
@@ -185,11 +196,17 @@ impl<'a> Encoder<'a> {
         head(out, 0x12, size);
         int(out, 0x08, StackId::wire(sample.stack).into());
         bytes(out, 0x12, self.sets.get(sample.attributes));
-        int(out, 0x18, LinkId::wire(sample.link).into());
+        match sample.link {
+            None if self.reads_as_1_9(sample) => out.extend_from_slice(NO_LINK),
+            link => int(out, 0x18, LinkId::wire(link).into()),
+        }
         bytes(out, 0x22, sample.values_bytes());
         bytes(out, 0x2a, sample.timestamps_bytes());
     }
 }
+
+/// The link 0, which stands for none and mostly is left out.
+const NO_LINK: &[u8] = &[0x18, 0];
 
 fn value_type_size(ValueType { kind, unit }: ValueType) -> usize {
     int_size(StringId::wire(kind).into()) + int_size(StringId::wire(unit).into())

@@ -6,11 +6,12 @@
 //! What wire types leave open:
 //!
 //! * 1.9 against 1.10, where samples have values but neither attributes nor links: the values read as attributes. Such
-//!   a request is taken for 1.9 if every sample has as many of those as a 1.9 sample has values (one for each time, or
-//!   no times) and at least half of them cannot be attributes of a sample: an index is out of range, 0, there twice,
-//!   or that of an attribute which only locations or mappings have, or the sample is left without values and times.
-//!   Where it is fewer than half, nothing is known and the request is refused. A request where it is none is read as
-//!   1.10, which it then is for all that can be known.
+//!   a request could be 1.9 if every sample has as many of those as a 1.9 sample has values (one for each time, or
+//!   no times). It is taken for 1.9 if at least half of them cannot be attributes of a sample: an index is out of
+//!   range, 0, there twice, or that of an attribute which only locations or mappings have, or the sample is left
+//!   without values and times. Where it is fewer than half, nothing is known and the request is refused; likewise
+//!   where none is impossible and all are equal, as counts are, unless there are several and a period makes time of
+//!   them as 1.10 has it. The encoder writes the link 0 into samples of that shape, which only 1.10 can have.
 //! * 1.8 against 1.9, where profiles have neither an id nor a dropped count: nothing in them differs, so it does not
 //!   matter. The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the
 //!   range of the string table.
@@ -43,6 +44,8 @@ pub(super) struct Evidence {
     id_1_8: bool,
     details: Details,
     undecided: Undecided,
+    /// A profile has a period.
+    has_period: bool,
     /// The list of the sample at hand.
     list: Vec<u64>,
 }
@@ -64,6 +67,9 @@ struct Undecided {
     impossible: u64,
     /// Samples that 1.9 would not have.
     not_1_9: u64,
+    /// The first list, and whether another one differs.
+    first: Vec<u64>,
+    differ: bool,
 }
 
 /// The wire types with which the fields of a message were seen, as bits.
@@ -195,6 +201,7 @@ impl Evidence {
             match (key >> 3, inner) {
                 (1, Field::Bytes(value_type)) => walk(value_type, |key, _| temporality |= key == 0x18),
                 (2, Field::Bytes(sample)) if samples => self.sample(sample),
+                (6, Field::Number(period)) => self.has_period |= period != 0,
                 (7, Field::Bytes(bytes)) => seventh = bytes.rest(),
                 (8, Field::Bytes(bytes)) => eighth = bytes.rest().len(),
                 _ => {}
@@ -257,6 +264,10 @@ impl Evidence {
     fn undecided(&mut self, list: &mut [u64], times: usize, seen: Seen) {
         let count = list.len();
         if count > 0 {
+            if self.undecided.with_list == 0 {
+                self.undecided.first = list.to_vec();
+            }
+            self.undecided.differ |= self.undecided.first != *list;
             self.undecided.with_list += 1;
             list.sort_unstable();
             let twice = list.windows(2).any(|pair| pair[0] == pair[1]);
@@ -271,7 +282,7 @@ impl Evidence {
     }
 
     pub(super) fn verdict(&self, decoded: bool) -> Verdict {
-        let Undecided { with_list, impossible, not_1_9 } = self.undecided;
+        let Undecided { with_list, impossible, not_1_9, differ, .. } = self.undecided;
         let mut layouts = Vec::new();
         if self.containers > 0 {
             layouts.push(Layout::V1_3);
@@ -289,9 +300,10 @@ impl Evidence {
             }
         }
         let earlier = !layouts.is_empty();
-        // What 1.10 has as attributes is not what those are.
-        let impossible_as_1_10 = decoded && not_1_9 == 0 && impossible > 0 && self.current == 0;
-        if self.values_first > 0 || (!earlier && self.current == 0 && (self.id_1_8 || impossible_as_1_10)) {
+        // What 1.10 has as attributes may be values.
+        let may_be_counts = with_list == 1 || with_list > 1 && !differ && !self.has_period;
+        let may_be_1_9 = decoded && not_1_9 == 0 && (impossible > 0 || may_be_counts) && self.current == 0;
+        if self.values_first > 0 || (!earlier && self.current == 0 && (self.id_1_8 || may_be_1_9)) {
             if self.values_first == 0 && !self.id_1_8 && impossible * 2 < with_list {
                 return unclear("values of 1.9 read as attributes of 1.10", &[Layout::V1_9, Layout::V1_10]);
             }
@@ -320,7 +332,7 @@ impl Evidence {
 }
 
 /// Whether a key is one that only locations and mappings have (semantic-conventions `model/profile`, `model/pprof`).
-pub(in super::super) fn is_key_of_place(key: &[u8]) -> bool {
+fn is_key_of_place(key: &[u8]) -> bool {
     key == b"profile.frame.type"
         || [&b"process.executable.build_id."[..], b"pprof.location.", b"pprof.mapping."]
             .iter()

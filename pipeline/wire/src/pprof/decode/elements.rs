@@ -33,6 +33,7 @@ impl<'a> Decoder<'a> {
             }
         }
         self.functions.add(id, &mut self.budget)?;
+        self.left_out_references += u64::from(id == 0);
         self.tables.functions.push(function);
         Ok(())
     }
@@ -52,6 +53,7 @@ impl<'a> Decoder<'a> {
             }
         }
         self.mappings.add(id, &mut self.budget)?;
+        self.left_out_references += u64::from(id == 0);
         let mut ids = std::mem::take(&mut self.own_attributes);
         ids.clear();
         if !self.bytes_of(build_id).is_empty() {
@@ -75,10 +77,9 @@ impl<'a> Decoder<'a> {
             match key {
                 0x08 => id = reader.varint()?,
                 0x10 => {
-                    location.mapping = match reader.varint()? {
-                        0 => None,
-                        mapping => MappingId::new(self.mappings.get(mapping, "mapping_id")?),
-                    }
+                    let mapping = reader.varint()?;
+                    location.mapping = self.mappings.get(mapping).and_then(MappingId::new);
+                    self.left_out_references += u64::from(mapping != 0 && location.mapping.is_none());
                 }
                 0x18 => location.address = reader.varint()?,
                 0x22 => {
@@ -90,6 +91,9 @@ impl<'a> Decoder<'a> {
                 0x28 => folded = reader.varint()? != 0,
                 _ => reader.other(key, 5)?,
             }
+        }
+        if id == 0 {
+            return Err(Fault::value("id", "is 0, which stands for none"));
         }
         self.locations.add(id, &mut self.budget)?;
         let lines = self.tables.lines.len() - lines_start;
@@ -105,15 +109,14 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn line(&self, mut reader: Reader<'a>) -> Result<Line> {
+    fn line(&mut self, mut reader: Reader<'a>) -> Result<Line> {
         let mut line = Line::default();
         while let Some(key) = reader.key()? {
             match key {
                 0x08 => {
-                    line.function = match reader.varint()? {
-                        0 => None,
-                        function => FunctionId::new(self.functions.get(function, "function_id")?),
-                    }
+                    let function = reader.varint()?;
+                    line.function = self.functions.get(function).and_then(FunctionId::new);
+                    self.left_out_references += u64::from(function != 0 && line.function.is_none());
                 }
                 0x10 => line.line = reader.varint()? as i64,
                 0x18 => line.column = reader.varint()? as i64,

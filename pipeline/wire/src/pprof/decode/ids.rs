@@ -26,13 +26,13 @@ impl Ids {
         Ok(Self { name, small: vec![0; elements + 1], large: HashMap::new(), in_order: true, last: 0 })
     }
 
-    /// The next element has this id.
+    /// The next element has this id. One with the id 0, which stands for none, is found by none.
     pub(super) fn add(&mut self, id: u64, budget: &mut Budget) -> Result<()> {
         // There are fewer elements than bytes, of which there are fewer than 2^31.
         self.last += 1;
         self.in_order &= id == u64::from(self.last);
         if id == 0 {
-            return Err(Fault::value("id", "is 0, which stands for none"));
+            return Ok(());
         }
         let before = match usize::try_from(id).ok().and_then(|id| self.small.get_mut(id)) {
             Some(position) => std::mem::replace(position, self.last),
@@ -52,22 +52,21 @@ impl Ids {
         self.in_order
     }
 
-    /// The position of an element.
+    /// The position of an element; `None` where none has this id.
     #[inline]
-    pub(super) fn get(&self, id: u64, field: &str) -> Result<u32> {
+    pub(super) fn get(&self, id: u64) -> Option<u32> {
         if self.in_order {
             // One comparison for the most frequent of all.
-            return if id.wrapping_sub(1) < u64::from(self.last) {
-                Ok(id as u32)
-            } else {
-                Err(self.missing(id, field))
-            };
+            return (id.wrapping_sub(1) < u64::from(self.last)).then_some(id as u32);
         }
         let small = usize::try_from(id).ok().and_then(|id| self.small.get(id)).copied();
-        match small.or_else(|| self.large.get(&id).copied()) {
-            Some(position) if position > 0 => Ok(position),
-            _ => Err(self.missing(id, field)),
-        }
+        small.or_else(|| self.large.get(&id).copied()).filter(|&position| position > 0)
+    }
+
+    /// The position of an element that has to be there.
+    #[inline]
+    pub(super) fn require(&self, id: u64, field: &str) -> Result<u32> {
+        self.get(id).ok_or_else(|| self.missing(id, field))
     }
 
     #[cold]

@@ -47,7 +47,7 @@ impl<'a> Decoder<'a> {
         for (number, &sample) in samples.iter().enumerate() {
             let (mut reader, mut depth) = (Reader::at(self.profile, sample), 0usize);
             let mut check = |reader: &mut Reader<'a>| {
-                let found = reader.varint().and_then(|id| self.locations.get(id, ""));
+                let found = reader.varint().and_then(|id| self.locations.require(id, ""));
                 let found = found.map_err(|fault| fault.within(format_args!("sample[{number}].location_id[{depth}]")));
                 depth += 1;
                 found.map(drop)
@@ -95,7 +95,7 @@ impl<'a> Decoder<'a> {
             let Some(id) = varint::take(&mut rest) else {
                 return Err(Fault::value(place(), "an integer is cut off or too long"));
             };
-            let position = self.locations.get(id, "").map_err(|fault| fault.within(place()))?;
+            let position = self.locations.require(id, "").map_err(|fault| fault.within(place()))?;
             if !in_order {
                 varint::put(moved, position.into());
             }

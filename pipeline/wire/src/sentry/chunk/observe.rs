@@ -80,8 +80,14 @@ impl Window {
             self.read_timed(batch, profile, *meaning, losses, notes);
         }
         self.sort();
-        for Chosen { profile, meaning } in chosen {
-            self.read_untimed(batch, profile, *meaning, losses, notes);
+        // What says no duration ends where the next one begins, so they are read in the order of their starts.
+        let mut in_order: Vec<&Chosen<'_>> = chosen.iter().collect();
+        in_order.sort_by_key(|chosen| chosen.profile.time_unix_nano);
+        for (at, Chosen { profile, meaning }) in in_order.iter().enumerate() {
+            let mut later = in_order[at + 1..].iter().map(|chosen| chosen.profile.time_unix_nano);
+            let is_open = profile.duration_nano == 0;
+            let next = is_open.then(|| later.find(|&start| start > profile.time_unix_nano)).flatten();
+            self.read_untimed(batch, (profile, next), *meaning, losses, notes);
         }
         self.sort();
         if !self.homeless.is_empty() {
@@ -145,12 +151,12 @@ impl Window {
     fn read_untimed(
         &mut self,
         batch: &Profiles,
-        profile: &Profile,
+        (profile, next): (&Profile, Option<u64>),
         meaning: Meaning,
         losses: &mut Losses,
         notes: &mut Notes,
     ) {
-        self.spread.begin(profile, &self.line);
+        self.spread.begin(profile, &self.line, next);
         for sample in batch.samples(profile).filter(|sample| sample.timestamps_bytes().is_empty()) {
             let Some((stack, lane)) = self.place(batch.dictionary(), profile, &sample, losses) else { continue };
             // Without timestamps the values of a row are parts of one observation.

@@ -24,6 +24,8 @@ pub(super) struct Spread {
     /// The profile's time within the window, in ticks.
     from: u64,
     to: u64,
+    /// Of a profile that says its start and not its duration: the time to the next one, in nanoseconds.
+    until_next: Option<u64>,
 }
 
 impl Spread {
@@ -32,16 +34,36 @@ impl Spread {
         self.values.capacity() * size_of::<(Option<usize>, u32, u64)>() + self.totals.allocation_size()
     }
 
-    /// Starts with a profile: its time is its own range as far as it lies in the window, else the window.
-    pub(super) fn begin(&mut self, profile: &Profile, line: &Timeline) {
+    /// Starts with a profile: its time is its own range as far as it lies in the window, else the window. Where it says
+    /// no duration, that follows from its values, and from the start of the next one at `next`.
+    pub(super) fn begin(&mut self, profile: &Profile, line: &Timeline, next: Option<u64>) {
         self.values.clear();
         self.totals.clear();
         let start = profile.time_unix_nano.clamp(line.start, line.end);
         let end = profile.time_unix_nano.saturating_add(profile.duration_nano).clamp(line.start, line.end);
+        let is_within = (line.start..line.end).contains(&profile.time_unix_nano);
+        let is_open = profile.duration_nano == 0 && is_within;
+        self.until_next = is_open.then(|| next.map_or(u64::MAX, |next| next - profile.time_unix_nano));
         let known = profile.duration_nano > 0 && start < end;
-        let (start, end) = if known { (start, end) } else { (line.start, line.end) };
+        let (start, end) = match (known, is_open) {
+            (true, _) => (start, end),
+            (false, true) => (start, line.end),
+            (false, false) => (line.start, line.end),
+        };
         self.from = line.tick(start).unwrap_or(0);
         self.to = line.tick(end).unwrap_or(0);
+    }
+
+    /// Ends the range of a profile without a duration: a thread needs as long as its values last, others at most until
+    /// the next profile. What would not fit into the window begins earlier.
+    fn close_range(&mut self, line: &Timeline) {
+        let Some(until_next) = self.until_next.take() else { return };
+        let of_threads = self.totals.values().copied().max().unwrap_or_default();
+        let unnamed = self.values.iter().filter(|(lane, ..)| lane.is_none());
+        let of_others = unnamed.fold(0u64, |sum, &(_, _, nanos)| sum.saturating_add(nanos)).min(until_next);
+        let width = line.ticks_unclipped(of_threads.max(of_others)).max(1);
+        self.from = self.from.min(self.to.saturating_sub(width));
+        self.to = self.to.min(self.from.saturating_add(width));
     }
 
     /// Adds a value.
@@ -63,6 +85,7 @@ impl Spread {
         losses: &mut Losses,
         notes: &mut Notes,
     ) -> bool {
+        self.close_range(line);
         let mut divided = false;
         let mut synthetic = 0;
         for &(lane, stack, nanos) in &self.values {

@@ -38,8 +38,10 @@ pub(in crate::sentry) fn are_valid(json: &str) -> bool {
     })
 }
 
-/// Whether JSON is a finite number, or a string that holds one.
+/// Whether JSON is a finite number, or a string that holds any number, infinity and none among them.
 pub(in crate::sentry) fn is_number(json: &str) -> bool {
-    let text = serde_json::from_str::<Text<'_>>(json).ok();
-    text.as_ref().map_or(json, Text::as_str).parse().is_ok_and(f64::is_finite)
+    match serde_json::from_str::<Text<'_>>(json) {
+        Ok(text) => text.as_str().parse::<f64>().is_ok(),
+        Err(_) => json.parse().is_ok_and(f64::is_finite),
+    }
 }

@@ -10,7 +10,7 @@ use crate::sentry::sampled::text::Entries;
 ///
 /// # Errors
 ///
-/// A unit is none that Relay knows, or a value is no finite number.
+/// A unit is none that Relay knows, or a value is no number.
 pub(super) fn absolute(
     measurements: &Entries<'_, Measurement<'_>, MAX_MEASUREMENTS>,
     start: u64,

@@ -1,6 +1,6 @@
 //! Whose time is whose.
 
-use super::support::{Batch, MS, START, attributed};
+use super::support::{Batch, MS, START, attributed, samples};
 use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a run of samples about a period apart stays as it is, and is closed a period after its last sample.
@@ -202,4 +202,27 @@ fn clipped_time_adds_up() {
     let mut converter = Converter::new(Settings::default());
     let mut convert = || converter.convert(&batch(), &mut Collected::default()).clipped_seconds;
     assert_eq!((0..100).map(|_| convert()).sum::<u64>(), 3);
+}
+
+/// Guarantees: the values of a profile that says its start and no duration stand there, each thread's as long as they
+/// last, and those of no thread until the next profile begins; what would not fit into the window begins earlier.
+#[test]
+fn start_without_a_duration() {
+    let at = |batch: Batch, millis: u64| {
+        let mut batch = batch.profile("cpu", "milliseconds", 0);
+        batch.builder.open_profile().unwrap().time_unix_nano = START + millis * MS;
+        batch
+    };
+    assert_eq!(at(Batch::new(), 10_000).value(Some(7), &["a"], 500).convert().text(), "7: a@10000 a@10250 -@10500");
+    assert_eq!(at(Batch::new(), 59_900).value(Some(7), &["a"], 500).convert().text(), "7: a@59500 a@59750 -@60000");
+    // The later one comes first.
+    let first = at(Batch::new(), 12_000).value(None, &["b"], 1_000);
+    let converted = at(first, 10_000).value(None, &["a"], 2_000).value(None, &["a"], 2_000).convert();
+    let times = attributed(&converted.chunks);
+    assert_eq!((times["a"], times["b"]), (4_000_000, 1_000_000));
+    let samples = samples(converted.chunk());
+    let of =
+        |name: &'static str| samples.iter().filter(move |sample| sample.stack == [name]).map(|sample| sample.micros);
+    assert_eq!((of("a").min(), of("b").min()), (Some(10_000_000), Some(12_000_000)));
+    assert!(of("a").all(|micros| micros < 12_000_000), "{}", converted.text());
 }

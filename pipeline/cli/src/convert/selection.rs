@@ -1,0 +1,191 @@
+//! What is taken of the inputs: one type of values where `--type` names one, and profiles at the time of `--at` where
+//! they do not say when they were made, or cannot mean it.
+
+use std::collections::BTreeSet;
+
+use profbridge_codec::Report;
+use profbridge_engine::calendar::Utc;
+use profbridge_model::envelope::Viewed;
+use profbridge_model::skew::is_wrong;
+use profbridge_model::{Profile, Profiles, Reason, ScopeProfiles, Telemetry};
+use profbridge_wire::folded::choice::{NotShown, ShownType};
+
+use crate::Failure;
+use crate::terminal;
+
+/// The most types that are named where none is the one that was asked for.
+const MOST_TYPES: usize = 32;
+
+/// What is taken, and what was met.
+#[derive(Debug)]
+pub(super) struct Selection {
+    /// The name of the type that is taken.
+    kind: Option<String>,
+    /// The time of profiles that do not say it, in nanoseconds since the Unix epoch.
+    at: Option<u64>,
+    /// When the conversion began.
+    now: u64,
+    types: BTreeSet<ShownType>,
+    is_met: bool,
+    not_shown: NotShown,
+    /// How many profiles cannot have been made when they say, and the first time of them.
+    wrong: u64,
+    first_wrong: Option<u64>,
+}
+
+impl Selection {
+    /// Nothing was met so far.
+    pub(super) fn new(kind: Option<String>, at: Option<u64>, now: u64) -> Self {
+        let (types, not_shown) = (BTreeSet::new(), NotShown::default());
+        Self { kind, at, now, types, is_met: false, not_shown, wrong: 0, first_wrong: None }
+    }
+
+    /// Telemetry with what is taken of its profiles; `None` where nothing is left.
+    pub(super) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Option<Telemetry> {
+        Some(match telemetry {
+            Telemetry::Profiles(profiles) => self.profiles(profiles, report)?.into(),
+            Telemetry::Envelope(mut envelope) => {
+                envelope.views.retain_mut(|view| match &mut view.what {
+                    Viewed::Profiles(profiles) => match self.profiles(profiles.clone(), report) {
+                        Some(left) => {
+                            *profiles = left;
+                            true
+                        }
+                        None => false,
+                    },
+                    Viewed::Spans(_) => true,
+                });
+                envelope.into()
+            }
+            spans @ Telemetry::Spans(_) => spans,
+        })
+    }
+
+    fn profiles(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
+        let batch = self.of_type(batch, report)?;
+        let latest = self.now.saturating_add(profbridge_model::skew::DAY);
+        // Files may be of any age.
+        let is_wrong = |time: u64| time != 0 && is_wrong(time, time.min(latest));
+        for profile in batch.profiles() {
+            let first = batch.samples(profile).find_map(|sample| sample.timestamps().next());
+            if let Some(time) = first.or(Some(profile.time_unix_nano)).filter(|&time| is_wrong(time)) {
+                self.wrong += 1;
+                self.first_wrong.get_or_insert(time);
+            }
+        }
+        let Some(at) = self.at else { return Some(batch) };
+        let moved = |profile: &Profile| {
+            let time_unix_nano = match profile.time_unix_nano {
+                time if time == 0 || is_wrong(time) => at,
+                time => time,
+            };
+            Profile { time_unix_nano, ..profile.clone() }
+        };
+        let scope = |scope: &ScopeProfiles| ScopeProfiles {
+            profiles: scope.profiles.iter().map(moved).collect(),
+            ..scope.clone()
+        };
+        let mut resources = batch.resources().to_vec();
+        for resource in &mut resources {
+            resource.scopes = resource.scopes.iter().map(scope).collect();
+        }
+        batch.with_resources(resources).ok()
+    }
+
+    fn of_type(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
+        let Some(kind) = &self.kind else { return Some(batch) };
+        let is_it = |profile: &Profile| batch.dictionary().string(profile.sample_type.kind) == kind;
+        for profile in batch.profiles() {
+            if is_it(profile) {
+                self.is_met = true;
+            } else {
+                let observations = self.not_shown.add(&batch, profile);
+                report.losses.add_observations(Reason::OtherType, observations);
+            }
+            if self.types.len() < MOST_TYPES {
+                self.types.insert(ShownType::of(&batch, profile).0);
+            }
+        }
+        batch.retain(|_, profile, _, _| is_it(profile))
+    }
+
+    /// Whether anything is of the type that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is, with the types that there are.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let Some(kind) = self.kind.as_ref().filter(|_| !self.is_met && !self.types.is_empty()) else { return Ok(()) };
+        let types: Vec<String> = self.types.iter().map(ShownType::to_string).collect();
+        let what = format!("error: --type {kind}: no profile has values of this type; nothing was written");
+        Err(Failure(format!("{what}\nhint: there are: {}", types.join(", "))))
+    }
+
+    /// Adds what was left out to a report, and says which times are wrong.
+    pub(super) fn say(&self, report: &mut Report) {
+        report.not_shown.extend(self.not_shown.in_words());
+        let Some(time) = self.first_wrong else { return };
+        let (count, noun) = (self.wrong, if self.wrong == 1 { "profile says" } else { "profiles say" });
+        let time = Utc::from_unix_nano(time).rfc3339(0).replace(".Z", "Z");
+        let what = format!("time_skew: {count} {noun} a time that cannot be, such as {time}");
+        match self.at {
+            None => terminal::say(format!("{what}: `--at` says when they were made")),
+            Some(_) => {
+                terminal::say(format!("{what}: they are taken at that of `--at`, but for samples with their own"))
+            }
+        }
+    }
+}
+
+/// Reads a time: RFC 3339 in UTC (`2026-01-31T08:00:00Z`), or a number of seconds since 1970.
+pub(crate) fn unix_nano(text: &str) -> Result<u64, String> {
+    const WRONG: &str = "it must be a time such as 2026-01-31T08:00:00Z, or a number of seconds since 1970";
+    let seconds = match text.parse::<u64>() {
+        Ok(seconds) => Some(seconds),
+        Err(_) => seconds_of(text),
+    };
+    seconds
+        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
+        .filter(|&nano| nano > 0)
+        .ok_or_else(|| WRONG.to_owned())
+}
+
+fn seconds_of(text: &str) -> Option<u64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once(['T', ' '])?;
+    let numbers = |text: &str, between: char| -> Option<[u64; 3]> {
+        let numbers: Option<Vec<u64>> = text.split(between).map(|part| part.parse().ok()).collect();
+        numbers?.try_into().ok()
+    };
+    let ([year, month, day], [hour, minute, second]) = (numbers(date, '-')?, numbers(time, ':')?);
+    let is_time = (1970..=2200).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_time || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // The first day of all whose date is this one.
+    let guess = (year - 1970) * 365 + (month - 1) * 30 + day - 1;
+    let found = (guess..guess + 70).find(|&of| {
+        let utc = Utc::from_unix_nano(of * 86_400 * 1_000_000_000);
+        (utc.year, utc.month, utc.day) == (year, month, day)
+    })?;
+    Some(found * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: times are read in both forms, and what is no date is none.
+    #[test]
+    fn times() {
+        for (text, seconds) in [
+            ("1760000000", 1_760_000_000),
+            ("2025-10-09T08:53:20Z", 1_760_000_000),
+            ("2000-02-29T00:00:00Z", 951_782_400),
+        ] {
+            assert_eq!(unix_nano(text), Ok(seconds * 1_000_000_000), "{text}");
+        }
+        for text in ["", "0", "now", "2025-02-30T00:00:00Z", "2025-10-09", "2025-10-09T24:00:00Z", "-5", "1e9"] {
+            assert!(unix_nano(text).is_err(), "{text}");
+        }
+    }
+}
