@@ -77,6 +77,10 @@ reasons! {
     WriteFailed = "write_failed";
     /// It was still held when the deadline for shutting down had passed.
     Shutdown = "shutdown";
+    /// The same, and it was written to disk, to be sent later.
+    KeptOnDisk = "kept_on_disk";
+    /// It had been here before: it is sent in a circle.
+    Loop = "loop";
     /// A component failed while it held it: a defect of profbridge.
     Internal = "internal";
 }

@@ -8,6 +8,7 @@ use profbridge_engine::delivery::{ExporterContext, RunningExporter, Stop};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::{ExporterTelemetry, Metrics};
 use profbridge_engine::testing::START_UNIX_NANO;
+use profbridge_engine::via::Via;
 use profbridge_model::Reason;
 use serde_json::json;
 use tokio::time::Instant;
@@ -23,7 +24,12 @@ async fn run(yaml: &str) -> (RunningExporter, ExporterTelemetry) {
     let telemetry = Metrics::new(budget.clone()).exporter("sentry");
     let exporter = (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).unwrap();
     let running = exporter
-        .start(ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() })
+        .start(ExporterContext {
+            telemetry: telemetry.clone(),
+            budget,
+            peer_limits: PeerLimits::default(),
+            via: Via::new(1),
+        })
         .await
         .unwrap();
     (running, telemetry)
