@@ -85,6 +85,27 @@ reasons! {
     Internal = "internal";
 }
 
+impl Reason {
+    /// Whether the configuration asks for it, or nothing is missing: it is no sign that something is wrong.
+    pub const fn is_intended(self) -> bool {
+        use Reason::{
+            KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, RedundantType, Resent, SampleRate, TooShort,
+        };
+        matches!(
+            self,
+            Resent
+                | RedundantType
+                | OffCpu
+                | LoneSample
+                | TooShort
+                | SampleRate
+                | NoSampledSpan
+                | NoTransaction
+                | KeptOnDisk
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
