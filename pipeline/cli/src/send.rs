@@ -46,10 +46,12 @@ pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
     let client =
         HttpClient::new(&HttpClientConfig::default()).map_err(|error| Failure::new("no client for https", &error))?;
     let all = files.len();
-    let (delivered, stopped) = commands::runtime()?.block_on(deliver(client, files, arguments.dsn.clone(), arguments.delete));
+    let (delivered, stopped) =
+        commands::runtime()?.block_on(deliver(client, files, arguments.dsn.clone(), arguments.delete));
     terminal::result(format!("{delivered} of {all} envelopes delivered"));
     if let Some(why) = stopped {
-        let hint = "the others were not tried; run the same command later, with `--delete` to leave out what is delivered";
+        let hint =
+            "the others were not tried; run the same command later, with `--delete` to leave out what is delivered";
         return Err(Failure(format!("error: {why}\nhint: {hint}")));
     }
     Ok(if delivered == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -74,7 +76,8 @@ async fn deliver(
     let mut known = BTreeMap::new();
     let (mut sending, mut files) = (JoinSet::new(), files.into_iter());
     loop {
-        while stopped.is_none() && sending.len() < AT_ONCE
+        while stopped.is_none()
+            && sending.len() < AT_ONCE
             && let Some(path) = files.next()
         {
             match prepare(&path, dsn.as_deref(), &mut known) {
@@ -115,7 +118,9 @@ fn prepare(
     let read = envelope::Header::read(header).map_err(|error| format!("this is no envelope: {error}"))?;
     let beside = || fs::read_to_string(path.with_file_name(DSN_FILE)).ok();
     let own = dsn.map(str::to_owned).or_else(beside).or_else(|| read.dsn.map(Into::into));
-    let dsn = own.or_else(|| std::env::var("SENTRY_DSN").ok().filter(|dsn| !dsn.is_empty())).ok_or("it names no DSN, and there is none beside it; name one with `--dsn`, or set SENTRY_DSN")?;
+    let dsn = own
+        .or_else(|| std::env::var("SENTRY_DSN").ok().filter(|dsn| !dsn.is_empty()))
+        .ok_or("it names no DSN, and there is none beside it; name one with `--dsn`, or set SENTRY_DSN")?;
     let to = match known.get(&dsn) {
         Some(to) => Arc::clone(to),
         None => {

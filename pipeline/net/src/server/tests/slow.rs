@@ -155,3 +155,34 @@ async fn handshakes_are_bounded() {
     plain.write_all(GET).await.unwrap();
     until(&running, |stats| stats.handshakes_failed == 2 && stats.open == 0).await;
 }
+
+/// Guarantees: a connection that has reached its age takes no more requests, one under way is answered all the same,
+/// and the client's next goes over another connection; a request that outlives the grace is cut.
+#[tokio::test]
+async fn old_connections_end() {
+    let age = ServerLimits { max_connection_age: Some(Duration::from_millis(100)), ..patient() };
+    let (service, mut calls, release) = gated();
+    let running = start(service, None, age.clone()).await;
+    let mut sender = http2(running.addr).await;
+    let under_way = tokio::spawn(sender.send_request(post(b"")));
+    calls.recv().await.unwrap();
+    // It says goodbye: a request that it would still take would be under way as well.
+    let gone = async {
+        while sender.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), gone).await.unwrap();
+    release.notify_one();
+    assert_eq!(answer(under_way.await.unwrap().unwrap()).await, "drained");
+    until(&running, |stats| stats.open == 0).await;
+
+    let (service, mut calls, _never) = gated();
+    let grace = ServerLimits { max_connection_age_grace: Some(Duration::from_millis(50)), ..age };
+    let running = start(service, None, grace).await;
+    let mut sender = http2(running.addr).await;
+    let cut = tokio::spawn(sender.send_request(post(b"")));
+    calls.recv().await.unwrap();
+    assert!(cut.await.unwrap().is_err());
+    until(&running, |stats| stats.open == 0).await;
+}
