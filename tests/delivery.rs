@@ -70,7 +70,8 @@ fn files_that_cannot_be_sent() {
     write("good.envelope", "{}\n{\"type\":\"session\",\"length\":2}\n{}\n");
     write("bad.envelope", "no JSON\n");
     let files = ["good.envelope", "bad.envelope", "missing.envelope"];
-    let with_dsn = [&["send", "--dsn", &sentry.dsn(1)][..], &files].concat();
+    let dsn = sentry.dsn(1);
+    let with_dsn = [&["send", "--dsn", &dsn][..], &files].concat();
     let finished = run(folder.path(), &with_dsn);
     assert_eq!((finished.status.code(), &*finished.stdout), (Some(1), "1 of 3 envelopes delivered\n"));
     for part in ["bad.envelope: this is no envelope", "missing.envelope: No such file"] {
@@ -179,7 +180,7 @@ fn health_and_status() {
 fn nothing_was_to_be_sent() {
     let sentry = Sentry::start();
     let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "")
-        .replace("processors: {", "processors: {sample: {profile_lifecycle: trace, profile_wait: 0s}, ")
+        .replace("processors: {", "processors: {sample: {profile_lifecycle: trace, profile_wait: 1s}, ")
         .replace("processors: [", "processors: [sample, ");
     let config = config.replace("    profiles: {", "    all: {");
     let config = config.replace("chunk: }", "chunk: , transactions: }").replace("chunk]", "chunk, transactions]");

@@ -174,12 +174,9 @@ fn a_hanging_sentry_is_retried() {
 /// Guarantees: every other failure is final: sent once, counted, explained without the key, and the next goes through.
 #[test]
 fn a_refusal_is_final() {
-    for (code, reason) in [
-        (400, "rejected_by_peer"),
-        (401, "rejected_by_peer"),
-        (403, "rejected_by_peer"),
-        (413, "too_large"),
-    ] {
+    for (code, reason) in
+        [(400, "rejected_by_peer"), (401, "rejected_by_peer"), (403, "rejected_by_peer"), (413, "too_large")]
+    {
         let sentry = Sentry::start();
         sentry.next(Behaviour::Answer(code, vec![]));
         // A first 400 to zstd may mean that the server does not know it, so the plain refusal is shown with gzip.
