@@ -47,11 +47,13 @@ pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
     counters
 }
 
-/// Whether each exporter has got something since, and has nothing left to send.
+/// Whether each exporter has got something since, and all that it ever got was sent or dropped. That it holds nothing
+/// does not say so: a page may be read between two of its counters.
 pub(super) fn is_settled(before: &Counters, after: &Counters) -> bool {
     after.iter().all(|(id, after)| {
         let before = before.get(id).map_or(0, |before| before.inbound);
-        after.inbound > before && after.held == 0
+        let done = after.sent + after.dropped.values().sum::<u64>();
+        after.inbound > before && after.inbound + after.added == done
     })
 }
 
