@@ -125,7 +125,7 @@ const WRONG: &[(&str, &[&str])] = &[
             "{sending_queue: {num_consumers: 0}}",
             "{sending_queue: {num_consumers: 1000000}}",
             "{sending_queue: {queue_size: 0}}",
-            "{sending_queue: {queue_size: 64MiB}}",
+            "{sending_queue: {queue_size: 64MiB, sizer: requests}}",
             "{sending_queue: {block_on_overflow: true, drop_on_overflow: true}}",
             "{sending_queue: {enabled: false, drop_on_overflow: true}}",
             "{sending_queue: {wait_for_result: true}}",

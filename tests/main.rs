@@ -16,6 +16,7 @@ mod commands;
 mod configuration_errors;
 mod conformance;
 mod convert;
+mod delivery;
 #[cfg(target_os = "linux")]
 mod ending;
 mod examples;

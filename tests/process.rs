@@ -150,16 +150,6 @@ impl Profbridge {
         Self::launch(config, &[], |folder| command_with_files(folder, files, &["run"]))
     }
 
-    /// As [`Profbridge::start`], by somebody who ignores SIGHUP, as `nohup` does.
-    pub(crate) fn start_ignoring_hangup(config: &str) -> Self {
-        Self::launch(config, &[], |folder| {
-            let mut command = Command::new("sh");
-            command.args(["-c", "trap '' HUP && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_profbridge"), "run"]);
-            prepare(&mut command, folder);
-            command
-        })
-    }
-
     fn launch(config: &str, environment: &[(&str, &str)], command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.yaml"), config).unwrap();

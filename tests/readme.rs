@@ -118,8 +118,9 @@ fn send_to_sentry() {
     let (grpc, http) = (profbridge.address("otlp/grpc").to_string(), profbridge.address("otlp/http").to_string());
     // Where the demo looks for the running pipeline.
     let found = config.replace("127.0.0.1:4317", &grpc).replace("127.0.0.1:4318", &http);
-    let health = profbridge.address("health/telemetry").to_string();
-    let found = found.replace("127.0.0.1:13133", &health);
+    let [health, metrics] =
+        ["health", "metrics"].map(|name| profbridge.address(&format!("{name}/telemetry")).to_string());
+    let found = found.replace("127.0.0.1:13133", &health).replace("127.0.0.1:8888", &metrics);
     std::fs::write(profbridge.folder().join("config.yaml"), found).unwrap();
     let output = shell(profbridge.folder(), &the_command("profbridge demo")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

@@ -22,6 +22,8 @@ pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
 pub(crate) enum Behaviour {
     /// Answers with a status and headers.
     Answer(u16, Vec<(&'static str, &'static str)>),
+    /// Answers 200 after a while.
+    Slow(std::time::Duration),
     /// Never answers.
     Hang,
     /// Closes the connection without an answer.
@@ -151,6 +153,7 @@ async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Ful
     let (header, items) = split_envelope(&decompress(&parts.headers, &body));
     let status = match &behaviour {
         Behaviour::Answer(status, _) => *status,
+        Behaviour::Slow(_) => 200,
         _ => 0,
     };
     let path = parts.uri.path_and_query().unwrap().to_string();
@@ -163,6 +166,10 @@ async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Ful
                 response.headers_mut().insert(name, value.parse().unwrap());
             }
             Ok(response)
+        }
+        Behaviour::Slow(time) => {
+            tokio::time::sleep(time).await;
+            Ok(Response::new(Full::new(Bytes::from_static(b"{}"))))
         }
         Behaviour::Hang => std::future::pending().await,
         Behaviour::Close => Err(Closed),

@@ -31,6 +31,8 @@ pub struct Config {
     pub tls: TlsClientConfig,
     /// Headers (gRPC: metadata) of every request.
     pub headers: BTreeMap<String, Secret>,
+    /// HTTP only: whether the peer speaks HTTP/2 without being asked. Over TLS it is asked.
+    pub http2_prior_knowledge: bool,
     /// How long one attempt may take.
     pub timeout: Duration,
     /// What may wait.
@@ -59,6 +61,7 @@ impl Default for Config {
             compression: CompressionConfig::Gzip,
             tls: TlsClientConfig::default(),
             headers: BTreeMap::new(),
+            http2_prior_knowledge: false,
             timeout: Duration::from_secs(30),
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),

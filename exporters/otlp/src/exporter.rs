@@ -2,10 +2,13 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use ::http::HeaderMap;
 use profbridge_codec::otlp::Encoder;
 use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
 };
+use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::via::{self, Via};
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::client::{HttpClient, grpc_channel};
 use tonic::transport::Channel;
@@ -22,6 +25,8 @@ pub(crate) struct OtlpExporter {
     encoder: Mutex<Encoder>,
     limit: PeerLimit,
     client: OnceLock<Client>,
+    /// The processes that something came through.
+    via: OnceLock<Via>,
 }
 
 enum Client {
@@ -33,7 +38,7 @@ impl OtlpExporter {
     pub(crate) fn new(settings: Settings) -> Self {
         let limit = PeerLimit::new(settings.max_request_bytes);
         let encoder = Mutex::new(prepare::encoder(&settings));
-        Self { settings, encoder, limit, client: OnceLock::new() }
+        Self { settings, encoder, limit, client: OnceLock::new(), via: OnceLock::new() }
     }
 
     /// Makes one attempt. Where the peer says that the request is too large, it is cut, and its parts are sent one
@@ -65,18 +70,28 @@ impl OtlpExporter {
         }
     }
 
+    /// The headers that every request has.
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.settings.headers.clone();
+        if let Some(via) = self.via.get() {
+            headers.insert(via::HEADER, via.header());
+        }
+        headers
+    }
+
     async fn send_once(&self, request: &Request<Meta>) -> Result<Accepted, Refused> {
         match (self.client.get(), &self.settings.target) {
             (Some(Client::Grpc(channel)), _) => {
                 let timeout = self.settings.timeout;
-                let export = grpc::export(channel, &self.settings, request);
+                let export = grpc::export(channel, &self.settings, self.headers(), request);
                 tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
                     let within = profbridge_engine::config::Duration::from(timeout);
                     Err(answer::unanswered(&self.settings, &format!("no answer within {within}")).into())
                 })
             }
             (Some(Client::Http(client)), target) => {
-                http::export(client, target.url(request.meta.batch.signal), &self.settings, request).await
+                let url = target.url(request.meta.batch.signal);
+                http::export(client, url, &self.settings, self.headers(), request).await
             }
             _ => Err(SendError {
                 retry: Retry::Never,
@@ -98,6 +113,14 @@ impl Exporter for OtlpExporter {
 
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(self.attempt(request))
+    }
+
+    fn share(&self, _: PeerLimits, via: Via) {
+        self.via.get_or_init(|| via);
+    }
+
+    fn destinations(&self) -> Vec<String> {
+        self.settings.target.addresses()
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {

@@ -52,12 +52,13 @@ const PREFIX: usize = 5;
 pub(crate) async fn export(
     channel: &Channel,
     settings: &Settings,
+    headers: HeaderMap,
     request: &Request<Meta>,
 ) -> Result<Accepted, Refused> {
     let mut channel = channel.clone();
     let response = async {
         poll_fn(|cx| channel.poll_ready(cx)).await?;
-        channel.call(call(settings, request)).await
+        channel.call(call(settings, headers, request)).await
     };
     let response = response.await.map_err(|error| unanswered(settings, &error))?;
     let (head, body) = response.into_parts();
@@ -80,13 +81,13 @@ pub(crate) async fn export(
 }
 
 /// The request. The channel adds scheme, host and user agent.
-fn call(settings: &Settings, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
+fn call(settings: &Settings, headers: HeaderMap, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
     let compression = request.meta.compression.content_encoding();
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
     *call.version_mut() = Version::HTTP_2;
     *call.uri_mut() = Uri::from_static(method(request.meta.batch.signal));
-    *call.headers_mut() = settings.headers.clone();
+    *call.headers_mut() = headers;
     let headers = call.headers_mut();
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -24,6 +24,7 @@ pub(crate) async fn export(
     client: &HttpClient,
     url: Option<&Uri>,
     settings: &Settings,
+    mut headers: HeaderMap,
     request: &Request<Meta>,
 ) -> Result<Accepted, Refused> {
     let signal = request.meta.batch.signal;
@@ -33,7 +34,6 @@ pub(crate) async fn export(
         reason: Reason::Internal,
         message: format!("{}: no URL takes {}", settings.host, signal.name()),
     })?;
-    let mut headers = settings.headers.clone();
     let media = match request.meta.encoding {
         Encoding::Protobuf => PROTOBUF,
         Encoding::Json => JSON,

@@ -7,7 +7,7 @@ use ::http::uri::Scheme;
 use ::http::{Uri, header};
 use profbridge_codec::otlp::{Encoding, Signal};
 use profbridge_engine::config::{Problem, Problems, Section};
-use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
+use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination, host_and_port};
 use profbridge_net::compression::Compression;
 
 use crate::config::{AttributeReferences, Config, Protocol};
@@ -89,6 +89,16 @@ impl Target {
             (Target::Http { profiles, .. }, Signal::Profiles) => profiles.as_ref(),
             (Target::Http { traces, .. }, Signal::Traces) => traces.as_ref(),
             (Target::Grpc(_), _) => None,
+        }
+    }
+
+    /// Where it connects to, each as `HOST:PORT`.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        match self {
+            Target::Grpc(client) => {
+                grpc_destination(&client.endpoint, client.tls.insecure).iter().map(host_and_port).collect()
+            }
+            Target::Http { profiles, traces, .. } => profiles.iter().chain(traces).map(host_and_port).collect(),
         }
     }
 
@@ -199,6 +209,7 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
         proxies: Proxies::from_env(),
         timeout,
         max_idle_connections: config.sending_queue.num_consumers(),
+        http2_prior_knowledge: config.http2_prior_knowledge,
         max_response_bytes: MAX_RESPONSE_BYTES,
         ..HttpClientConfig::default()
     };

@@ -4,6 +4,7 @@
 //! `exporter/sentryexporter`), with DSNs where that has projects.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use profbridge_codec::sentry::ChunkConfig;
@@ -41,6 +42,10 @@ pub struct Config {
     pub retry_on_failure: RetryConfig,
     /// TLS, for DSNs with https.
     pub tls: TlsClientConfig,
+    /// Whether the server speaks HTTP/2 without being asked. Over TLS it is asked.
+    pub http2_prior_knowledge: bool,
+    /// The folder for envelopes that a shutdown leaves unsent. Empty: they are lost.
+    pub on_shutdown: PathBuf,
     /// How profiles become chunks. These keys stand in the same section.
     #[serde(skip)]
     pub chunk: ChunkConfig,
@@ -83,6 +88,8 @@ impl Default for Config {
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),
             tls: TlsClientConfig::default(),
+            http2_prior_knowledge: false,
+            on_shutdown: PathBuf::new(),
             chunk: ChunkConfig::default(),
         }
     }
@@ -107,6 +114,10 @@ pub struct Settings {
     pub compression: Compression,
     /// TLS.
     pub tls: TlsClientConfig,
+    /// Whether the server speaks HTTP/2 without being asked.
+    pub http2_prior_knowledge: bool,
+    /// The folder for what a shutdown leaves unsent.
+    pub on_shutdown: Option<PathBuf>,
     /// The converter's settings.
     pub chunk: chunk::Settings,
     /// The queue's, the retries', and the time for an attempt.
@@ -199,6 +210,8 @@ impl Config {
             routes,
             compression,
             tls,
+            http2_prior_knowledge: self.http2_prior_knowledge,
+            on_shutdown: Some(self.on_shutdown).filter(|folder| !folder.as_os_str().is_empty()),
             chunk,
             delivery,
         })

@@ -1,6 +1,6 @@
 //! One DSN, and what is remembered of its server.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,9 @@ use profbridge_wire::sentry::{Auth, Category, ClientReport, Dsn, RateLimits, aut
 
 /// The header that says as whom a request is sent.
 pub(crate) const AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
+
+/// From one report to the next, in nanoseconds.
+const REPORT_NANOS: u64 = 60_000_000_000;
 
 /// Whether a server takes zstd. Sentry does; what stands in front of it or claims to be it may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +34,10 @@ pub struct Destination {
     auth: HeaderValue,
     limits: Mutex<RateLimits>,
     report: Mutex<ClientReport>,
+    /// When the next report may leave, in nanoseconds of the exporter's clock.
+    next_report: AtomicU64,
     zstd: AtomicU8,
     accepted: AtomicBool,
-    accepted_transaction: AtomicBool,
 }
 
 impl Destination {
@@ -51,8 +55,8 @@ impl Destination {
             limits: Mutex::default(),
             report: Mutex::default(),
             zstd: AtomicU8::new(Zstd::Untried as u8),
+            next_report: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
-            accepted_transaction: AtomicBool::new(false),
         };
         destination.auth =
             destination.auth_of(profbridge_net::USER_AGENT).ok_or("the DSN's keys make no valid header")?;
@@ -104,8 +108,19 @@ impl Destination {
         lock(&self.report)
     }
 
-    /// Takes these losses, to tell the server. Whoever fails to do so merges them back.
-    pub fn take_report(&self) -> Option<Box<ClientReport>> {
+    /// Takes these losses, to tell the server, unless it was told of others less than a minute before `now`. Whoever
+    /// fails to do so merges them back.
+    pub fn take_report(&self, now: u64) -> Option<Box<ClientReport>> {
+        if self.next_report.load(Ordering::Relaxed) > now {
+            return None;
+        }
+        let report = self.take_last_report()?;
+        self.next_report.store(now.saturating_add(REPORT_NANOS), Ordering::Relaxed);
+        Some(report)
+    }
+
+    /// The same at the end, whenever the one before was.
+    pub fn take_last_report(&self) -> Option<Box<ClientReport>> {
         let mut report = self.report();
         (!report.is_empty()).then(|| Box::new(std::mem::take(&mut *report)))
     }
@@ -124,14 +139,9 @@ impl Destination {
         self.zstd.fetch_max(zstd as u8, Ordering::Relaxed) < zstd as u8
     }
 
-    /// Takes note of an envelope that was accepted. Returns whether it was the first.
+    /// Takes note of profiles that were accepted. Returns whether they were the first.
     pub fn first_accepted(&self) -> bool {
         !self.accepted.swap(true, Ordering::Relaxed)
-    }
-
-    /// Takes note of a transaction of ours that was accepted. Returns whether it was the first.
-    pub fn first_accepted_transaction(&self) -> bool {
-        !self.accepted_transaction.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_model::envelope::{PublicKey, RequestMeta};
+use profbridge_net::client::host_and_port;
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::dsn::{DsnError, Scheme};
 
@@ -68,6 +69,14 @@ impl Destinations {
     pub fn is_encrypted(&self) -> bool {
         let upstream = self.upstream.as_ref().map(|upstream| upstream.scheme);
         self.configured.iter().map(|to| to.dsn().scheme()).chain(upstream).any(|scheme| scheme == Scheme::Https)
+    }
+
+    /// The servers, each as `HOST:PORT`.
+    pub fn addresses(&self) -> Vec<String> {
+        // Of an upstream any key and project will do.
+        let upstream = self.upstream.as_ref().and_then(|upstream| upstream.dsn(1, &PublicKey(NO_KEY.into())).ok());
+        let dsns = self.configured.iter().map(|to| to.dsn()).chain(&upstream);
+        dsns.filter_map(|dsn| Some(host_and_port(&dsn.envelope_url().parse().ok()?))).collect()
     }
 
     /// A DSN that is configured, by its position.

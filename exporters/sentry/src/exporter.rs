@@ -8,11 +8,14 @@ use profbridge_codec::sentry::Encoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
 use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::via::Via;
 use profbridge_model::{Reason, SampledOut, Telemetry};
 use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
+use tokio::sync::Semaphore;
 
 use crate::Settings;
+use crate::keep::{self, Unsent};
 use crate::message;
 use crate::prepare::{self, Meta};
 use crate::sampled_out;
@@ -28,6 +31,10 @@ pub struct SentryExporter {
     ungrouped: Once,
     /// Where the limits go that are handed back to clients.
     pub(crate) peer_limits: OnceLock<PeerLimits>,
+    /// The processes that something came through.
+    pub(crate) via: OnceLock<Via>,
+    /// How many bodies are unpacked and compressed anew at the same time.
+    pub(crate) rewriting: Semaphore,
 }
 
 impl SentryExporter {
@@ -47,6 +54,8 @@ impl SentryExporter {
             encoder,
             ungrouped: Once::new(),
             peer_limits: OnceLock::new(),
+            via: OnceLock::new(),
+            rewriting: Semaphore::new(2),
         }
     }
 
@@ -64,6 +73,7 @@ impl SentryExporter {
             connect_timeout: timeout.min(Duration::from_secs(10)),
             timeout,
             max_idle_connections: self.settings.delivery.queue.num_consumers(),
+            http2_prior_knowledge: self.settings.http2_prior_knowledge,
             ..HttpClientConfig::default()
         };
         let client = HttpClient::new(&config).map_err(|error| StartError(error.to_string()))?;
@@ -122,8 +132,31 @@ impl Exporter for SentryExporter {
         none.then(|| "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or `upstream` for envelopes of SDKs".to_owned())
     }
 
-    fn publish_limits_to(&self, limits: PeerLimits) {
+    fn share(&self, limits: PeerLimits, via: Via) {
         self.peer_limits.get_or_init(|| limits);
+        self.via.get_or_init(|| via);
+    }
+
+    fn destinations(&self) -> Vec<String> {
+        self.settings.destinations.addresses()
+    }
+
+    fn keep<'a>(&'a self, requests: Vec<&'a Request<Meta>>) -> BoxFuture<'a, usize> {
+        let Some(folder) = self.settings.on_shutdown.clone() else { return Box::pin(std::future::ready(0)) };
+        let unsent: Vec<_> = requests.into_iter().map(|request| Unsent::new(request, self.clock.now())).collect();
+        Box::pin(async move {
+            let all = unsent.len();
+            let shown = folder.display().to_string();
+            let Ok((kept, failed)) = tokio::task::spawn_blocking(move || keep::write(&folder, &unsent)).await else {
+                return 0;
+            };
+            let exporter = &self.settings.id;
+            if let Some(error) = failed {
+                tracing::error!(exporter, folder = shown, "{} of {all} unsent envelopes are lost: {error}", all - kept);
+            }
+            tracing::warn!(exporter, "{kept} unsent envelopes are kept; `profbridge send {shown}` delivers them");
+            kept
+        })
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {

@@ -17,6 +17,7 @@ pub mod config;
 pub mod destination;
 pub mod destinations;
 mod exporter;
+pub mod keep;
 mod message;
 mod prepare;
 mod routing;

@@ -9,11 +9,6 @@ pub(crate) const ACCEPTED: &str = "accepted for processing, not confirmed: sentr
      Stats & Usage (quota for profile hours, inbound filters), and, self-hosted, at the feature \
      organizations:continuous-profiling";
 
-/// The same of a transaction.
-pub(crate) const ACCEPTED_TRANSACTION: &str = "accepted for processing, not confirmed: sentry checks transactions \
-     later. if nothing shows under Explore > Traces in some minutes, look at the project's Stats & Usage (quota for \
-     spans, inbound filters)";
-
 /// What it means that spans come which were not put together.
 pub(crate) const UNGROUPED: &str = "dropped as unroutable: spans that were not put together to transactions, which is \
      how sentry takes them; add the processor `transactions` to the pipeline";

@@ -43,8 +43,6 @@ pub struct Meta {
     pub(crate) arrived: Option<(Bytes, u64)>,
     /// The key under which the limits in the answer are handed back to that client.
     pub(crate) peer_key: Option<String>,
-    /// Whether it was made of spans, and is no client's.
-    pub(crate) is_made_of_spans: bool,
 }
 
 impl Meta {
@@ -89,6 +87,12 @@ pub(crate) struct Contained {
 }
 
 impl Contained {
+    /// Whether it is a profile in any form.
+    pub(crate) fn is_profile(&self) -> bool {
+        use Category::{Profile, ProfileChunk, ProfileChunkUi};
+        self.counted.is_some_and(|(category, _)| matches!(category, Profile | ProfileChunk | ProfileChunkUi))
+    }
+
     /// A chunk of a platform.
     fn chunk(platform: &str) -> Self {
         let limited_by = Category::of_chunks(platform);
@@ -123,7 +127,7 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     };
     let destination = settings.destinations.configured(position);
     let compression = compression(settings.compression, destination);
-    let mut report = destination.take_report();
+    let mut report = destination.take_report(now.monotonic_nano);
     let item = report.as_ref().and_then(|report| report.item(seconds(now)));
     let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| {
         let way = Way { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None };
@@ -223,14 +227,13 @@ impl Way {
             headers: self.headers.clone(),
             arrived: None,
             peer_key: self.peer_key.clone(),
-            is_made_of_spans: false,
         }
     }
 }
 
 /// The losses that a server was not told about yet, as a request of their own.
 fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
-    let report = destination.take_report()?;
+    let report = destination.take_report(now.monotonic_nano)?;
     let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
     // Small, so it is not compressed.
     let body = envelope::write(&envelope, Ending::Newline).ok()?;
@@ -243,7 +246,6 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
         headers: Vec::new(),
         arrived: None,
         peer_key: None,
-        is_made_of_spans: false,
     };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
@@ -272,7 +274,7 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
         let compression = compression(settings.compression, &destination);
         let way = Way { destination, compression, headers: Vec::new(), peer_key: None };
         let items = if is_container { vec![Contained::spans(spans)] } else { Contained::transaction(spans).to_vec() };
-        Meta { is_made_of_spans: true, ..way.meta(items) }
+        way.meta(items)
     });
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());

@@ -7,6 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, Header
 use profbridge_codec::compress;
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_engine::via;
 use profbridge_model::envelope::Received;
 use profbridge_model::{Envelope, Reason};
 use profbridge_net::client::{Failure, Response};
@@ -22,7 +23,7 @@ use crate::config;
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::exporter::SentryExporter;
 use crate::message;
-use crate::prepare::{Body, Meta, seconds};
+use crate::prepare::{Body, Contained, Meta, seconds};
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
@@ -95,7 +96,7 @@ impl SentryExporter {
                 }
                 Refusal::Certain => self.give_up_zstd(destination, answered.status),
                 Refusal::Possible => {
-                    let body = gzipped(request.body.clone()).await?;
+                    let body = self.gzipped(request.body.clone()).await?;
                     let second = self
                         .post(
                             destination,
@@ -110,7 +111,7 @@ impl SentryExporter {
                 }
             }
         }
-        let body = gzipped(request.body.clone()).await?;
+        let body = self.gzipped(request.body.clone()).await?;
         let answered = self
             .post(destination, Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) }, body)
             .await?;
@@ -132,11 +133,31 @@ impl SentryExporter {
         let received = Received { body: request.body.clone(), content_encoding: encoding, changed: false };
         let header = header.clone();
         let work = move || sent_later(&received, &header, waited, Compression::GZIP.with_level(1));
+        self.rewritten(work).await
+    }
+
+    /// What `work` makes of a body. Takes a tenth of a second for the largest, and memory that is in nobody's budget, so
+    /// it runs beside the runtime and for a few requests at a time.
+    async fn rewritten<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, SendError> {
+        let failed =
+            |error: &dyn std::fmt::Display| internal(format!("an envelope could not be written anew: {error}"));
+        let _one_of_few = self.rewriting.acquire().await.map_err(|closed| failed(&closed))?;
         match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(body)) => Ok(body),
-            Ok(Err(error)) => Err(internal(format!("an envelope could not be written anew: {error}"))),
-            Err(error) => Err(internal(format!("an envelope could not be written anew: {error}"))),
+            Ok(written) => written.map_err(|error| failed(&error)),
+            Err(error) => Err(failed(&error)),
         }
+    }
+
+    /// The same body as gzip.
+    async fn gzipped(&self, zstd: Bytes) -> Result<Bytes, SendError> {
+        let work = move || {
+            let plain = decompress(Coding::Zstd, zstd, envelope::MAX_BYTES).map_err(std::io::Error::other)?;
+            compress(Compression::GZIP.with_level(1), &plain).map_err(std::io::Error::other)
+        };
+        self.rewritten(work).await
     }
 
     fn give_up_zstd(&self, destination: &Destination, status: u16) {
@@ -158,6 +179,9 @@ impl SentryExporter {
         };
         let mut headers: HeaderMap = head.headers.iter().cloned().collect();
         headers.entry(AUTH).or_insert_with(|| destination.auth().clone());
+        if let Some(via) = self.via.get() {
+            headers.insert(via::HEADER, via.header());
+        }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
         if let Some(encoding) = head.encoding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
@@ -207,14 +231,9 @@ impl SentryExporter {
         let destination = &meta.destination;
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
-                let news = if meta.is_made_of_spans {
-                    destination.first_accepted_transaction().then_some(message::ACCEPTED_TRANSACTION)
-                } else {
-                    destination.first_accepted().then_some(message::ACCEPTED)
-                };
-                if let Some(news) = news {
+                if meta.items.iter().any(Contained::is_profile) && destination.first_accepted() {
                     let to = message::place(destination.dsn());
-                    tracing::info!(exporter = self.settings.id, to, "{news}");
+                    tracing::info!(exporter = self.settings.id, to, "{}", message::ACCEPTED);
                 }
                 return Ok(Accepted { billed: meta.billed, ..Accepted::default() });
             }
@@ -234,7 +253,7 @@ impl SentryExporter {
             if destination.blocks(&[Category::Internal], now.monotonic_nano) {
                 continue;
             }
-            let Some(report) = destination.take_report() else { continue };
+            let Some(report) = destination.take_last_report() else { continue };
             let Some(item) = report.item(seconds(now)) else { continue };
             let envelope = Envelope { items: vec![item], ..Envelope::default() };
             let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
@@ -264,19 +283,6 @@ fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
         // Servers that do not know the encoding may take the body for a broken envelope instead.
         Verdict::Refused if status == 400 && known == Zstd::Untried => Refusal::Possible,
         _ => Refusal::No,
-    }
-}
-
-/// The same body as gzip. Takes a tenth of a second for the largest chunks, so it runs beside the runtime.
-async fn gzipped(zstd: Bytes) -> Result<Bytes, SendError> {
-    let work = move || {
-        let plain = decompress(Coding::Zstd, zstd, envelope::MAX_BYTES).map_err(|error| error.to_string())?;
-        compress(Compression::GZIP.with_level(1), &plain).map_err(|error| error.to_string())
-    };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) => Err(internal(format!("an envelope could not be compressed anew: {error}"))),
-        Err(error) => Err(internal(format!("an envelope could not be compressed anew: {error}"))),
     }
 }
 

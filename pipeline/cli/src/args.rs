@@ -50,6 +50,8 @@ pub(crate) enum Command {
     /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped
     /// or not.
     Convert(ConvertArgs),
+    /// Deliver Sentry envelopes from files, such as those that `on_shutdown` of the exporter `sentry` kept.
+    Send(SendArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
     #[cfg(target_os = "linux")]
     Sample(sampling::SampleArgs),
@@ -101,6 +103,21 @@ pub(crate) struct DemoArgs {
     /// How many seconds of work to generate, 1 to 50.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) seconds: u32,
+}
+
+/// What to deliver.
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// Files with one Sentry envelope each, or folders of them, such as `on_shutdown` of the exporter `sentry` names.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where they go, whatever they say themselves. Otherwise each goes to the DSN in the file `dsn` beside it, else to
+    /// that in its own header, else to SENTRY_DSN.
+    #[arg(long, value_name = "DSN")]
+    pub(crate) dsn: Option<String>,
+    /// Delete each file once it is delivered.
+    #[arg(long)]
+    pub(crate) delete: bool,
 }
 
 /// What to convert into what.

@@ -17,7 +17,7 @@ use crate::{Failure, components, configuration, logging, terminal};
 /// The most threads for input and output. The work is done on one thread per pipeline; these only move bytes.
 const MOST_IO_THREADS: usize = 4;
 
-/// `profbridge run`: until SIGTERM, SIGINT or SIGHUP. A second signal ends it at once.
+/// `profbridge run`: until SIGTERM or SIGINT. A second signal ends it at once.
 pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     let plan = match configuration::plan(arguments) {
         Ok(plan) => plan,
@@ -54,8 +54,8 @@ fn verdict(report: &Report) -> ExitCode {
     if !report.is_clean() || !lost.is_none() {
         return ExitCode::FAILURE;
     }
-    if report.has_lost_everything() {
-        tracing::error!("nothing of what was taken was sent; the lines above say why");
+    if let Some(unserved) = report.unserved() {
+        tracing::error!("{unserved} sent nothing of what it was given; the lines above say why");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -70,7 +70,8 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     }
     terminal::result(format!("flame graph: {}", shown(&graph)));
     if !delivered {
-        return Err(Failure("error: not every exporter has delivered the demo's profile; see above".to_owned()));
+        let message = "error: not every exporter is known to have delivered all of the demo's profile; see above";
+        return Err(Failure(message.to_owned()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -136,13 +137,13 @@ fn through_running(
     found.sort();
     let delivered = match (&counted_before, &counted) {
         (Some(before), Some(after)) => {
-            let (lines, delivered) = delivered::describe(before, after);
+            let (lines, delivered) = delivered::describe(profiles.observations(), before, after);
             lines.iter().for_each(terminal::say);
             delivered
         }
         _ => {
-            terminal::say("it serves no metrics, so only its log says what became of the profile");
-            true
+            terminal::say("error: it serves no metrics, so only its log says what became of the profile");
+            false
         }
     };
     match &running.envelopes {

@@ -22,6 +22,7 @@ mod profiler;
 mod rights;
 #[cfg(target_os = "linux")]
 mod sample;
+mod send;
 mod signals;
 mod terminal;
 #[cfg(target_os = "linux")]
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Components => commands::components(),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::Send(arguments) => send::run(&arguments),
         #[cfg(target_os = "linux")]
         Command::Sample(arguments) => sample::run(&arguments),
         #[cfg(target_os = "linux")]

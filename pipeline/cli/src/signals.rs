@@ -1,8 +1,6 @@
-//! The signals that ask for the end: SIGTERM, SIGINT and SIGHUP.
-//!
-//! SIGHUP would end the process at once, with all that its windows hold: it is sent where a terminal closes, and by
-//! those who take it for a request to read the configuration again. There is no such thing yet, so it asks for an
-//! orderly end like the others.
+//! The signals that ask for the end: SIGTERM and SIGINT. SIGHUP would end the process at once, with all that its windows
+//! hold: it is sent where a terminal closes, and by those who take it for a request to read the configuration again.
+//! Neither is a reason to stop.
 
 use std::io;
 
@@ -16,8 +14,7 @@ pub(crate) const ASKED_TWICE: u8 = 130;
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` where SIGHUP is ignored, as below `nohup`: whoever ignores it wants profbridge to outlive the terminal.
-    hangup: Option<Signal>,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -27,23 +24,21 @@ impl Signals {
     ///
     /// The system does not allow it.
     pub(crate) fn listen() -> io::Result<Self> {
-        let hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup })
+        Ok(Self { terminate, interrupt, hangup: signal(SignalKind::hangup())? })
     }
 
-    /// Waits for the next of them and names it.
+    /// Waits for the next that asks for the end, and names it.
     pub(crate) async fn next(&mut self) -> &'static str {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hangup.recv() => {
+                    tracing::warn!("SIGHUP: going on as before; the configuration is read at the start only, so restart for \
+                                    another");
+                }
             }
-        };
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = hangup => "SIGHUP",
         }
     }
 }

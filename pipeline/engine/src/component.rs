@@ -348,9 +348,14 @@ pub trait Exporter: Send + Sync + 'static {
         None
     }
 
-    /// Says where to publish the limits that a destination sets to those whose telemetry is forwarded. Called once,
-    /// before the start.
-    fn publish_limits_to(&self, _limits: crate::peer_limits::PeerLimits) {}
+    /// Says where to publish the limits that a destination sets to those whose telemetry is forwarded, and what to name
+    /// in the header [`via::HEADER`](crate::via::HEADER) of each request. Called once, before the start.
+    fn share(&self, _limits: crate::peer_limits::PeerLimits, _via: crate::via::Via) {}
+
+    /// Where it connects to, each as `HOST:PORT`, so that one that leads back here is noticed.
+    fn destinations(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Acquires what sending needs (a folder, a file), or fails the start of profbridge with a message that names what
     /// is missing. A destination that cannot be reached is no reason to fail: it may come up later.
@@ -368,6 +373,13 @@ pub trait Exporter: Send + Sync + 'static {
     /// was full, [`Exporter::refuses`] named a reason, the retries were used up, the deadline of the shutdown passed.
     /// Not called after an error with [`Retry::Never`], of which the exporter knows.
     fn lost(&self, _request: &Request<Self::Meta>, _reason: Reason) {}
+
+    /// Writes requests to disk that a shutdown leaves unsent, where the exporter is configured so, and says how many of
+    /// them, from the first on, are there. They are counted under [`Reason::KeptOnDisk`], the others are lost. Called
+    /// once, before [`Exporter::close`].
+    fn keep<'a>(&'a self, _requests: Vec<&'a Request<Self::Meta>>) -> BoxFuture<'a, usize> {
+        Box::pin(std::future::ready(0))
+    }
 
     /// What a request takes in memory beside its body and some hundred bytes, in bytes: what others determine, such as
     /// headers that are handed on. It counts in the memory budget, and in a queue that is bounded in bytes.

@@ -54,6 +54,8 @@ pub(crate) struct ExporterCalls {
     pub(crate) otherwise: Mutex<Reply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
     pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
+    /// How many requests it keeps at the end.
+    pub(crate) keeps: Mutex<usize>,
     /// What it was told that sampling left out, with how much was prepared before.
     pub(crate) sampled_out: Mutex<Vec<(SampledOutCounts, u64)>>,
     pub(crate) prepared: Mutex<u64>,
@@ -82,6 +84,7 @@ impl FakeExporter {
             otherwise: Mutex::new(Reply::Accept),
             attempts: Mutex::default(),
             lost: Mutex::default(),
+            keeps: Mutex::default(),
             sampled_out: Mutex::default(),
             prepared: Mutex::default(),
             refuses: Mutex::default(),
@@ -138,6 +141,10 @@ impl Exporter for FakeExporter {
 
     fn disabled(&self) -> Option<String> {
         self.disabled.clone()
+    }
+
+    fn keep<'a>(&'a self, _: Vec<&'a Request<()>>) -> BoxFuture<'a, usize> {
+        Box::pin(std::future::ready(*self.seen.keeps.lock().unwrap()))
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {

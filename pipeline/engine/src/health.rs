@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The state of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +53,21 @@ impl fmt::Display for ComponentState {
     }
 }
 
+/// From when on an exporter's trouble makes the process unavailable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// For so long nothing was taken of what was sent, from the first failure to the last.
+    pub failing: Duration,
+    /// For so long its queue has been full.
+    pub queue_full: Duration,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { failing: Duration::from_secs(60), queue_full: Duration::from_secs(60) }
+    }
+}
+
 /// Whose state it is: the section (`receivers`, `exporters`, `pipelines`) and the id in it.
 type Key = (&'static str, String);
 
@@ -90,19 +106,25 @@ impl Health {
         matches!(states.get(&(section, id.to_owned())), Some(ComponentState::Failed(_)))
     }
 
-    /// The answer to a health check: `{"status": "...", "components": {"receivers/otlp": {"state": "running"}}}`.
-    pub fn to_json(&self) -> String {
+    /// The answer to a health check, and whether it is that all is well:
+    /// `{"status": "...", "components": {"receivers/otlp": {"state": "running"}}}`. `troubles` are those of exporters:
+    /// the id, what happened, and what to do.
+    pub(crate) fn answer(&self, troubles: &[(String, String, &'static str)]) -> (bool, String) {
         let mut components = serde_json::Map::new();
         for (section, id, state) in self.states() {
-            let mut entry = serde_json::Map::new();
-            entry.insert("state".to_owned(), state.as_str().into());
+            let mut entry = serde_json::json!({ "state": state.as_str() });
             if let Some(detail) = state.detail() {
-                entry.insert("detail".to_owned(), detail.into());
+                entry["detail"] = detail.into();
             }
-            components.insert(format!("{section}/{id}"), entry.into());
+            components.insert(format!("{section}/{id}"), entry);
         }
-        let status = if self.is_ready() { "available" } else { "unavailable" };
-        serde_json::json!({ "status": status, "components": components }).to_string()
+        for (id, error, remedy) in troubles {
+            let entry = serde_json::json!({ "state": "failing", "error": error, "remedy": remedy });
+            components.insert(format!("exporters/{id}"), entry);
+        }
+        let is_well = self.is_ready() && troubles.is_empty();
+        let status = if is_well { "available" } else { "unavailable" };
+        (is_well, serde_json::json!({ "status": status, "components": components }).to_string())
     }
 }
 
@@ -122,7 +144,7 @@ mod tests {
         assert!(!health.is_ready());
         let expected = r#"{"status":"unavailable","components":{"exporters/sentry":{"state":"disabled","detail":"the DSN is empty"},"pipelines/profiles":{"state":"failed","detail":"panicked"},"receivers/otlp":{"state":"running"}}}"#;
         let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
-        assert_eq!(parsed(&health.to_json()), parsed(expected));
+        assert_eq!(parsed(&health.answer(&[]).1), parsed(expected));
     }
 
     /// Guarantees: a failure is not painted over by the shutdown that follows it.

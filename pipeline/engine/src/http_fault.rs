@@ -77,6 +77,7 @@ impl From<Rejected> for HttpFault {
         let message = rejected.to_string();
         let fault = match (rejected.retry, rejected.reason) {
             (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => Self::too_large(message),
+            (Retry::Never, Reason::Loop) => Self::new(StatusCode::LOOP_DETECTED, "loop", message),
             (Retry::Never, _) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message),
             _ => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message),
         };

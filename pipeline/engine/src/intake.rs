@@ -21,13 +21,14 @@ pub(crate) use arrivals::{Arrival, Arrivals, channel};
 
 use self::arrivals::{Fate, WithdrawnWhenDropped};
 pub(crate) use self::rejections::queue_full;
-use self::rejections::{broken, stopped, unroutable};
+use self::rejections::{broken, circle, stopped, unroutable};
 use crate::budget::{Budget, Permit};
 use crate::component::Rejected;
 use crate::config::Carries;
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
 use crate::telemetry::Edge;
+use crate::via;
 
 /// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after
 /// that.
@@ -147,6 +148,20 @@ impl Intake {
         match entrance.refused_by() {
             Some(exporter) if self.has_waited() => Err(queue_full(exporter)),
             _ => Ok(()),
+        }
+    }
+
+    /// Takes note of the processes that a request says it came through, for those that its telemetry will go to.
+    ///
+    /// # Errors
+    ///
+    /// This process is among them: the request is sent in a circle.
+    pub fn came_through(&self, headers: &http::HeaderMap) -> Result<(), Rejected> {
+        let Some(processes) = headers.get(via::HEADER).map(via::ids_of) else { return Ok(()) };
+        let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
+        match sinks.find(|sink| !sink.came_through(&processes)) {
+            Some(sink) => Err(circle(sink.id())),
+            None => Ok(()),
         }
     }
 

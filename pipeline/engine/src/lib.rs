@@ -6,7 +6,7 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! peer_limits  component  budget  health  balance  calendar   words and counts that need nothing else
+//! peer_limits  via  component  budget  health  balance  calendar   words and counts that need nothing else
 //! clock  config  service  telemetry                           time, configuration, counters
 //! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
 //! receiver  body  http_fault  http_server                     receivers, and what those over HTTP share
@@ -34,6 +34,7 @@ pub mod run;
 pub mod service;
 pub mod telemetry;
 pub mod testing;
+pub mod via;
 
 #[cfg(test)]
 mod fakes;

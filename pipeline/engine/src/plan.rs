@@ -15,6 +15,7 @@ use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
 use crate::registry::{Description, Factory, Registry, Warning, find};
 use crate::service::ServiceSettings;
+use crate::via;
 
 /// A checked configuration, ready to start.
 pub struct Plan {
@@ -73,6 +74,7 @@ impl Plan {
         let disabled: Vec<(String, String)> =
             exporters.iter().filter_map(|planned| Some((planned.id.clone(), planned.exporter.disabled()?))).collect();
         maker.without_exporters(config, &mut pipelines, &disabled);
+        maker.check_circles(config, &pipelines, &receivers, &exporters);
         let warnings = Problems::check(maker.problems)?;
 
         let used = |named: fn(&PlannedPipeline) -> &Vec<String>| -> BTreeSet<String> {
@@ -343,6 +345,31 @@ impl Maker<'_> {
             id.signal
         );
         self.report(&reference.position, key_path, message, hint, Severity::Error);
+    }
+
+    /// Whether an exporter sends to a receiver of this process, which would take the same for ever.
+    fn check_circles(
+        &mut self,
+        config: &Config,
+        pipelines: &[PlannedPipeline],
+        receivers: &[PlannedReceiver],
+        exporters: &[PlannedExporter],
+    ) {
+        for (id, section) in config.exporters.iter() {
+            let name = id.to_string();
+            let Some(exporter) = exporters.iter().find(|planned| planned.id == name) else { continue };
+            let destinations = exporter.exporter.destinations();
+            let leads_here = |listening: &String| destinations.iter().any(|to| via::leads_to(to, listening));
+            let found = receivers.iter().find(|planned| {
+                pipelines.iter().any(|pipeline| pipeline.receivers.contains(&planned.id))
+                    && planned.receiver.listens().iter().any(leads_here)
+            });
+            let is_used = pipelines.iter().any(|pipeline| pipeline.exporters.contains(&name));
+            let Some(receiver) = found.filter(|_| is_used) else { continue };
+            let message = format!("`{id}` sends to the receiver `{}` of this very process: a circle", receiver.id);
+            let hint = "name the server that is behind this profbridge, or let the receiver listen elsewhere";
+            self.problems.push(section.problem("", message, hint));
+        }
     }
 
     /// Leaves out exporters that have nothing to do, and pipelines that have none left.

@@ -50,6 +50,11 @@ use crate::telemetry::ReceiverTelemetry;
 /// }
 /// ```
 pub trait Receiver: Send {
+    /// Where it will listen, each as `HOST:PORT`, so that an exporter that leads there is noticed.
+    fn listens(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>>;
 }

@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 
 use self::identity::Identity;
 use crate::config::{self, ByteSize, Problem, Problems, Section};
+use crate::health::Thresholds;
 
 /// Below this not even one request of a usual profiler fits beside its window.
 const SMALLEST_MEMORY: ByteSize = ByteSize::from_mib(16);
@@ -27,6 +28,8 @@ pub struct ServiceSettings {
     pub metrics: Option<String>,
     /// `telemetry.health`: where health is served, if it is.
     pub health: Option<String>,
+    /// `telemetry.health`: from when on an exporter's trouble makes the process unavailable.
+    pub health_thresholds: Thresholds,
     /// `telemetry.logs.level`: what is logged.
     pub log_level: LogLevel,
 }
@@ -110,6 +113,8 @@ enum MetricsLevel {
 struct Health {
     enabled: bool,
     address: String,
+    failing_after: config::Duration,
+    queue_full_after: config::Duration,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -146,7 +151,9 @@ impl Default for Metrics {
 
 impl Default for Health {
     fn default() -> Self {
-        Self { enabled: true, address: "127.0.0.1:13133".to_owned() }
+        let Thresholds { failing, queue_full } = Thresholds::default();
+        let address = "127.0.0.1:13133".to_owned();
+        Self { enabled: true, address, failing_after: failing.into(), queue_full_after: queue_full.into() }
     }
 }
 
@@ -173,13 +180,14 @@ impl ServiceSettings {
 
     fn understood(written: Written) -> Self {
         let Metrics { level, address } = written.telemetry.metrics;
-        let Health { enabled, address: health } = written.telemetry.health;
+        let Health { enabled, address: health, failing_after, queue_full_after } = written.telemetry.health;
         Self {
             identity: written.identity.rules(),
             memory: written.limits.memory.get(),
             shutdown_timeout: written.shutdown_timeout.get(),
             metrics: (level != MetricsLevel::None).then_some(address),
             health: enabled.then_some(health),
+            health_thresholds: Thresholds { failing: failing_after.get(), queue_full: queue_full_after.get() },
             log_level: written.telemetry.logs.level,
         }
     }
@@ -222,7 +230,7 @@ mod tests {
     #[test]
     fn written() {
         let yaml = "{pipelines: {profiles: {receivers: [otlp]}}, shutdown_timeout: 3s, limits: {memory: 1GiB}, telemetry: {metrics: {level: none}, \
-                    health: {address: '0.0.0.0:1'}, logs: {level: debug}}}";
+                    health: {address: '0.0.0.0:1', failing_after: 5s}, logs: {level: debug}}}";
         let settings = settings(yaml).unwrap();
         let expected = ServiceSettings {
             identity: Rules::default(),
@@ -230,6 +238,7 @@ mod tests {
             shutdown_timeout: Duration::from_secs(3),
             metrics: None,
             health: Some("0.0.0.0:1".to_owned()),
+            health_thresholds: Thresholds { failing: Duration::from_secs(5), ..Thresholds::default() },
             log_level: LogLevel::Debug,
         };
         assert_eq!(settings, expected);

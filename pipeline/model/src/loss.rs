@@ -81,8 +81,33 @@ reasons! {
     WriteFailed = "write_failed";
     /// It was still held when the deadline for shutting down had passed.
     Shutdown = "shutdown";
+    /// The same, and it was written to disk, to be sent later.
+    KeptOnDisk = "kept_on_disk";
+    /// It had been here before: it is sent in a circle.
+    Loop = "loop";
     /// A component failed while it held it: a defect of profbridge.
     Internal = "internal";
+}
+
+impl Reason {
+    /// Whether the configuration asks for it, or nothing is missing: it is no sign that something is wrong.
+    pub const fn is_intended(self) -> bool {
+        use Reason::{
+            KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, RedundantType, Resent, SampleRate, TooShort,
+        };
+        matches!(
+            self,
+            Resent
+                | RedundantType
+                | OffCpu
+                | LoneSample
+                | TooShort
+                | SampleRate
+                | NoSampledSpan
+                | NoTransaction
+                | KeptOnDisk
+        )
+    }
 }
 
 impl fmt::Display for Reason {

@@ -70,6 +70,8 @@ struct Keepalive {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServerParameters {
+    max_connection_age: Written,
+    max_connection_age_grace: Written,
     max_connection_idle: Written,
     time: Written,
     timeout: Written,
@@ -107,6 +109,9 @@ impl Default for ServerParameters {
     fn default() -> Self {
         let limits = ServerLimits::default();
         Self {
+            // As in the Collector, zero is no limit.
+            max_connection_age: limits.max_connection_age.unwrap_or_default().into(),
+            max_connection_age_grace: limits.max_connection_age_grace.unwrap_or_default().into(),
             max_connection_idle: limits.idle_timeout.into(),
             time: limits.keepalive_interval.unwrap_or_default().into(),
             timeout: limits.keepalive_timeout.into(),
@@ -230,7 +235,9 @@ impl Grpc {
         }
         let connections = [self.max_connections, self.max_connections_per_peer];
         check_connections(section, "protocols.grpc.", connections, problems);
-        let ServerParameters { max_connection_idle, time, timeout } = self.keepalive.server_parameters;
+        let ServerParameters { max_connection_age, max_connection_age_grace, max_connection_idle, time, timeout } =
+            self.keepalive.server_parameters;
+        let limit = |time: Written| Some(time.get()).filter(|time| !time.is_zero());
         let parameters = [("max_connection_idle", max_connection_idle), ("time", time), ("timeout", timeout)];
         for (name, value) in parameters {
             let path = format!("protocols.grpc.keepalive.server_parameters.{name}");
@@ -246,6 +253,8 @@ impl Grpc {
                 max_connections: self.max_connections,
                 max_connections_per_peer: self.max_connections_per_peer,
                 max_concurrent_streams: self.max_concurrent_streams,
+                max_connection_age: limit(max_connection_age),
+                max_connection_age_grace: limit(max_connection_age_grace),
                 idle_timeout: max_connection_idle.get(),
                 keepalive_interval: Some(time.get()),
                 keepalive_timeout: timeout.get(),

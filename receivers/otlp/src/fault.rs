@@ -192,7 +192,7 @@ impl From<Rejected> for Fault {
     fn from(rejected: Rejected) -> Self {
         let kind = match (rejected.retry, rejected.reason) {
             (Retry::Later | Retry::After(_), _) => Kind::Busy,
-            (Retry::Never, Reason::Malformed) => Kind::Invalid,
+            (Retry::Never, Reason::Malformed | Reason::Loop) => Kind::Invalid,
             (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => Kind::TooLarge,
             (Retry::Never, _) => Kind::Internal,
         };

@@ -58,6 +58,12 @@ impl Otlp {
 }
 
 impl Receiver for Otlp {
+    fn listens(&self) -> Vec<String> {
+        let Settings { grpc, http, .. } = &self.settings;
+        let http = http.iter().map(|http| http.endpoint.clone());
+        grpc.iter().map(|grpc| grpc.endpoint.clone()).chain(http).collect()
+    }
+
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(start(*self, context))
     }

@@ -52,6 +52,10 @@ impl Pprof {
 }
 
 impl Receiver for Pprof {
+    fn listens(&self) -> Vec<String> {
+        self.settings.push.iter().map(|push| push.endpoint.clone()).collect()
+    }
+
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(start(self.settings, self.clock, context))
     }

@@ -44,6 +44,10 @@ impl Sentry {
 }
 
 impl Receiver for Sentry {
+    fn listens(&self) -> Vec<String> {
+        vec![self.settings.endpoint.clone()]
+    }
+
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(start(self.settings, context))
     }

@@ -80,6 +80,7 @@ impl Service {
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
         }
         let headers = request.headers();
+        self.caller.intake.came_through(headers)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
             authorization: text(headers, &AUTHORIZATION),

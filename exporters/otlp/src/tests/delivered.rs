@@ -9,6 +9,7 @@ use profbridge_engine::budget::Budget;
 use profbridge_engine::delivery::{ExporterContext, Stop};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::Metrics;
+use profbridge_engine::via::Via;
 use profbridge_model::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -43,7 +44,8 @@ async fn a_busy_peer_gets_it_later() {
     );
     let budget = Budget::new(1 << 30);
     let telemetry = Metrics::new(budget.clone()).exporter("otlp");
-    let context = ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() };
+    let context =
+        ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default(), via: Via::new(1) };
     let exporter = (FACTORY.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
     let running = exporter.start(context).await.unwrap();
     running.sink().accept(&batch(&[4, 6]).into(), ManualClock::default().now());
@@ -87,7 +89,12 @@ async fn an_answer_that_trickles_is_an_answer() {
     let telemetry = Metrics::new(budget.clone()).exporter("otlp_http");
     let exporter = (OTLP_HTTP.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
     let running = exporter
-        .start(ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() })
+        .start(ExporterContext {
+            telemetry: telemetry.clone(),
+            budget,
+            peer_limits: PeerLimits::default(),
+            via: Via::new(1),
+        })
         .await
         .unwrap();
     running.sink().accept(&batch(&[4]).into(), ManualClock::default().now());

@@ -1,9 +1,10 @@
-use profbridge_engine::component::{Exporter, Retry, SendError};
+use profbridge_engine::component::{Exporter, Now, Retry, SendError};
+use profbridge_engine::testing::START_UNIX_NANO;
 use profbridge_model::Reason;
 use serde_json::json;
 
 use super::server::{Reply, Server};
-use super::{KEY, SECRET, exporter_to, request};
+use super::{KEY, SECRET, batch, exporter_to, request};
 
 async fn error_of(reply: Reply) -> (SendError, String) {
     let server = Server::always(reply).await;
@@ -20,12 +21,13 @@ async fn every_status() {
     for (status, retry, reason, says) in [
         (400, Retry::Never, Reason::RejectedByPeer, "does not know the key or project"),
         (401, Retry::Never, Reason::RejectedByPeer, "check the key"),
-        (403, Retry::Never, Reason::RejectedByPeer, "it may be disabled"),
+        (403, Retry::Never, Reason::RejectedByPeer, "one of them is disabled"),
         (404, Retry::Never, Reason::RejectedByPeer, "check the host and path"),
         (413, Retry::Never, Reason::TooLarge, "larger than the server takes"),
         (415, Retry::Never, Reason::RejectedByPeer, "does not take the compression"),
         (429, Retry::Never, Reason::RateLimited, "over its quota or rate limit"),
-        (500, Retry::Never, Reason::RejectedByPeer, "the server failed"),
+        (500, Retry::Later, Reason::RetriesExhausted, "the server failed"),
+        (508, Retry::Never, Reason::RejectedByPeer, "leads in a circle"),
         (502, Retry::Later, Reason::RetriesExhausted, "down or overloaded"),
         (503, Retry::Later, Reason::RetriesExhausted, "down or overloaded"),
         (504, Retry::Later, Reason::RetriesExhausted, "down or overloaded"),
@@ -109,35 +111,33 @@ async fn accepted() {
     assert_eq!((accepted.rejected.total(), accepted.message), (0, None));
 }
 
-/// Guarantees: what the server refused for good is reported with the next envelope, what it limited is not, and a
-/// report that did not arrive is not lost.
+/// Guarantees: what the server refused for good is reported with the next envelope, and no more than once a minute; what
+/// it limited is not, and a report that did not arrive is not lost.
 #[tokio::test]
 async fn client_reports() {
-    let statuses = std::sync::Mutex::new(vec![200, 400, 429, 413, 500].into_iter());
+    let statuses = std::sync::Mutex::new(vec![200, 200, 400, 429, 413, 400].into_iter());
     let server = Server::start(move |_| Reply::status(statuses.lock().unwrap().next_back().unwrap_or(200))).await;
     let exporter = exporter_to(&server, "compression: gzip").await;
-    // 500, then 413 with the report of the 500.
-    for _ in 0..2 {
-        exporter.send(&request(&exporter)).await.unwrap_err();
-    }
+    let send = async |seconds: u64| {
+        let now = Now { monotonic_nano: seconds * 1_000_000_000, unix_nano: START_UNIX_NANO };
+        let request = exporter.prepare(&batch("shop").into(), now).requests.remove(0);
+        exporter.send(&request).await.is_ok()
+    };
     let reported = |n: usize| server.received()[n].item("client_report")["discarded_events"].clone();
-    assert_eq!(server.received()[0].envelope().items.len(), 1);
+    let items = |n: usize| server.received()[n].envelope().items.len();
     let events = |quantity: u64| json!([{"reason": "send_error", "category": "profile_chunk", "quantity": quantity}]);
-    assert_eq!(reported(1), events(1));
-    // 429 with the report of both, then 400 with the same: the 429 counts for nothing.
-    for _ in 0..2 {
-        exporter.send(&request(&exporter)).await.unwrap_err();
-    }
-    assert_eq!((reported(2), reported(3)), (events(2), events(2)));
-    exporter.send(&request(&exporter)).await.unwrap();
-    assert_eq!(reported(4), events(3));
-    let payload = server.received()[4].item("client_report");
-    assert_eq!(payload["timestamp"], json!(1_767_225_600.0));
-    // All was told.
-    exporter.send(&request(&exporter)).await.unwrap();
-    assert_eq!(server.received()[5].envelope().items.len(), 1);
+    // 400, then 413 with the report of it.
+    assert!(!send(0).await && !send(0).await);
+    assert_eq!((items(0), reported(1)), (1, events(1)));
+    // Within the minute nothing is told: 429. After it both are: 400.
+    assert!(!send(59).await && !send(60).await);
+    assert_eq!((items(2), reported(3)), (1, events(2)));
+    assert!(send(119).await && send(120).await);
+    // The 429 counts for nothing.
+    assert_eq!((items(4), reported(5)), (1, events(3)));
+    assert_eq!(server.received()[5].item("client_report")["timestamp"], json!(1_767_225_600.0));
     exporter.close().await;
-    assert_eq!(server.received().len(), 6);
+    assert_eq!(server.received().len(), 6, "all was told");
 }
 
 /// Guarantees: what the engine lost is reported under Sentry's name for it, at the latest when the exporter closes.

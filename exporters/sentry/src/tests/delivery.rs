@@ -8,7 +8,9 @@ use profbridge_engine::delivery::{ExporterContext, RunningExporter, Stop};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::{ExporterTelemetry, Metrics};
 use profbridge_engine::testing::START_UNIX_NANO;
+use profbridge_engine::via::Via;
 use profbridge_model::Reason;
+use profbridge_wire::sentry::Dsn;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -23,7 +25,12 @@ async fn run(yaml: &str) -> (RunningExporter, ExporterTelemetry) {
     let telemetry = Metrics::new(budget.clone()).exporter("sentry");
     let exporter = (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).unwrap();
     let running = exporter
-        .start(ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() })
+        .start(ExporterContext {
+            telemetry: telemetry.clone(),
+            budget,
+            peer_limits: PeerLimits::default(),
+            via: Via::new(1),
+        })
         .await
         .unwrap();
     (running, telemetry)
@@ -77,6 +84,50 @@ async fn behind_a_limit() {
     let losses = telemetry.edge().totals().dropped;
     assert!(losses.get(Reason::RateLimited).total() >= 12, "{losses}");
     assert_eq!(telemetry.sent_requests(), 0);
+}
+
+/// Guarantees: what a server does not take before the end lies in files where that is asked for: the bodies as they
+/// would have been sent, below a folder with the DSN, which nobody else may read; it is counted as kept.
+#[tokio::test]
+async fn keeps_what_is_unsent() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let server = Server::always(Reply::status(503)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = serde_json::to_string(&folder.path().join("unsent")).unwrap();
+    let (running, telemetry) = run(&format!("dsn: {}\ncompression: gzip\non_shutdown: {path}", server.dsn(1))).await;
+    put(&running, 2).await;
+    server.until(2).await;
+    let deadline = Instant::now();
+    running.stop(Stop { deadline, close_by: deadline + Duration::from_secs(60) }).await;
+    let losses = telemetry.edge().totals().dropped;
+    assert_eq!(losses.total(), losses.get(Reason::KeptOnDisk));
+    let projects: Vec<_> = std::fs::read_dir(folder.path().join("unsent")).unwrap().collect();
+    let [Ok(project)] = &projects[..] else { panic!("{projects:?}") };
+    assert_eq!(project.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    let dsn = |text: &str| text.parse::<Dsn>().unwrap().without_secret();
+    let beside = std::fs::read_to_string(project.path().join("dsn")).unwrap();
+    assert_eq!(beside, dsn(&server.dsn(1)));
+    let mut bodies = Vec::new();
+    for entry in std::fs::read_dir(project.path()).unwrap().map(Result::unwrap) {
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        if entry.file_name().into_string().unwrap().ends_with(".envelope.gzip") {
+            bodies.push(std::fs::read(entry.path()).unwrap());
+        }
+    }
+    let received = server.received();
+    assert_eq!(bodies.len(), 2);
+    assert!(bodies.iter().all(|body| received.iter().any(|sent| sent.body == *body)));
+}
+
+/// Guarantees: every request says that it went through this process.
+#[tokio::test]
+async fn says_where_it_came_through() {
+    let server = Server::always(Reply::status(200)).await;
+    let (running, _telemetry) = run(&format!("dsn: {}", server.dsn(1))).await;
+    put(&running, 1).await;
+    running.stop(soon()).await;
+    assert_eq!(server.received()[0].header("x-profbridge-via"), Some("0000000000000001"));
 }
 
 /// Guarantees: a server that hangs is given up after the timeout, and the shutdown's deadline ends the retries.

@@ -8,6 +8,7 @@ use profbridge_model::Reason;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Counted {
     inbound: u64,
+    added: u64,
     sent: u64,
     held: u64,
     dropped: BTreeMap<String, u64>,
@@ -34,6 +35,7 @@ pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
         // OpenMetrics adds `_total` to the name of a counter.
         match name.strip_suffix("_total").unwrap_or(name) {
             "profbridge_observations_in" => counted.inbound = value,
+            "profbridge_synthesized_observations" => counted.added = value,
             "profbridge_observations_out" => counted.sent = value,
             "profbridge_held_observations" => counted.held = value,
             "profbridge_dropped_observations" => {
@@ -45,25 +47,28 @@ pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
     counters
 }
 
-/// Whether each exporter has got something since, and has nothing left to send.
+/// Whether each exporter has got something since, and all that it ever got was sent or dropped. That it holds nothing
+/// does not say so: a page may be read between two of its counters.
 pub(super) fn is_settled(before: &Counters, after: &Counters) -> bool {
     after.iter().all(|(id, after)| {
         let before = before.get(id).map_or(0, |before| before.inbound);
-        after.inbound > before && after.held == 0
+        let done = after.sent + after.dropped.values().sum::<u64>();
+        after.inbound > before && after.inbound + after.added == done
     })
 }
 
-/// What each exporter did since, in words, and whether each of them has sent something.
-pub(super) fn describe(before: &Counters, after: &Counters) -> (Vec<String>, bool) {
+/// What each exporter did since with what came to it of so many observations, in words and figures that add up, and
+/// whether each of them has sent all of it, but for what was left out on purpose.
+pub(super) fn describe(generated: u64, before: &Counters, after: &Counters) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut delivered = true;
     let none = Counted::default();
     for (id, after) in after {
         let before = before.get(id).unwrap_or(&none);
         let sent = after.sent.saturating_sub(before.sent);
-        let got = after.inbound > before.inbound;
-        delivered &= sent > 0;
-        if !got {
+        let came = after.inbound.saturating_sub(before.inbound);
+        delivered &= sent > 0 && after.held == 0;
+        if came == 0 {
             lines.push(format!(
                 "error: exporter {id}: the profile has not come to it; the log says what the pipeline waits for"
             ));
@@ -75,12 +80,22 @@ pub(super) fn describe(before: &Counters, after: &Counters) -> (Vec<String>, boo
         } else {
             format!(", {} not sent yet: it is still tried, and the log says what is in the way", after.held)
         };
-        lines.push(format!("{error}exporter {id}: {sent} observations sent{waits}"));
+        let added = after.added.saturating_sub(before.added);
+        let added = if added == 0 { String::new() } else { format!(", {added} added that close a chunk") };
+        lines.push(format!("{error}exporter {id}: {came} observations came{added}, {sent} sent{waits}"));
+        match generated.abs_diff(came) {
+            0 => {}
+            fewer if came < generated => {
+                lines.push(format!("  {fewer} of the {generated} generated were left out before it: the log says why"));
+            }
+            more => lines.push(format!("  {more} of those that came are others' than the {generated} generated")),
+        }
         for (reason, &count) in &after.dropped {
             let count = count - before.dropped.get(reason).copied().unwrap_or_default().min(count);
             let known = Reason::ALL.iter().find(|known| known.as_str() == reason);
             let means = known.map_or("this profbridge does not know the reason", |known| known.explanation());
             if count > 0 {
+                delivered &= known.is_some_and(|known| known.is_intended());
                 lines.push(format!("  {count} dropped as {reason}: {means}"));
             }
         }
@@ -119,11 +134,35 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
             + "profbridge_dropped_observations_total{component=\"sentry\",kind=\"exporter\",reason=\"rejected_by_peer\"} 51\n";
         let after = read(&after, &ids());
         assert!(is_settled(&before, &after));
-        let (lines, delivered) = describe(&before, &after);
+        let (lines, delivered) = describe(50, &before, &after);
         assert!(!delivered);
-        assert_eq!(lines[..2], ["exporter file: 50 observations sent", "error: exporter sentry: 0 observations sent"]);
-        assert_eq!(lines.len(), 3);
-        assert!(lines[2].starts_with("  51 dropped as rejected_by_peer: the destination refused it"), "{}", lines[2]);
+        assert_eq!(
+            lines[..3],
+            [
+                "exporter file: 50 observations came, 50 sent",
+                "error: exporter sentry: 51 observations came, 0 sent",
+                "  1 of those that came are others' than the 50 generated",
+            ]
+        );
+        assert_eq!(lines.len(), 4);
+        assert!(lines[3].starts_with("  51 dropped as rejected_by_peer: the destination refused it"), "{}", lines[3]);
+        let (all, _) = describe(49, &before, &read(BEFORE, &ids()));
+        assert!(all.iter().all(|line| line.contains("has not come to it")), "{all:?}");
+    }
+
+    /// Guarantees: what was generated, left out before, added and sent adds up; what was dropped on purpose is no failure.
+    #[test]
+    fn adds_up() {
+        let before = read(BEFORE, &["sentry".to_owned()]);
+        let after = "profbridge_observations_in{component=\"sentry\",kind=\"exporter\"} 190\n\
+                     profbridge_synthesized_observations{component=\"sentry\",kind=\"exporter\"} 4\n\
+                     profbridge_observations_out{component=\"sentry\",kind=\"exporter\"} 182\n\
+                     profbridge_dropped_observations{component=\"sentry\",kind=\"exporter\",reason=\"off_cpu\"} 2\n";
+        let (lines, delivered) = describe(100, &before, &read(after, &["sentry".to_owned()]));
+        assert!(delivered, "{lines:?}");
+        assert_eq!(lines[0], "exporter sentry: 90 observations came, 4 added that close a chunk, 92 sent");
+        assert_eq!(lines[1], "  10 of the 100 generated were left out before it: the log says why");
+        assert!(lines[2].starts_with("  2 dropped as off_cpu"), "{lines:?}");
     }
 
     /// Guarantees: what waits to be sent is not taken for sent, and what never came is told.
@@ -134,8 +173,8 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
             + "profbridge_held_observations{component=\"sentry\",kind=\"exporter\"} 51\n";
         let after = read(&after, &ids());
         assert!(!is_settled(&before, &after));
-        let (lines, delivered) = describe(&before, &after);
+        let (lines, delivered) = describe(51, &before, &after);
         assert!(!delivered && lines[0].starts_with("error: exporter file: the profile has not come to it"));
-        assert!(lines[1].starts_with("error: exporter sentry: 0 observations sent, 51 not sent yet"), "{}", lines[1]);
+        assert!(lines[1].starts_with("error: exporter sentry: 51 observations came, 0 sent, 51 not"), "{}", lines[1]);
     }
 }

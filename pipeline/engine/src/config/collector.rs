@@ -28,12 +28,39 @@ pub(super) fn hint(path: &[String]) -> Option<&'static str> {
 }
 
 /// Components of the Collector that are settings here: section, type, and what to do instead.
-const COMPONENTS: &[(&str, &str, &str)] = &[(
-    "processors",
-    "memory_limiter",
-    "set `service.limits.memory` instead, such as `256MiB`: it bounds what the whole process holds, and senders are told to \
-     come back",
-)];
+const COMPONENTS: &[(&str, &str, &str)] = &[
+    (
+        "processors",
+        "memory_limiter",
+        "set `service.limits.memory` instead, such as `256MiB`: it bounds what the whole process holds, and senders are \
+         told to come back",
+    ),
+    (
+        "processors",
+        "batch",
+        "leave it out: `chunk` puts together what goes to Sentry, and for OTLP `dedup` with a `window`; many small requests \
+         leave at the same time (`sending_queue.num_consumers`)",
+    ),
+    (
+        "processors",
+        "resource",
+        "write `resource: {insert: {KEY: VALUE}}` in the section of the receiver instead: it adds attributes that resources \
+         came without; others are not changed",
+    ),
+    (
+        "processors",
+        "resourcedetection",
+        "leave it out: receivers name the host of senders on this machine (`resource.local_host`); write others as \
+         `resource: {insert: {KEY: VALUE}}` in the section of the receiver",
+    ),
+    (
+        "processors",
+        "k8sattributes",
+        "leave it out: hand pod and namespace to the programs by OTEL_RESOURCE_ATTRIBUTES (downward API), or to all that comes \
+         by `resource: {insert: {k8s.node.name: '${env:NODE}'}}` in the section of the receiver; or let a Collector in \
+         front add them",
+    ),
+];
 
 /// What to do instead of a component that is unknown.
 pub(super) fn replacement(section: &str, kind: &str) -> Option<&'static str> {

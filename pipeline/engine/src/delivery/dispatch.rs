@@ -13,8 +13,8 @@ use super::sink::Core;
 use super::ticket::Ticket;
 use crate::component::{Accepted, Exporter, Retry, SendError};
 
-/// Sends what is queued until the queue is closed and empty, or the deadline of a shutdown has passed. One task while
-/// there is nothing to send.
+/// Sends what is queued until the queue is closed and empty, or the deadline of a shutdown has passed. From then on no
+/// attempt begins; those under way have until [`Core::cut_off`]. One task while there is nothing to send.
 pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     let consumers = core.settings().queue.num_consumers();
     let mut sending = JoinSet::new();
@@ -24,12 +24,7 @@ pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     while open || !sending.is_empty() {
         tokio::select! {
             biased;
-            () = &mut over => {
-                // Whatever is on its way or waits is settled as its ticket is dropped.
-                core.abort();
-                sending.shutdown().await;
-                break;
-            }
+            () = &mut over, if open => open = false,
             Some(ended) = sending.join_next(), if !sending.is_empty() => note_panic(&core, ended),
             ticket = core.queue().pop(), if open && sending.len() < consumers => match ticket {
                 Some(ticket) => {
@@ -42,13 +37,13 @@ pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     }
     core.queue().close();
     while let Some(ticket) = core.queue().try_pop() {
-        ticket.lost(Reason::Shutdown);
+        core.leave_unsent(ticket);
     }
 }
 
 /// Ends the consumers by the deadline, then lets the exporter say what it still has to say.
 pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<()>, stop: Stop) {
-    core.drain_by(stop.deadline);
+    core.drain_by(stop);
     core.queue().close();
     if let Err(error) = (&mut task).await {
         tracing::error!(exporter = core.telemetry().id(), %error, "the consumers of a queue failed");
@@ -57,8 +52,22 @@ pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<(
         }
     }
     core.give_up();
+    keep(&core, stop.close_by).await;
     if timeout_at(stop.close_by, core.exporter().close()).await.is_err() {
         tracing::warn!(exporter = core.telemetry().id(), "the exporter did not close in time");
+    }
+}
+
+/// Lets the exporter write what was not sent to disk. What it does not write is lost.
+async fn keep<E: Exporter>(core: &Core<E>, by: Instant) {
+    let unsent = core.take_unsent();
+    if unsent.is_empty() {
+        return;
+    }
+    let requests = unsent.iter().map(Ticket::request).collect();
+    let kept = timeout_at(by, core.exporter().keep(requests)).await.unwrap_or(0);
+    for (position, ticket) in unsent.into_iter().enumerate() {
+        if position < kept { ticket.failed(Reason::KeptOnDisk) } else { ticket.lost(Reason::Shutdown) }
     }
 }
 
@@ -68,46 +77,69 @@ fn note_panic<E: Exporter>(core: &Core<E>, ended: Result<(), tokio::task::JoinEr
     }
 }
 
-/// Makes attempts to send one request until it is sent or lost.
+/// What became of a request.
+enum Outcome {
+    Sent(Accepted),
+    /// The exporter said that it is lost for good.
+    Failed(Reason),
+    /// It is lost in the engine's hands.
+    Lost(Reason),
+    /// The shutdown came before its end.
+    Unsent,
+}
+
+/// Makes attempts to send one request until it is sent or lost, or a shutdown leaves no time for another.
 async fn send<E: Exporter>(ticket: Ticket<E>) {
     let core = Arc::clone(ticket.core());
+    let outcome = tokio::select! {
+        // An answer that has come counts, however late it is looked at.
+        biased;
+        outcome = attempts(&core, &ticket) => outcome,
+        () = core.cut_off() => Outcome::Unsent,
+    };
+    match outcome {
+        Outcome::Sent(accepted) => {
+            core.note_success(accepted.rejected, accepted.message.as_deref());
+            core.telemetry().edge().note_all(&accepted.notes);
+            ticket.sent(&accepted);
+        }
+        Outcome::Failed(reason) => ticket.failed(reason),
+        Outcome::Lost(reason) => ticket.lost(reason),
+        Outcome::Unsent => core.leave_unsent(ticket),
+    }
+}
+
+async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
     let quantities = ticket.request().quantities;
     let started = Instant::now();
     let mut backoff = Backoff::new(core.settings().retry, fastrand::Rng::new());
     loop {
         // A rate limit may have begun while it waited.
         if let Some(reason) = core.exporter().refuses(ticket.request()) {
-            ticket.lost(reason);
-            return;
+            return Outcome::Lost(reason);
         }
-        let error = match attempt(&core, &ticket).await {
-            Ok(accepted) => {
-                core.note_success(accepted.rejected, accepted.message.as_deref());
-                core.telemetry().edge().note_all(&accepted.notes);
-                ticket.sent(&accepted);
-                return;
-            }
+        let begun = Instant::now();
+        let result = attempt(core, ticket).await;
+        core.telemetry().attempted(begun.elapsed());
+        let error = match result {
+            Ok(accepted) => return Outcome::Sent(accepted),
             Err(error) => error,
         };
         let at_least = match error.retry {
             Retry::Never => {
                 core.note_loss(quantities, error.reason, &error.message);
-                ticket.failed(error.reason);
-                return;
+                return Outcome::Failed(error.reason);
             }
             Retry::Later => Duration::ZERO,
             Retry::After(pause) => pause,
         };
         let Some(pause) = backoff.next(started.elapsed(), at_least) else {
             core.note_loss(quantities, error.reason, &error.message);
-            ticket.lost(error.reason);
-            return;
+            return Outcome::Lost(error.reason);
         };
-        core.note_failure(&error.message, pause);
+        core.note_failure(&error, pause);
         if !core.pause(pause).await {
-            core.note_loss(quantities, Reason::Shutdown, &error.message);
-            ticket.lost(Reason::Shutdown);
-            return;
+            return Outcome::Unsent;
         }
         core.telemetry().retried();
     }

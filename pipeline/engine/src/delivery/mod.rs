@@ -26,6 +26,7 @@ use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, StartError};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
+use crate::via::Via;
 
 /// How an exporter's requests are delivered.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +48,8 @@ pub struct ExporterContext {
     pub budget: Budget,
     /// Where the exporter publishes the limits that its destinations set to senders.
     pub peer_limits: PeerLimits,
+    /// The processes that telemetry came through which it sends on.
+    pub via: Via,
 }
 
 /// An exporter with its queue, whatever its requests look like. Moves between threads until it is started, on tokio's
@@ -54,6 +57,9 @@ pub struct ExporterContext {
 pub trait DynExporter: Send {
     /// Why the exporter has nothing to do; see [`Exporter::disabled`].
     fn disabled(&self) -> Option<String>;
+
+    /// Where it connects to; see [`Exporter::destinations`].
+    fn destinations(&self) -> Vec<String>;
 
     /// Starts the exporter and its consumers, on tokio's runtime.
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>>;
@@ -92,6 +98,11 @@ pub trait Sink: Send + Sync {
     /// all the same. Without room it is taken too, but for [`Overflow::Drop`].
     fn accept(&self, telemetry: &Telemetry, now: Now);
 
+    /// Takes note of the processes that a request to its pipeline came through. `false` where this one is among them.
+    fn came_through(&self, _processes: &[u64]) -> bool {
+        true
+    }
+
     /// Hands on what sampling has left out. Never waits.
     fn sampled_out(&self, _what: &SampledOut) {}
 }
@@ -100,7 +111,7 @@ pub trait Sink: Send + Sync {
 pub struct RunningExporter {
     sink: Arc<dyn Sink>,
     stop: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
-    drain: Box<dyn Fn(Instant) + Send + Sync>,
+    drain: Box<dyn Fn(Stop) + Send + Sync>,
     task: AbortOnDrop,
 }
 
@@ -116,7 +127,8 @@ impl Drop for AbortOnDrop {
 /// When a shutdown has to be over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop {
-    /// What was not sent by then is lost, counted under [`Reason::Shutdown`](profbridge_model::Reason::Shutdown).
+    /// What was not sent by then is kept on disk, where the exporter does that, or lost, counted under
+    /// [`Reason::Shutdown`](profbridge_model::Reason::Shutdown).
     pub deadline: Instant,
     /// By then the exporter has said what it still has to say ([`Exporter::close`]).
     pub close_by: Instant,
@@ -130,8 +142,8 @@ impl RunningExporter {
 
     /// Says that the shutdown has begun: from here on nothing waits beyond the deadline, and no attempt is planned
     /// after it. Telemetry is still taken.
-    pub fn drain_by(&self, deadline: Instant) {
-        (self.drain)(deadline);
+    pub fn drain_by(&self, stop: Stop) {
+        (self.drain)(stop);
     }
 
     /// Takes nothing more, sends what is queued until the deadline, counts the rest as lost, and closes the exporter.
@@ -157,9 +169,13 @@ impl<E: Exporter> DynExporter for Delivered<E> {
         self.exporter.disabled()
     }
 
+    fn destinations(&self) -> Vec<String> {
+        self.exporter.destinations()
+    }
+
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>> {
         Box::pin(async move {
-            self.exporter.publish_limits_to(context.peer_limits.clone());
+            self.exporter.share(context.peer_limits.clone(), context.via.clone());
             self.exporter.start().await?;
             let core = Arc::new(sink::Core::new(self.exporter, self.settings, context));
             let task = tokio::spawn(dispatch::run(Arc::clone(&core)));
@@ -167,7 +183,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
             let abort = AbortOnDrop(task.abort_handle());
             Ok(RunningExporter {
                 sink: Arc::new(sink::Entrance(Arc::clone(&core))),
-                drain: Box::new(move |deadline| drained.drain_by(deadline)),
+                drain: Box::new(move |stop| drained.drain_by(stop)),
                 stop: Box::new(move |stop| Box::pin(dispatch::stop(core, task, stop))),
                 task: abort,
             })

@@ -12,10 +12,10 @@ use crate::config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sizer {
-    /// Requests, as in the Collector where nothing is written.
-    #[default]
+    /// Requests, as in the Collector where a plain number is written and no sizer.
     Requests,
     /// Bytes: the bodies as they will be sent, and what the queue needs for each.
+    #[default]
     Bytes,
     /// Observations, and items of envelopes that nothing was read of; each request is at least one.
     Items,
@@ -56,7 +56,7 @@ struct RawQueue {
     enabled: bool,
     num_consumers: usize,
     queue_size: Option<QueueSize>,
-    sizer: Sizer,
+    sizer: Option<Sizer>,
     block_on_overflow: bool,
     drop_on_overflow: bool,
 }
@@ -85,6 +85,10 @@ impl<'de> Deserialize<'de> for QueueSize {
 
 /// More consumers than this are more connections than a destination wants from one sender.
 const MAX_CONSUMERS: usize = 1024;
+
+/// Consumers where nothing is written. A request occupies one only while it is under way, so a fast destination needs
+/// few of them, and with one that takes 100 ms for an answer 640 requests leave in a second.
+const CONSUMERS: usize = 64;
 
 /// The rule that a `sending_queue` broke. The part behind `; ` is the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -118,9 +122,9 @@ impl Default for RawQueue {
     fn default() -> Self {
         Self {
             enabled: true,
-            num_consumers: 4,
+            num_consumers: CONSUMERS,
             queue_size: None,
-            sizer: Sizer::default(),
+            sizer: None,
             block_on_overflow: false,
             drop_on_overflow: false,
         }
@@ -128,10 +132,11 @@ impl Default for RawQueue {
 }
 
 impl Default for QueueConfig {
-    /// 1000 requests, 4 consumers; while it is full requests are refused.
+    /// 64 MiB, 64 consumers; while it is full requests are refused.
     fn default() -> Self {
-        let RawQueue { enabled, num_consumers, sizer, .. } = RawQueue::default();
-        Self { enabled, num_consumers, queue_size: default_size(sizer), sizer, overflow: Overflow::Refuse }
+        let sizer = Sizer::default();
+        let queue_size = default_size(sizer);
+        Self { enabled: true, num_consumers: CONSUMERS, queue_size, sizer, overflow: Overflow::Refuse }
     }
 }
 
@@ -149,7 +154,12 @@ impl TryFrom<RawQueue> for QueueConfig {
     type Error = BadQueue;
 
     fn try_from(raw: RawQueue) -> Result<Self, BadQueue> {
-        let unit = match raw.sizer {
+        // A number without a unit counts requests in the Collector, where nothing else is written.
+        let sizer = raw.sizer.unwrap_or(match raw.queue_size {
+            Some(QueueSize { in_bytes: false, .. }) => Sizer::Requests,
+            _ => Sizer::Bytes,
+        });
+        let unit = match sizer {
             Sizer::Bytes => None,
             Sizer::Requests => Some("requests"),
             Sizer::Items => Some("observations"),
@@ -163,14 +173,14 @@ impl TryFrom<RawQueue> for QueueConfig {
         if !raw.enabled && raw.drop_on_overflow {
             return Err(BadQueue::DropsWithoutQueue);
         }
-        let queue_size = raw.queue_size.map_or_else(|| default_size(raw.sizer), |size| size.number);
+        let queue_size = raw.queue_size.map_or_else(|| default_size(sizer), |size| size.number);
         let overflow = match (raw.block_on_overflow, raw.drop_on_overflow) {
             (false, false) => Overflow::Refuse,
             (true, false) => Overflow::Wait,
             (false, true) => Overflow::Drop,
             (true, true) => return Err(BadQueue::WaitsAndDrops),
         };
-        let queue = Self::try_new(raw.sizer, queue_size, raw.num_consumers, overflow)?;
+        let queue = Self::try_new(sizer, queue_size, raw.num_consumers, overflow)?;
         Ok(Self { enabled: raw.enabled, ..queue })
     }
 }

@@ -12,20 +12,11 @@ use tokio::time::{Instant, sleep_until};
 use super::log_gate::LogGate;
 use super::queue::{Bounds, Queue, Refusal};
 use super::ticket::Ticket;
-use super::{DeliverySettings, ExporterContext, Overflow, Sink, Sizer};
+use super::{DeliverySettings, ExporterContext, Overflow, Sink, Sizer, Stop};
 use crate::balance::Balance;
 use crate::budget::Budget;
-use crate::component::{BoxFuture, Exporter, Now, Prepared, Request};
+use crate::component::{BoxFuture, Exporter, Now, Prepared, Request, SendError};
 use crate::telemetry::{ExporterTelemetry, QueueGauges};
-
-/// How far a shutdown is.
-#[derive(Debug, Clone, Copy, Default)]
-struct Phase {
-    /// Set once it has begun.
-    deadline: Option<Instant>,
-    /// The deadline has passed.
-    aborted: bool,
-}
 
 /// What pipelines have given an exporter that is not prepared, and so not counted, yet.
 #[derive(Debug, Default)]
@@ -40,7 +31,10 @@ pub(super) struct Core<E: Exporter> {
     settings: DeliverySettings,
     context: ExporterContext,
     queue: Queue<Ticket<E>>,
-    phase: watch::Sender<Phase>,
+    /// When a shutdown has to be over, once it has begun.
+    end: watch::Sender<Option<Stop>>,
+    /// What a shutdown leaves unsent; `None` once it was taken.
+    unsent: Mutex<Option<Vec<Ticket<E>>>>,
     /// An exporter prepares one batch at a time, whichever pipeline it comes from.
     preparing: Mutex<()>,
     given: Mutex<Given>,
@@ -60,7 +54,8 @@ impl<E: Exporter> Core<E> {
             settings,
             context,
             queue: Queue::new(bounds),
-            phase: watch::Sender::new(Phase::default()),
+            end: watch::Sender::new(None),
+            unsent: Mutex::new(Some(Vec::new())),
             preparing: Mutex::new(()),
             given: Mutex::default(),
             failing: AtomicBool::new(false),
@@ -100,69 +95,77 @@ impl<E: Exporter> Core<E> {
     pub(super) fn publish(&self) {
         let level = self.queue.level();
         let capacity = self.queue.bounds().units;
-        self.telemetry().set_queue(QueueGauges { size: level.units, capacity, in_flight: level.in_flight });
+        let gauges = QueueGauges { size: level.units, capacity, in_flight: level.in_flight };
+        self.telemetry().set_queue(gauges, !self.queue.has_room());
     }
 
-    /// Says that the shutdown has begun.
-    pub(super) fn drain_by(&self, deadline: Instant) {
-        self.phase.send_modify(|phase| phase.deadline = Some(phase.deadline.map_or(deadline, |d| d.min(deadline))));
-    }
-
-    /// Says that the deadline has passed.
-    pub(super) fn abort(&self) {
-        self.phase.send_modify(|phase| phase.aborted = true);
-    }
-
-    pub(super) fn is_aborted(&self) -> bool {
-        self.phase.borrow().aborted
+    /// Says that the shutdown has begun. The first to say so decides.
+    pub(super) fn drain_by(&self, stop: Stop) {
+        self.end.send_modify(|end| {
+            end.get_or_insert(stop);
+        });
     }
 
     /// Whether the deadline of a shutdown has passed.
     fn is_over(&self) -> bool {
-        let Phase { deadline, aborted } = *self.phase.borrow();
-        aborted || deadline.is_some_and(|deadline| deadline <= Instant::now())
+        self.end.borrow().is_some_and(|stop| stop.deadline <= Instant::now())
     }
 
     /// Waits until the deadline of a shutdown has passed.
     pub(super) async fn over(&self) {
-        let mut phase = self.phase.subscribe();
-        loop {
-            let Phase { deadline, aborted } = *phase.borrow_and_update();
-            if aborted {
-                return;
-            }
-            let passed = async {
-                match deadline {
-                    Some(deadline) => sleep_until(deadline).await,
-                    None => pending().await,
-                }
-            };
-            tokio::select! {
-                () = passed => return,
-                // The sender lives as long as this.
-                _ = phase.changed() => {}
-            }
+        self.until(|stop| stop.deadline).await;
+    }
+
+    /// Waits until attempts that are under way are given up: somewhat behind the deadline, since an answer within it
+    /// may still have to be read.
+    pub(super) async fn cut_off(&self) {
+        self.until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
+    }
+
+    async fn until(&self, when: impl Fn(&Stop) -> Instant) {
+        let mut end = self.end.subscribe();
+        // The sender lives as long as this.
+        let stop = match end.wait_for(Option::is_some).await {
+            Ok(stop) => *stop,
+            Err(_) => None,
+        };
+        match stop {
+            Some(stop) => sleep_until(when(&stop)).await,
+            None => pending().await,
         }
     }
 
     /// Pauses between two attempts. `false`, at once, where the next would come after the deadline of a shutdown.
     pub(super) async fn pause(&self, pause: Duration) -> bool {
         let resume = Instant::now() + pause;
-        let mut phase = self.phase.subscribe();
+        let mut end = self.end.subscribe();
         loop {
-            let Phase { deadline, aborted } = *phase.borrow_and_update();
-            if aborted || deadline.is_some_and(|deadline| resume >= deadline) {
+            if end.borrow_and_update().is_some_and(|stop| resume >= stop.deadline) {
                 return false;
             }
             tokio::select! {
                 () = sleep_until(resume) => return true,
-                _ = phase.changed() => {}
+                _ = end.changed() => {}
             }
         }
     }
 
+    /// Takes a request that a shutdown leaves unsent, to be kept on disk or counted as lost.
+    pub(super) fn leave_unsent(&self, ticket: Ticket<E>) {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(unsent) = &mut *unsent else { return ticket.lost(Reason::Shutdown) };
+        unsent.push(ticket);
+    }
+
+    /// What a shutdown left unsent. What comes later is lost.
+    pub(super) fn take_unsent(&self) -> Vec<Ticket<E>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+
     /// Logs that an attempt failed and another will follow: at its beginning, and then once in a while.
-    pub(super) fn note_failure(&self, message: &str, pause: Duration) {
+    pub(super) fn note_failure(&self, error: &SendError, pause: Duration) {
+        let message = &error.message;
+        self.telemetry().failed(error.reason, message);
         self.failing.store(true, Ordering::Relaxed);
         if let Some(more) = self.failures.pass() {
             tracing::warn!(exporter = self.telemetry().id(), retry_in = ?pause, more, "sending fails, trying again: {message}");
@@ -171,6 +174,7 @@ impl<E: Exporter> Core<E> {
 
     /// Logs that a request is lost for good, once in a while.
     pub(super) fn note_loss(&self, lost: Quantities, reason: Reason, message: &str) {
+        self.telemetry().failed(reason, message);
         if let Some(more) = self.losses.pass() {
             tracing::warn!(
                 exporter = self.telemetry().id(),
@@ -186,6 +190,7 @@ impl<E: Exporter> Core<E> {
 
     /// Logs that sending works again, and what the destination remarked.
     pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
+        self.telemetry().worked();
         if self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(exporter = self.telemetry().id(), "sending works again");
         }
@@ -231,10 +236,12 @@ impl<E: Exporter> Core<E> {
             return;
         };
         ticket.set_queued(false);
+        if refusal == Refusal::Closed {
+            return self.leave_unsent(ticket);
+        }
         let quantities = ticket.request().quantities;
-        let reason = if refusal == Refusal::Closed { Reason::Shutdown } else { Reason::QueueFull };
-        ticket.lost(reason);
-        self.note_loss(quantities, reason, "the queue did not take it");
+        ticket.lost(Reason::QueueFull);
+        self.note_loss(quantities, Reason::QueueFull, Reason::QueueFull.explanation());
     }
 }
 
@@ -312,6 +319,10 @@ impl<E: Exporter> Sink for Entrance<E> {
                 () = self.0.over() => {}
             }
         })
+    }
+
+    fn came_through(&self, processes: &[u64]) -> bool {
+        self.0.context.via.came_through(processes)
     }
 
     fn sampled_out(&self, what: &SampledOut) {

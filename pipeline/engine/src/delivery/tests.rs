@@ -11,9 +11,14 @@ use crate::fakes::{FakeExporter, Reply, batch, envelope};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::{EdgeTotals, Metrics};
 use crate::testing::ManualClock;
+use crate::via::Via;
 
 /// A body of 488 bytes takes 1000 in the queue.
 const ENTRY: u64 = 1000;
+
+/// How long behind the deadline an attempt that is under way may still end: a quarter of the second that exporters have
+/// for their last words.
+const GRACE: Duration = Duration::from_millis(250);
 
 struct Delivery {
     fake: FakeExporter,
@@ -43,6 +48,7 @@ impl Delivery {
             telemetry: telemetry.clone(),
             budget: budget.clone(),
             peer_limits: PeerLimits::default(),
+            via: Via::new(1),
         };
         let running = deliver(fake.clone(), settings).start(context).await.unwrap();
         Self { fake: fake.clone(), running, telemetry, budget }
@@ -292,7 +298,8 @@ async fn waiting_ends_with_the_shutdown() {
     let delivery = Delivery::start(&fake, settings(1, Overflow::Wait)).await;
     delivery.put(1).await;
     let started = Instant::now();
-    delivery.running.drain_by(started + seconds(7));
+    let deadline = started + seconds(7);
+    delivery.running.drain_by(Stop { deadline, close_by: deadline + seconds(1) });
     delivery.put(2).await;
     assert_eq!(started.elapsed(), seconds(7));
     let totals = delivery.stop(seconds(0)).await;
@@ -341,9 +348,77 @@ async fn shutdown_drains_until_the_deadline() {
     }
     let started = Instant::now();
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(started.elapsed(), seconds(10));
+    assert_eq!(started.elapsed(), seconds(10) + GRACE);
     assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Shutdown).total()), (6, 4));
     assert_eq!(fake.lost(), [(2, Reason::Shutdown), (2, Reason::Shutdown)]);
+}
+
+/// Guarantees: an answer to an attempt that began before the deadline counts if it comes shortly behind it, and no
+/// attempt begins there.
+#[tokio::test(start_paused = true)]
+async fn answers_at_the_deadline() {
+    let fake = FakeExporter::always(Reply::Slow(Duration::from_millis(3400)));
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+    for _ in 0..5 {
+        delivery.put(2).await;
+    }
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Shutdown).total(), fake.made()), (6, 4, 3));
+}
+
+/// Guarantees: what a shutdown leaves unsent, whether it waits, is tried again or is under way, is handed to the
+/// exporter to be kept, oldest first; what it keeps is counted as kept, and the rest as lost.
+#[tokio::test(start_paused = true)]
+async fn keeps_what_is_left() {
+    let fake = FakeExporter::new([Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted), Reply::Hang]);
+    *fake.seen.otherwise.lock().unwrap() = Reply::Hang;
+    *fake.seen.keeps.lock().unwrap() = 3;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+    for observations in 1..=4 {
+        delivery.put(observations).await;
+    }
+    fake.attempts(1).await;
+    let totals = delivery.stop(seconds(4)).await;
+    let counted = [Reason::KeptOnDisk, Reason::Shutdown].map(|reason| totals.dropped.get(reason).total());
+    assert_eq!(counted.iter().sum::<u64>(), 10);
+    assert_eq!(fake.lost().len(), 1, "what is kept is not lost: {counted:?}");
+}
+
+/// Guarantees: an exporter of which nothing is taken is in trouble once that has lasted, and no longer than until
+/// something is taken; one refusal is none, and neither is a quota that is used up.
+#[tokio::test(start_paused = true)]
+async fn trouble() {
+    let refused = |reason| Reply::Fail(Retry::Never, reason);
+    let script = [Reason::RejectedByPeer, Reason::RejectedByPeer].map(refused);
+    let fake = FakeExporter::new(script.into_iter().chain([Reply::Accept, refused(Reason::RateLimited)]));
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+    let limits = crate::health::Thresholds::default();
+    let mut seen = Vec::new();
+    for number in 1..=4 {
+        delivery.put(1).await;
+        fake.attempts(number).await;
+        tokio::time::sleep(seconds(100)).await;
+        seen.push(delivery.telemetry.trouble_beyond(&limits).map(|(_, remedy)| remedy));
+    }
+    assert_eq!(seen, [None, Some(Reason::RejectedByPeer.explanation()), None, None]);
+    delivery.stop(seconds(1)).await;
+}
+
+/// Guarantees: a queue that has been full for long is trouble although one request after the other leaves it, until
+/// there is room again.
+#[tokio::test(start_paused = true)]
+async fn full_for_long() {
+    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+    for _ in 0..40 {
+        delivery.put(1).await;
+    }
+    let limits = crate::health::Thresholds::default();
+    let trouble = delivery.telemetry.trouble_beyond(&limits);
+    assert!(trouble.is_some_and(|(error, _)| error.starts_with("the queue has been full for")));
+    tokio::time::sleep(seconds(31)).await;
+    assert_eq!(delivery.telemetry.trouble_beyond(&limits), None);
+    delivery.stop(seconds(1)).await;
 }
 
 /// Guarantees: a request whose next attempt would come after the deadline does not hold up a shutdown until then.
@@ -422,7 +497,7 @@ proptest! {
             let totals = delivery.stop(seconds(within)).await;
             assert_eq!(totals.inbound.total(), expected);
             // tokio's timers are exact to the millisecond.
-            assert!(started.elapsed() <= seconds(within) + Duration::from_millis(1));
+            assert!(started.elapsed() <= seconds(within) + GRACE + Duration::from_millis(1));
         });
     }
 }
@@ -449,11 +524,8 @@ fn written(yaml: &str) -> Result<Written, String> {
 fn config_is_the_collectors() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
-    assert_eq!((defaults.sending_queue.queue_size(), defaults.sending_queue.num_consumers()), (1000, 4));
-    assert_eq!(
-        (defaults.sending_queue.sizer(), defaults.sending_queue.overflow()),
-        (Sizer::Requests, Overflow::Refuse)
-    );
+    assert_eq!((defaults.sending_queue.queue_size(), defaults.sending_queue.num_consumers()), (64 << 20, 64));
+    assert_eq!((defaults.sending_queue.sizer(), defaults.sending_queue.overflow()), (Sizer::Bytes, Overflow::Refuse));
     assert_eq!(defaults.retry_on_failure, RetryConfig::default());
     assert_eq!(defaults.retry_on_failure.max_elapsed_time(), seconds(300));
     let yaml = "{sending_queue: {sizer: requests, num_consumers: 10, block_on_overflow: true}, retry_on_failure: {enabled: false}}";
@@ -462,8 +534,9 @@ fn config_is_the_collectors() {
     assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
     // Copied from a Collector: as many requests.
     let copied = written("{sending_queue: {queue_size: 5000}}").unwrap();
-    assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 4, Overflow::Refuse).unwrap());
+    assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 64, Overflow::Refuse).unwrap());
     for yaml in [
+        "{queue_size: 8MiB}",
         "{sizer: bytes, queue_size: 8MiB}",
         "{sizer: bytes, queue_size: 8388608}",
         "{sizer: bytes, queue_size: '8388608'}",
@@ -483,7 +556,7 @@ fn config_rules() {
         ("{sending_queue: {num_consumers: 0}}", "sending_queue: `num_consumers` is 0, so nothing would be sent"),
         ("{sending_queue: {queue_size: 0}}", "sending_queue: `queue_size` is 0, so nothing would be taken"),
         (
-            "{sending_queue: {queue_size: 64MiB}}",
+            "{sending_queue: {queue_size: 64MiB, sizer: requests}}",
             "sending_queue: `queue_size` has a unit of bytes, but the queue is counted in requests",
         ),
         (

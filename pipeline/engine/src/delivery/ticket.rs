@@ -1,6 +1,6 @@
 //! A request in the engine's hands. It is settled exactly once: sent, or lost under a reason.
 //!
-//! Whatever happens to it, a panic of the exporter or an aborted task, dropping a ticket settles it.
+//! Whatever happens to it, such as a panic of the exporter, dropping a ticket settles it.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl<E: Exporter> Ticket<E> {
         self.settle();
     }
 
-    /// The exporter said that it is lost for good.
+    /// The exporter said that it is lost for good, or has written it to disk.
     pub(super) fn failed(mut self, reason: Reason) {
         self.count(reason);
         self.settle();
@@ -107,12 +107,11 @@ impl<E: Exporter> Drop for Ticket<E> {
         if self.settled {
             return;
         }
-        let reason = if self.core.is_aborted() { Reason::Shutdown } else { Reason::Internal };
-        self.count(reason);
+        self.count(Reason::Internal);
         self.settle();
         // A second panic while the first unwinds would end the process.
         if !std::thread::panicking() {
-            self.core.exporter().lost(&self.request, reason);
+            self.core.exporter().lost(&self.request, Reason::Internal);
         }
     }
 }

@@ -34,7 +34,17 @@ pub(crate) fn queue_full(exporter: &str) -> Rejected {
         component: format!("exporters/{exporter}"),
         reason: Reason::QueueFull,
         retry: Retry::After(QUEUE_RETRY_AFTER),
-        message: format!("the queue of exporter {exporter} is full"),
+        message: format!("the queue of exporter {exporter} is full: {}", Reason::QueueFull.explanation()),
+    }
+}
+
+/// The request has left this process before.
+pub(super) fn circle(exporter: &str) -> Rejected {
+    Rejected {
+        component: format!("exporters/{exporter}"),
+        reason: Reason::Loop,
+        retry: Retry::Never,
+        message: Reason::Loop.explanation().to_owned(),
     }
 }
 

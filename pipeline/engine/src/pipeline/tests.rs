@@ -8,7 +8,7 @@ use super::chain::Progress;
 use super::*;
 use crate::component::{Held, Retry};
 use crate::delivery::{
-    DeliverySettings, ExporterContext, Overflow, QueueConfig, RetryConfig, RunningExporter, Sizer, deliver,
+    DeliverySettings, ExporterContext, Overflow, QueueConfig, RetryConfig, RunningExporter, Sizer, Stop, deliver,
 };
 use crate::fakes::{FakeExporter, Holder, Reply, Splitter, batch, envelope};
 use crate::health::ComponentState;
@@ -16,6 +16,7 @@ use crate::intake::{End, Intake};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
 use crate::testing::{self, ManualClock};
+use crate::via::Via;
 
 const MEMORY: u64 = 1 << 20;
 
@@ -51,6 +52,7 @@ async fn sink(
         telemetry: telemetry.clone(),
         budget: around.budget.clone(),
         peer_limits: PeerLimits::default(),
+        via: Via::new(1),
     };
     (deliver(fake.clone(), settings).start(context).await.unwrap(), telemetry)
 }
@@ -348,7 +350,8 @@ async fn a_full_queue_refuses() {
         }
     };
     assert_eq!((rejected.component.as_str(), rejected.reason), ("exporters/fake", Reason::QueueFull));
-    assert_eq!(rejected.message, "the queue of exporter fake is full");
+    assert!(rejected.message.starts_with("the queue of exporter fake is full: "), "{}", rejected.message);
+    assert!(rejected.message.contains("`sending_queue.num_consumers`"), "the remedy: {}", rejected.message);
     assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
     assert_eq!(intake.room().await.unwrap_err(), rejected);
     assert_eq!((receiver.totals().inbound.total(), receiver.totals().dropped.total().total()), (taken, 0));
@@ -462,7 +465,7 @@ async fn cancelled_sender() {
     fake.attempts(1).await;
     senders.join_next().await.unwrap().unwrap().unwrap();
     senders.shutdown().await;
-    exporter.drain_by(Instant::now());
+    exporter.drain_by(Stop { deadline: Instant::now(), close_by: Instant::now() });
     pipeline.stop(Instant::now());
     pipeline.ended().await;
     assert_eq!(pipeline.counters().unsettled().total(), 0);

@@ -141,11 +141,21 @@ impl ExporterReport {
 }
 
 impl Report {
-    /// Whether something was taken and nothing of it was sent.
-    pub fn has_lost_everything(&self) -> bool {
+    /// What got nothing of what was meant for it: an exporter to which something came and from which nothing was taken,
+    /// or all of them, where nothing came to any. What the configuration leaves out on purpose is not missing, and what
+    /// lies on disk is not lost.
+    pub fn unserved(&self) -> Option<String> {
+        let is_missing = |lost: &Losses| lost.iter().any(|loss| !loss.reason.is_intended());
+        let none = self.exporters.iter().find(|exporter| {
+            let EdgeTotals { inbound, outbound, dropped, .. } = &exporter.totals;
+            !inbound.is_none() && outbound.is_none() && is_missing(dropped)
+        });
+        if let Some(exporter) = none {
+            return Some(format!("exporter {}", exporter.id));
+        }
         let taken: Quantities = self.receivers.iter().map(|receiver| receiver.quantities).sum();
         let sent: Quantities = self.exporters.iter().map(|exporter| exporter.totals.outbound).sum();
-        !taken.is_none() && sent.is_none()
+        (!taken.is_none() && sent.is_none() && is_missing(&self.losses())).then(|| "every exporter".to_owned())
     }
 
     /// Whether every component ended as it should.

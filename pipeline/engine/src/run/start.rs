@@ -21,6 +21,7 @@ use crate::receiver::ReceiverContext;
 use crate::service::ServiceSettings;
 use crate::telemetry::server::Server;
 use crate::telemetry::{ComponentKind, ExporterTelemetry, Metrics};
+use crate::via::Via;
 
 /// What has been started so far. A start that fails stops it in order, as a shutdown does.
 struct Started {
@@ -36,6 +37,8 @@ struct Started {
     peer_limits: PeerLimits,
     /// Who a process is.
     identity: Rules,
+    /// This process's own id among those that telemetry came through.
+    id: u64,
 }
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
@@ -105,6 +108,7 @@ impl Started {
             last_call: soon,
             peer_limits: PeerLimits::default(),
             identity: service.identity.clone(),
+            id: fastrand::u64(..),
         }
     }
 
@@ -148,7 +152,9 @@ impl Started {
             servers.push(("metrics", server));
         }
         if let Some(endpoint) = &service.health {
-            let server = Server::health(endpoint, self.around.health.clone(), self.last.clone()).await?;
+            let (health, metrics) = (self.around.health.clone(), self.around.metrics.clone());
+            let server =
+                Server::health(endpoint, health, metrics, service.health_thresholds, self.last.clone()).await?;
             servers.push(("health", server));
         }
         for (component, server) in servers {
@@ -170,6 +176,7 @@ impl Started {
             telemetry: telemetry.clone(),
             budget: self.around.budget.clone(),
             peer_limits: self.peer_limits.clone(),
+            via: Via::new(self.id),
         };
         let health = self.around.health.clone();
         health.set("exporters", &id, ComponentState::Starting);

@@ -42,6 +42,11 @@ impl Deadlines {
             closed: now + timeout,
         }
     }
+
+    /// Those of exporters.
+    fn stop(&self) -> Stop {
+        Stop { deadline: self.sent, close_by: self.closed }
+    }
 }
 
 impl RunningPlan {
@@ -53,7 +58,7 @@ impl RunningPlan {
         // From here on no exporter waits beyond its deadline, and with it no pipeline that waits for an exporter.
         for (telemetry, exporter) in &self.exporters {
             self.health.set("exporters", telemetry.id(), ComponentState::Stopping);
-            exporter.drain_by(deadlines.sent);
+            exporter.drain_by(deadlines.stop());
         }
         let mut failures = self.stop_pipelines(deadlines).await;
         self.stop_exporters(deadlines).await;
@@ -108,7 +113,7 @@ impl RunningPlan {
     }
 
     async fn stop_exporters(&mut self, deadlines: Deadlines) {
-        let stop = Stop { deadline: deadlines.sent, close_by: deadlines.closed };
+        let stop = deadlines.stop();
         let mut stopping = tokio::task::JoinSet::new();
         for (telemetry, exporter) in std::mem::take(&mut self.exporters) {
             let health = self.health.clone();

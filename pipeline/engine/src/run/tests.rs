@@ -130,7 +130,7 @@ async fn envelopes_are_counted() {
         assert!(report.unaccounted().is_none(), "{report}");
         assert_eq!(report.receivers[0].quantities, Quantities::items(2));
         assert_eq!(report.exporters[0].totals.outbound, Quantities::items(sent));
-        assert_eq!(report.has_lost_everything(), sent == 0);
+        assert_eq!(report.unserved().is_some(), sent == 0);
         let text = report.to_string();
         let expected = match sent {
             0 => "exporter sentry: 2 items in, 0 sent in 0 requests (0 bytes), dropped 2 items rejected_by_peer",

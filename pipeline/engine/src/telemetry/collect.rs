@@ -250,7 +250,8 @@ impl Collector {
                 }
             }
         }
-        let counters: [(&str, &str, Read); 3] = [
+        let counters: [(&str, &str, Read); 4] = [
+            ("profbridge_exporter_attempts_total", "Attempts to send that have ended", ExporterTelemetry::attempts),
             ("profbridge_exporter_sent_requests_total", "Requests sent", ExporterTelemetry::sent_requests),
             ("profbridge_exporter_sent_bytes_total", "Bytes of the bodies sent", ExporterTelemetry::sent_bytes),
             ("profbridge_exporter_retries_total", "Attempts beside the first", ExporterTelemetry::retries),
@@ -261,10 +262,16 @@ impl Collector {
                 family.put(&[("exporter", exporter.id())], read(exporter));
             }
         }
-        let mut billed =
-            out.counter("profbridge_billed_seconds_total", "Seconds for which the destination will send a bill");
-        for exporter in &exporters {
-            billed.put(&[("exporter", exporter.id())], exporter.billed().as_secs_f64());
+        type Time = fn(&ExporterTelemetry) -> std::time::Duration;
+        let times: [(&str, &str, Time); 2] = [
+            ("profbridge_exporter_attempt_seconds_total", "Seconds that these attempts took", |e| e.attempt_time()),
+            ("profbridge_billed_seconds_total", "Seconds for which the destination will send a bill", |e| e.billed()),
+        ];
+        for (name, help, read) in times {
+            let mut family = out.counter(name, help);
+            for exporter in &exporters {
+                family.put(&[("exporter", exporter.id())], read(exporter).as_secs_f64());
+            }
         }
         let gauges: [(&str, &str, Read); 3] = [
             ("otelcol_exporter_queue_size", "What the queue holds, in the unit of its sizer", |e| e.queue().size),

@@ -27,6 +27,7 @@ pub use receiver::{ReceiverTelemetry, TransportTelemetry};
 pub use refusals::Refusal;
 
 use crate::budget::Budget;
+use crate::health::Thresholds;
 
 /// What a component is, as the label `kind` of its metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +101,16 @@ impl Metrics {
         let exporter = ExporterTelemetry::new(id, self.edge(ComponentKind::Exporter, id, ""));
         self.all.exporters.lock().unwrap_or_else(PoisonError::into_inner).push(exporter.clone());
         exporter
+    }
+
+    /// The exporters in trouble beyond these thresholds: the id, what happened, and what to do about it.
+    pub(crate) fn troubles(&self, beyond: &Thresholds) -> Vec<(String, String, &'static str)> {
+        let exporters = self.all.exporters.lock().unwrap_or_else(PoisonError::into_inner);
+        let troubled = |exporter: &ExporterTelemetry| {
+            let (error, remedy) = exporter.trouble_beyond(beyond)?;
+            Some((exporter.id().to_owned(), error, remedy))
+        };
+        exporters.iter().filter_map(troubled).collect()
     }
 
     /// All metrics in Prometheus' text form.

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::Metrics;
 use super::page;
 use crate::component::StartError;
-use crate::health::Health;
+use crate::health::{Health, Thresholds};
 
 /// Connections to one of the servers at the same time. Whoever supervises the process must get an answer although
 /// others keep connections open, so the one that has been idle for longest makes room.
@@ -50,16 +50,24 @@ impl Server {
         Self::start("service.telemetry.metrics.address", endpoint, answer, shutdown).await
     }
 
-    /// Serves the health on `/`: 200 while everything runs, 503 otherwise, with the state of each component.
+    /// Serves the health on `/`: 200 while everything runs and no exporter is in trouble beyond its thresholds, 503
+    /// otherwise, with the state of each component.
     ///
     /// # Errors
     ///
     /// The address cannot be listened on.
-    pub async fn health(endpoint: &str, health: Health, shutdown: Shutdown) -> Result<Self, StartError> {
+    pub async fn health(
+        endpoint: &str,
+        health: Health,
+        metrics: Metrics,
+        thresholds: Thresholds,
+        shutdown: Shutdown,
+    ) -> Result<Self, StartError> {
         let answer = move |path: &str| match path {
             "/" => {
-                let status = if health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                (status, "application/json", health.to_json())
+                let (is_well, body) = health.answer(&metrics.troubles(&thresholds));
+                let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                (status, "application/json", body)
             }
             _ => (StatusCode::NOT_FOUND, "text/plain", "health is under /\n".to_owned()),
         };

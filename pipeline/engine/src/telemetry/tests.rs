@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::server::Server;
 use super::*;
 use crate::component::Held;
-use crate::health::{ComponentState, Health};
+use crate::health::{ComponentState, Health, Thresholds};
 
 /// The lines of a metric, without its description.
 fn lines(text: &str, name: &str) -> Vec<String> {
@@ -193,8 +193,10 @@ async fn idle_connections_starve_nobody() {
     let (_trigger, shutdown) = Shutdown::pair();
     let health = Health::default();
     health.set("receivers", "otlp", ComponentState::Running);
-    let server = Server::health("127.0.0.1:0", health, shutdown.clone()).await.unwrap();
-    let metrics = Server::metrics("127.0.0.1:0", Metrics::new(Budget::new(1)), shutdown).await.unwrap();
+    let metrics = Metrics::new(Budget::new(1));
+    let thresholds = Thresholds::default();
+    let server = Server::health("127.0.0.1:0", health, metrics.clone(), thresholds, shutdown.clone()).await.unwrap();
+    let metrics = Server::metrics("127.0.0.1:0", metrics, shutdown).await.unwrap();
     for (server, path) in [(server, "/"), (metrics, "/metrics")] {
         let mut held = Vec::new();
         for number in 0..40 {

@@ -73,8 +73,9 @@ impl Reason {
                  spans of a transaction without it; nothing is wrong"
             }
             Self::QueueFull => {
-                "the queue in front of the exporter was full, since the destination took less than what arrived; \
-                 enlarge `sending_queue`, or see the log for why sending is slow"
+                "the queue in front of the exporter was full, since the destination took less than what arrived; where it \
+                 answers slowly (profbridge_exporter_attempt_seconds_total), raise `sending_queue.num_consumers`, for \
+                 bursts and outages `sending_queue.queue_size`; where it fails, the log names the error"
             }
             Self::MemoryLimit => "the memory limit was reached; raise `service.limits.memory`, or let less arrive",
             Self::RateLimited => {
@@ -82,8 +83,9 @@ impl Reason {
                  project in Sentry"
             }
             Self::RejectedByPeer => {
-                "the destination refused it for good; the log names its answer (401 or 403: the DSN or token is \
-                 wrong, 404: the address is)"
+                "the destination refused it for good; the log names its answer (401: the DSN or token is wrong, 403: it is \
+                 disabled or has no right to that project, 404: the address is wrong, 413: larger than the server \
+                 takes, 400: it broke a rule of the server's, which its answer says)"
             }
             Self::RetriesExhausted => {
                 "the destination could not be reached, or was overloaded, until the retries were used up; the log \
@@ -92,7 +94,16 @@ impl Reason {
             Self::WriteFailed => "it could not be written to disk; the log names the path and what the system said",
             Self::Shutdown => {
                 "it was still held when the time for the shutdown was over; raise `service.shutdown_timeout`, and \
-                 see whether the destination answers"
+                 see whether the destination answers. The exporter `sentry` writes it to disk instead where \
+                 `on_shutdown` names a folder, and `profbridge send` delivers it"
+            }
+            Self::KeptOnDisk => {
+                "it could not be sent before the end, and lies in the folder that `on_shutdown` of the exporter names; \
+                 `profbridge send FOLDER/*.envelope` delivers it"
+            }
+            Self::Loop => {
+                "it had left this process before and came back: an exporter sends, directly or through another \
+                 profbridge, to a receiver whose pipeline it belongs to; correct the `endpoint` or `dsn` of one of them"
             }
             Self::Internal => {
                 "a part of profbridge failed while it held it, which is a defect; please report it with the log"

@@ -191,8 +191,8 @@ async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Res
     }
 }
 
-/// The only part of a URL that an error may show.
-pub(super) fn host_and_port(uri: &Uri) -> String {
+/// The host and the port of a URL, the scheme's where it has none: the only part of it that an error may show.
+pub fn host_and_port(uri: &Uri) -> String {
     let host = uri.host().unwrap_or("an unnamed host");
     format!("{host}:{}", port(uri))
 }

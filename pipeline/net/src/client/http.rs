@@ -1,4 +1,7 @@
-//! An HTTP/1.1 client for payloads: one POST, one small answer.
+//! An HTTP client for payloads: one POST, one small answer.
+//!
+//! Over TLS a server that speaks HTTP/2 (ALPN) gets all requests over one connection; others get HTTP/1.1, over as many
+//! connections as requests are under way.
 
 use std::time::Duration;
 
@@ -22,6 +25,9 @@ use crate::tls::{HttpVersions, TlsClientConfig};
 /// What the body of a response may take at least, where its head came at the last moment.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a connection over HTTP/2 with requests under way is tested, and how long it may take to answer.
+const PING: Duration = Duration::from_secs(10);
+
 /// How a client connects and waits.
 #[derive(Clone, Debug)]
 pub struct HttpClientConfig {
@@ -39,6 +45,8 @@ pub struct HttpClientConfig {
     pub timeout: Duration,
     /// Idle connections that are kept for each host.
     pub max_idle_connections: usize,
+    /// Whether servers speak HTTP/2 without being asked (RFC 9113, section 3.3), over TLS and without it.
+    pub http2_prior_knowledge: bool,
     /// How long an idle connection is kept. Below the usual idle timeout of load balancers (60 s),
     /// so that the client closes first and no request runs into a closing connection.
     pub idle_timeout: Duration,
@@ -54,6 +62,7 @@ impl Default for HttpClientConfig {
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(30),
             max_idle_connections: 4,
+            http2_prior_knowledge: false,
             idle_timeout: Duration::from_secs(50),
             max_response_bytes: 64 * 1024,
         }
@@ -87,7 +96,8 @@ impl HttpClient {
     /// # Errors
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
-        let tls = config.tls.as_ref().map(|tls| tls.load(HttpVersions::Http1)).transpose()?;
+        let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
+        let tls = config.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
         let has_tls = tls.is_some();
         let connector = Connector::new(Purpose::Http, tls, config.proxies.clone(), config.connect_timeout);
         let client = Client::builder(TokioExecutor::new())
@@ -95,6 +105,10 @@ impl HttpClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(config.idle_timeout)
             .pool_max_idle_per_host(config.max_idle_connections)
+            .http2_only(config.http2_prior_knowledge)
+            // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING)
             .build(connector.clone());
         Ok(HttpClient {
             client,

@@ -12,6 +12,7 @@ mod no_proxy;
 mod proxy;
 mod stream;
 
+pub use self::connector::host_and_port;
 pub use self::error::{ConnectError, EndpointError, Failure, Reached};
 pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};

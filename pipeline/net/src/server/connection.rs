@@ -1,10 +1,12 @@
 //! One connection from its first byte to its last.
 
 use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body::Body;
 use hyper::body::Incoming;
@@ -124,6 +126,8 @@ where
         let mut shutdown = self.shutdown.clone();
         let timer = tokio::time::sleep(self.limits.header_timeout);
         tokio::pin!(timer);
+        let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, varied));
+        tokio::pin!(age);
         let mut draining = false;
         // Set once the peer used up a deadline: the connection may say goodbye until then.
         let mut closing: Option<Instant> = None;
@@ -139,6 +143,15 @@ where
                 () = shutdown.wait(), if !draining => {
                     draining = true;
                     connection.as_mut().graceful_shutdown();
+                }
+                () = age.as_mut(), if !draining => {
+                    draining = true;
+                    connection.as_mut().graceful_shutdown();
+                    if let Some(grace) = self.limits.max_connection_age_grace {
+                        let end = Instant::now() + grace;
+                        closing = Some(end);
+                        timer.as_mut().reset(end);
+                    }
                 }
                 () = timer.as_mut() => {
                     let now = Instant::now();
@@ -172,6 +185,14 @@ where
         let latest = now + self.limits.header_timeout;
         deadline.map_or(latest, |deadline| deadline.min(latest))
     }
+}
+
+/// Longer than any process runs.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// A time that is up to a tenth shorter or longer.
+fn varied(time: Duration) -> Duration {
+    time.mul_f64(0.9 + 0.2 * f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX))
 }
 
 fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {

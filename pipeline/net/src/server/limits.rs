@@ -32,6 +32,11 @@ pub struct ServerLimits {
     pub keepalive_interval: Option<Duration>,
     /// How long the answer to a ping may take before the connection is closed.
     pub keepalive_timeout: Duration,
+    /// For how long a connection takes requests, varied by a tenth so that not all clients come back at the same time;
+    /// `None` for ever. Clients that stay with one of several servers are spread anew by it.
+    pub max_connection_age: Option<Duration>,
+    /// How long requests may take that are under way then; `None` as long as they want.
+    pub max_connection_age_grace: Option<Duration>,
     /// How long a connection that is told to end may take for it.
     pub close_timeout: Duration,
     /// How long requests in flight may take to end after shutdown.
@@ -56,6 +61,8 @@ impl Default for ServerLimits {
             idle_timeout: Duration::from_secs(300),
             keepalive_interval: Some(Duration::from_secs(60)),
             keepalive_timeout: Duration::from_secs(20),
+            max_connection_age: None,
+            max_connection_age_grace: None,
             close_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(10),
             max_head_bytes: 16 * 1024,

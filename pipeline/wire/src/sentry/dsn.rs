@@ -40,6 +40,9 @@ pub enum DsnError {
     /// There is nothing.
     #[error("the DSN is empty")]
     Empty,
+    /// It stands in quotes, which a shell or YAML would have taken away.
+    #[error("the DSN stands in quotes, and they are part of it; take them away where it is set")]
+    Quoted,
     /// It has neither of the schemes.
     #[error("the DSN does not start with http:// or https://")]
     Scheme,
@@ -147,6 +150,7 @@ impl FromStr for Dsn {
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
+            _ if text.starts_with(['"', '\'']) => return Err(DsnError::Quoted),
             _ => return Err(DsnError::Scheme),
         };
         if rest.contains(['?', '#']) {

@@ -2,7 +2,7 @@
 //!
 //! Sentry's SDK rules say to discard on every 4xx and 5xx. Relay, which like profbridge stands between senders and
 //! Sentry, tells an outage (no connection, 502, 503, 504) from a refusal and retries the outage within a deadline; so
-//! does this. Sources: Sentry developer documentation, "Offline Caching" and "Envelopes"; getsentry/relay
+//! does this, and with a 500 as well: an SDK behind profbridge has its answer and cannot send again. Sources: Sentry developer documentation, "Offline Caching" and "Envelopes"; getsentry/relay
 //! `relay-server/src/services/upstream.rs`, `is_network_error`.
 
 use serde::Deserialize;
@@ -34,7 +34,7 @@ impl Verdict {
             413 => Verdict::TooLarge,
             415 => Verdict::EncodingRefused,
             429 => Verdict::RateLimited,
-            502..=504 => Verdict::Outage,
+            500 | 502..=504 => Verdict::Outage,
             _ => Verdict::Refused,
         }
     }
@@ -46,13 +46,16 @@ pub const fn meaning(status: u16) -> &'static str {
         300..=399 => "the server redirects, which is not followed; check the scheme, host and path of the DSN",
         400 => "the server could not read the request, or does not know the key or project of the DSN",
         401 => "the server does not accept the key of the DSN; check the key and that it belongs to the project",
-        403 => "the server refuses the project or the key of the DSN; it may be disabled, or its quota used up",
+        403 => "the server refuses the project or the key of the DSN: one of them is disabled, or belongs to another",
         404 => "there is no Sentry at that address; check the host and path of the DSN",
         405 => "the address takes no envelopes; check the host and path of the DSN",
-        413 => "the request is larger than the server takes",
+        413 => {
+            "the request is larger than the server takes, or a proxy in front of it (`client_max_body_size` of nginx)"
+        }
         415 => "the server does not take the compression",
         429 => "the project or organization is over its quota or rate limit",
         500 => "the server failed; see its own log",
+        508 => "the request came back to a profbridge that it had left: correct the `dsn` that leads in a circle",
         502..=504 => "the server is down or overloaded",
         _ => "the server refused the request",
     }
@@ -101,7 +104,7 @@ mod tests {
             (413, Verdict::TooLarge),
             (415, Verdict::EncodingRefused),
             (429, Verdict::RateLimited),
-            (500, Verdict::Refused),
+            (500, Verdict::Outage),
             (501, Verdict::Refused),
             (502, Verdict::Outage),
             (503, Verdict::Outage),

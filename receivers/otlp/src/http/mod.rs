@@ -92,6 +92,7 @@ impl Service {
             .get::<Peer>()
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         let coding = Coding::parse(encoding(request.headers())?)?;
+        self.caller.intake.came_through(request.headers())?;
         let content = match request.uri().path() {
             TRACES => Content::Traces,
             EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),

@@ -40,6 +40,47 @@ async fn connections_are_kept_and_replaced() {
     }
 }
 
+/// Guarantees: requests that are under way at the same time share one connection where the server speaks HTTP/2: over
+/// TLS where it says so, and where it is known beforehand. Without that each has a connection.
+#[tokio::test]
+async fn many_at_once() {
+    const AT_ONCE: usize = 20;
+    let authority = Authority::new();
+    let client = |http2_prior_knowledge, tls| HttpClientConfig { tls, http2_prior_knowledge, ..plain() };
+    for (versions, config, scheme, expected) in [
+        (HttpVersions::Both, client(false, Some(authority.client())), "https", 1),
+        (HttpVersions::Http1, client(false, Some(authority.client())), "https", AT_ONCE as u64),
+        (HttpVersions::Both, client(true, None), "http", 1),
+        (HttpVersions::Both, client(false, None), "http", AT_ONCE as u64),
+    ] {
+        let tls = config.tls.is_some().then(|| authority.server("127.0.0.1").load(versions).unwrap());
+        // Answers once all have come.
+        let all = std::sync::Arc::new(tokio::sync::Barrier::new(AT_ONCE));
+        let service = move |request: Request<Incoming>| {
+            let all = std::sync::Arc::clone(&all);
+            async move {
+                if request.uri().path() != "/first" {
+                    all.wait().await;
+                }
+                Ok::<_, Infallible>(text(String::new()))
+            }
+        };
+        let server = start(service_fn(service), tls, ServerLimits { versions, ..ServerLimits::default() }).await;
+        let client = HttpClient::new(&config).unwrap();
+        let send = |path: &str| {
+            let url = format!("{scheme}://{}/{path}", server.addr).parse::<Uri>().unwrap();
+            let client = client.clone();
+            async move { client.post(&url, HeaderMap::new(), Bytes::new()).await.unwrap() }
+        };
+        // What the server speaks is known after the first.
+        send("first").await;
+        let mut sent = tokio::task::JoinSet::new();
+        (0..AT_ONCE).for_each(|_| drop(sent.spawn(send(""))));
+        sent.join_all().await;
+        assert_eq!(server.stats.snapshot().opened, expected, "{versions:?} {scheme}");
+    }
+}
+
 /// Guarantees: TLS verifies against `ca_file`; another authority or another name is refused before
 /// anything is sent, and the error says which.
 #[tokio::test]

@@ -155,3 +155,33 @@ async fn handshakes_are_bounded() {
     plain.write_all(GET).await.unwrap();
     until(&running, |stats| stats.handshakes_failed == 2 && stats.open == 0).await;
 }
+
+/// Guarantees: a connection that has reached its age ends, however long it might be idle; a request that is under way
+/// then is answered all the same, but for one that outlives the grace, which is cut.
+#[tokio::test]
+async fn old_connections_end() {
+    let idle_timeout = ServerLimits::default().idle_timeout;
+    let age = ServerLimits { max_connection_age: Some(Duration::from_millis(100)), idle_timeout, ..patient() };
+    let (service, mut calls, release) = gated();
+    let running = start(service, None, age.clone()).await;
+    let mut sender = http2(running.addr).await;
+    let under_way = tokio::spawn(sender.send_request(post(b"")));
+    calls.recv().await.unwrap();
+    // Two others reach their age one after the other, and so has this one, whose age varies by a tenth.
+    for opened in 2..=3 {
+        let _idle = http2(running.addr).await;
+        until(&running, |stats| stats.opened == opened && stats.open == 1).await;
+    }
+    release.notify_one();
+    assert_eq!(answer(under_way.await.unwrap().unwrap()).await, "drained");
+    until(&running, |stats| stats.open == 0).await;
+
+    let (service, mut calls, _never) = gated();
+    let grace = ServerLimits { max_connection_age_grace: Some(Duration::from_millis(50)), ..age };
+    let running = start(service, None, grace).await;
+    let mut sender = http2(running.addr).await;
+    let cut = tokio::spawn(sender.send_request(post(b"")));
+    calls.recv().await.unwrap();
+    assert!(cut.await.unwrap().is_err());
+    until(&running, |stats| stats.open == 0).await;
+}

@@ -1,0 +1,80 @@
+//! What a shutdown leaves unsent goes to files, as it would have been sent, for `profbridge send`.
+//!
+//! There is a folder for each DSN, with the DSN in the file `dsn`, since few envelopes name it themselves. Bodies stay
+//! compressed: what clients sent may unpack to a thousand times as much.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use profbridge_engine::component::{Now, Request};
+
+use crate::destination::Destination;
+use crate::prepare::Meta;
+
+/// The file with a folder's DSN.
+pub const DSN_FILE: &str = "dsn";
+
+/// The part of a name that all files with envelopes have.
+pub const ENDING: &str = ".envelope";
+
+/// A request that was not sent.
+pub(crate) struct Unsent {
+    destination: Arc<Destination>,
+    body: Bytes,
+    encoding: Option<&'static str>,
+    /// Since when it waits, in nanoseconds since the Unix epoch.
+    since: u64,
+}
+
+impl Unsent {
+    pub(crate) fn new(request: &Request<Meta>, now: Now) -> Self {
+        let meta = &request.meta;
+        let since = meta.arrived.as_ref().map_or(now.unix_nano, |(_, arrival)| *arrival);
+        let encoding = meta.body.content_encoding();
+        Self { destination: Arc::clone(&meta.destination), body: request.body.clone(), encoding, since }
+    }
+}
+
+/// Writes requests below a folder. Returns how many, from the first on, were written, and what was in the way of the
+/// others.
+pub(crate) fn write(folder: &Path, unsent: &[Unsent]) -> (usize, Option<io::Error>) {
+    for (kept, unsent) in unsent.iter().enumerate() {
+        if let Err(error) = write_one(folder, unsent, kept) {
+            return (kept, Some(error));
+        }
+    }
+    (unsent.len(), None)
+}
+
+fn write_one(folder: &Path, unsent: &Unsent, number: usize) -> io::Result<()> {
+    let dsn = unsent.destination.dsn();
+    let address = dsn.without_secret();
+    let mut hasher = DefaultHasher::new();
+    address.hash(&mut hasher);
+    let folder = folder.join(format!("{}-{:016x}", dsn.project_id(), hasher.finish()));
+    // The DSN's key and what clients sent are nobody else's to read.
+    let create = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    if !folder.join(DSN_FILE).exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        create(&folder.join(DSN_FILE))?.write_all(address.as_bytes())?;
+    }
+    let coding = unsent.encoding.map(|encoding| format!(".{encoding}")).unwrap_or_default();
+    let name = format!("{:020}-{}-{number:06}{ENDING}{coding}", unsent.since, std::process::id());
+    let path = folder.join(name);
+    let written = create(&path).and_then(|mut file| {
+        file.write_all(&unsent.body)?;
+        // From it `send` knows how long the envelope has waited.
+        file.set_modified(UNIX_EPOCH + Duration::from_nanos(unsent.since))
+    });
+    if written.is_err() {
+        // Half an envelope is none. What cannot be removed either is refused when it is sent.
+        drop(fs::remove_file(&path));
+    }
+    written
+}

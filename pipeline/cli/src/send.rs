@@ -1,0 +1,161 @@
+//! `profbridge send`: delivers envelopes that lie in files, such as those that `on_shutdown` kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use profbridge_codec::compress;
+use profbridge_codec::sentry::sent_later;
+use profbridge_exporter_sentry::destination::Destination;
+use profbridge_exporter_sentry::keep::{DSN_FILE, ENDING};
+use profbridge_model::envelope::Received;
+use profbridge_net::client::{HttpClient, HttpClientConfig};
+use profbridge_net::compression::{Coding, Compression, decompress};
+use profbridge_net::error_chain;
+use profbridge_wire::sentry::response::{Verdict, detail, meaning};
+use profbridge_wire::sentry::{Dsn, auth, envelope};
+use tokio::task::JoinSet;
+
+use crate::args::SendArgs;
+use crate::terminal::{self, Progress, shown};
+use crate::{Failure, commands};
+
+/// Requests under way at the same time.
+const AT_ONCE: usize = 16;
+
+/// What became of one file that was not delivered.
+enum Undelivered {
+    /// Others may fare better.
+    Refused(String),
+    /// There is no use in trying others.
+    Outage(String),
+}
+
+/// Sends every file, and says how many were taken.
+pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
+    let mut files = Vec::new();
+    arguments.files.iter().for_each(|path| collect(path, &mut files));
+    if files.is_empty() {
+        return Err(Failure(format!("error: there is no file with `{ENDING}` in its name in that folder")));
+    }
+    let client =
+        HttpClient::new(&HttpClientConfig::default()).map_err(|error| Failure::new("no client for https", &error))?;
+    let all = files.len();
+    let (delivered, stopped) =
+        commands::runtime()?.block_on(deliver(client, files, arguments.dsn.clone(), arguments.delete));
+    terminal::result(format!("{delivered} of {all} envelopes delivered"));
+    if let Some(why) = stopped {
+        let hint =
+            "the others were not tried; run the same command later, with `--delete` to leave out what is delivered";
+        return Err(Failure(format!("error: {why}\nhint: {hint}")));
+    }
+    Ok(if delivered == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A file that was named, or those of a folder that hold envelopes, in the order of their names.
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(path) else { return files.push(path.to_owned()) };
+    let mut entries: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    entries.sort_unstable();
+    let holds_one = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(ENDING));
+    entries.iter().filter(|path| path.is_dir() || holds_one(path)).for_each(|path| collect(path, files));
+}
+
+async fn deliver(
+    client: HttpClient,
+    files: Vec<PathBuf>,
+    dsn: Option<String>,
+    delete: bool,
+) -> (usize, Option<String>) {
+    let (mut delivered, mut stopped, mut progress, all) = (0, None, Progress::new(), files.len());
+    let mut known = BTreeMap::new();
+    let (mut sending, mut files) = (JoinSet::new(), files.into_iter());
+    loop {
+        while stopped.is_none()
+            && sending.len() < AT_ONCE
+            && let Some(path) = files.next()
+        {
+            match prepare(&path, dsn.as_deref(), &mut known) {
+                Ok((to, body)) => {
+                    let client = client.clone();
+                    sending.spawn(async move { (post(&client, &to, body).await, path) });
+                }
+                Err(why) => terminal::say(format!("error: {}: {why}", shown(&path))),
+            }
+        }
+        let Some(ended) = sending.join_next().await else { return (delivered, stopped) };
+        match ended {
+            Ok((Ok(()), path)) => {
+                delivered += 1;
+                progress.show(format!("{delivered} of {all} delivered"));
+                if delete && let Err(error) = fs::remove_file(&path) {
+                    terminal::say(format!("error: {} is delivered, and stays: {error}", shown(&path)));
+                }
+            }
+            Ok((Err(Undelivered::Refused(why)), path)) => terminal::say(format!("error: {}: {why}", shown(&path))),
+            Ok((Err(Undelivered::Outage(why)), _)) => stopped = Some(why),
+            Err(failed) => stopped = Some(failed.to_string()),
+        }
+    }
+}
+
+/// Where a file's envelope goes, and what is posted there.
+fn prepare(
+    path: &Path,
+    dsn: Option<&str>,
+    known: &mut BTreeMap<String, Arc<Destination>>,
+) -> Result<(Arc<Destination>, Bytes), String> {
+    let body = Bytes::from(fs::read(path).map_err(|error| error.to_string())?);
+    let coding = path.extension().and_then(|coding| coding.to_str()).filter(|coding| !ENDING.ends_with(coding));
+    let coding = Coding::parse(coding).unwrap_or(Coding::Identity);
+    let body = decompress(coding, body, envelope::MAX_BYTES).map_err(|error| error.to_string())?;
+    let header = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let read = envelope::Header::read(header).map_err(|error| format!("this is no envelope: {error}"))?;
+    let beside = || fs::read_to_string(path.with_file_name(DSN_FILE)).ok();
+    let own = dsn.map(str::to_owned).or_else(beside).or_else(|| read.dsn.map(Into::into));
+    let dsn = own
+        .or_else(|| std::env::var("SENTRY_DSN").ok().filter(|dsn| !dsn.is_empty()))
+        .ok_or("it names no DSN, and there is none beside it; name one with `--dsn`, or set SENTRY_DSN")?;
+    let to = match known.get(&dsn) {
+        Some(to) => Arc::clone(to),
+        None => {
+            let parsed: Dsn = dsn.trim().parse().map_err(|error| format!("the DSN cannot be used: {error}"))?;
+            let to = Arc::new(Destination::new(parsed).map_err(str::to_owned)?);
+            known.insert(dsn, Arc::clone(&to));
+            to
+        }
+    };
+    // Time that an envelope spent here must not look like a clock that is wrong.
+    let since = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::now());
+    let waited = SystemTime::now().duration_since(since).unwrap_or(Duration::ZERO);
+    let gzip = Compression::GZIP.with_level(1);
+    let received = Received { body: body.clone(), content_encoding: None, changed: false };
+    let moved = sent_later(&received, header, waited, gzip).map_err(|error| error.to_string())?;
+    let body = moved.map_or_else(|| compress(gzip, &body).map_err(|error| error.to_string()), Ok)?;
+    Ok((to, body))
+}
+
+async fn post(client: &HttpClient, to: &Destination, body: Bytes) -> Result<(), Undelivered> {
+    let mut headers = HeaderMap::new();
+    headers.insert(HeaderName::from_static(auth::HEADER), to.auth().clone());
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    let dsn = to.dsn();
+    let answered = client.post(to.url(), headers, body).await.map_err(|error| {
+        let error = dsn.redact(&error_chain(&error));
+        Undelivered::Outage(format!("{} cannot be reached: {error}", dsn.authority()))
+    })?;
+    let status = answered.status.as_u16();
+    let says = detail(&answered.body, dsn).map(|says| format!(" (it says: {says})")).unwrap_or_default();
+    let message = format!("{} answers {status}: {}{says}", dsn.authority(), meaning(status));
+    match Verdict::of(status) {
+        Verdict::Accepted => Ok(()),
+        Verdict::Outage | Verdict::RateLimited => Err(Undelivered::Outage(message)),
+        _ => Err(Undelivered::Refused(message)),
+    }
+}

@@ -1,0 +1,208 @@
+//! What arrives when a destination is slow, away or refuses, and what is said of it: concurrency, what a stop leaves,
+//! circles, health and the exit status.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use profbridge_bench::{RequestBuilder, ms};
+use serde_json::{Value, json};
+
+use crate::backend::sentry::{Behaviour, KEY, Sentry};
+use crate::client::{export, post, status};
+use crate::main_job::to_sentry;
+use crate::process::{Profbridge, eventually, run};
+
+fn request(
+    service: &str,
+) -> opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest {
+    RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100])).build()
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The envelopes in a folder that `on_shutdown` named, and the DSN files beside them.
+fn kept(folder: &Path) -> (usize, usize) {
+    let projects = std::fs::read_dir(folder).unwrap().map(|project| project.unwrap().path());
+    let names: Vec<String> = projects
+        .flat_map(|project| std::fs::read_dir(project).unwrap())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    (names.iter().filter(|name| name.contains(".envelope")).count(), names.iter().filter(|name| *name == "dsn").count())
+}
+
+/// Guarantees: what Sentry does not take before the end lies in files, which is no failure and is said with what to do;
+/// `send` delivers them once Sentry is back, and no sooner says so.
+#[test]
+fn kept_and_sent() {
+    let sentry = Sentry::start();
+    sentry.always(Behaviour::Answer(503, vec![]));
+    let config = to_sentry(&sentry.dsn(1), "{window: 0s}", ", on_shutdown: unsent")
+        .replace("service:\n", "service:\n  shutdown_timeout: 1s\n");
+    let profbridge = Profbridge::start(&config);
+    for service in ["a", "b", "c"] {
+        export(profbridge.address("otlp/grpc"), request(service)).unwrap();
+    }
+    let (status, log, path, _folder) = profbridge.stop_and_keep();
+    assert!(status.success() && log.contains("kept_on_disk") && log.contains("profbridge send"), "{log}");
+    assert_eq!(kept(&path.join("unsent")), (3, 1), "{log}");
+
+    let finished = run(&path, &["send", "--delete", "unsent"]);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("answers 503") && finished.stderr.contains("hint: "), "{}", finished.stderr);
+    assert_eq!((&*finished.stdout, kept(&path.join("unsent")).0), ("0 of 3 envelopes delivered\n", 3));
+
+    sentry.always(Behaviour::Answer(200, vec![]));
+    let finished = run(&path, &["send", "--delete", "unsent"]);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert_eq!((&*finished.stdout, kept(&path.join("unsent")).0), ("3 of 3 envelopes delivered\n", 0));
+    assert_eq!(sentry.wait_for_chunks(3).len(), 3);
+}
+
+/// Guarantees: `send` names what it cannot send and why, sends the rest, and ends with 1; a DSN that is given decides.
+#[test]
+fn files_that_cannot_be_sent() {
+    let sentry = Sentry::start();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("good.envelope", "{}\n{\"type\":\"session\",\"length\":2}\n{}\n");
+    write("bad.envelope", "no JSON\n");
+    let files = ["good.envelope", "bad.envelope", "missing.envelope"];
+    let dsn = sentry.dsn(1);
+    let with_dsn = [&["send", "--dsn", &dsn][..], &files].concat();
+    let finished = run(folder.path(), &with_dsn);
+    assert_eq!((finished.status.code(), &*finished.stdout), (Some(1), "1 of 3 envelopes delivered\n"));
+    for part in ["bad.envelope: this is no envelope", "missing.envelope: No such file"] {
+        assert!(finished.stderr.contains(part), "no `{part}`: {}", finished.stderr);
+    }
+    assert_eq!(sentry.received.all().len(), 1);
+    let finished = run(folder.path(), &["send", "good.envelope"]);
+    assert!(!finished.status.success() && finished.stderr.contains("it names no DSN"), "{}", finished.stderr);
+}
+
+/// Guarantees: a DSN or an endpoint that names a receiver of the same process is an error of `validate` and of the
+/// start.
+#[test]
+fn own_listener() {
+    let folder = tempfile::tempdir().unwrap();
+    for (exporter, listens) in [
+        (format!("sentry: {{dsn: 'http://{KEY}@localhost:9311/1'}}"), "sentry: {endpoint: '127.0.0.1:9311'}"),
+        (
+            "otlp: {endpoint: 'http://127.0.0.1:9312'}".to_owned(),
+            "otlp: {protocols: {grpc: {endpoint: '0.0.0.0:9312'}}}",
+        ),
+        (
+            "otlp_http: {endpoint: 'http://[::1]:9313'}".to_owned(),
+            "otlp: {protocols: {http: {endpoint: '[::1]:9313'}}}",
+        ),
+    ] {
+        let [to, from] = [&exporter, listens].map(|text| text.split(':').next().unwrap());
+        let pipeline =
+            format!("{{all: {{receivers: [{from}], processors: [chunk, transactions], exporters: [{to}]}}}}");
+        let config = format!(
+            "receivers: {{{listens}}}\nprocessors: {{chunk: , transactions: }}\nexporters: {{{exporter}}}\nservice: {{pipelines: {pipeline}}}\n"
+        );
+        std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+        for command in ["validate", "run"] {
+            let finished = run(folder.path(), &[command]);
+            assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+            assert!(finished.stderr.contains("of this very process: a circle"), "{}", finished.stderr);
+        }
+    }
+}
+
+/// Guarantees: one message in a circle of two processes comes round once and no further; both say so.
+#[test]
+fn circle_of_two() {
+    let [first, second] = [free_port(), free_port()];
+    let start = |own: u16, other: u16| {
+        Profbridge::start(&format!(
+            "receivers: {{sentry: {{endpoint: '127.0.0.1:{own}'}}}}
+exporters: {{sentry: {{upstream: 'http://127.0.0.1:{other}'}}}}
+service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry]}}}}}}
+"
+        ))
+    };
+    let (one, mut two) = (start(first, second), start(second, first));
+    let auth = format!("Sentry sentry_key={KEY}");
+    let body = b"{}\n{\"type\":\"session\",\"length\":2}\n{}\n";
+    let answer = post(one.address("sentry/http"), "/api/1/envelope/", &[("X-Sentry-Auth", &auth)], body);
+    assert_eq!(status(&answer), 200);
+    two.wait_for_log("answers 508");
+    let (_, log) = one.stop();
+    assert!(log.contains("receiver sentry: 1 item in 1 requests, 1 requests refused"), "{log}");
+    let (exit, log) = two.stop();
+    assert_eq!(exit.code(), Some(1), "it sent nothing: {log}");
+    assert!(log.contains("receiver sentry: 1 item in 1 requests\n"), "{log}");
+}
+
+/// Guarantees: while Sentry refuses everything health says so, with the error and the remedy, and is well again once
+/// something is taken; a run of which one exporter got nothing through does not end with 0.
+#[test]
+fn health_and_status() {
+    let (good, bad) = (Sentry::start(), Sentry::start());
+    bad.always(Behaviour::Answer(401, vec![]));
+    let config = to_sentry(&good.dsn(1), "{window: 0s}", "")
+        .replace(
+            "\nservice:\n",
+            &format!(
+                "\n  sentry/b: {{dsn: '{}'}}\nservice:\n  telemetry: {{health: {{failing_after: 0s}}}}\n",
+                bad.dsn(2)
+            ),
+        )
+        .replace("exporters: [sentry]", "exporters: [sentry, sentry/b]");
+    let profbridge = Profbridge::start(&config);
+    let health = || {
+        let answer = profbridge.get("health/telemetry", "/");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.starts_with("HTTP/1.1 200"), serde_json::from_str::<Value>(body).unwrap())
+    };
+    assert!(health().0);
+    export(profbridge.address("otlp/grpc"), request("shop")).unwrap();
+    good.wait_for_chunks(1);
+    let answer = eventually("health says it", || Some(health()).filter(|(is_well, _)| !is_well)).1;
+    assert_eq!(
+        (&answer["status"], &answer["components"]["exporters/sentry"]["state"]),
+        (&json!("unavailable"), &json!("running"))
+    );
+    let trouble = &answer["components"]["exporters/sentry/b"];
+    assert!(trouble["error"].as_str().unwrap().contains("answers 401"), "{answer}");
+    assert!(trouble["remedy"].as_str().unwrap().contains("the DSN or token is wrong"), "{answer}");
+    let (status, log) = profbridge.stop();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("exporter sentry/b sent nothing of what it was given"), "{log}");
+}
+
+/// Guarantees: a run that kept no profile, since none was to be kept, ends with 0.
+#[test]
+fn nothing_was_to_be_sent() {
+    let sentry = Sentry::start();
+    let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "")
+        .replace("processors: {", "processors: {sample: {profile_lifecycle: trace, profile_wait: 1s}, ")
+        .replace("processors: [", "processors: [sample, ");
+    let config = config.replace("    profiles: {", "    all: {");
+    let config = config.replace("chunk: }", "chunk: , transactions: }").replace("chunk]", "chunk, transactions]");
+    let profbridge = Profbridge::start(&config);
+    export(profbridge.address("otlp/grpc"), request("shop")).unwrap();
+    let (status, log) = profbridge.stop();
+    assert!(status.success() && log.contains("no_sampled_span"), "{status}: {log}");
+}
+
+/// Guarantees: with 300 ms for an answer, what waits at SIGTERM leaves within the deadline: the answers are waited for
+/// at the same time, and not one after the other.
+#[test]
+fn slow_answers_at_the_end() {
+    const REQUESTS: usize = 300;
+    let sentry = Sentry::start();
+    sentry.always(Behaviour::Slow(std::time::Duration::from_millis(300)));
+    let config = to_sentry(&sentry.dsn(1), "{window: 60s}", "");
+    let profbridge = Profbridge::start(&config);
+    for number in 0..REQUESTS {
+        export(profbridge.address("otlp/grpc"), request(&format!("service-{number}"))).unwrap();
+    }
+    let (status, log) = profbridge.stop();
+    assert!(status.success() && !log.contains("dropped"), "{log}");
+    assert_eq!(sentry.wait_for_chunks(REQUESTS).len(), REQUESTS);
+}
