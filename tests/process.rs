@@ -228,12 +228,7 @@ impl Profbridge {
 
     /// What one of its HTTP endpoints answers to a GET: status line, then body.
     pub(crate) fn get(&self, name: &str, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.address(name)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        String::from_utf8(crate::client::get(self.address(name), path)).unwrap()
     }
 
     /// The sum of all series of a metric whose labels contain `labels`.
