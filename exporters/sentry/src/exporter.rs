@@ -1,7 +1,7 @@
 //! The exporter itself.
 
 use std::fmt;
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use profbridge_codec::sentry::Encoder;
@@ -9,11 +9,12 @@ use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::{Reason, SampledOut, Telemetry};
-use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
+use profbridge_net::client::{HttpClient, HttpClientConfig, Passage, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 
 use crate::Settings;
 use crate::message;
+use crate::onward::ToUpstream;
 use crate::prepare::{self, Meta};
 use crate::sampled_out;
 
@@ -64,10 +65,24 @@ impl SentryExporter {
             connect_timeout: timeout.min(Duration::from_secs(10)),
             timeout,
             max_idle_connections: self.settings.delivery.queue.num_consumers(),
+            // What a client's request says of it stays as it is.
+            names_itself: false,
             ..HttpClientConfig::default()
         };
+        self.offer_way(&config)?;
         let client = HttpClient::new(&config).map_err(|error| StartError(error.to_string()))?;
         self.client.get_or_init(|| client);
+        Ok(())
+    }
+
+    /// Offers receivers a way to the upstreams for requests that they do not read.
+    fn offer_way(&self, config: &HttpClientConfig) -> Result<(), StartError> {
+        let (Some(_), Some(limits)) = (self.settings.destinations.upstream_of(None), self.peer_limits.get()) else {
+            return Ok(());
+        };
+        let passage = Passage::new(config).map_err(|error| StartError(error.to_string()))?;
+        let way = ToUpstream { destinations: Arc::clone(&self.settings.destinations), passage };
+        limits.offer_way(&self.settings.id, Arc::new(way));
         Ok(())
     }
 

@@ -18,6 +18,7 @@ pub mod destination;
 pub mod destinations;
 mod exporter;
 mod message;
+mod onward;
 mod prepare;
 mod routing;
 mod sampled_out;

@@ -70,6 +70,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
             endpoint: push.endpoint,
             tls: push.tls,
             limits: push.server,
+            cors_origins: Some(Vec::new()),
         };
         let telemetry = context.telemetry.transport("http");
         let service = Service { caller, telemetry, body: push.body, linger: LINGER };

@@ -36,6 +36,8 @@ struct Started {
     peer_limits: PeerLimits,
     /// Who a process is.
     identity: Rules,
+    /// The names of listeners on the loopback.
+    allowed_hosts: Arc<[String]>,
 }
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
@@ -105,6 +107,7 @@ impl Started {
             last_call: soon,
             peer_limits: PeerLimits::default(),
             identity: service.identity.clone(),
+            allowed_hosts: service.allowed_hosts.as_slice().into(),
         }
     }
 
@@ -144,11 +147,23 @@ impl Started {
     async fn servers(&mut self, service: &ServiceSettings) -> Result<(), StartError> {
         let mut servers = Vec::new();
         if let Some(endpoint) = &service.metrics {
-            let server = Server::metrics(endpoint, self.around.metrics.clone(), self.last.clone()).await?;
+            let server = Server::metrics(
+                endpoint,
+                self.around.metrics.clone(),
+                Arc::clone(&self.allowed_hosts),
+                self.last.clone(),
+            )
+            .await?;
             servers.push(("metrics", server));
         }
         if let Some(endpoint) = &service.health {
-            let server = Server::health(endpoint, self.around.health.clone(), self.last.clone()).await?;
+            let server = Server::health(
+                endpoint,
+                self.around.health.clone(),
+                Arc::clone(&self.allowed_hosts),
+                self.last.clone(),
+            )
+            .await?;
             servers.push(("health", server));
         }
         for (component, server) in servers {
@@ -207,6 +222,7 @@ impl Started {
             telemetry: telemetry.clone(),
             peer_limits: self.peer_limits.clone(),
             identity: self.identity.clone(),
+            allowed_hosts: Arc::clone(&self.allowed_hosts),
         };
         let running = receiver.start(context).await.map_err(|error| at(&health, "receivers", &id, &error))?;
         for (protocol, address) in &running.addresses {

@@ -9,12 +9,14 @@ mod error;
 mod grpc;
 mod http;
 mod no_proxy;
+mod passage;
 mod proxy;
 mod stream;
 
 pub use self::error::{ConnectError, EndpointError, Failure, Reached};
 pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
+pub use self::passage::{Passage, Resumed, passed_on};
 pub use self::proxy::Proxies;
 
 #[cfg(test)]

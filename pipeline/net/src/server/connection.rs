@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Observed};
-use super::complaints::Complaints;
+use super::complaints::{Complaints, Spoken};
 use super::socket::{Socket, Stream};
 use super::{Kept, Peer, ServerLimits, ServerStats};
 use crate::tls::HttpVersions;
@@ -79,6 +79,12 @@ where
     }
 }
 
+/// Whether a handshake failed because what came is no record of TLS.
+fn speaks_plaintext(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
+}
+
 impl<S> Shared<S> {
     async fn handshake(&self, stream: TcpStream, addr: SocketAddr) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(Stream::Plain(stream)) };
@@ -93,6 +99,10 @@ impl<S> Shared<S> {
             // Whoever only looks whether the port is open, as load balancers do, is no reason for a complaint.
             Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 tracing::debug!(peer = %addr, %error, "tls handshake failed");
+            }
+            Ok(Err(error)) if speaks_plaintext(&error) => {
+                self.stats.wrong_protocol();
+                self.complaints.wrong_protocol(addr, Spoken::Plaintext);
             }
             Ok(Err(error)) => self.complaints.handshake(addr, &error),
             Err(_) => self.complaints.handshake(addr, &"it took too long"),
@@ -131,6 +141,11 @@ where
             tokio::select! {
                 biased;
                 ended = connection.as_mut() => {
+                    let only_http2 = matches!(self.limits.versions, HttpVersions::Http2);
+                    if let Some(spoken) = Spoken::of(&activity.first(), only_http2) {
+                        self.stats.wrong_protocol();
+                        self.complaints.wrong_protocol(peer.addr, spoken);
+                    }
                     if let Err(error) = ended {
                         tracing::debug!(peer = %peer.addr, %error, "connection ended");
                     }
@@ -181,6 +196,7 @@ fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {
         .timer(TokioTimer::new())
         // The deadlines of `activity` replace it.
         .header_read_timeout(None)
+        .half_close(limits.serves_closed)
         .max_buf_size(limits.max_head_bytes.max(8192));
     builder
         .http2()
