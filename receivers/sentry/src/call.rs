@@ -52,6 +52,9 @@ const MOST_OF_MEMORY: u64 = 4;
 /// How long a server may take to answer a request that is handed on, with all of its body.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 
+/// What a request takes that is handed on, in bytes: what waits in its two connections.
+const IN_PASSING: u64 = 128 << 10;
+
 /// Requests that were handed on unread.
 const HANDED_ON: &str = "sentry_requests_handed_on";
 
@@ -115,6 +118,7 @@ impl Outcome {
 }
 
 /// What the head of a request said.
+#[derive(Clone)]
 pub(crate) struct Head {
     pub(crate) project: u64,
     pub(crate) form: Form,
@@ -173,11 +177,7 @@ impl Caller {
         parts: &Parts,
         body: &mut Option<Guarded<Incoming>>,
     ) -> Result<Outcome, Fault> {
-        let patience = self.settings.admission_timeout;
-        let intake = match patience {
-            Duration::ZERO => self.intake.clone(),
-            patience => self.intake.waiting_until(Instant::now() + patience),
-        };
+        let intake = self.waiting();
         intake.room().await?;
         let received = match self.read(&head, &intake, body).await? {
             Read::Whole(received) => received,
@@ -185,7 +185,17 @@ impl Caller {
         };
         // At the other end of a proxy's connection is the proxy.
         let client = head.peer.filter(|_| head.meta.forwarded_for.is_none()).zip(head.owner.clone());
-        let Parsed { mut envelope, permit, event_id } = self.parse(&intake, head, received).await?;
+        let is_packed = head.form == Form::Envelope && head.coding != Coding::Identity;
+        let spare = (is_packed && self.way.is_some()).then(|| (head.clone(), received.bytes.clone()));
+        let parsed = match (self.parse(&intake, head, received).await, spare) {
+            // There never is memory for what it unpacks to.
+            (Err(fault), Some((head, bytes))) if fault.refused.is_some() && fault.retry_after.is_none() => {
+                let permit = intake.admitted(bytes.len() as u64).await?;
+                return self.hand_on_large(head, parts, Received { bytes, permit }, body.take()).await;
+            }
+            (parsed, _) => parsed?,
+        };
+        let Parsed { mut envelope, permit, event_id } = parsed;
         if envelope.spans().next().is_some() {
             envelope.meta.client_process = self.client(client).await;
         }
@@ -203,6 +213,14 @@ impl Caller {
             Some(limits) if limits.everything => Outcome::Limited { items, limits },
             limits => Outcome::Taken { event_id, items, limits },
         })
+    }
+
+    /// The intake for a request that has come now.
+    fn waiting(&self) -> Intake {
+        match self.settings.admission_timeout {
+            Duration::ZERO => self.intake.clone(),
+            patience => self.intake.waiting_until(Instant::now() + patience),
+        }
     }
 
     /// Reads a body, or the beginning of one that is large and goes on as it comes.
@@ -267,6 +285,7 @@ impl Caller {
         };
         let Some(way) = &self.way else { return Err(no_way()) };
         *request.uri_mut() = path.parse().map_err(|_| Fault::malformed("the path is none"))?;
+        let _memory = self.waiting().admitted(IN_PASSING).await?;
         let answer = tokio::time::timeout(PATIENCE, way.pass(server, request)).await;
         self.intake.note(HANDED_ON, 1);
         let answer = answer.map_err(|_| unavailable("no answer in time"))?;

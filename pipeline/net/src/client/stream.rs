@@ -1,9 +1,9 @@
 //! A connection of any kind: direct, through a proxy, plain, TLS, or TLS within TLS.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
 /// What every layer of a connection is.
@@ -18,11 +18,25 @@ pub(super) struct Stream {
     /// Whether requests go to a proxy in absolute form.
     forwarded: bool,
     http2: bool,
+    /// Until something came: whether HTTP/2 alone is spoken, without TLS.
+    unheard: Option<bool>,
+}
+
+/// What is wrong with a server that begins so, where no TLS is spoken; and what to change.
+fn mistaken(first: &[u8], only_http2: bool) -> Option<&'static str> {
+    match first {
+        // An alert of any version (RFC 8446, section 5.1).
+        [0x15, 0x03, ..] => Some("the server speaks TLS: use https:// as the scheme, or `tls.insecure: false`"),
+        [b'H', b'T', b'T', b'P', ..] if only_http2 => {
+            Some("the server speaks HTTP/1, and gRPC needs HTTP/2: is this the port for gRPC, 4317 for OTLP?")
+        }
+        _ => None,
+    }
 }
 
 impl Stream {
     pub(super) fn new(layer: impl Layer + 'static) -> Stream {
-        Stream { layer: Box::new(layer), forwarded: false, http2: false }
+        Stream { layer: Box::new(layer), forwarded: false, http2: false, unheard: None }
     }
 
     pub(super) fn forwarded(mut self) -> Stream {
@@ -32,6 +46,12 @@ impl Stream {
 
     pub(super) fn http2(mut self, negotiated: bool) -> Stream {
         self.http2 = negotiated;
+        self
+    }
+
+    /// Fails where the server's first bytes say that it speaks something else, with what to change.
+    pub(super) fn expecting(mut self, only_http2: bool) -> Stream {
+        self.unheard = Some(only_http2);
         self
     }
 
@@ -48,8 +68,24 @@ impl Connection for Stream {
 }
 
 impl Read for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.layer).poll_read(cx, buf)
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let Some(only_http2) = self.unheard else { return Pin::new(&mut self.layer).poll_read(cx, buf) };
+        let mut first = [0; 16];
+        let most = first.len().min(buf.remaining());
+        let mut read = ReadBuf::new(&mut first[..most]);
+        ready!(Pin::new(&mut self.layer).poll_read(cx, read.unfilled()))?;
+        self.unheard = None;
+        match mistaken(read.filled(), only_http2) {
+            Some(mistake) => Poll::Ready(Err(std::io::Error::other(mistake))),
+            None => {
+                buf.put_slice(read.filled());
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::activity::{Activity, Observed};
 use super::complaints::{Complaints, Spoken};
 use super::socket::{Socket, Stream};
 use super::{Kept, Peer, ServerLimits, ServerStats};
-use crate::tls::HttpVersions;
+use crate::tls::{HttpVersions, speaks_plaintext};
 use crate::{BoxError, Shutdown};
 
 /// What every connection of a server shares.
@@ -77,12 +77,6 @@ where
             shared.serve(stream, peer, activity).await;
         }
     }
-}
-
-/// Whether a handshake failed because what came is no record of TLS.
-fn speaks_plaintext(error: &std::io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
 }
 
 impl<S> Shared<S> {
