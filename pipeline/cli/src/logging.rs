@@ -306,8 +306,9 @@ mod tests {
             for number in 0..5_000 {
                 tracing::warn!(number, "{long}");
             }
-            assert!(log.lock().lines.len() + log.lock().writing <= MOST_WAITING);
-            drop(release);
+            let state = log.lock();
+            assert!(state.lines.len() + state.writing <= MOST_WAITING);
+            drop((state, release));
             log.flush();
             tracing::warn!("read again");
         });

@@ -62,7 +62,7 @@ pub struct Reference {
 /// The sections of the root. The last two are the Collector's and are only known to be refused with advice.
 const ROOT_KEYS: &[&str] = &["receivers", "processors", "exporters", "service"];
 const FOREIGN_ROOT_KEYS: &[&str] = &["extensions", "connectors"];
-const SERVICE_KEYS: &[&str] = &["identity", "limits", "pipelines", "shutdown_timeout", "telemetry"];
+const SERVICE_KEYS: &[&str] = &["allowed_hosts", "identity", "limits", "pipelines", "shutdown_timeout", "telemetry"];
 const PIPELINE_KEYS: &[&str] = &["receivers", "processors", "exporters"];
 
 impl Config {
