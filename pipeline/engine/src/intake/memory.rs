@@ -56,6 +56,9 @@ impl Intake {
     }
 
     async fn grown_leaving(&self, permit: &mut Permit, more: u64, leaves: bool) -> Result<(), Rejected> {
+        if more == 0 {
+            return Ok(());
+        }
         let refused = match self.try_grow(permit, more, leaves) {
             Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
             result => return result,
