@@ -55,6 +55,18 @@ impl Stream {
         self
     }
 
+    /// Why writing failed: a server that speaks something else may have said so and closed.
+    fn why_closed<T>(&mut self, cx: &mut Context<'_>, written: Poll<std::io::Result<T>>) -> Poll<std::io::Result<T>> {
+        let (Poll::Ready(Err(_)), Some(only_http2)) = (&written, self.unheard) else { return written };
+        let mut first = [0; 16];
+        let mut read = ReadBuf::new(&mut first);
+        match Pin::new(&mut self.layer).poll_read(cx, read.unfilled()).map_ok(|()| mistaken(read.filled(), only_http2))
+        {
+            Poll::Ready(Ok(Some(mistake))) => Poll::Ready(Err(std::io::Error::other(mistake))),
+            _ => written,
+        }
+    }
+
     pub(super) fn is_http2(&self) -> bool {
         self.http2
     }
@@ -91,7 +103,8 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.layer).poll_write(cx, buf)
+        let written = Pin::new(&mut self.layer).poll_write(cx, buf);
+        self.why_closed(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -111,6 +124,7 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.layer).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.layer).poll_write_vectored(cx, bufs);
+        self.why_closed(cx, written)
     }
 }
