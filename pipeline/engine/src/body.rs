@@ -20,12 +20,16 @@ use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 use profbridge_net::compression::{Coding, DecompressError, Decompressor};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::budget::{LARGE, Permit};
+use crate::budget::Permit;
 use crate::component::Rejected;
 use crate::intake::Intake;
 
 /// The buffer's first size, in bytes, unless less is announced.
 const FIRST: usize = 64 * 1024;
+
+/// So large several bodies may become at the same time without having said how large they are, where they wait for
+/// memory. What all of them hold stays small beside what the one needs that grows on.
+const MOST_UNANNOUNCED: usize = 256 * 1024;
 
 /// Bytes and the memory that they take.
 #[derive(Debug)]
@@ -114,7 +118,7 @@ impl<'a> Buffer<'a> {
             target = target.min(self.announced);
         }
         let target = target.max(needed);
-        if needed > self.announced && target as u64 > LARGE && self.turn.is_none() && self.intake.may_wait() {
+        if needed > self.announced && target > MOST_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
             self.turn = self.intake.turn().await?;
         }
         let held = self.permit.bytes();

@@ -18,21 +18,12 @@ pub(super) struct Stream {
     /// Whether requests go to a proxy in absolute form.
     forwarded: bool,
     http2: bool,
-    /// Until something came: whether HTTP/2 alone is spoken, without TLS.
-    unheard: Option<bool>,
+    /// Whose connection it is, where no TLS is spoken and nothing has come yet.
+    unheard: Option<String>,
 }
 
-/// What is wrong with a server that begins so, where no TLS is spoken; and what to change.
-fn mistaken(first: &[u8], only_http2: bool) -> Option<&'static str> {
-    match first {
-        // An alert of any version (RFC 8446, section 5.1).
-        [0x15, 0x03, ..] => Some("the server speaks TLS: use https:// as the scheme, or `tls.insecure: false`"),
-        [b'H', b'T', b'T', b'P', ..] if only_http2 => {
-            Some("the server speaks HTTP/1, and gRPC needs HTTP/2: is this the port for gRPC, 4317 for OTLP?")
-        }
-        _ => None,
-    }
-}
+/// An alert of TLS, whatever its version (RFC 8446, section 5.1).
+const ALERT: [u8; 2] = [0x15, 0x03];
 
 impl Stream {
     pub(super) fn new(layer: impl Layer + 'static) -> Stream {
@@ -49,22 +40,11 @@ impl Stream {
         self
     }
 
-    /// Fails where the server's first bytes say that it speaks something else, with what to change.
-    pub(super) fn expecting(mut self, only_http2: bool) -> Stream {
-        self.unheard = Some(only_http2);
+    /// Fails where the first bytes of the server `to` say that it speaks TLS. It is said in the log as well: of a
+    /// connection that fails with HTTP/2, requests are told no more than that.
+    pub(super) fn without_tls(mut self, to: String) -> Stream {
+        self.unheard = Some(to);
         self
-    }
-
-    /// Why writing failed: a server that speaks something else may have said so and closed.
-    fn why_closed<T>(&mut self, cx: &mut Context<'_>, written: Poll<std::io::Result<T>>) -> Poll<std::io::Result<T>> {
-        let (Poll::Ready(Err(_)), Some(only_http2)) = (&written, self.unheard) else { return written };
-        let mut first = [0; 16];
-        let mut read = ReadBuf::new(&mut first);
-        match Pin::new(&mut self.layer).poll_read(cx, read.unfilled()).map_ok(|()| mistaken(read.filled(), only_http2))
-        {
-            Poll::Ready(Ok(Some(mistake))) => Poll::Ready(Err(std::io::Error::other(mistake))),
-            _ => written,
-        }
     }
 
     pub(super) fn is_http2(&self) -> bool {
@@ -85,26 +65,27 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        let Some(only_http2) = self.unheard else { return Pin::new(&mut self.layer).poll_read(cx, buf) };
+        if self.unheard.is_none() {
+            return Pin::new(&mut self.layer).poll_read(cx, buf);
+        }
         let mut first = [0; 16];
         let most = first.len().min(buf.remaining());
         let mut read = ReadBuf::new(&mut first[..most]);
         ready!(Pin::new(&mut self.layer).poll_read(cx, read.unfilled()))?;
-        self.unheard = None;
-        match mistaken(read.filled(), only_http2) {
-            Some(mistake) => Poll::Ready(Err(std::io::Error::other(mistake))),
-            None => {
-                buf.put_slice(read.filled());
-                Poll::Ready(Ok(()))
-            }
+        let to = self.unheard.take();
+        if read.filled().starts_with(&ALERT) {
+            let mistake = "the server speaks TLS: use https:// as the scheme, or `tls.insecure: false`";
+            tracing::warn!(to, "{mistake}");
+            return Poll::Ready(Err(std::io::Error::other(mistake)));
         }
+        buf.put_slice(read.filled());
+        Poll::Ready(Ok(()))
     }
 }
 
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.layer).poll_write(cx, buf);
-        self.why_closed(cx, written)
+        Pin::new(&mut self.layer).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -124,7 +105,6 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.layer).poll_write_vectored(cx, bufs);
-        self.why_closed(cx, written)
+        Pin::new(&mut self.layer).poll_write_vectored(cx, bufs)
     }
 }

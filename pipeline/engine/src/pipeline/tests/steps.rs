@@ -252,7 +252,7 @@ impl Processor for Pairs {
     }
 
     fn held(&self) -> Held {
-        Held::observations(self.held, batch(self.held).size_bytes())
+        Held::observations(self.held, if self.held > 0 { batch(self.held).size_bytes() } else { 0 })
     }
 }
 
