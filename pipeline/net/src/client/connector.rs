@@ -77,7 +77,7 @@ impl Connector {
             Some((proxy, false)) => self.tunnel(&proxy, &destination).await?,
         };
         if !encrypted {
-            return Ok(stream.without_tls(to));
+            return Ok(stream);
         }
         let Some(tls) = &self.tls else {
             return Err(ConnectError::Name { to, cause: "the client is configured for plaintext".to_owned() });

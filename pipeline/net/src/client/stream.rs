@@ -1,9 +1,9 @@
 //! A connection of any kind: direct, through a proxy, plain, TLS, or TLS within TLS.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
 /// What every layer of a connection is.
@@ -18,16 +18,11 @@ pub(super) struct Stream {
     /// Whether requests go to a proxy in absolute form.
     forwarded: bool,
     http2: bool,
-    /// Whose connection it is, where no TLS is spoken and nothing has come yet.
-    unheard: Option<String>,
 }
-
-/// An alert of TLS, whatever its version (RFC 8446, section 5.1).
-const ALERT: [u8; 2] = [0x15, 0x03];
 
 impl Stream {
     pub(super) fn new(layer: impl Layer + 'static) -> Stream {
-        Stream { layer: Box::new(layer), forwarded: false, http2: false, unheard: None }
+        Stream { layer: Box::new(layer), forwarded: false, http2: false }
     }
 
     pub(super) fn forwarded(mut self) -> Stream {
@@ -37,13 +32,6 @@ impl Stream {
 
     pub(super) fn http2(mut self, negotiated: bool) -> Stream {
         self.http2 = negotiated;
-        self
-    }
-
-    /// Fails where the first bytes of the server `to` say that it speaks TLS. It is said in the log as well: of a
-    /// connection that fails with HTTP/2, requests are told no more than that.
-    pub(super) fn without_tls(mut self, to: String) -> Stream {
-        self.unheard = Some(to);
         self
     }
 
@@ -60,26 +48,8 @@ impl Connection for Stream {
 }
 
 impl Read for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.unheard.is_none() {
-            return Pin::new(&mut self.layer).poll_read(cx, buf);
-        }
-        let mut first = [0; 16];
-        let most = first.len().min(buf.remaining());
-        let mut read = ReadBuf::new(&mut first[..most]);
-        ready!(Pin::new(&mut self.layer).poll_read(cx, read.unfilled()))?;
-        let to = self.unheard.take();
-        if read.filled().starts_with(&ALERT) {
-            let mistake = "the server speaks TLS: use https:// as the scheme, or `tls.insecure: false`";
-            tracing::warn!(to, "{mistake}");
-            return Poll::Ready(Err(std::io::Error::other(mistake)));
-        }
-        buf.put_slice(read.filled());
-        Poll::Ready(Ok(()))
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.layer).poll_read(cx, buf)
     }
 }
 
