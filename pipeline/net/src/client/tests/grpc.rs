@@ -152,7 +152,8 @@ async fn a_server_without_tls_is_named() {
         stream.shutdown().await.ok();
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
     });
-    let with_tls = HttpClientConfig { tls: Some(Authority::new().client()), ..plain() };
+    let authority = Authority::new();
+    let with_tls = HttpClientConfig { tls: Some(authority.client()), ..plain() };
     let error = super::post(&with_tls, &format!("https://{addr}/")).await.unwrap_err();
     assert!(error_chain(&error).contains("the server speaks no TLS: use http://"), "{error}");
 }
