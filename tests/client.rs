@@ -45,6 +45,16 @@ pub(crate) fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], bo
     answer
 }
 
+/// Gets a path over HTTP/1.1 and returns the whole answer, head and body.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
 /// The status of an answer.
 pub(crate) fn status(answer: &[u8]) -> u16 {
     let head = String::from_utf8_lossy(answer);

@@ -73,7 +73,7 @@ const WRONG: &[(&str, &[&str])] = &[
         "receivers.sentry",
         &[
             "{endpoint: localhost, max_request_body_size: 0, idle_timeout: 0s}",
-            "{max_request_body_size: 201MiB, max_connections: 0, max_connections_per_peer: 0}",
+            "{max_request_body_size: 4GiB, max_connections: 0, max_connections_per_peer: 0}",
             "{public_keys: [hush, abad1dea]}",
             "{endpoint: '0.0.0.0:9000'}",
             "{dsn: 'http://hush@127.0.0.1:9000/1'}",

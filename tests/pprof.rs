@@ -94,8 +94,10 @@ pub(crate) fn serve(profile: Vec<u8>) -> SocketAddr {
 pub(crate) fn post(address: SocketAddr, path: &str, body: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head =
-        format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

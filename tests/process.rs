@@ -1,8 +1,8 @@
 //! The real binary as a child process, in a folder of its own, with a configuration of its own.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -227,12 +227,7 @@ impl Profbridge {
 
     /// What one of its HTTP endpoints answers to a GET: status line, then body.
     pub(crate) fn get(&self, name: &str, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.address(name)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        String::from_utf8(crate::client::get(self.address(name), path)).unwrap()
     }
 
     /// The sum of all series of a metric whose labels contain `labels`.

@@ -32,7 +32,7 @@ const SOON: &str = "retry_on_failure: {initial_interval: 10ms, max_interval: 10m
 /// From the receiver to a Sentry, which `exporter` says.
 fn configuration(exporter: &str, more: &str) -> String {
     format!(
-        "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
+        "receivers: {{sentry: {{endpoint: '127.0.0.1:0', cors_origins: ['https://shop.example']}}}}
 exporters:
   sentry: {{{exporter}, {SOON}}}
 service:
@@ -174,7 +174,7 @@ fn captures_arrive_as_they_came() {
         let header = |name: &str| received.headers.get(name).map(|value| value.to_str().unwrap());
         assert_eq!(header("origin"), Some("https://shop.example"));
         assert_eq!(header("referer"), Some("https://shop.example/cart"));
-        assert_eq!(header("x-forwarded-for"), Some("203.0.113.7, 127.0.0.1"));
+        assert_eq!(header("x-forwarded-for"), Some("203.0.113.7"));
         assert_eq!(header("content-type"), Some("application/x-sentry-envelope"));
         let (sdk, version) = (name.split('-').next().unwrap(), name.split('-').nth(1).unwrap());
         let sdk = if sdk == "python" { "sentry.python" } else { "sentry.javascript.node" };
@@ -351,8 +351,8 @@ fn a_shutdown_in_the_midst() {
     assert_eq!(accepted(&sentry.received.all()), acknowledged, "{log}");
 }
 
-/// Guarantees: an envelope that memory would never hold is refused with 413, and what comes after it is taken; so is
-/// one that unpacks to more than memory holds.
+/// Guarantees: an envelope that memory would never hold goes on as it comes, and so does one that unpacks to more than
+/// memory holds; what comes after them is taken.
 #[test]
 fn larger_than_memory() {
     let sentry = Sentry::start();
@@ -365,13 +365,59 @@ fn larger_than_memory() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(&large).unwrap();
     let packed = Sent::plain(42, KEY, encoder.finish().unwrap()).with("Content-Encoding: gzip");
-    for sent in [Sent::plain(42, KEY, large), packed] {
-        let answer = sent.to(address);
-        assert_eq!(answer.status(), 413, "{answer:?}");
-        assert!(answer.0.contains("the limit is 16777216"), "{answer:?}");
+    for (count, sent) in [Sent::plain(42, KEY, large), packed].into_iter().enumerate() {
+        assert_eq!(sent.to(address).status(), 200);
+        let received = sentry.received.wait(count + 1).remove(count);
+        assert!(received.path == "/api/42/envelope/" && received.body == sent.body);
     }
     assert_eq!(Sent::plain(42, KEY, event(1)).to(address).status(), 200);
-    assert_eq!(accepted(&sentry.received.wait(1)), [1]);
+    assert_eq!(accepted(&sentry.received.wait(3)), [1]);
+    stop(profbridge);
+}
+
+/// Guarantees: a request that is complete is delivered although its sender closes the connection behind it, or its side
+/// of it, which browsers do together with their page.
+#[test]
+fn senders_that_close() {
+    let sentry = Sentry::start();
+    let profbridge = to_upstream(&sentry);
+    let address = profbridge.address("sentry/http");
+    for number in 1..=60 {
+        let body = event(number);
+        let head = format!(
+            "POST /api/42/envelope/ HTTP/1.1\r\nHost: localhost\r\nX-Sentry-Auth: Sentry sentry_key={KEY}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+        if number % 2 == 0 {
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+    }
+    let all = sentry.received.wait(60);
+    assert_eq!(accepted(&all), (1..=60).collect::<Vec<_>>());
+    stop(profbridge);
+}
+
+/// Guarantees: what is no envelope's goes on to the upstream unread, with its query, and its answer comes back.
+#[test]
+fn other_addresses() {
+    let sentry = Sentry::start();
+    sentry.always(Behaviour::Answer(201, vec![("x-theirs", "1")]));
+    let profbridge = to_upstream(&sentry);
+    let mut sent = Sent::plain(42, KEY, event(1));
+    sent.head[0] = format!("POST /api/42/security/?sentry_key={KEY} HTTP/1.1");
+    let answer = sent.to(profbridge.address("sentry/http"));
+    assert_eq!((answer.status(), answer.header("x-theirs")), (201, Some("1")), "{answer:?}");
+    let received = sentry.received.wait(1).remove(0);
+    assert!(received.path.starts_with("/api/42/security/") && received.body == sent.body);
+    assert!(!received.headers.contains_key("user-agent") && !received.headers.contains_key("x-forwarded-for"));
+    let noted = profbridge.metric("profbridge_notes_total", "sentry_requests_handed_on");
+    assert_eq!(noted, 1.0);
     stop(profbridge);
 }
 

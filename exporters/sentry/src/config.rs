@@ -25,7 +25,8 @@ pub struct Config {
     /// Where everything goes that `routing` sends nowhere else. Empty: nowhere.
     pub dsn: Secret,
     /// The server that envelopes of SDKs go to under their own project and key, such as `https://o1.ingest.sentry.io`.
-    /// Empty: to `dsn`, in whose name they are then sent.
+    /// Several are separated by commas: the `dsn` in an envelope's header decides, and the first takes what names none of
+    /// them. Empty: to `dsn`, in whose name they are then sent.
     pub upstream: String,
     /// Whether profiles of sample format V1 in envelopes become chunks, with their transaction linked to them.
     /// Otherwise they are sent as they came.
@@ -101,7 +102,7 @@ pub struct Settings {
     /// The exporter's id, for its log lines.
     pub id: String,
     /// Where it sends to; the others refer to the DSNs that are written by their position.
-    pub destinations: Destinations,
+    pub destinations: Arc<Destinations>,
     /// Whether V1 profiles become chunks.
     pub upgrade_v1: bool,
     /// Where everything goes that is not routed.
@@ -172,17 +173,16 @@ impl Config {
                 routes.insert(value.clone(), position);
             }
         }
-        let upstream = match self.upstream.trim() {
-            "" => None,
-            written => match written.parse::<Upstream>() {
-                Ok(upstream) => Some(upstream),
+        let mut upstreams = Vec::new();
+        for written in self.upstream.split(',').map(str::trim).filter(|written| !written.is_empty()) {
+            match written.parse::<Upstream>() {
+                Ok(upstream) => upstreams.push(upstream),
                 Err(_) => {
                     let message = "is no server's address: a scheme and a host, with neither key nor project";
                     problems.push(section.problem("upstream", message, "such as `https://o1.ingest.sentry.io`"));
-                    None
                 }
-            },
-        };
+            }
+        }
         if section.has("routing.from_attribute") && self.routing.attribute_to_dsn.is_empty() {
             let hint = "name DSNs under `attribute_to_dsn`, or delete `routing`";
             problems.push(section.problem("routing", "`from_attribute` is written, but no DSN for its values", hint));
@@ -203,7 +203,7 @@ impl Config {
         let key_path = section.key_path();
         Ok(Settings {
             id: key_path.strip_prefix("exporters.").unwrap_or("sentry").trim_matches('"').to_owned(),
-            destinations: Destinations::new(destinations, upstream),
+            destinations: Arc::new(Destinations::new(destinations, upstreams)),
             upgrade_v1: self.upgrade_v1,
             default,
             from_attribute,

@@ -59,7 +59,7 @@ impl Destination {
             accepted: AtomicBool::new(false),
         };
         destination.auth =
-            destination.auth_of(profbridge_net::USER_AGENT).ok_or("the DSN's keys make no valid header")?;
+            destination.auth_of(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
         Ok(destination)
     }
 
@@ -78,9 +78,9 @@ impl Destination {
         &self.auth
     }
 
-    /// The value of `X-Sentry-Auth` for a client that calls itself so, marked as sensitive. `None` where its name fits
+    /// The value of `X-Sentry-Auth` for a client that calls itself so, or nothing, marked as sensitive. `None` where its name fits
     /// into no header.
-    pub fn auth_of(&self, client: &str) -> Option<HeaderValue> {
+    pub fn auth_of(&self, client: Option<&str>) -> Option<HeaderValue> {
         let mut auth = HeaderValue::from_str(Auth::new(&self.dsn, client).header_value()).ok()?;
         auth.set_sensitive(true);
         Some(auth)

@@ -42,6 +42,26 @@ impl FromStr for Upstream {
 }
 
 impl Upstream {
+    /// Host, port and path, behind the scheme.
+    pub(crate) fn url(&self, behind: &str) -> String {
+        format!("{}://{}{behind}", self.scheme, self.rest)
+    }
+
+    /// Whether a server, `HOST` or `HOST:PORT`, is this one.
+    fn is(&self, server: &str) -> bool {
+        let (default, authority) = match self.scheme {
+            Scheme::Https => (":443", self.authority()),
+            Scheme::Http => (":80", self.authority()),
+        };
+        let plain = |authority: &'_ str| authority.strip_suffix(default).unwrap_or(authority).to_ascii_lowercase();
+        plain(server) == plain(authority)
+    }
+
+    /// Host and port.
+    fn authority(&self) -> &str {
+        self.rest.split('/').next().unwrap_or_default()
+    }
+
     fn dsn(&self, project: u64, key: &PublicKey) -> Result<Dsn, DsnError> {
         format!("{}://{}@{}/{project}", self.scheme, key.0, self.rest).parse()
     }
@@ -50,38 +70,48 @@ impl Upstream {
 /// Everywhere that an exporter sends to.
 pub struct Destinations {
     configured: Vec<Arc<Destination>>,
-    upstream: Option<Upstream>,
-    clients: Mutex<HashMap<(u64, PublicKey), Arc<Destination>>>,
+    upstreams: Vec<Upstream>,
+    clients: Mutex<HashMap<Client, Arc<Destination>>>,
 }
+
+/// A client: the position of its upstream, its project and key.
+type Client = (usize, u64, PublicKey);
 
 impl Destinations {
     /// The DSNs that are configured, and where clients' envelopes go under their own.
-    pub fn new(configured: Vec<Arc<Destination>>, upstream: Option<Upstream>) -> Self {
-        Self { configured, upstream, clients: Mutex::default() }
+    pub fn new(configured: Vec<Arc<Destination>>, upstreams: Vec<Upstream>) -> Self {
+        Self { configured, upstreams, clients: Mutex::default() }
     }
 
     /// Whether there is nowhere to send to.
     pub fn is_empty(&self) -> bool {
-        self.configured.is_empty() && self.upstream.is_none()
+        self.configured.is_empty() && self.upstreams.is_empty()
     }
 
     /// Whether a connection may have to be encrypted.
     pub fn is_encrypted(&self) -> bool {
-        let upstream = self.upstream.as_ref().map(|upstream| upstream.scheme);
-        self.configured.iter().map(|to| to.dsn().scheme()).chain(upstream).any(|scheme| scheme == Scheme::Https)
+        let upstreams = self.upstreams.iter().map(|upstream| upstream.scheme);
+        self.configured.iter().map(|to| to.dsn().scheme()).chain(upstreams).any(|scheme| scheme == Scheme::Https)
     }
 
     /// The servers, each as `HOST:PORT`.
     pub fn addresses(&self) -> Vec<String> {
         // Of an upstream any key and project will do.
-        let upstream = self.upstream.as_ref().and_then(|upstream| upstream.dsn(1, &PublicKey(NO_KEY.into())).ok());
-        let dsns = self.configured.iter().map(|to| to.dsn()).chain(&upstream);
+        let upstreams = self.upstreams.iter().filter_map(|upstream| upstream.dsn(1, &PublicKey(NO_KEY.into())).ok());
+        let upstreams: Vec<Dsn> = upstreams.collect();
+        let dsns = self.configured.iter().map(|to| to.dsn()).chain(&upstreams);
         dsns.filter_map(|dsn| Some(host_and_port(&dsn.envelope_url().parse().ok()?))).collect()
     }
 
     /// A DSN that is configured, by its position.
     pub fn configured(&self, position: usize) -> &Arc<Destination> {
         &self.configured[position]
+    }
+
+    /// The upstream that is a server, the first one where no server is named; with its position.
+    pub(crate) fn upstream_of(&self, server: Option<&str>) -> Option<(usize, &Upstream)> {
+        let mut all = self.upstreams.iter().enumerate();
+        all.find(|(_, upstream)| server.is_none_or(|server| upstream.is(server)))
     }
 
     /// Where an envelope goes under its client's own project and key; `None` where nothing says so, or the client did
@@ -91,10 +121,10 @@ impl Destinations {
     ///
     /// So many others are in use that this one cannot be remembered.
     pub fn of_client(&self, meta: &RequestMeta) -> Option<Result<Arc<Destination>, TooMany>> {
-        let upstream = self.upstream.as_ref()?;
+        let (position, upstream) = self.upstream_of(meta.server.as_deref())?;
         let (project, key) = (meta.project_id?, meta.public_key.as_ref()?);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = (project, key.clone());
+        let client = (position, project, key.clone());
         if let Some(known) = clients.get(&client) {
             return Some(Ok(Arc::clone(known)));
         }
@@ -147,21 +177,37 @@ mod tests {
     #[test]
     fn clients() {
         let upstream = "https://sentry.example:9000/prefix/".parse().unwrap();
-        let destinations = Destinations::new(Vec::new(), Some(upstream));
+        let destinations = Destinations::new(Vec::new(), vec![upstream]);
         let first = destinations.of_client(&meta(42, KEY)).unwrap().unwrap();
         assert_eq!(first.url(), "https://sentry.example:9000/prefix/api/42/envelope/");
         assert!(Arc::ptr_eq(&first, &destinations.of_client(&meta(42, KEY)).unwrap().unwrap()));
         assert!(!Arc::ptr_eq(&first, &destinations.of_client(&meta(43, KEY)).unwrap().unwrap()));
         assert!(destinations.of_client(&RequestMeta::default()).is_none());
-        assert!(Destinations::new(Vec::new(), None).of_client(&meta(42, KEY)).is_none());
+        assert!(Destinations::new(Vec::new(), Vec::new()).of_client(&meta(42, KEY)).is_none());
         assert!(destinations.is_encrypted() && !destinations.is_empty());
+    }
+
+    /// Guarantees: of several upstreams the one that a client names gets what is its, under the same project and key as
+    /// another's; the first gets what names none, and what names another goes nowhere.
+    #[test]
+    fn several_upstreams() {
+        let upstreams = ["https://a.example", "http://b.example:9000/prefix"].map(|text| text.parse().unwrap());
+        let destinations = Destinations::new(Vec::new(), upstreams.into());
+        let of = |server: Option<&str>| {
+            let meta = RequestMeta { server: server.map(Into::into), ..meta(42, KEY) };
+            destinations.of_client(&meta).map(|found| found.unwrap().url().to_string())
+        };
+        assert_eq!(of(None).as_deref(), Some("https://a.example/api/42/envelope/"));
+        assert_eq!(of(Some("A.example:443")), of(None));
+        assert_eq!(of(Some("b.example:9000")).as_deref(), Some("http://b.example:9000/prefix/api/42/envelope/"));
+        assert_eq!((of(Some("b.example")), of(Some("c.example"))), (None, None));
     }
 
     /// Attack: a client that invents projects does not make the exporter remember all of them, and never one the less
     /// to which something is on its way.
     #[test]
     fn bounded() {
-        let destinations = Destinations::new(Vec::new(), Some("http://h".parse().unwrap()));
+        let destinations = Destinations::new(Vec::new(), vec!["http://h".parse().unwrap()]);
         let mut held = Vec::new();
         for project in 0..MAX_CLIENTS as u64 {
             held.push(destinations.of_client(&meta(project, KEY)).unwrap().unwrap());
@@ -177,7 +223,7 @@ mod tests {
     /// there is a choice, nothing that would be reported is forgotten.
     #[test]
     fn invented_projects() {
-        let destinations = Destinations::new(Vec::new(), Some("http://h".parse().unwrap()));
+        let destinations = Destinations::new(Vec::new(), vec!["http://h".parse().unwrap()]);
         let of = |project| destinations.of_client(&meta(project, KEY)).unwrap();
         for project in 0..MAX_CLIENTS as u64 {
             of(project).unwrap().report().record(Discarded::SendError, Category::Error, 1);

@@ -1,7 +1,7 @@
 //! The exporter itself.
 
 use std::fmt;
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use profbridge_codec::sentry::Encoder;
@@ -10,13 +10,14 @@ use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared,
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::via::Via;
 use profbridge_model::{Reason, SampledOut, Telemetry};
-use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
+use profbridge_net::client::{HttpClient, HttpClientConfig, Passage, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 use tokio::sync::Semaphore;
 
 use crate::Settings;
 use crate::keep::{self, Unsent};
 use crate::message;
+use crate::onward::ToUpstream;
 use crate::prepare::{self, Meta};
 use crate::sampled_out;
 
@@ -74,10 +75,26 @@ impl SentryExporter {
             timeout,
             max_idle_connections: self.settings.delivery.queue.num_consumers(),
             http2_prior_knowledge: self.settings.http2_prior_knowledge,
+            // What a client's request says of it stays as it is.
+            names_itself: false,
             ..HttpClientConfig::default()
         };
+        self.offer_way(&config)?;
         let client = HttpClient::new(&config).map_err(|error| StartError(error.to_string()))?;
         self.client.get_or_init(|| client);
+        Ok(())
+    }
+
+    /// Offers receivers a way to the upstreams for requests that they do not read.
+    fn offer_way(&self, config: &HttpClientConfig) -> Result<(), StartError> {
+        let (Some(_), Some(limits), Some(via)) =
+            (self.settings.destinations.upstream_of(None), self.peer_limits.get(), self.via.get())
+        else {
+            return Ok(());
+        };
+        let passage = Passage::new(config).map_err(|error| StartError(error.to_string()))?;
+        let way = ToUpstream { destinations: Arc::clone(&self.settings.destinations), passage, via: via.clone() };
+        limits.offer_way(&self.settings.id, Arc::new(way));
         Ok(())
     }
 

@@ -19,6 +19,7 @@ pub mod destinations;
 mod exporter;
 pub mod keep;
 mod message;
+mod onward;
 mod prepare;
 mod routing;
 mod sampled_out;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
+use http::header::{HeaderName, HeaderValue};
 use profbridge_codec::sentry::{ContentEncoding, Encoder, Settled, SpanEnvelope, Target, settled};
 use profbridge_codec::{Encoded, Message};
 use profbridge_engine::component::{Now, Prepared, Request};
@@ -155,11 +155,15 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
 fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
     let (destination, auth) = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
         Ok(Some(Place::Own(destination))) => {
-            let client = envelope.meta.sentry_client.as_deref().unwrap_or(profbridge_net::USER_AGENT);
-            let auth = destination.auth_of(client);
+            let auth = destination.auth_of(envelope.meta.sentry_client.as_deref());
             (destination, auth)
         }
-        Ok(Some(Place::Configured(position))) => (Arc::clone(settings.destinations.configured(position)), None),
+        Ok(Some(Place::Configured(position))) => {
+            let destination = Arc::clone(settings.destinations.configured(position));
+            let client = envelope.meta.sentry_client.as_deref();
+            let auth = client.and_then(|client| destination.auth_of(Some(client)));
+            (destination, auth)
+        }
         Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
         Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
@@ -308,20 +312,22 @@ fn forwarded(envelope: &Envelope) -> Vec<(HeaderName, HeaderValue)> {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     let meta = &envelope.meta;
     // Not a map: thousands wait in a queue, and a map of five takes a kilobyte.
-    let mut headers = Vec::with_capacity(5);
+    let mut headers = Vec::with_capacity(meta.headers.len() + 2);
     let mut set = |name: HeaderName, value: Option<&str>| {
         if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
             headers.push((name, value));
         }
     };
-    let address = meta.client_address.map(|address| address.to_string());
+    // Without the header Sentry takes the address that it sees, which says more of a client on this machine.
+    let elsewhere = meta.client_address.filter(|address| !address.is_loopback());
+    let address = elsewhere.map(|address| address.to_string());
     let through = match (&meta.forwarded_for, address) {
         (Some(before), Some(address)) => Some(format!("{before}, {address}")),
         (before, address) => address.or(before.as_deref().map(str::to_owned)),
     };
     set(FORWARDED_FOR, through.as_deref());
-    set(USER_AGENT, meta.user_agent.as_deref());
-    set(ORIGIN, meta.origin.as_deref());
-    set(REFERER, meta.referer.as_deref());
+    for (name, value) in &meta.headers {
+        set(HeaderName::from_static(name), Some(value));
+    }
     headers
 }

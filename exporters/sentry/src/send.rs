@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use profbridge_codec::compress;
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
@@ -178,6 +178,10 @@ impl SentryExporter {
             return Err(internal("the exporter was not started".to_owned()));
         };
         let mut headers: HeaderMap = head.headers.iter().cloned().collect();
+        if head.peer_key.is_none() {
+            let ours = HeaderValue::from_static(profbridge_net::USER_AGENT);
+            headers.entry(USER_AGENT).or_insert(ours);
+        }
         headers.entry(AUTH).or_insert_with(|| destination.auth().clone());
         if let Some(via) = self.via.get() {
             headers.insert(via::HEADER, via.header());

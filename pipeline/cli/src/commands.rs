@@ -23,14 +23,20 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
         Ok(plan) => plan,
         Err(problems) => return Err(Failure(configuration::explain(&problems, arguments))),
     };
-    let log = logging::start(LevelFilter::from_level(plan.service().log_level.into()));
-    for warning in plan.warnings() {
-        terminal::say(warning);
-    }
+    logging::start(LevelFilter::from_level(plan.service().log_level.into()));
     #[cfg(target_os = "linux")]
     if let Ok(config) = configuration::load(arguments) {
         crate::rights::leave_tracing_to_the_sampler(&config);
     }
+    // From here on standard error is written by the log alone: whoever writes may have to wait for its reader.
+    plan.warnings().iter().for_each(logging::say);
+    run_plan(plan).or_else(|Failure(failure)| {
+        logging::say(failure);
+        Ok(ExitCode::FAILURE)
+    })
+}
+
+fn run_plan(plan: Plan) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let report = runtime.block_on(until_asked(plan));
     // What still runs has had its time: the process must not wait for a thread that a file system holds.
@@ -39,9 +45,7 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     for line in report.to_string().lines() {
         tracing::info!("{line}");
     }
-    let verdict = verdict(&report);
-    log.finish();
-    Ok(verdict)
+    Ok(verdict(&report))
 }
 
 /// How a run ended, for whoever started it. The page of the command line lists the statuses.
@@ -71,7 +75,8 @@ async fn until_asked(plan: Plan) -> Result<Option<Report>, Failure> {
         tracing::info!("{signal}: shutting down");
         trigger.trigger();
         signals.next().await;
-        terminal::say("ended by a second signal; what was held is lost");
+        logging::say("ended by a second signal; what was held is lost");
+        logging::finish();
         #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
         std::process::exit(ASKED_TWICE.into());
     });

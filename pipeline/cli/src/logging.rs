@@ -7,25 +7,51 @@ mod line;
 mod repeats;
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::repeats::Repeats;
+use crate::terminal;
+
+/// The most bytes of lines that wait to be written. Lines beyond are dropped and counted.
+const MOST_WAITING: usize = 1 << 20;
+
+/// How long the end of the process waits until its last lines are written.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// The log of this process, once it was started.
+static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Starts the log at a level. Libraries only speak up when something is wrong.
-pub(crate) fn start(level: LevelFilter) -> Log {
-    let filter = filter(level);
+pub(crate) fn start(level: LevelFilter) {
     let colors = std::io::stderr().is_terminal();
-    let log = Log(Arc::new(Shared { colors, state: Mutex::default(), write: Box::new(to_standard_error) }));
+    let log = LOG.get_or_init(|| Log::new(colors, to_standard_error));
     // A second start is only possible in tests, where the first one stands.
-    tracing_subscriber::registry().with(filter).with(log.clone()).try_init().ok();
-    log
+    tracing_subscriber::registry().with(filter(level)).with(log.clone()).try_init().ok();
+}
+
+/// Says something to a person like [`terminal::say`], but waits for nobody. The log must have been started.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    if let Some(log) = LOG.get() {
+        log.put(&mut log.lock(), &format!("{}\n", terminal::escaped(&text.to_string())));
+    }
+}
+
+/// Waits until the lines so far are written, for a short time where nobody reads them.
+pub(crate) fn flush() {
+    LOG.get().inspect(|log| log.flush());
+}
+
+/// Sums up what was left out as repeated and is not due yet, since there will be no more lines, and waits until all is
+/// written, for a short time where nobody reads it.
+pub(crate) fn finish() {
+    LOG.get().inspect(|log| log.finish());
 }
 
 /// All crates of profbridge at a level: a target is one where it starts with the name.
@@ -38,62 +64,107 @@ fn to_standard_error(line: &str) {
     std::io::stderr().lock().write_all(line.as_bytes()).ok();
 }
 
-/// The log. Cheap to clone; clones share it.
+/// The log. A thread of its own writes the lines, because standard error may be a pipe that nobody reads, and whoever
+/// logs must not wait for it. Cheap to clone; clones share it.
 #[derive(Clone)]
-pub(crate) struct Log(Arc<Shared>);
+struct Log(Arc<Shared>);
 
 struct Shared {
     colors: bool,
     state: Mutex<State>,
+    /// Told when there are lines to write or to sum up, and when lines were written.
+    changed: Condvar,
     write: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
     repeats: Repeats,
-    /// A thread waits for the time at which lines that were not written are summed up.
-    waiting: bool,
+    /// Lines that wait.
+    lines: String,
+    /// The bytes of the lines that are being written.
+    writing: usize,
+    /// The number of lines that found no room.
+    dropped: u64,
+    has_writer: bool,
 }
 
 impl Log {
-    /// Sums up what was not written and is not due yet, since there will be no more lines.
-    pub(crate) fn finish(&self) {
-        self.sum_up(|repeats| repeats.take_all());
+    fn new(colors: bool, write: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::default());
+        Self(Arc::new(Shared { colors, state, changed, write: Box::new(write) }))
     }
 
-    fn sum_up(&self, take: impl FnOnce(&mut Repeats) -> Vec<repeats::Summary>) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.write(take(&mut state.repeats));
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called with the lock held, so that lines stay in order.
-    fn write(&self, summaries: Vec<repeats::Summary>) {
+    fn flush(&self) {
+        let unwritten = |state: &mut State| state.writing > 0 || !state.lines.is_empty();
+        drop(self.0.changed.wait_timeout_while(self.lock(), LAST_LINES, unwritten));
+    }
+
+    fn finish(&self) {
+        let mut state = self.lock();
+        let summaries = state.repeats.take_all();
+        self.sum_up(&mut state, summaries);
+        drop(state);
+        self.flush();
+    }
+
+    fn sum_up(&self, state: &mut State, summaries: Vec<repeats::Summary>) {
         for summary in summaries {
-            (self.0.write)(&line::of(summary.level, self.0.colors, |text| text.push_str(&summary.to_string())));
+            self.put(state, &line::of(summary.level, self.0.colors, |text| text.push_str(&summary.to_string())));
         }
     }
 
-    /// Waits for the next time at which something is due, on a thread that ends when nothing is.
-    fn wait(&self, first: Duration) {
-        let log = self.clone();
-        let wait = move || {
-            let mut pause = first;
-            loop {
-                std::thread::sleep(pause);
-                let mut state = log.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-                let due = state.repeats.take_due(Instant::now());
-                log.write(due);
-                match state.repeats.next_due(Instant::now()) {
-                    Some(next) => pause = next,
-                    None => {
-                        state.waiting = false;
-                        return;
-                    }
-                }
+    /// Adds a line to those that wait, where there is room.
+    fn put(&self, state: &mut State, line: &str) {
+        if state.lines.len() + state.writing + line.len() > MOST_WAITING {
+            state.dropped += 1;
+            return;
+        }
+        state.lines.push_str(line);
+        self.wake_writer(state);
+    }
+
+    /// The writer begins with the first line: until then the process may have one thread only.
+    fn wake_writer(&self, state: &mut State) {
+        if !state.has_writer {
+            let log = self.clone();
+            let writer = std::thread::Builder::new().name("log".to_owned()).spawn(move || log.write_lines());
+            state.has_writer = writer.is_ok();
+        }
+        self.0.changed.notify_all();
+    }
+
+    /// Writes lines as they come, and sums up those that are not written when that is due.
+    fn write_lines(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let due = state.repeats.take_due(now);
+            self.sum_up(&mut state, due);
+            if state.lines.is_empty() {
+                // Without anything due, a line or the end of the process wakes.
+                let pause = state.repeats.next_due(now).unwrap_or(Duration::MAX);
+                state = self.0.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
             }
-        };
-        // Without a thread the next line or the end sums up.
-        std::thread::Builder::new().name("log".to_owned()).spawn(wait).ok();
+            let lines = std::mem::take(&mut state.lines);
+            state.writing = lines.len();
+            drop(state);
+            lines.split_inclusive('\n').for_each(|line| (self.0.write)(line));
+            state = self.lock();
+            state.writing = 0;
+            if state.dropped > 0 {
+                // Behind the lines that had found room before.
+                let text = format!("{} lines were dropped: nobody read the log in time", state.dropped);
+                state.lines.push_str(&line::of(Level::WARN, self.0.colors, |line| line.push_str(&text)));
+                state.dropped = 0;
+            }
+            self.0.changed.notify_all();
+        }
     }
 }
 
@@ -108,20 +179,19 @@ impl<S: Subscriber> Layer<S> for Log {
             line::fields(&mut text, self.0.colors, event);
         }
         let place = metadata.callsite();
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let key = if ours { state.repeats.of_text(&place, &text) } else { state.repeats.of_place(&place) };
         let due = state.repeats.take_due(now);
-        self.write(due);
+        self.sum_up(&mut state, due);
         if state.repeats.admits(key, now) {
             if !ours {
                 line::fields(&mut text, self.0.colors, event);
             }
             state.repeats.written(key, *metadata.level(), &text);
-            (self.0.write)(&line::of(*metadata.level(), self.0.colors, |line| line.push_str(&text)));
-        } else if !std::mem::replace(&mut state.waiting, true)
-            && let Some(first) = state.repeats.next_due(now)
-        {
-            self.wait(first);
+            let line = line::of(*metadata.level(), self.0.colors, |line| line.push_str(&text));
+            self.put(&mut state, &line);
+        } else {
+            self.wake_writer(&mut state);
         }
     }
 }
@@ -147,14 +217,14 @@ mod tests {
     fn log() -> (Log, Arc<Mutex<Vec<String>>>, impl Subscriber + Send + Sync) {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = Arc::clone(&lines);
-        let write = move |line: &str| kept.lock().unwrap().push(line.to_owned());
-        let log = Log(Arc::new(Shared { colors: false, state: Mutex::default(), write: Box::new(write) }));
+        let log = Log::new(false, move |line| kept.lock().unwrap().push(line.to_owned()));
         let subscriber = tracing_subscriber::registry().with(log.clone());
         (log, lines, subscriber)
     }
 
-    /// The lines without their times.
-    fn taken(lines: &Mutex<Vec<String>>) -> Vec<String> {
+    /// The lines without their times, once all are written.
+    fn taken(log: &Log, lines: &Mutex<Vec<String>>) -> Vec<String> {
+        log.finish();
         let lines = std::mem::take(&mut *lines.lock().unwrap());
         lines.iter().map(|line| line.split_once("Z ").unwrap().1.to_owned()).collect()
     }
@@ -162,13 +232,13 @@ mod tests {
     /// Guarantees: a line has its level, its words and its fields.
     #[test]
     fn a_line() {
-        let (_, lines, subscriber) = log();
+        let (log, lines, subscriber) = log();
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(peer = "a b", count = 3, took = ?Duration::from_millis(20), "it failed: {}", "why");
             tracing::info!(error = %"gone", "ended");
         });
         assert_eq!(
-            taken(&lines),
+            taken(&log, &lines),
             [" WARN it failed: why peer=\"a b\" count=3 took=20ms\n", " INFO ended error=gone\n"]
         );
     }
@@ -177,7 +247,7 @@ mod tests {
     /// whichever way it comes into a line.
     #[test]
     fn names_do_nothing() {
-        let (_, lines, subscriber) = log();
+        let (log, lines, subscriber) = log();
         let name = "x\u{1b}[2J\n2026-01-01T00:00:00Z ERROR all is lost \u{202e}y";
         let shown = "x\\u{1b}[2J\\n2026-01-01T00:00:00Z ERROR all is lost \\u{202e}y";
         tracing::subscriber::with_default(subscriber, || {
@@ -185,7 +255,7 @@ mod tests {
             tracing::info!("said {name}");
             tracing::info!(name, debug = ?name, "said");
         });
-        let lines = taken(&lines);
+        let lines = taken(&log, &lines);
         assert_eq!(lines[0], format!(" INFO said display={shown}\n"));
         assert_eq!(lines[1], format!(" INFO said {shown}\n"));
         assert_eq!(lines[2], format!(" INFO said name=\"{shown}\" debug=\"{shown}\"\n"));
@@ -208,13 +278,45 @@ mod tests {
             }
         });
         log.finish();
-        log.finish();
-        let lines = taken(&lines);
+        let lines = taken(&log, &lines);
         let count = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
         assert_eq!(lines.len(), 5 + 20 + 100 + 2);
         assert_eq!(count("another"), 100);
         let summary = " WARN ... and 12,345 more like this within 60 s: recv PING ack that we never sent number=4\n";
         assert!(lines.iter().any(|line| line == summary), "{lines:#?}");
         assert!(lines.iter().any(|line| line == " WARN ... and 5 more like this within 60 s: the same peer=1\n"));
+    }
+
+    /// Attack: while nobody reads, lines are taken without waiting, up to a bound; those beyond are counted, and the
+    /// count is a line behind those that found room, before those that come later.
+    #[test]
+    fn nobody_reads() {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = Arc::clone(&lines);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let log = Log::new(false, move |line| {
+            // The first line waits for the reader; afterwards the other end is gone.
+            released.lock().unwrap().recv().ok();
+            kept.lock().unwrap().push(line.to_owned());
+        });
+        let subscriber = tracing_subscriber::registry().with(log.clone());
+        let long = "x".repeat(1000);
+        tracing::subscriber::with_default(subscriber, || {
+            for number in 0..5_000 {
+                tracing::warn!(number, "{long}");
+            }
+            let state = log.lock();
+            assert!(state.lines.len() + state.writing <= MOST_WAITING);
+            drop((state, release));
+            log.flush();
+            tracing::warn!("read again");
+        });
+        let lines = taken(&log, &lines);
+        let written = lines.iter().filter(|line| line.contains(&long)).count();
+        assert!((900..1_048).contains(&written), "{written} of 5,000");
+        let dropped = 5_000 - written;
+        let said = format!(" WARN {dropped} lines were dropped: nobody read the log in time\n");
+        assert_eq!(lines[written..], [said, " WARN read again\n".to_owned()]);
     }
 }

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Profiler(arguments) => profiler::run(&arguments),
     };
+    logging::finish();
     match outcome {
         Ok(_) if terminal::result_is_lost() => ExitCode::FAILURE,
         Ok(code) => code,

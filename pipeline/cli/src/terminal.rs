@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::logging;
+
 /// The path that stands for standard input or output.
 pub(crate) const STANDARD: &str = "-";
 
@@ -61,8 +63,9 @@ pub(crate) fn result_is_lost() -> bool {
     RESULT_IS_LOST.load(Ordering::Relaxed)
 }
 
-/// Says something that is not the result.
+/// Says something that is not the result, behind the lines of the log so far.
 pub(crate) fn say(text: impl Display) {
+    logging::flush();
     writeln!(io::stderr(), "{}", escaped(&text.to_string())).ok();
 }
 

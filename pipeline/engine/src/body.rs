@@ -4,7 +4,9 @@
 //! given back: held is what arrives, since a thousand peers can announce 64 MiB each and send nothing. The buffer
 //! doubles up to the announced length, so a true announcement ends in a buffer without slack.
 //!
-//! Where the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits.
+//! Where the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits. What was announced is then held from
+//! the beginning, and without an announcement one request at a time grows large: requests that wait for more while they
+//! hold a part would wait for each other.
 
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use hyper::header::EXPECT;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 use profbridge_net::compression::{Coding, DecompressError, Decompressor};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::budget::Permit;
 use crate::component::Rejected;
@@ -23,6 +26,10 @@ use crate::intake::Intake;
 
 /// The buffer's first size, in bytes, unless less is announced.
 const FIRST: usize = 64 * 1024;
+
+/// So large several bodies may become at the same time without having said how large they are, where they wait for
+/// memory. What all of them hold stays small beside what the one needs that grows on.
+const MOST_UNANNOUNCED: usize = 256 * 1024;
 
 /// Bytes and the memory that they take.
 #[derive(Debug)]
@@ -67,6 +74,8 @@ pub struct Buffer<'a> {
     bytes: Vec<u8>,
     /// How many bytes are expected; more may come.
     announced: usize,
+    /// Held while it grows large without an announcement.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl<'a> Buffer<'a> {
@@ -76,10 +85,25 @@ impl<'a> Buffer<'a> {
     ///
     /// So many bytes would not fit.
     pub async fn new(intake: &'a Intake, announced: Option<usize>) -> Result<Self, Rejected> {
-        let announced = announced.unwrap_or(0);
-        let mut permit = intake.admitted(announced as u64).await?;
-        permit.set(0);
-        Ok(Self { intake, permit, bytes: Vec::new(), announced })
+        let permit = intake.admitted(0).await?;
+        let mut buffer = Self { intake, permit, bytes: Vec::new(), announced: 0, turn: None };
+        buffer.announce(announced.unwrap_or(0)).await?;
+        Ok(buffer)
+    }
+
+    /// Says how many bytes are expected in all.
+    ///
+    /// # Errors
+    ///
+    /// So many bytes would not fit.
+    pub async fn announce(&mut self, announced: usize) -> Result<(), Rejected> {
+        self.announced = announced;
+        let held = self.permit.bytes();
+        self.intake.grown(&mut self.permit, (announced as u64).saturating_sub(held)).await?;
+        if !self.intake.may_wait() {
+            self.permit.set(held);
+        }
+        Ok(())
     }
 
     /// Makes room for `more` bytes.
@@ -94,7 +118,11 @@ impl<'a> Buffer<'a> {
             target = target.min(self.announced);
         }
         let target = target.max(needed);
-        self.intake.grown(&mut self.permit, (target - capacity) as u64).await?;
+        if needed > self.announced && target > MOST_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
+            self.turn = self.intake.turn().await?;
+        }
+        let held = self.permit.bytes();
+        self.intake.grown(&mut self.permit, (target as u64).saturating_sub(held)).await?;
         self.bytes.reserve_exact(target - self.bytes.len());
         Ok(())
     }
@@ -114,6 +142,11 @@ impl<'a> Buffer<'a> {
     /// How many bytes are in it.
     pub fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// What is in it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Whether nothing is in it.
@@ -146,13 +179,27 @@ where
         return Err(ReadError::TooLarge { limit: limits.max_bytes });
     }
     let mut buffer = Buffer::new(intake, announced).await?;
-    let mut body = Guarded::new(body, limits);
-    while let Some(frame) = body.frame().await {
+    fill(&mut buffer, &mut Guarded::new(body, limits), usize::MAX).await?;
+    Ok(buffer.finish())
+}
+
+/// Reads a body until its end, or until there are at least `enough` bytes. Whether it came to the end.
+///
+/// # Errors
+///
+/// It is too large, too slow, broken off, or there is no memory for it.
+pub async fn fill<B>(buffer: &mut Buffer<'_>, body: &mut Guarded<B>, enough: usize) -> Result<bool, ReadError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    while buffer.len() < enough {
+        let Some(frame) = body.frame().await else { return Ok(true) };
         if let Ok(mut data) = frame?.into_data() {
             buffer.take(&mut data, usize::MAX).await?;
         }
     }
-    Ok(buffer.finish())
+    Ok(body.is_end_stream())
 }
 
 /// Reads what is left of a request for at most so long, and forgets it, where its sender would not see the answer
@@ -277,10 +324,16 @@ pub fn unpack_keeping(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::io::Write as _;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
 
     use http_body_util::Full;
+    use hyper::body::{Frame, SizeHint};
     use profbridge_net::compression::{Compression, Encoder, EncoderContext};
+
+    use tokio::time::Instant;
 
     use super::*;
     use crate::testing::intake;
@@ -328,5 +381,88 @@ mod tests {
             assert_eq!(Vec::from(received.bytes.clone()).capacity(), 5);
         }
         assert_eq!(consumer.memory_used(), 10);
+    }
+
+    /// Many large bodies at once, all of which have begun, with memory for some of them.
+    async fn uploads(announced: bool) {
+        const SIZE: usize = 3 << 20;
+        const UPLOADS: usize = 8;
+        let (intake, _consumer) = intake(8 << 20);
+        let patient = intake.waiting_until(Instant::now() + Duration::from_secs(600));
+        let mut senders = Vec::new();
+        let mut uploads = tokio::task::JoinSet::new();
+        for _ in 0..UPLOADS {
+            let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
+            let patient = patient.clone();
+            uploads.spawn(async move {
+                let body = Pieces { receiver, left: announced.then_some(SIZE as u64) };
+                let received = read(body, BodyLimits::new(SIZE), &patient).await.unwrap();
+                assert_eq!(received.bytes.len(), SIZE);
+            });
+            senders.push(sender);
+        }
+        // Each sender goes on as its body is read, a part at a time, so that all have begun before one has ended.
+        let send = senders.into_iter().map(|sender| {
+            tokio::spawn(async move {
+                for _ in 0..SIZE >> 16 {
+                    sender.send(Ok(Frame::data(Bytes::from(vec![b'a'; 1 << 16])))).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            })
+        });
+        let senders: Vec<_> = send.collect();
+        let mut ended = 0;
+        while ended < UPLOADS {
+            tokio::select! {
+                biased;
+                upload = uploads.join_next() => {
+                    upload.unwrap().unwrap();
+                    ended += 1;
+                }
+                () = tokio::task::yield_now() => {
+                    // A small event never waits for a large one.
+                    let event = Full::new(Bytes::from_static(b"12345"));
+                    let brief = intake.waiting_until(Instant::now());
+                    read(event, BodyLimits::new(100), &brief).await.unwrap();
+                }
+            }
+        }
+        for sender in senders {
+            sender.await.unwrap();
+        }
+    }
+
+    /// A body that comes in pieces.
+    struct Pieces {
+        receiver: tokio::sync::mpsc::Receiver<Result<Frame<Bytes>, Infallible>>,
+        left: Option<u64>,
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let frame = self.receiver.poll_recv(cx);
+            if let (Poll::Ready(Some(Ok(frame))), Some(left)) = (&frame, &mut self.left) {
+                *left -= frame.data_ref().map_or(0, |data| data.len() as u64);
+            }
+            frame
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.left.map_or(SizeHint::default(), SizeHint::with_exact)
+        }
+    }
+
+    /// Attack: more large bodies than there is memory for, all at the same time, end one after the other, whether they
+    /// say how long they are or not: none waits for memory that another one holds that waits. Small ones pass them.
+    #[tokio::test(start_paused = true)]
+    async fn uploads_do_not_wait_for_each_other() {
+        uploads(true).await;
+        uploads(false).await;
     }
 }

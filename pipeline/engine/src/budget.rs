@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// The part of the limit above which processors are asked to put out what they hold: 4/5, which leaves room for the
 /// requests that arrive while they do.
@@ -22,6 +22,12 @@ const MUCH: u64 = 16 << 20;
 /// When so many bytes are gone, as a part of the limit, what they leave is given back between two requests as well.
 /// Looking through the heap takes time, and so does asking for the same pages again.
 const TOO_MUCH: u64 = 4;
+
+/// What takes so much memory at once is large: it leaves a part of the limit to what is small.
+pub(crate) const LARGE: u64 = 1 << 20;
+
+/// The part of the limit that large requests leave free while they wait for memory: a quarter.
+const LEFT_TO_SMALL: u64 = 4;
 
 /// The memory that data may take. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
@@ -40,6 +46,8 @@ struct Shared {
     gone: AtomicU64,
     /// Tells those that wait when something was given back.
     freed: Notify,
+    /// Held by the one request that grows large without having said how large.
+    growing: Arc<Semaphore>,
     /// How many wait. Giving back is frequent and waiting rare, so nobody is told where nobody waits.
     waiting: AtomicUsize,
 }
@@ -68,7 +76,8 @@ impl Budget {
         let high = limit / HIGH_WATER.1 * HIGH_WATER.0;
         let (used, gone) = (AtomicU64::new(0), AtomicU64::new(0));
         let (pressure, freed, waiting) = (watch::Sender::new(()), Notify::new(), AtomicUsize::new(0));
-        let shared = Shared { limit, high, used, pressure, gone, freed, waiting };
+        let growing = Arc::new(Semaphore::new(1));
+        let shared = Shared { limit, high, used, pressure, gone, freed, growing, waiting };
         Self { shared: Arc::new(shared) }
     }
 
@@ -138,6 +147,12 @@ impl Budget {
         }
     }
 
+    /// Waits for the turn of a request that grows large without having said how large. Several would wait for memory that
+    /// the others hold.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.shared.growing).acquire_owned().await.ok()
+    }
+
     /// Whoever waits for memory: holds on until it is dropped.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
         self.shared.waiting.fetch_add(1, Ordering::SeqCst);
@@ -162,8 +177,24 @@ impl Permit {
     ///
     /// The limit would be passed. The permit is as it was.
     pub fn grow(&mut self, more: u64) -> Result<(), Exhausted> {
+        self.grow_within(more, self.shared.limit)
+    }
+
+    /// As [`Permit::grow`], and where that is large, leaves memory for what is small, unless it could never have it then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Permit::grow`].
+    pub(crate) fn grow_beside_small(&mut self, more: u64) -> Result<(), Exhausted> {
+        let limit = self.shared.limit;
+        let left = limit - limit / LEFT_TO_SMALL;
+        let all = self.bytes.saturating_add(more);
+        self.grow_within(more, if (LARGE..=left).contains(&all) { left } else { limit })
+    }
+
+    fn grow_within(&mut self, more: u64, most: u64) -> Result<(), Exhausted> {
         let shared = &self.shared;
-        let fits = |used: u64| used.checked_add(more).filter(|&sum| sum <= shared.limit);
+        let fits = |used: u64| used.checked_add(more).filter(|&sum| sum <= most);
         match shared.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
             Ok(before) => {
                 shared.note_growth(before, before + more);

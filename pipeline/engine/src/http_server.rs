@@ -5,15 +5,18 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
-use hyper::service::Service;
+use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
-use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
+use profbridge_net::BoxError;
+use profbridge_net::server::{Drained, Listener, Peer, ServerLimits, serve};
 use profbridge_net::tls::TlsServerConfig;
 
 use crate::component::{BoxFuture, StartError};
 use crate::config::{Duration, Problem, Section};
 use crate::receiver::ReceiverContext;
+use crate::web_pages::Pages;
 
 /// Whether others than this host can reach the address.
 pub fn is_exposed(address: SocketAddr) -> bool {
@@ -68,6 +71,8 @@ pub struct HttpServer {
     pub tls: Option<TlsServerConfig>,
     /// What connections may cost.
     pub limits: ServerLimits,
+    /// The origins of other servers' web pages that may talk to it; `None` where no page can, as over gRPC.
+    pub cors_origins: Option<Vec<String>>,
 }
 
 impl HttpServer {
@@ -84,9 +89,10 @@ impl HttpServer {
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
         S::Future: Send + 'static,
-        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
     {
-        let Self { transport, keys, takes, endpoint, tls, limits } = self;
+        let Self { transport, keys, takes, endpoint, tls, limits, cors_origins } = self;
         let failed = |key: &str, error: &dyn Display| StartError(format!("{keys}{key}: {error}"));
         let tls = tls.map(|tls| tls.load(limits.versions)).transpose().map_err(|error| failed("tls", &error))?;
         let listener = Listener::bind(&endpoint).await.map_err(|error| failed("endpoint", &error))?;
@@ -99,7 +105,31 @@ impl HttpServer {
             );
         }
         let shutdown = context.shutdown.clone();
-        let stats = context.telemetry.transport(transport).connections();
+        let telemetry = context.telemetry.transport(transport);
+        let stats = telemetry.connections();
+        let hosts = context.allowed_hosts.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let peer = request.extensions().get::<Peer>().copied();
+            let pages = cors_origins.as_ref().map(|origins| Pages { hosts: &hosts, origins });
+            // A certificate names the server already.
+            let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
+            let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));
+            let answer = checked.map(|()| service.call(request)).map_err(|fault| {
+                fault.count(&telemetry);
+                telemetry.not_taken(fault.refusal(peer.map(|peer| peer.addr.ip())));
+                fault
+            });
+            async move {
+                Ok::<_, Infallible>(match answer {
+                    Ok(answer) => answer.await?.map(Either::Left),
+                    Err(fault) => {
+                        let mut refused = Response::new(Either::Right(Full::from(format!("{}\n", fault.message))));
+                        *refused.status_mut() = fault.status;
+                        refused
+                    }
+                })
+            }
+        });
         let running = async move {
             let Drained { cut } = serve(listener, tls, service, limits, stats, shutdown).await;
             if cut > 0 {

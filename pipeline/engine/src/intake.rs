@@ -111,6 +111,11 @@ impl Intake {
         self.deadline.is_none_or(|deadline| deadline <= Instant::now())
     }
 
+    /// Whether requests wait for memory at all.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.deadline.is_some()
+    }
+
     /// Waits for the deadline; for ever where there is none.
     async fn deadline(&self) {
         match self.deadline {
@@ -136,6 +141,11 @@ impl Intake {
     /// As [`Intake::room`].
     pub async fn room_for(&self, kind: TelemetryKind) -> Result<(), Rejected> {
         self.room_behind(|carries| carries.includes(kind)).await
+    }
+
+    /// The ids of the exporters that this receiver's telemetry may reach.
+    pub fn exporters(&self) -> impl Iterator<Item = &str> {
+        self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter().map(|sink| sink.id()))
     }
 
     /// Whether any pipeline of this receiver carries telemetry of a kind.

@@ -9,7 +9,7 @@
 //! peer_limits  via  component  budget  health  balance  calendar   words and counts that need nothing else
 //! clock  config  service  telemetry                           time, configuration, counters
 //! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
-//! receiver  body  http_fault  http_server                     receivers, and what those over HTTP share
+//! receiver  body  http_fault  web_pages  http_server          receivers, and what those over HTTP share
 //! registry  plan  pipeline  run                               descriptions; running
 //! ```
 
@@ -35,6 +35,7 @@ pub mod service;
 pub mod telemetry;
 pub mod testing;
 pub mod via;
+pub mod web_pages;
 
 #[cfg(test)]
 mod fakes;

@@ -1,4 +1,5 @@
-//! Limits that a destination has set to senders, for receivers of the same protocol to hand back to their clients.
+//! What exporters tell receivers of the same protocol: limits that a destination has set to senders, for the receivers
+//! to hand back to their clients, and a way on for requests that a receiver does not read.
 //!
 //! A server such as Sentry answers "nothing of this kind for 60 s" to whoever sends it too much. profbridge stands
 //! between: the exporter hears it, and the client that should stop talks to the receiver. So exporters publish what
@@ -9,7 +10,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::{Request, Response};
+use hyper::body::Incoming;
+use profbridge_net::client::Resumed;
 use tokio::time::Instant;
+
+use crate::component::BoxFuture;
 
 /// The most keys of which something is remembered. Beyond it those whose limits end first are forgotten: their clients
 /// hear of them again with the next answer.
@@ -18,10 +24,29 @@ const MAX_KEYS: usize = 4096;
 /// The most limits of one key.
 const MAX_LIMITS: usize = 64;
 
-/// The limits that destinations have set. Cheap to clone; clones share them.
+/// A way on for requests that a receiver does not read, to a server of the same protocol.
+pub trait Onward: std::fmt::Debug + Send + Sync {
+    /// Whether requests for this server, `HOST` or `HOST:PORT`, can go on to it.
+    fn knows(&self, server: &str) -> bool;
+
+    /// Hands a request on to the server, or to the usual one where none is named. Its path begins behind the server's
+    /// own. The answer comes back as it is. Dropped before it is ready, the request is cut off.
+    ///
+    /// # Errors
+    ///
+    /// Nobody answered, with the reason for a person; or no such server is known.
+    fn pass<'a>(
+        &'a self,
+        server: Option<&'a str>,
+        request: Request<Resumed>,
+    ) -> BoxFuture<'a, Result<Response<Incoming>, String>>;
+}
+
+/// The limits that destinations have set, and the ways on that exporters offer. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct PeerLimits {
     by_key: Arc<Mutex<HashMap<Arc<str>, Vec<Limit>>>>,
+    onward: Arc<Mutex<Vec<(String, Arc<dyn Onward>)>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -31,6 +56,18 @@ struct Limit {
 }
 
 impl PeerLimits {
+    /// Offers a way on to the receivers of the pipelines that an exporter is in.
+    pub fn offer_way(&self, exporter: &str, onward: Arc<dyn Onward>) {
+        self.onward.lock().unwrap_or_else(PoisonError::into_inner).push((exporter.to_owned(), onward));
+    }
+
+    /// The way on that the first of these exporters offers.
+    pub fn way_of<'a>(&self, exporters: impl IntoIterator<Item = &'a str>) -> Option<Arc<dyn Onward>> {
+        let offered = self.onward.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |exporter| offered.iter().find(|(id, _)| id == exporter).map(|(_, onward)| Arc::clone(onward));
+        exporters.into_iter().find_map(of)
+    }
+
     /// Says that a limit holds for senders with this key for so long, from now on. The text is the protocol's own,
     /// without the time. Said again of the same text the later end holds.
     pub fn publish(&self, key: &str, text: &str, time: Duration) {

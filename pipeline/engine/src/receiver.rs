@@ -1,6 +1,7 @@
 //! The contract between the engine and receivers, see [`crate::component`].
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
@@ -72,6 +73,8 @@ pub struct ReceiverContext {
     pub telemetry: ReceiverTelemetry,
     /// The limits that destinations have set to senders.
     pub peer_limits: PeerLimits,
+    /// The names under which listeners on the loopback are reached, beside its own (`service.allowed_hosts`).
+    pub allowed_hosts: Arc<[String]>,
     /// Who a process is, as processors are told: for a receiver that says which profiler id its telemetry will carry.
     pub identity: Rules,
 }

@@ -22,6 +22,8 @@ pub struct ServiceSettings {
     pub identity: Rules,
     /// `limits.memory`: how much memory data may take, in bytes.
     pub memory: u64,
+    /// `allowed_hosts`: names under which listeners on the loopback are reached, beside those of the loopback.
+    pub allowed_hosts: Vec<String>,
     /// `shutdown_timeout`: how long a shutdown may take.
     pub shutdown_timeout: Duration,
     /// `telemetry.metrics`: where metrics are served, if they are.
@@ -69,6 +71,7 @@ impl From<LogLevel> for tracing::Level {
 struct Written {
     identity: Identity,
     limits: Limits,
+    allowed_hosts: Vec<String>,
     shutdown_timeout: config::Duration,
     telemetry: Telemetry,
     #[serde(rename = "pipelines")]
@@ -128,6 +131,7 @@ impl Default for Written {
         Self {
             identity: Identity::default(),
             limits: Limits::default(),
+            allowed_hosts: Vec::new(),
             // Kubernetes kills after 30 s (`terminationGracePeriodSeconds`).
             shutdown_timeout: config::Duration::from_secs(25),
             telemetry: Telemetry::default(),
@@ -184,6 +188,7 @@ impl ServiceSettings {
         Self {
             identity: written.identity.rules(),
             memory: written.limits.memory.get(),
+            allowed_hosts: written.allowed_hosts,
             shutdown_timeout: written.shutdown_timeout.get(),
             metrics: (level != MetricsLevel::None).then_some(address),
             health: enabled.then_some(health),
@@ -235,6 +240,7 @@ mod tests {
         let expected = ServiceSettings {
             identity: Rules::default(),
             memory: 1 << 30,
+            allowed_hosts: Vec::new(),
             shutdown_timeout: Duration::from_secs(3),
             metrics: None,
             health: Some("0.0.0.0:1".to_owned()),

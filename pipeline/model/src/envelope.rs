@@ -102,12 +102,11 @@ pub struct RequestMeta {
     pub client_address: Option<IpAddr>,
     /// The `X-Forwarded-For` that came along: whom those asked for that stand before the client.
     pub forwarded_for: Option<Arc<str>>,
-    /// The client's `User-Agent`.
-    pub user_agent: Option<Arc<str>>,
-    /// The client's `Origin`.
-    pub origin: Option<Arc<str>>,
-    /// The client's `Referer`.
-    pub referer: Option<Arc<str>>,
+    /// Headers of the request that say something about the client, such as `user-agent`, by their names in lower case.
+    pub headers: Vec<(&'static str, Arc<str>)>,
+    /// The server that the `dsn` in the envelope's header names, `HOST` or `HOST:PORT`, where that is another one than
+    /// the request was sent to.
+    pub server: Option<Arc<str>>,
     /// When the request arrived, in nanoseconds since the Unix epoch.
     pub arrival_unix_nano: Option<u64>,
     /// The process that sent it, where it is one of this machine and was looked for.

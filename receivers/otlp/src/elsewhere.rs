@@ -8,7 +8,6 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use ::http::header::{self, HeaderName};
 use ::http::{HeaderMap, Request, Response, Uri, Version};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full};
@@ -17,7 +16,7 @@ use profbridge_engine::body;
 use profbridge_engine::component::StartError;
 use profbridge_engine::intake::Intake;
 use profbridge_net::body::{BodyLimits, Guarded};
-use profbridge_net::client::{GrpcClientConfig, HttpClient, HttpClientConfig, grpc_channel};
+use profbridge_net::client::{GrpcClientConfig, HttpClient, HttpClientConfig, grpc_channel, passed_on};
 use profbridge_net::error_chain;
 use profbridge_net::tls::TlsClientConfig;
 use tonic::client::GrpcService as _;
@@ -33,18 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Requests that were handed on.
 const HANDED_ON: &str = "otlp_requests_handed_on";
-
-/// Headers that are about one connection (RFC 9110, section 7.6.1), or written anew with the body.
-const OF_ONE_CONNECTION: [HeaderName; 8] = [
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::EXPECT,
-    header::HOST,
-    header::PROXY_AUTHORIZATION,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 /// Where requests of other signals go, over gRPC.
 #[derive(Debug, Clone)]
@@ -176,15 +163,6 @@ impl HttpElsewhere {
         *response.headers_mut() = passed_on(&answer.headers);
         Ok(response)
     }
-}
-
-/// The headers without those that are about one connection.
-fn passed_on(headers: &HeaderMap) -> HeaderMap {
-    let mut headers = headers.clone();
-    for name in &OF_ONE_CONNECTION {
-        headers.remove(name);
-    }
-    headers
 }
 
 /// Host and port, for messages.

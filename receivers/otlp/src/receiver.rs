@@ -132,5 +132,7 @@ fn server_of(
     tls: Option<TlsServerConfig>,
     limits: ServerLimits,
 ) -> HttpServer {
-    HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits }
+    // gRPC is spoken by no page.
+    let cors_origins = (transport == "http").then(Vec::new);
+    HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits, cors_origins }
 }

@@ -83,6 +83,7 @@ async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Re
             endpoint: push.endpoint,
             tls: push.tls,
             limits: push.server,
+            cors_origins: Some(Vec::new()),
         };
         let telemetry = context.telemetry.transport("http");
         let service = Service { caller, telemetry, body: push.body, linger: LINGER };

@@ -9,7 +9,8 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW, CONTENT_TYPE, HeaderName, RETRY_AFTER,
 };
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
 use profbridge_engine::http_fault::retry_after;
 use profbridge_net::compression;
 use serde_json::json;
@@ -27,11 +28,11 @@ const ALLOWED_HEADERS: &str = "x-sentry-auth, x-requested-with, x-forwarded-for,
 /// How long a browser may remember what it is allowed, in seconds.
 const MAX_AGE: &str = "3600";
 
-/// An answer.
-pub(crate) type Answer = Response<Full<Bytes>>;
+/// An answer: the receiver's own, or that of the server that a request was handed on to.
+pub(crate) type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
 fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(body.to_string()))));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -88,7 +89,7 @@ pub(crate) fn refused(fault: &Fault) -> Answer {
 /// A browser asks whether it may send.
 pub(crate) fn preflight() -> Answer {
     let mut answer = json(StatusCode::OK, &json!({}));
-    *answer.body_mut() = Full::default();
+    *answer.body_mut() = Either::Left(Full::default());
     let headers = answer.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED_HEADERS));

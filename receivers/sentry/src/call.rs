@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
-use profbridge_engine::body::{self, Received};
+use http::request::Parts;
+use http::{Request, Response};
+use hyper::body::{Body as _, Incoming};
+use profbridge_engine::body::{self, Buffer, ReadError, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
-use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::peer_limits::{Onward, PeerLimits};
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
+use profbridge_engine::web_pages::Pages;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
-use profbridge_net::compression::Coding;
+use profbridge_net::body::Guarded;
+use profbridge_net::client::Resumed;
+use profbridge_net::compression::{Coding, decompress_into};
 use profbridge_net::server::Peer;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
@@ -20,7 +25,7 @@ use profbridge_wire::sentry::envelope::{Header, ItemHeader, read as read_envelop
 use profbridge_wire::sentry::span_items::SpanItem;
 use profbridge_wire::sentry::span_reader::{MAX_SPANS, ReadSpans};
 use profbridge_wire::sentry::timestamp::Timestamp;
-use profbridge_wire::sentry::{item_limits, profile_items, span_items};
+use profbridge_wire::sentry::{Dsn, item_limits, profile_items, span_items};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -34,6 +39,24 @@ use crate::store;
 /// Up to so many bytes an uncompressed request is read where it arrived, which takes some tens of microseconds; others
 /// on a thread for blocking work.
 const SMALL: usize = 32 * 1024;
+
+/// A larger body goes on as it comes, unless something in it is read.
+const LARGE: usize = 2 << 20;
+
+/// So much of a large body is looked at first, in bytes, to see what it is.
+const FIRST: usize = 16 * 1024;
+
+/// What may be read although it is large: up to this part of the memory limit. What is larger goes on unread.
+const MOST_OF_MEMORY: u64 = 4;
+
+/// How long a server may take to answer a request that is handed on, with all of its body.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
+
+/// What a request takes that is handed on, in bytes: what waits in its two connections.
+const IN_PASSING: u64 = 128 << 10;
+
+/// Requests that were handed on unread.
+const HANDED_ON: &str = "sentry_requests_handed_on";
 
 /// How much more memory than its text a profile may take while it is read, in bytes for each opening brace: a frame
 /// without keys is three bytes of text and 200 in memory.
@@ -65,6 +88,10 @@ pub(crate) struct Caller {
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) settings: Arc<Settings>,
     pub(crate) peer_limits: PeerLimits,
+    /// Where requests go on that are not read, where an exporter offers it.
+    pub(crate) way: Option<Arc<dyn Onward>>,
+    /// The names of this listener, beside those of the loopback.
+    pub(crate) allowed_hosts: Arc<[String]>,
     /// How many requests are unpacked and read at the same time: as many as there are cores.
     pub(crate) slots: Arc<Semaphore>,
     /// Who looks for the processes that send, where that is asked for.
@@ -85,11 +112,13 @@ impl Outcome {
     pub(crate) fn items(&self) -> ItemCounts {
         match self {
             Self::Taken { items, .. } | Self::Limited { items, .. } => *items,
+            Self::HandedOn(_) => ItemCounts::NONE,
         }
     }
 }
 
 /// What the head of a request said.
+#[derive(Clone)]
 pub(crate) struct Head {
     pub(crate) project: u64,
     pub(crate) form: Form,
@@ -101,10 +130,14 @@ pub(crate) struct Head {
     pub(crate) peer: Option<Peer>,
     /// Who was found to be there.
     pub(crate) owner: Option<Arc<Owner>>,
+    /// The names under which the client may know this receiver: the values of `Host` and `X-Forwarded-Host`.
+    pub(crate) hosts: Vec<String>,
+    /// The path and the query, from where the server's own path begins.
+    pub(crate) path: String,
 }
 
 /// What became of a request that was not refused.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Outcome {
     /// The pipelines have it.
     Taken {
@@ -124,20 +157,45 @@ pub(crate) enum Outcome {
         /// The limits that hold for its client.
         limits: Limited,
     },
+    /// A server has answered, to which it went on unread.
+    HandedOn(Response<Incoming>),
+}
+
+/// What was read of a body.
+enum Read {
+    /// All of it.
+    Whole(Received),
+    /// The beginning of one that goes on as it comes.
+    First(Received),
 }
 
 impl Caller {
-    pub(crate) async fn call(&self, head: Head, body: &mut Incoming) -> Result<Outcome, Fault> {
-        let patience = self.settings.admission_timeout;
-        let intake = match patience {
-            Duration::ZERO => self.intake.clone(),
-            patience => self.intake.waiting_until(Instant::now() + patience),
-        };
+    /// Reads a request and hands it to the pipelines, or on. Of a body that is refused something may be left.
+    pub(crate) async fn call(
+        &self,
+        head: Head,
+        parts: &Parts,
+        body: &mut Option<Guarded<Incoming>>,
+    ) -> Result<Outcome, Fault> {
+        let intake = self.waiting();
         intake.room().await?;
-        let received = body::read(body, self.settings.body, &intake).await?;
+        let received = match self.read(&head, &intake, body).await? {
+            Read::Whole(received) => received,
+            Read::First(first) => return self.hand_on_large(head, parts, first, body.take()).await,
+        };
         // At the other end of a proxy's connection is the proxy.
         let client = head.peer.filter(|_| head.meta.forwarded_for.is_none()).zip(head.owner.clone());
-        let Parsed { mut envelope, permit, event_id } = self.parse(&intake, head, received).await?;
+        let is_packed = head.form == Form::Envelope && head.coding != Coding::Identity;
+        let spare = (is_packed && self.way.is_some()).then(|| (head.clone(), received.bytes.clone()));
+        let parsed = match (self.parse(&intake, head, received).await, spare) {
+            // There never is memory for what it unpacks to.
+            (Err(fault), Some((head, bytes))) if fault.refused.is_some() && fault.retry_after.is_none() => {
+                let permit = intake.admitted(bytes.len() as u64).await?;
+                return self.hand_on_large(head, parts, Received { bytes, permit }, body.take()).await;
+            }
+            (parsed, _) => parsed?,
+        };
+        let Parsed { mut envelope, permit, event_id } = parsed;
         if envelope.spans().next().is_some() {
             envelope.meta.client_process = self.client(client).await;
         }
@@ -155,6 +213,105 @@ impl Caller {
             Some(limits) if limits.everything => Outcome::Limited { items, limits },
             limits => Outcome::Taken { event_id, items, limits },
         })
+    }
+
+    /// The intake for a request that has come now.
+    fn waiting(&self) -> Intake {
+        match self.settings.admission_timeout {
+            Duration::ZERO => self.intake.clone(),
+            patience => self.intake.waiting_until(Instant::now() + patience),
+        }
+    }
+
+    /// Reads a body, or the beginning of one that is large and goes on as it comes.
+    async fn read(&self, head: &Head, intake: &Intake, body: &mut Option<Guarded<Incoming>>) -> Result<Read, Fault> {
+        let Some(body) = body else { return Err(Fault::malformed("the body is empty")) };
+        let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+        let limit = self.settings.body.max_bytes;
+        if announced.is_some_and(|length| length > limit) {
+            return Err(ReadError::TooLarge { limit }.into());
+        }
+        let has_way = self.way.is_some() && head.form == Form::Envelope;
+        let enough = match announced {
+            // Whoever only claims to send much holds no memory for it.
+            Some(length) if length > LARGE => FIRST,
+            None if has_way => LARGE,
+            _ => usize::MAX,
+        };
+        let mut buffer = Buffer::new(intake, announced.filter(|length| *length <= LARGE)).await?;
+        let mut ended = body::fill(&mut buffer, body, enough).await?;
+        if !ended {
+            let part = usize::try_from(intake.memory_limit() / MOST_OF_MEMORY).unwrap_or(usize::MAX);
+            let most = if has_way { part } else { usize::MAX };
+            if has_way && !is_read(buffer.bytes(), head.coding) || announced.is_some_and(|length| length > most) {
+                return Ok(Read::First(buffer.finish()));
+            }
+            buffer.announce(announced.unwrap_or(0)).await?;
+            ended = body::fill(&mut buffer, body, most).await?;
+        }
+        Ok(if ended { Read::Whole(buffer.finish()) } else { Read::First(buffer.finish()) })
+    }
+
+    /// Hands an envelope on of which the beginning was read.
+    async fn hand_on_large(
+        &self,
+        head: Head,
+        parts: &Parts,
+        first: Received,
+        rest: Option<Guarded<Incoming>>,
+    ) -> Result<Outcome, Fault> {
+        let Some(rest) = rest else { return Err(Fault::malformed("the body is empty")) };
+        let beginning = beginning(&first.bytes, head.coding);
+        let header = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let header = Header::read(header).unwrap_or_default();
+        let ClientAuth { key, .. } = authenticate(head.auth.clone(), header.dsn.as_deref(), head.project)?;
+        is_allowed(&self.settings, &key)?;
+        let server = self.server_of(header.dsn.as_deref(), &head)?;
+        let request = Request::from_parts(parts.clone(), Resumed::new(first.bytes.clone(), rest));
+        // Its memory is the client's until it has gone on.
+        self.hand_on(server.as_deref(), &head.path, request).await
+    }
+
+    /// Hands a request on unread, to the server or the usual one.
+    pub(crate) async fn hand_on(
+        &self,
+        server: Option<&str>,
+        path: &str,
+        mut request: Request<Resumed>,
+    ) -> Result<Outcome, Fault> {
+        let unavailable = |why: &str| {
+            let message = format!("the upstream did not take it: {why}");
+            Fault::new(http::StatusCode::BAD_GATEWAY, "upstream", message)
+        };
+        let Some(way) = &self.way else { return Err(no_way()) };
+        *request.uri_mut() = path.parse().map_err(|_| Fault::malformed("the path is none"))?;
+        let _memory = self.waiting().admitted(IN_PASSING).await?;
+        let answer = tokio::time::timeout(PATIENCE, way.pass(server, request)).await;
+        self.intake.note(HANDED_ON, 1);
+        let answer = answer.map_err(|_| unavailable("no answer in time"))?;
+        answer.map(Outcome::HandedOn).map_err(|why| unavailable(&why))
+    }
+
+    /// The server that the `dsn` in an envelope's header names, where that is not this receiver.
+    ///
+    /// # Errors
+    ///
+    /// No exporter sends to it.
+    fn server_of(&self, dsn: Option<&str>, head: &Head) -> Result<Option<Arc<str>>, Fault> {
+        let (Some(way), Some(dsn)) = (&self.way, dsn.and_then(|dsn| dsn.parse::<Dsn>().ok())) else { return Ok(None) };
+        let server = dsn.authority();
+        if way.knows(&server) {
+            return Ok(Some(server.into()));
+        }
+        let pages = Pages { hosts: &self.allowed_hosts, origins: &[] };
+        let own = head.peer.and_then(|peer| peer.own);
+        if pages.is_own(&server, own) || head.hosts.iter().any(|host| host.eq_ignore_ascii_case(&server)) {
+            return Ok(None);
+        }
+        let message = format!(
+            "header.dsn: names {server}, which is no `upstream`; a name of this receiver belongs into service.allowed_hosts"
+        );
+        Err(Fault::new(http::StatusCode::FORBIDDEN, "foreign_server", message))
     }
 
     /// The process of this machine that has sent a request, as far as that can be found out: for each connection once,
@@ -184,8 +341,7 @@ impl Caller {
 
     async fn parse(&self, intake: &Intake, head: Head, received: Received) -> Result<Parsed, Fault> {
         let Received { bytes, permit } = received;
-        let settings = Arc::clone(&self.settings);
-        let mut work = Work { intake: self.intake.clone(), settings, permit, head, bytes };
+        let mut work = Work { intake: self.intake.clone(), caller: self.clone(), permit, head, bytes };
         if work.head.coding == Coding::Identity && work.bytes.len() <= SMALL {
             // Nothing waits for memory here, where it would keep others waiting too.
             match work.run() {
@@ -229,7 +385,7 @@ struct Parsed {
 /// The part of a request that is computing. It can be run again after it has failed for want of memory.
 struct Work {
     intake: Intake,
-    settings: Arc<Settings>,
+    caller: Caller,
     permit: Permit,
     head: Head,
     bytes: Bytes,
@@ -246,31 +402,36 @@ impl Work {
     fn run(&mut self) -> Result<(Envelope, Option<Uuid>), Fault> {
         let Head { project, form, coding, .. } = self.head;
         let came = self.bytes.clone();
-        let plain = match coding {
+        let mut plain = match coding {
             Coding::Identity => came.clone(),
-            coding => {
-                let most = self.settings.body.max_bytes;
-                body::unpack(came.clone(), coding, most, &self.intake, &mut self.permit)?
-            }
+            coding => self.unpacked(came.clone(), coding)?,
         };
+        if form == Form::Event
+            && let Some(packed) = store::packed(&plain)
+        {
+            plain = self.unpacked(packed, Coding::Deflate)?;
+        }
         let mut envelope = match form {
             Form::Envelope => read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope,
             Form::Event => store::envelope(plain.clone(), self.head.meta.arrival_unix_nano.unwrap_or(0))?,
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
         let ClientAuth { key, client } = authenticate(self.head.auth.clone(), header.dsn.as_deref(), project)?;
-        is_allowed(&self.settings, &key)?;
+        is_allowed(&self.caller.settings, &key)?;
+        let server = self.caller.server_of(header.dsn.as_deref(), &self.head)?;
         let event_id = header.event_id.map(|id| Uuid::try_parse(&id)).transpose();
         let event_id = event_id.map_err(|_| Fault::malformed("header.event_id: is no UUID"))?;
         if header.sent_at.is_some_and(|sent_at| Timestamp::parse(&sent_at).is_none()) {
             return Err(Fault::malformed("header.sent_at: is no time in RFC 3339"));
         }
-        item_limits::check(&envelope).map_err(fault::too_large)?;
+        let sizes = &self.caller.settings.max_item_sizes;
+        item_limits::check(&envelope, |kind| sizes.get(kind).copied()).map_err(fault::too_large)?;
         self.read_items(&mut envelope)?;
         envelope.meta = RequestMeta {
             project_id: Some(project),
             public_key: Some(key),
             sentry_client: client.map(Into::into),
+            server,
             ..self.head.meta.clone()
         };
         if coding != Coding::Identity {
@@ -294,6 +455,11 @@ impl Work {
             envelope.received = Some(envelope::Received { body: came, content_encoding, changed: false });
         }
         Ok((envelope, event_id))
+    }
+
+    fn unpacked(&mut self, packed: Bytes, coding: Coding) -> Result<Bytes, Fault> {
+        let most = self.caller.settings.body.max_bytes;
+        Ok(body::unpack(packed, coding, most, &self.intake, &mut self.permit)?)
     }
 
     /// Makes views of the profiles and the spans in an envelope. What cannot be read is forwarded unread: Sentry
@@ -355,6 +521,33 @@ impl Work {
         self.intake.note(UNREADABLE_SPANS, unreadable);
         views
     }
+}
+
+/// Nothing takes what is not read.
+pub(crate) fn no_way() -> Fault {
+    let message = "this receiver takes envelopes and events; for everything else its pipelines need an exporter \
+                   `sentry` with an `upstream`";
+    Fault::new(http::StatusCode::NOT_FOUND, "other_endpoint", message)
+}
+
+/// The beginning of a body, as far as it can be unpacked.
+fn beginning(first: &[u8], coding: Coding) -> Vec<u8> {
+    let mut plain = Vec::new();
+    // It ends in an error wherever the body was cut; what is in front of that is there.
+    drop(decompress_into(coding, first, 4 * FIRST, &mut plain));
+    plain
+}
+
+/// Whether something is read of an envelope that begins so: its first item is a profile, or spans. What does not look
+/// like an envelope is read as well, and refused for what it is.
+fn is_read(first: &[u8], coding: Coding) -> bool {
+    let plain = beginning(first, coding);
+    let mut lines = plain.split(|byte| *byte == b'\n');
+    let is_envelope = lines.next().is_some_and(|header| Header::read(header).is_ok());
+    let Some(item) = lines.next().and_then(|header| ItemHeader::read(header).ok()).filter(|_| is_envelope) else {
+        return true;
+    };
+    item.is_profile_chunk() || item.kind == "profile" || SpanItem::of(&item).is_some()
 }
 
 /// The memory that reading the profiles and the spans in an envelope may take, in bytes.

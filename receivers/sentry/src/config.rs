@@ -1,13 +1,13 @@
 //! What is written under `receivers: {sentry: ...}` and what it means.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use profbridge_engine::config::{ByteSize, Duration as Written, Problems, Secret, Section};
 use profbridge_engine::http_server::{check_connections, check_endpoint, check_positive, is_exposed_host};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::server::ServerLimits;
 use profbridge_net::tls::TlsServerConfig;
-use profbridge_wire::sentry::{client_auth, envelope};
+use profbridge_wire::sentry::{client_auth, envelope, item_limits};
 use serde::Deserialize;
 
 /// What is written.
@@ -19,6 +19,8 @@ pub struct Config {
     /// The keys that clients may use: the part of their DSN before the `@`. None: any, which is refused where others
     /// than this machine can reach the endpoint.
     pub public_keys: Vec<Secret>,
+    /// The origins whose web pages may send, such as `https://shop.example`; `*` stands for any characters.
+    pub cors_origins: Vec<String>,
     /// How long a request waits for memory, and for room in the queues behind it, before it is refused. SDKs discard
     /// what is refused.
     pub admission_timeout: Written,
@@ -26,6 +28,8 @@ pub struct Config {
     pub resolve_clients: bool,
     /// The largest body, before and after decompression.
     pub max_request_body_size: ByteSize,
+    /// The largest items of some types, where Sentry's server has other limits than a Relay that nobody configured.
+    pub max_item_sizes: BTreeMap<String, ByteSize>,
     /// Connections at the same time.
     pub max_connections: usize,
     /// Connections at the same time from one address.
@@ -43,10 +47,12 @@ impl Default for Config {
             // The port of a Relay or of a self-hosted Sentry.
             endpoint: "127.0.0.1:9000".to_owned(),
             public_keys: Vec::new(),
+            cors_origins: Vec::new(),
             // SDKs give up after 30 s (Python's urllib3 timeout) or wait for ever (Node).
             admission_timeout: Written::from_secs(10),
             resolve_clients: false,
             max_request_body_size: ByteSize::new(envelope::MAX_BYTES as u64),
+            max_item_sizes: BTreeMap::new(),
             max_connections: limits.max_connections,
             max_connections_per_peer: limits.max_connections_per_peer,
             idle_timeout: limits.idle_timeout.into(),
@@ -62,6 +68,10 @@ pub struct Settings {
     pub endpoint: String,
     /// The keys that clients may use, in lower case; `None`: any.
     pub keys: Option<BTreeSet<Box<str>>>,
+    /// The origins whose web pages may send.
+    pub cors_origins: Vec<String>,
+    /// The largest items of some types, in bytes.
+    pub max_item_sizes: BTreeMap<String, usize>,
     /// How long a request waits before it is refused.
     pub admission_timeout: std::time::Duration,
     /// Whether the processes of this machine that send are looked for.
@@ -92,9 +102,17 @@ impl Config {
         check_endpoint(section, "endpoint", &self.endpoint, hint, &mut problems);
         check_connections(section, "", [self.max_connections, self.max_connections_per_peer], &mut problems);
         check_positive(section, "idle_timeout", self.idle_timeout, &mut problems);
-        if !(1..=envelope::MAX_BYTES as u64).contains(&self.max_request_body_size.get()) {
-            let message = "the largest body is from 1 byte to 200MiB, which is Sentry's own limit";
-            problems.push(section.problem("max_request_body_size", message, "the default is 200MiB"));
+        // Places in a body are 32 bits.
+        if !(1..=u64::from(u32::MAX)).contains(&self.max_request_body_size.get()) {
+            let message = "the largest body is from 1 byte to less than 4GiB";
+            problems.push(section.problem("max_request_body_size", message, "the default is 200MiB, as Sentry has it"));
+        }
+        for kind in self.max_item_sizes.keys() {
+            if !item_limits::limited_types().any(|known| known == kind) {
+                let hint = format!("these are: {}", item_limits::limited_types().collect::<Vec<_>>().join(", "));
+                let path = format!("max_item_sizes.\"{kind}\"");
+                problems.push(section.problem(&path, "no such type of items is limited", hint));
+            }
         }
         let mut keys = BTreeSet::new();
         for (position, key) in self.public_keys.iter().enumerate() {
@@ -117,6 +135,8 @@ impl Config {
         Ok(Settings {
             endpoint: self.endpoint,
             keys: (!keys.is_empty()).then_some(keys),
+            cors_origins: self.cors_origins,
+            max_item_sizes: self.max_item_sizes.into_iter().map(|(kind, size)| (kind, size.as_usize())).collect(),
             admission_timeout: self.admission_timeout.get(),
             resolve_clients: self.resolve_clients,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
@@ -124,6 +144,7 @@ impl Config {
                 max_connections: self.max_connections,
                 max_connections_per_peer: self.max_connections_per_peer,
                 idle_timeout: self.idle_timeout.get(),
+                serves_closed: true,
                 ..ServerLimits::default()
             },
             tls: self.tls,

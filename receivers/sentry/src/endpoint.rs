@@ -10,50 +10,38 @@ pub(crate) enum Endpoint {
     Envelope(u64),
     /// `/api/{project}/store/`: one event as JSON, of SDKs from before 2020.
     Store(u64),
-    /// An endpoint of Sentry's that takes something else than envelopes: its name.
-    Other(&'static str),
+    /// Anything else that Sentry's server has for whoever has a DSN: minidumps, security reports, check-ins, uploads, the
+    /// page for users' reports, the loader of the browser's SDK. The server's own path begins at this byte.
+    Unread(usize),
     /// The part of the path that should be the project is no project.
     NoProject,
     /// Nothing that Sentry has.
     Unknown,
 }
 
-/// The endpoints that take neither envelopes nor events, by the part of the path behind the project.
-const OTHERS: &[(&str, &str)] = &[
-    ("minidump", "minidumps"),
-    ("security", "security reports of browsers"),
-    ("csp-report", "security reports of browsers"),
-    ("nel", "network error reports of browsers"),
-    ("unreal", "crash reports of the Unreal Engine"),
-    ("attachments", "attachments"),
-    ("upload", "uploads"),
-    ("playstation", "crash dumps of consoles"),
-    ("nintendo", "crash dumps of consoles"),
-    ("xbox", "crash dumps of consoles"),
-    ("cron", "check-ins by URL"),
-    ("events", "attachments of events"),
-    ("integration", "OTLP and other integrations"),
-    ("otlp", "OTLP"),
-];
+/// The folder of the loaders of the browser's SDK, `/js-sdk-loader/KEY.min.js`.
+const LOADERS: &str = "js-sdk-loader";
 
 impl Endpoint {
-    /// The endpoint of a path.
+    /// The endpoint of a path. A DSN may have a path of its own in front of the server's.
     pub(crate) fn of(path: &str) -> Self {
-        let mut parts = path.split('/').filter(|part| !part.is_empty());
-        if parts.next() != Some("api") {
-            return Self::Unknown;
+        let start = |part: &str| part.as_ptr() as usize - path.as_ptr() as usize;
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let Some(first) = parts.iter().position(|part| matches!(*part, "api" | LOADERS)) else { return Self::Unknown };
+        // The slash in front of it; a path without one is none that HTTP has.
+        let unread = Self::Unread(start(parts[first]).saturating_sub(1));
+        match parts[first + 1..] {
+            [] => Self::Unknown,
+            [project, name @ ("envelope" | "store")] if parts[first] == "api" => {
+                // Relay takes digits only; `parse` would take a sign.
+                let digits = project.bytes().all(|byte| byte.is_ascii_digit());
+                let Some(project) = project.parse::<u64>().ok().filter(|_| digits) else { return Self::NoProject };
+                if name == "store" { Self::Store(project) } else { Self::Envelope(project) }
+            }
+            // The server's own path may be left by none.
+            _ if parts.iter().any(|part| matches!(*part, "." | "..")) => Self::Unknown,
+            _ => unread,
         }
-        let (Some(project), Some(name)) = (parts.next(), parts.next()) else { return Self::Unknown };
-        if let Some((_, what)) = OTHERS.iter().find(|(part, _)| *part == name) {
-            return Self::Other(what);
-        }
-        if !matches!(name, "envelope" | "store") || parts.next().is_some() {
-            return Self::Unknown;
-        }
-        // Relay takes digits only; `parse` would take a sign.
-        let digits = project.bytes().all(|byte| byte.is_ascii_digit());
-        let Some(project) = project.parse::<u64>().ok().filter(|_| digits) else { return Self::NoProject };
-        if name == "store" { Self::Store(project) } else { Self::Envelope(project) }
     }
 }
 
@@ -61,7 +49,8 @@ impl Endpoint {
 mod tests {
     use super::*;
 
-    /// Guarantees: the paths that SDKs use are found, however many slashes they have, and no other.
+    /// Guarantees: the paths that SDKs use are found, however many slashes they have and whatever path of the DSN's is in
+    /// front of them, and no other.
     #[test]
     fn paths() {
         for (path, endpoint) in [
@@ -69,14 +58,21 @@ mod tests {
             ("/api/42/envelope", Endpoint::Envelope(42)),
             ("//api//42//envelope//", Endpoint::Envelope(42)),
             ("/api/42/store/", Endpoint::Store(42)),
-            ("/api/42/minidump/", Endpoint::Other("minidumps")),
-            ("/api/42/integration/otlp/v1/traces", Endpoint::Other("OTLP and other integrations")),
+            ("/relay/eu/api/42/envelope/", Endpoint::Envelope(42)),
+            ("/api/42/minidump/", Endpoint::Unread(0)),
+            ("/relay/api/42/security/", Endpoint::Unread(6)),
+            ("/api/42/integration/otlp/v1/traces", Endpoint::Unread(0)),
+            ("/api/42/cron/nightly/0123456789abcdef0123456789abcdef", Endpoint::Unread(0)),
+            ("/api/embed/error-page/", Endpoint::Unread(0)),
+            ("/api/store/", Endpoint::Unread(0)),
+            ("/js-sdk-loader/0123456789abcdef0123456789abcdef.min.js", Endpoint::Unread(0)),
+            ("/api/42/envelope/x", Endpoint::Unread(0)),
             ("/api/../envelope/", Endpoint::NoProject),
             ("/api/+42/envelope/", Endpoint::NoProject),
             ("/api/99999999999999999999/envelope/", Endpoint::NoProject),
             ("/api/42/../43/envelope/", Endpoint::Unknown),
-            ("/api/42/envelope/x", Endpoint::Unknown),
-            ("/api/42", Endpoint::Unknown),
+            ("/api/42/minidump/../../43/minidump/", Endpoint::Unknown),
+            ("/api/", Endpoint::Unknown),
             ("/envelope/", Endpoint::Unknown),
             ("", Endpoint::Unknown),
         ] {

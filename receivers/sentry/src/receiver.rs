@@ -20,6 +20,9 @@ use crate::service::Service;
 /// How long the rest of a refused body is read, so that its sender sees the answer.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// So many requests are served to their end although their connection ends before them. Further ones end with it.
+const MOST_UNATTENDED: u32 = 1024;
+
 /// Makes receivers of type `sentry`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("sentry", "takes envelopes of Sentry's SDKs over HTTP", ENVELOPES),
@@ -62,7 +65,18 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         endpoint: settings.endpoint.clone(),
         tls: settings.tls.clone(),
         limits: settings.server.clone(),
+        cors_origins: Some(settings.cors_origins.clone()),
     };
+    let way = context.peer_limits.way_of(context.next.exporters());
+    if settings.cors_origins.iter().any(|origin| origin == "*") {
+        tracing::warn!("{}: with `*` in `cors_origins` every web page that its users open may send", context.id);
+    }
+    if way.is_some() && settings.keys.is_none() {
+        tracing::warn!(
+            "{}: whoever reaches it can send to any project of the `upstream`: name the keys of yours in `public_keys`",
+            context.id
+        );
+    }
     let clients = settings.resolve_clients.then(Clients::default);
     if clients.as_ref().is_some_and(|clients| !clients.sees_other_users()) {
         tracing::warn!(
@@ -76,10 +90,18 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         clients,
         settings: Arc::new(settings),
         peer_limits: context.peer_limits.clone(),
+        way,
+        allowed_hosts: Arc::clone(&context.allowed_hosts),
         slots: Arc::new(Semaphore::new(cores)),
     };
-    let service = Service { caller, clock: Clock::system(), linger: LINGER };
+    let unattended = Arc::new(Semaphore::new(MOST_UNATTENDED as usize));
+    let service = Service { caller, clock: Clock::system(), linger: LINGER, unattended: Arc::clone(&unattended) };
     let service = service_fn(move |request| service.clone().answer(request));
-    let (address, stopped) = server.listen(service, &context).await?;
+    let (address, served) = server.listen(service, &context).await?;
+    let stopped = Box::pin(async move {
+        served.await;
+        // Requests whose connection has ended before them.
+        drop(unattended.acquire_many(MOST_UNATTENDED).await);
+    });
     Ok(RunningReceiver { addresses: vec![("http", address)], stopped })
 }

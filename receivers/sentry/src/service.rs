@@ -4,28 +4,63 @@
 //! answer ([`body::discard_rest`]).
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderName, ORIGIN, REFERER, USER_AGENT};
-use http::{HeaderMap, Method, Request, StatusCode};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::http_fault::Tally;
 use profbridge_model::envelope::RequestMeta;
+use profbridge_net::body::{BodyLimits, Guarded};
+use profbridge_net::client::Resumed;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::{Kept, Peer};
 use profbridge_wire::sentry::auth;
 use profbridge_wire::sentry::client_auth::{self, Forms};
+use profbridge_wire::sentry::envelope;
+use tokio::sync::Semaphore;
 
 use crate::answer::{self, Answer};
-use crate::call::{Caller, Form, Head, Outcome, is_allowed};
+use crate::call::{self, Caller, Form, Head, Outcome, is_allowed};
 use crate::endpoint::Endpoint;
 use crate::fault::{self, Fault};
 
 const SENTRY_AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Headers that say something about the client, as Relay takes them from a request (getsentry/relay
+/// `relay-server/src/extractors/request_meta.rs`), and go on as they are.
+const KEPT: [&str; 12] = [
+    "user-agent",
+    "origin",
+    "referer",
+    "sec-ch-ua",
+    "sec-ch-ua-arch",
+    "sec-ch-ua-bitness",
+    "sec-ch-ua-full-version-list",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-model",
+    "sec-ch-ua-platform",
+    "sec-ch-ua-platform-version",
+    "sec-ch-ua-form-factors",
+];
+
+/// What is done with a request.
+enum Course {
+    /// It is read: what its head says, or why it is refused.
+    Read(Result<Box<Head>, Fault>),
+    /// It goes on unread, under this path.
+    HandOn(String),
+}
 
 /// The service of the listener.
 #[derive(Clone)]
@@ -34,47 +69,108 @@ pub(crate) struct Service {
     pub(crate) clock: Clock,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
+    /// How many requests may be under way without their connection.
+    pub(crate) unattended: Arc<Semaphore>,
 }
 
 impl Service {
-    /// Answers a request. Never fails.
-    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+    /// Answers a request. Never fails. It is served to its end although its connection ends, as far as it has come: a
+    /// browser closes with its page, and nobody repeats what it has sent.
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let Ok(place) = Arc::clone(&self.unattended).try_acquire_owned() else {
+            return Ok(self.respond(request).await);
+        };
+        let task = tokio::spawn(async move {
+            let answer = self.respond(request).await;
+            drop(place);
+            answer
+        });
+        Ok(task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request handler panicked");
+            answer::refused(&Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read"))
+        }))
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Answer {
         let peer = request.extensions().get::<Peer>().copied();
         let address = peer.map(|peer| peer.addr.ip().to_canonical());
-        let (project, form) = match Endpoint::of(request.uri().path()) {
-            Endpoint::Envelope(project) => (project, Form::Envelope),
-            Endpoint::Store(project) => (project, Form::Event),
-            elsewhere => {
-                let fault = misdirected(elsewhere, request.uri().path());
-                // Whoever only looks (a browser, a probe) loses nothing.
-                if request.method() == Method::POST {
-                    self.caller.telemetry.not_taken(fault.refusal(address));
-                }
-                body::discard_rest(request, self.linger).await;
-                return Ok(answer::refused(&fault));
-            }
-        };
-        if request.method() == Method::OPTIONS {
-            return Ok(answer::preflight());
+        let course = self.course(&request);
+        let is_read = matches!(course, Ok(Course::Read(_)));
+        if request.method() == Method::OPTIONS && is_read {
+            return answer::preflight();
         }
-        let tally = Tally::new(&self.caller.telemetry, address);
-        let outcome = match self.head(&request, project, form) {
-            Ok(head) => self.caller.call(head, request.body_mut()).await,
-            Err(fault) => Err(fault),
+        // Whoever only looks (a browser, a probe) loses nothing.
+        let counts = is_read || request.method() == Method::POST || (course.is_ok() && self.caller.way.is_some());
+        let tally = counts.then(|| Tally::new(&self.caller.telemetry, address));
+        let (mut parts, body) = request.into_parts();
+        add_forwarded(&mut parts.headers, address);
+        let mut body = Some(Guarded::new(body, self.caller.settings.body));
+        let outcome = match course {
+            Ok(Course::Read(Ok(head))) => self.caller.call(*head, &parts, &mut body).await,
+            Ok(Course::HandOn(path)) => self.hand_on(&path, &parts, &mut body).await,
+            Ok(Course::Read(Err(fault))) | Err(fault) => Err(fault),
         };
-        tally.finish(outcome.as_ref().map(Outcome::items));
-        Ok(match outcome {
+        if let Some(tally) = tally {
+            tally.finish(outcome.as_ref().map(Outcome::items));
+        }
+        match outcome {
             Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
             Ok(Outcome::Limited { limits, .. }) => answer::limited(&limits),
+            Ok(Outcome::HandedOn(response)) => response.map(Either::Right),
             Err(fault) => {
-                body::discard_rest(request, self.linger).await;
+                if let Some(rest) = body {
+                    body::discard_rest(Request::from_parts(parts, rest.into_inner()), self.linger).await;
+                }
                 answer::refused(&fault)
             }
-        })
+        }
+    }
+
+    /// What is to be done with a request.
+    fn course(&self, request: &Request<Incoming>) -> Result<Course, Fault> {
+        let path = request.uri().path();
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        let read = |project, form, path| Ok(Course::Read(self.head(request, project, form, path).map(Box::new)));
+        match Endpoint::of(path) {
+            Endpoint::Envelope(project) => read(project, Form::Envelope, format!("/api/{project}/envelope/{query}")),
+            Endpoint::Store(project) => {
+                let path = format!("/api/{project}/store/{query}");
+                // With GET an event stands in the query.
+                if self.caller.way.is_some() && request.method() == Method::GET {
+                    return Ok(Course::HandOn(path));
+                }
+                let is_envelope =
+                    text(request.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.starts_with(envelope::CONTENT_TYPE));
+                read(project, if is_envelope { Form::Envelope } else { Form::Event }, path)
+            }
+            Endpoint::Unread(start) => Ok(Course::HandOn(format!("{}{query}", &path[start..]))),
+            elsewhere => Err(misdirected(elsewhere, path)),
+        }
+    }
+
+    /// Hands a request on that is not looked into.
+    async fn hand_on(&self, path: &str, parts: &Parts, body: &mut Option<Guarded<Incoming>>) -> Result<Outcome, Fault> {
+        self.caller.intake.came_through(&parts.headers)?;
+        if let Some(keys) = &self.caller.settings.keys {
+            // Some of these endpoints have the key in their path, others in a header or the query.
+            let said = parts.headers.values().filter_map(|value| value.to_str().ok()).chain([path]);
+            let said: Vec<String> = said.map(str::to_ascii_lowercase).collect();
+            if !keys.iter().any(|key| said.iter().any(|said| said.contains(&**key))) {
+                let message = "the request names no public key that this receiver takes (public_keys)";
+                return Err(Fault::new(StatusCode::FORBIDDEN, "key_not_allowed", message));
+            }
+        }
+        // Where it goes nowhere its sender is answered behind the rest of it.
+        let Some(rest) = body.take_if(|_| self.caller.way.is_some()) else { return Err(call::no_way()) };
+        // The server has limits of its own; here it only has to go on.
+        let limits = BodyLimits { timeout: call::PATIENCE, ..BodyLimits::new(usize::MAX) };
+        let rest = Guarded::new(rest.into_inner(), limits);
+        let request = Request::from_parts(parts.clone(), Resumed::new(Bytes::new(), rest));
+        self.caller.hand_on(None, path, request).await
     }
 
     /// What the head of a request says.
-    fn head(&self, request: &Request<Incoming>, project: u64, form: Form) -> Result<Head, Fault> {
+    fn head(&self, request: &Request<Incoming>, project: u64, form: Form, path: String) -> Result<Head, Fault> {
         if request.method() != Method::POST {
             let message = format!("{} is not allowed here, envelopes are sent with POST", request.method());
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
@@ -94,16 +190,25 @@ impl Service {
         let owner = kept.and_then(Kept::get);
         let meta = RequestMeta {
             client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
-            forwarded_for: shared(headers, &FORWARDED_FOR),
-            user_agent: shared(headers, &USER_AGENT),
-            origin: shared(headers, &ORIGIN),
-            referer: shared(headers, &REFERER),
+            forwarded_for: shared(headers, FORWARDED_FOR),
+            headers: KEPT.iter().filter_map(|name| Some((*name, shared(headers, *name)?))).collect(),
             arrival_unix_nano: Some(self.clock.now().unix_nano),
             ..RequestMeta::default()
         };
         // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
-        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner })
+        let hosts = [HOST, FORWARDED_HOST].iter().filter_map(|name| text(headers, name)).map(str::to_owned).collect();
+        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner, hosts, path })
+    }
+}
+
+/// Adds the address of a client to those that it was forwarded for. One on this machine says nothing to a server.
+fn add_forwarded(headers: &mut HeaderMap, address: Option<IpAddr>) {
+    let Some(address) = address.filter(|address| !address.is_loopback()) else { return };
+    let before = shared(headers, FORWARDED_FOR);
+    let through = before.map_or(address.to_string(), |before| format!("{before}, {address}"));
+    if let Ok(through) = HeaderValue::from_str(&through) {
+        headers.insert(FORWARDED_FOR, through);
     }
 }
 
@@ -112,7 +217,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// A header's value, which need not be ASCII: several of them as one list (RFC 9110, 5.3).
-fn shared(headers: &HeaderMap, name: &HeaderName) -> Option<Arc<str>> {
+fn shared(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Arc<str>> {
     let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     values.reduce(|all, next| format!("{all}, {next}").into()).map(|all| all.as_ref().into())
 }
@@ -120,11 +225,6 @@ fn shared(headers: &HeaderMap, name: &HeaderName) -> Option<Arc<str>> {
 /// Why a path is not for this service.
 fn misdirected(endpoint: Endpoint, path: &str) -> Fault {
     match endpoint {
-        Endpoint::Other(what) => {
-            let message =
-                format!("this receiver takes envelopes and events, not {what}: send those to Sentry directly");
-            Fault::new(StatusCode::NOT_FOUND, "other_endpoint", message)
-        }
         Endpoint::NoProject => Fault::new(StatusCode::BAD_REQUEST, "project", "the project in the path is no number"),
         _ => {
             // A path is whatever a stranger wrote.

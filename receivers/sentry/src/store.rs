@@ -1,8 +1,11 @@
 //! The store endpoint: one event as JSON, of SDKs from before envelopes.
 //!
 //! It becomes an envelope with one item, as Relay makes it (getsentry/relay `relay-server/src/endpoints/store.rs`).
-//! Events that are base64 of zlib, which SDKs from before 2017 sent, are refused by name.
 
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use profbridge_model::{Envelope, Item};
 use profbridge_wire::sentry::envelope::item;
@@ -17,16 +20,52 @@ use crate::fault::Fault;
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(default, borrow)]
-    event_id: Option<std::borrow::Cow<'a, str>>,
+    event_id: Option<Cow<'a, str>>,
     #[serde(default, rename = "type", borrow)]
-    kind: Option<std::borrow::Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
+}
+
+/// The zlib stream of an event that came as base64 of one, as SDKs from before 2017 send it; `None` where it did not.
+pub(crate) fn packed(body: &[u8]) -> Option<Bytes> {
+    let text = body.trim_ascii();
+    // Spares decoding JSON; no base64 begins so.
+    (!text.starts_with(b"{")).then(|| STANDARD.decode(text).ok().map(Bytes::from)).flatten()
+}
+
+/// JSON with `null` in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`. Python writes them,
+/// and Sentry's server reads none.
+fn with_nulls(body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(body.len());
+    let (mut rest, mut in_string) = (body, false);
+    while let [first, behind @ ..] = rest {
+        let number = [&b"NaN"[..], b"Infinity", b"-Infinity"].into_iter().find(|number| rest.starts_with(number));
+        match number {
+            Some(number) if !in_string => {
+                out.extend_from_slice(b"null");
+                rest = &rest[number.len()..];
+                continue;
+            }
+            _ => {}
+        }
+        // A quote behind a backslash ends no text.
+        let length = if in_string && *first == b'\\' && !behind.is_empty() { 2 } else { 1 };
+        in_string ^= *first == b'"';
+        out.extend_from_slice(&rest[..length]);
+        rest = &rest[length..];
+    }
+    out
 }
 
 /// An event as an envelope. Where it has no id it gets one, of its bytes and the time of its arrival, in nanoseconds.
 pub(crate) fn envelope(body: Bytes, arrival_unix_nano: u64) -> Result<Envelope, Fault> {
     if !body.trim_ascii_start().starts_with(b"{") {
-        return Err(Fault::malformed("the event is no JSON object; events as base64 are not taken, update the SDK"));
+        return Err(Fault::malformed("the event is neither a JSON object nor base64 of zlib of one"));
     }
+    let read = |body: &Bytes| serde_json::from_slice::<Event<'_>>(body).map(drop);
+    let body = match read(&body) {
+        Ok(()) => body,
+        Err(_) => with_nulls(&body).into(),
+    };
     let event: Event<'_> = serde_json::from_slice(&body).map_err(|error| {
         Fault::malformed(format!("the event is not valid JSON (line {}, column {})", error.line(), error.column()))
     })?;
@@ -36,6 +75,7 @@ pub(crate) fn envelope(body: Bytes, arrival_unix_nano: u64) -> Result<Envelope, 
     };
     let kind = match event.kind.as_deref() {
         Some("transaction") => "transaction",
+        Some("csp" | "hpkp" | "expectct" | "expectstaple") => "security",
         _ => "event",
     };
     let header = json!({ "event_id": id.simple().to_string() }).to_string().into();
@@ -66,16 +106,27 @@ mod tests {
         assert_eq!(kind, "transaction");
         assert_ne!(of(b"{\"type\":\"transaction\"}", 2).0, first);
         assert_eq!(of(b"{\"type\":\"default\"}", 1).1, "event");
+        assert_eq!(of(b"{\"type\":\"csp\"}", 1).1, "security");
+    }
+
+    /// Guarantees: numbers that JSON does not have become null, outside of text, whatever text is in front of them.
+    #[test]
+    fn numbers_that_json_does_not_have() {
+        let body = br#"{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN","d\\":NaN,"e\"NaN":"\\\"Infinity"}"#;
+        let shown = br#"{"a":null,"b":[null,null],"c":"NaN","d\\":null,"e\"NaN":"\\\"Infinity"}"#;
+        let made = envelope(Bytes::from_static(body), 1).unwrap();
+        assert_eq!(made.items[0].payload.plain().unwrap(), &shown[..]);
+        assert_eq!(with_nulls(b"\"\\"), b"\"\\");
     }
 
     /// Attack: what is no event is refused with the rule that it breaks.
     #[test]
     fn no_events() {
         for (body, message) in [
-            (&b"eJxVj"[..], "the event is no JSON object; events as base64 are not taken, update the SDK"),
+            (&b"eJxVj"[..], "the event is neither a JSON object nor base64 of zlib of one"),
             (b"{\"a\":", "the event is not valid JSON (line 1, column 5)"),
             (b"{\"event_id\":\"x\"}", "event_id: is not a UUID"),
-            (b"[]", "the event is no JSON object; events as base64 are not taken, update the SDK"),
+            (b"[]", "the event is neither a JSON object nor base64 of zlib of one"),
         ] {
             assert_eq!(envelope(Bytes::from_static(body), 0).unwrap_err().message, message);
         }

@@ -19,8 +19,11 @@ fn envelope(text: &str) -> Envelope {
     let mut envelope = envelope::read(Bytes::copy_from_slice(text.as_bytes())).unwrap().envelope;
     envelope.meta = RequestMeta {
         client_address: Some("2001:db8::7".parse().unwrap()),
-        user_agent: Some("sentry.python/2.75.0".into()),
-        origin: Some("https://shop.example".into()),
+        headers: vec![
+            ("user-agent", "sentry.python/2.75.0".into()),
+            ("origin", "https://shop.example".into()),
+            ("sec-ch-ua", "\"Chromium\";v=\"140\"".into()),
+        ],
         ..RequestMeta::default()
     };
     envelope
@@ -41,6 +44,7 @@ async fn unchanged() {
     assert_eq!(received.header("user-agent"), Some("sentry.python/2.75.0"));
     assert_eq!(received.header("x-forwarded-for"), Some("2001:db8::7"));
     assert_eq!(received.header("origin"), Some("https://shop.example"));
+    assert_eq!(received.header("sec-ch-ua"), Some("\"Chromium\";v=\"140\""));
     let auth = received.header("x-sentry-auth").unwrap();
     assert!(
         auth.starts_with(&format!("Sentry sentry_key={KEY}, sentry_version=7, sentry_client=profbridge/")),
@@ -97,7 +101,7 @@ async fn what_clients_determine_is_counted() {
     let small = bytes(envelope(TEXT));
     assert!(small < 1500, "{small}");
     let mut talkative = envelope(TEXT);
-    talkative.meta.user_agent = Some("x".repeat(8000).into());
+    talkative.meta.headers[0].1 = "x".repeat(8000).into();
     assert!((8000..8000 + small).contains(&bytes(talkative)));
     let many = format!("{{}}\n{}", "{\"type\":\"x\"}\n1\n".repeat(500));
     assert!(bytes(envelope(&many)) > 500 * 32);

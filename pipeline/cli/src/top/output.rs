@@ -71,6 +71,7 @@ impl CommandOutput {
     /// Takes our streams back.
     pub(super) fn give_back(&mut self) -> Result<(), Failure> {
         let Some(Streams { input, output, error }) = self.ours.take() else { return Ok(()) };
+        crate::logging::flush();
         let mut results = vec![dup2_stdin(&input)];
         results.extend(output.map(|output| dup2_stdout(&output)));
         results.extend(error.map(|error| dup2_stderr(&error)));

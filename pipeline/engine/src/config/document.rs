@@ -62,7 +62,7 @@ pub struct Reference {
 /// The sections of the root. The last two are the Collector's and are only known to be refused with advice.
 const ROOT_KEYS: &[&str] = &["receivers", "processors", "exporters", "service"];
 const FOREIGN_ROOT_KEYS: &[&str] = &["extensions", "connectors"];
-const SERVICE_KEYS: &[&str] = &["identity", "limits", "pipelines", "shutdown_timeout", "telemetry"];
+const SERVICE_KEYS: &[&str] = &["allowed_hosts", "identity", "limits", "pipelines", "shutdown_timeout", "telemetry"];
 const PIPELINE_KEYS: &[&str] = &["receivers", "processors", "exporters"];
 
 impl Config {
@@ -130,7 +130,7 @@ impl Reader<'_> {
     }
 
     fn bad_id(&mut self, at: Pos, path: &[String], what: &str, text: &str, bad: BadId) {
-        let text = redact::without_userinfo(text);
+        let text = redact::without_inline_secrets(text);
         self.fault(at, path, format!("`{text}` names no {what}"), Some(bad.to_string()));
     }
 
@@ -144,7 +144,7 @@ impl Reader<'_> {
             self.problems.push(Problem {
                 position: self.sources.position_hiding(entry.pos(), hidden),
                 key_path: key_path::join(&below(path, key)),
-                message: format!("unknown key `{}`", redact::without_userinfo(key)),
+                message: format!("unknown key `{}`", redact::without_inline_secrets(key)),
                 hint: Some(suggest::hint(key, valid, "keys")),
                 severity: Severity::Error,
             });

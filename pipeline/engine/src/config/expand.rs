@@ -75,7 +75,7 @@ fn reference(body: &str, env: Env<'_>, depth: usize, out: &mut Expanded) -> Resu
         None => target,
         Some(("env", name)) => name,
         Some((scheme, _)) => {
-            let scheme = redact::without_userinfo(scheme);
+            let scheme = redact::without_inline_secrets(scheme);
             return Err((
                 format!("references of the kind `{scheme}:` are not supported"),
                 "only the environment can be referred to: `${env:NAME}` or `${env:NAME:-default}`".into(),

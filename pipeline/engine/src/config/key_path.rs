@@ -54,7 +54,7 @@ pub(super) fn join(path: &[String]) -> String {
             return redact::REDACTED.to_owned();
         }
         let key: String = key.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let key = redact::without_userinfo(&key);
+        let key = redact::without_inline_secrets(&key);
         if key.is_empty() || key.contains(['.', '"', '\'', '=', ' ']) { format!("\"{key}\"") } else { key }
     });
     quoted.collect::<Vec<_>>().join(".")

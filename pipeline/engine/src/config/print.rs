@@ -82,7 +82,7 @@ impl Printer<'_> {
 }
 
 fn key(key: &str) -> String {
-    let key = redact::without_userinfo(key);
+    let key = redact::without_inline_secrets(key);
     let plain = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'));
     if plain { key } else { quoted(&key) }

@@ -88,12 +88,20 @@ pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
 }
 
 /// The secrets inside of a value that is none as a whole: credentials of URLs, and assignments such as `token=...`,
-/// which stand where somebody took another kind of file for a configuration.
+/// which stand in the query of a URL, or where somebody took another kind of file for a configuration.
 pub(super) fn inline_secrets(text: &str) -> Vec<Range<usize>> {
-    match after_secret_word(text, true) {
-        Some(value) => std::iter::once(value..text.len()).filter(|range| !range.is_empty()).collect(),
-        None => userinfo(text),
+    credentials_and_rest(text, after_secret_word(text, true))
+}
+
+/// The credentials of URLs in `text`, and all of it from `secret` on: both rules may fit one value.
+fn credentials_and_rest(text: &str, secret: Option<usize>) -> Vec<Range<usize>> {
+    let mut found = userinfo(text);
+    if let Some(secret) = secret.filter(|start| *start < text.len()) {
+        let start = found.iter().find(|range| range.end >= secret).map_or(secret, |range| range.start.min(secret));
+        found.retain(|range| range.end < secret);
+        found.push(start..text.len());
     }
+    found
 }
 
 /// `text` without its [`inline_secrets`].
@@ -152,16 +160,12 @@ pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> S
 ///
 /// `inside` tells that a line with less indentation above it names a secret.
 pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
-    let end = line.len();
     let content = line.len() - line.trim_start().len();
     let secret = match after_secret_word(line, false) {
         None if inside => Some(line.find(": ").map_or(content, |colon| colon + 2)),
         word => word,
     };
-    match secret {
-        Some(value) => std::iter::once(value..end).filter(|range| !range.is_empty()).collect(),
-        None => userinfo(line),
-    }
+    credentials_and_rest(line, secret)
 }
 
 /// Whether a value is given to the word before `rest`. `:-` is a default in a reference to the environment.

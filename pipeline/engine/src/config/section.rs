@@ -259,7 +259,7 @@ impl Section {
                 Problem {
                     position: self.inner.sources.position_hiding(self.key_at(path), value),
                     key_path: key_path::join(&full),
-                    message: format!("unknown key `{}`", redact::without_userinfo(key)),
+                    message: format!("unknown key `{}`", redact::without_inline_secrets(key)),
                     hint: Some(hint),
                     severity: Severity::Error,
                 }

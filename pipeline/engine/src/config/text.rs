@@ -75,7 +75,7 @@ impl SourceText {
                 if redact::hides_keys(path) {
                     masks.push(start..at.end as usize);
                 } else {
-                    masks.extend(redact::userinfo(key).into_iter().map(|r| r.start + start..r.end + start));
+                    masks.extend(redact::inline_secrets(key).into_iter().map(|r| r.start + start..r.end + start));
                 }
             }
         };
@@ -159,8 +159,11 @@ impl SourceText {
             let start = (extra.start as usize).clamp(line.start, line.end) - line.start;
             let end = (extra.end as usize).clamp(line.start, line.end) - line.start;
             if start < end {
-                masks.retain(|mask| mask.end <= start || mask.start >= end);
-                masks.push(start..end);
+                let (overlapping, mut apart): (Vec<_>, Vec<_>) =
+                    masks.into_iter().partition(|mask| mask.start < end && mask.end > start);
+                let union = |all: Range<usize>, mask: Range<usize>| all.start.min(mask.start)..all.end.max(mask.end);
+                apart.push(overlapping.into_iter().fold(start..end, union));
+                masks = apart;
                 masks.sort_by_key(|mask| mask.start);
             }
         }

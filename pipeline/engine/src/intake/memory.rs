@@ -3,10 +3,11 @@
 use std::pin::pin;
 
 use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Intake;
 use super::rejections::out_of_memory;
-use crate::budget::{Exhausted, Permit};
+use crate::budget::{Exhausted, LARGE, Permit};
 use crate::component::{Rejected, Retry};
 
 impl Intake {
@@ -38,19 +39,27 @@ impl Intake {
     pub fn grow_blocking(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         match self.grow(permit, more) {
             Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => {
-                Handle::current().block_on(self.grown(permit, more))
+                Handle::current().block_on(self.grown_leaving(permit, more, false))
             }
             result => result,
         }
     }
 
-    /// As [`Intake::grow`], and waits for memory where the request may wait.
+    /// As [`Intake::grow`], and waits for memory where the request may wait. A large request then leaves memory for
+    /// small ones, which pass it.
     ///
     /// # Errors
     ///
     /// As [`Intake::grow`], when the deadline has passed.
     pub async fn grown(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
-        let refused = match self.grow(permit, more) {
+        self.grown_leaving(permit, more, self.may_wait()).await
+    }
+
+    async fn grown_leaving(&self, permit: &mut Permit, more: u64, leaves: bool) -> Result<(), Rejected> {
+        if more == 0 {
+            return Ok(());
+        }
+        let refused = match self.try_grow(permit, more, leaves) {
             Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
             result => return result,
         };
@@ -59,7 +68,7 @@ impl Intake {
             // Asked for before the next attempt, so that what is given back in between is not missed.
             let mut freed = pin!(waiting.freed());
             freed.as_mut().enable();
-            if self.grow(permit, more).is_ok() {
+            if self.try_grow(permit, more, leaves).is_ok() {
                 return Ok(());
             }
             tokio::select! {
@@ -70,18 +79,43 @@ impl Intake {
         }
     }
 
+    /// Waits for the turn of a request that grows large without having said how large.
+    ///
+    /// # Errors
+    ///
+    /// Another has not ended within the deadline.
+    pub(crate) async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
+        tokio::select! {
+            turn = self.shared.budget.turn() => Ok(turn),
+            () = self.deadline() => {
+                let (used, limit) = (self.shared.budget.used(), self.shared.budget.limit());
+                Err(out_of_memory(Exhausted { wanted: LARGE, used, limit }))
+            }
+        }
+    }
+
     /// Takes more memory for a request that turned out larger, by decompression or decoding.
     ///
     /// # Errors
     ///
     /// As [`Intake::admit`]. The permit is as it was.
     pub fn grow(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+        self.try_grow(permit, more, false)
+    }
+
+    fn try_grow(&self, permit: &mut Permit, more: u64, leaves: bool) -> Result<(), Rejected> {
         let all = permit.bytes().saturating_add(more);
-        permit.grow(more).map_err(|exhausted| {
+        let grown = if leaves { permit.grow_beside_small(more) } else { permit.grow(more) };
+        grown.map_err(|exhausted| {
             // What the request has already counts too: one that never fits must not come back for ever.
             let wanted = if all > exhausted.limit { all } else { more };
             out_of_memory(Exhausted { wanted, ..exhausted })
         })
+    }
+
+    /// The memory that all data may take, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.shared.budget.limit()
     }
 
     /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system,

@@ -175,7 +175,7 @@ impl Chain {
     /// Calls one processor; what it puts out goes through those behind it.
     fn call(&mut self, at: usize, now: Now, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Option<Telemetry> {
         let put_out = self.stages[at].call(Quantities::NONE, &self.ledger, &mut self.sampled_out, call);
-        self.put_between(at + 1, put_out, true);
+        self.put_between(at + 1, put_out, 0);
         self.pass(now)
     }
 
@@ -189,7 +189,8 @@ impl Chain {
                 return None;
             }
             let inbound = telemetry.quantities();
-            let charged = memory.is_some();
+            // An arrival has its own memory. What a processor makes of it may be more: it puts out what it held before.
+            let charged = if memory.is_some() { 0 } else { telemetry.size_bytes() };
             stage.batch = memory;
             let call = |processor: &mut dyn Processor, out: &mut Outbox| processor.process(telemetry, now, out);
             let put_out = stage.call(inbound, &self.ledger, &mut self.sampled_out, call);
@@ -198,12 +199,13 @@ impl Chain {
         None
     }
 
-    /// What a processor has put out goes before what waits for it, to keep the order.
-    fn put_between(&mut self, next: usize, put_out: Vec<Telemetry>, charged: bool) {
+    /// What a processor has put out goes before what waits for it, to keep the order. So many bytes of it are `charged`.
+    fn put_between(&mut self, next: usize, put_out: Vec<Telemetry>, charged: u64) {
         // What leaves the last processor is charged by whoever hands it on.
-        let charged = charged && next < self.stages.len();
+        let is_between = next < self.stages.len();
         for telemetry in put_out.into_iter().rev() {
-            let memory = charged.then(|| self.budget.charge(telemetry.size_bytes()));
+            let uncharged = telemetry.size_bytes().saturating_sub(charged);
+            let memory = (is_between && uncharged > 0).then(|| self.budget.charge(uncharged));
             self.between.push_front(Between { next, telemetry, memory });
         }
     }

@@ -39,6 +39,8 @@ struct Started {
     identity: Rules,
     /// This process's own id among those that telemetry came through.
     id: u64,
+    /// The names of listeners on the loopback.
+    allowed_hosts: Arc<[String]>,
 }
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
@@ -109,6 +111,7 @@ impl Started {
             peer_limits: PeerLimits::default(),
             identity: service.identity.clone(),
             id: fastrand::u64(..),
+            allowed_hosts: service.allowed_hosts.as_slice().into(),
         }
     }
 
@@ -148,13 +151,19 @@ impl Started {
     async fn servers(&mut self, service: &ServiceSettings) -> Result<(), StartError> {
         let mut servers = Vec::new();
         if let Some(endpoint) = &service.metrics {
-            let server = Server::metrics(endpoint, self.around.metrics.clone(), self.last.clone()).await?;
+            let server = Server::metrics(
+                endpoint,
+                self.around.metrics.clone(),
+                Arc::clone(&self.allowed_hosts),
+                self.last.clone(),
+            )
+            .await?;
             servers.push(("metrics", server));
         }
         if let Some(endpoint) = &service.health {
             let (health, metrics) = (self.around.health.clone(), self.around.metrics.clone());
-            let server =
-                Server::health(endpoint, health, metrics, service.health_thresholds, self.last.clone()).await?;
+            let (thresholds, hosts) = (service.health_thresholds, Arc::clone(&self.allowed_hosts));
+            let server = Server::health(endpoint, (health, metrics, thresholds), hosts, self.last.clone()).await?;
             servers.push(("health", server));
         }
         for (component, server) in servers {
@@ -214,6 +223,7 @@ impl Started {
             telemetry: telemetry.clone(),
             peer_limits: self.peer_limits.clone(),
             identity: self.identity.clone(),
+            allowed_hosts: Arc::clone(&self.allowed_hosts),
         };
         let running = receiver.start(context).await.map_err(|error| at(&health, "receivers", &id, &error))?;
         for (protocol, address) in &running.addresses {

@@ -204,10 +204,11 @@ impl Collector {
 
     fn connections(&self, out: &mut Page, receivers: &[ReceiverTelemetry]) {
         type Read = fn(StatsSnapshot) -> u64;
-        let ends: [(&str, Read); 5] = [
+        let ends: [(&str, Read); 6] = [
             ("served", |stats| stats.opened),
             ("refused", |stats| stats.refused),
             ("handshake_failed", |stats| stats.handshakes_failed),
+            ("wrong_protocol", |stats| stats.wrong_protocol),
             ("timed_out", |stats| stats.timed_out),
             ("accept_failed", |stats| stats.accepts_failed),
         ];

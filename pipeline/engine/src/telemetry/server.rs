@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use profbridge_net::Shutdown;
-use profbridge_net::server::{Listener, ServerLimits, ServerStats, serve};
+use profbridge_net::server::{Listener, Peer, ServerLimits, ServerStats, serve};
 use profbridge_net::tls::HttpVersions;
 use tokio::task::JoinHandle;
 
@@ -20,6 +20,7 @@ use super::Metrics;
 use super::page;
 use crate::component::StartError;
 use crate::health::{Health, Thresholds};
+use crate::web_pages::Pages;
 
 /// Connections to one of the servers at the same time. Whoever supervises the process must get an answer although
 /// others keep connections open, so the one that has been idle for longest makes room.
@@ -42,12 +43,17 @@ impl Server {
     /// # Errors
     ///
     /// The address cannot be listened on.
-    pub async fn metrics(endpoint: &str, metrics: Metrics, shutdown: Shutdown) -> Result<Self, StartError> {
+    pub async fn metrics(
+        endpoint: &str,
+        metrics: Metrics,
+        hosts: Arc<[String]>,
+        shutdown: Shutdown,
+    ) -> Result<Self, StartError> {
         let answer = move |path: &str| match path {
             "/metrics" => (StatusCode::OK, page::CONTENT_TYPE, metrics.encode()),
             _ => (StatusCode::NOT_FOUND, "text/plain", "metrics are under /metrics\n".to_owned()),
         };
-        Self::start("service.telemetry.metrics.address", endpoint, answer, shutdown).await
+        Self::start("service.telemetry.metrics.address", endpoint, answer, hosts, shutdown).await
     }
 
     /// Serves the health on `/`: 200 while everything runs and no exporter is in trouble beyond its thresholds, 503
@@ -58,9 +64,8 @@ impl Server {
     /// The address cannot be listened on.
     pub async fn health(
         endpoint: &str,
-        health: Health,
-        metrics: Metrics,
-        thresholds: Thresholds,
+        (health, metrics, thresholds): (Health, Metrics, Thresholds),
+        hosts: Arc<[String]>,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
         let answer = move |path: &str| match path {
@@ -71,20 +76,21 @@ impl Server {
             }
             _ => (StatusCode::NOT_FOUND, "text/plain", "health is under /\n".to_owned()),
         };
-        Self::start("service.telemetry.health.address", endpoint, answer, shutdown).await
+        Self::start("service.telemetry.health.address", endpoint, answer, hosts, shutdown).await
     }
 
     async fn start(
         key: &str,
         endpoint: &str,
         answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+        hosts: Arc<[String]>,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
         let listener = Listener::bind(endpoint).await.map_err(|error| StartError(format!("{key}: {error}")))?;
         let address = listener.local_addr();
         let answer = Arc::new(answer);
         let service = service_fn(move |request: Request<Incoming>| {
-            let response = respond(&request, &*answer);
+            let response = respond(&request, &*answer, &hosts);
             std::future::ready(Ok::<_, Infallible>(response))
         });
         // Few read it, and whoever does is done in a moment.
@@ -115,8 +121,15 @@ impl Server {
     }
 }
 
-fn respond(request: &Request<Incoming>, answer: &(impl Fn(&str) -> Answer + ?Sized)) -> Response<Full<Bytes>> {
-    let (status, content_type, body) = if matches!(*request.method(), Method::GET | Method::HEAD) {
+fn respond(
+    request: &Request<Incoming>,
+    answer: &(impl Fn(&str) -> Answer + ?Sized),
+    hosts: &[String],
+) -> Response<Full<Bytes>> {
+    let own = request.extensions().get::<Peer>().and_then(|peer| peer.own);
+    let (status, content_type, body) = if let Err(fault) = (Pages { hosts, origins: &[] }).check(request, own) {
+        (fault.status, "text/plain", format!("{}\n", fault.message))
+    } else if matches!(*request.method(), Method::GET | Method::HEAD) {
         answer(request.uri().path())
     } else {
         (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is answered\n".to_owned())

@@ -194,19 +194,19 @@ async fn idle_connections_starve_nobody() {
     let health = Health::default();
     health.set("receivers", "otlp", ComponentState::Running);
     let metrics = Metrics::new(Budget::new(1));
-    let thresholds = Thresholds::default();
-    let server = Server::health("127.0.0.1:0", health, metrics.clone(), thresholds, shutdown.clone()).await.unwrap();
-    let metrics = Server::metrics("127.0.0.1:0", metrics, shutdown).await.unwrap();
+    let of = (health, metrics.clone(), Thresholds::default());
+    let server = Server::health("127.0.0.1:0", of, Arc::default(), shutdown.clone()).await.unwrap();
+    let metrics = Server::metrics("127.0.0.1:0", metrics, Arc::default(), shutdown).await.unwrap();
     for (server, path) in [(server, "/"), (metrics, "/metrics")] {
         let mut held = Vec::new();
         for number in 0..40 {
             let mut stream = TcpStream::connect(server.address).await.unwrap();
-            let begins = [&b""[..], b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"][number % 3];
+            let begins = [&b""[..], b"GET / HT", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"][number % 3];
             stream.write_all(begins).await.unwrap();
             held.push(stream);
         }
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

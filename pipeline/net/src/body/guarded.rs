@@ -38,6 +38,11 @@ impl<B: Body> Guarded<B> {
         }
     }
 
+    /// The body, without a guard.
+    pub fn into_inner(self) -> B {
+        self.body
+    }
+
     fn too_large(&self, more: u64) -> bool {
         self.received.saturating_add(more) > self.limits.max_bytes as u64
     }

@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::error::{ConnectError, chain};
 use super::proxy::Proxies;
 use super::stream::Stream;
-use crate::tls::{ClientTls, server_name};
+use crate::tls::{ClientTls, server_name, speaks_plaintext};
 
 /// What is spoken over the connection, which decides how a proxy is asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,11 @@ async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Res
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             Ok(Stream::new(TokioIo::new(stream)).http2(http2))
         }
-        Err(error) => Err(ConnectError::Tls { to: to.to_owned(), cause: chain(error) }),
+        Err(error) => {
+            let spoken = speaks_plaintext(&error);
+            let hint = if spoken { "; the server speaks no TLS: use http:// or `tls.insecure: true`" } else { "" };
+            Err(ConnectError::Tls { to: to.to_owned(), cause: format!("{}{hint}", chain(error)) })
+        }
     }
 }
 

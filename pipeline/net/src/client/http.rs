@@ -52,6 +52,8 @@ pub struct HttpClientConfig {
     pub idle_timeout: Duration,
     /// The largest response body in bytes.
     pub max_response_bytes: usize,
+    /// Whether a request that names no `User-Agent` gets profbridge's.
+    pub names_itself: bool,
 }
 
 impl Default for HttpClientConfig {
@@ -65,6 +67,7 @@ impl Default for HttpClientConfig {
             http2_prior_knowledge: false,
             idle_timeout: Duration::from_secs(50),
             max_response_bytes: 64 * 1024,
+            names_itself: true,
         }
     }
 }
@@ -88,6 +91,7 @@ pub struct HttpClient {
     timeout: Duration,
     max_response_bytes: usize,
     has_tls: bool,
+    names_itself: bool,
 }
 
 impl HttpClient {
@@ -116,6 +120,7 @@ impl HttpClient {
             timeout: config.timeout,
             max_response_bytes: config.max_response_bytes,
             has_tls,
+            names_itself: config.names_itself,
         })
     }
 
@@ -201,7 +206,9 @@ impl HttpClient {
         *request.uri_mut() = url.clone();
         *request.headers_mut() = headers;
         let headers = request.headers_mut();
-        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(crate::USER_AGENT));
+        if self.names_itself {
+            headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(crate::USER_AGENT));
+        }
         if let Some((proxy, true)) = self.connector.route(url)
             && let Some(auth) = proxy.basic_auth()
         {
@@ -212,7 +219,7 @@ impl HttpClient {
 }
 
 /// Sorts the client's error by how far the request came.
-fn failure(error: &Error) -> Failure {
+pub(super) fn failure(error: &Error) -> Failure {
     let source = std::error::Error::source(error);
     if let Some(cause) = source.and_then(|cause| cause.downcast_ref::<ConnectError>()) {
         return Failure::Connect(cause.clone());

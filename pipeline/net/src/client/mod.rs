@@ -9,6 +9,7 @@ mod error;
 mod grpc;
 mod http;
 mod no_proxy;
+mod passage;
 mod proxy;
 mod stream;
 
@@ -16,6 +17,7 @@ pub use self::connector::host_and_port;
 pub use self::error::{ConnectError, EndpointError, Failure, Reached};
 pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
+pub use self::passage::{Passage, Resumed, passed_on};
 pub use self::proxy::Proxies;
 
 #[cfg(test)]

@@ -35,12 +35,14 @@ struct State {
     head_since: Option<Instant>,
     /// How much of the HTTP/2 preface was seen; `None` once the connection is known to be HTTP/1.
     preface: Option<usize>,
+    /// The first bytes that came, as many as came together, at most four.
+    first: Vec<u8>,
 }
 
 impl Activity {
     /// A connection on which the peer may begin at `now`.
     pub(super) fn new(now: Instant) -> Activity {
-        let state = State { requests: 0, last: now, head_since: Some(now), preface: Some(0) };
+        let state = State { requests: 0, last: now, head_since: Some(now), preface: Some(0), first: Vec::new() };
         Activity { state: Mutex::new(state) }
     }
 
@@ -54,6 +56,11 @@ impl Activity {
         self.with(|state| (state.last, state.head_since) = (now, Some(now)));
     }
 
+    /// The first bytes that the peer sent.
+    pub(super) fn first(&self) -> Vec<u8> {
+        self.with(|state| state.first.clone())
+    }
+
     /// Since when no request is being handled; `None` while one is.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.with(|state| (state.requests == 0).then_some(state.last))
@@ -62,6 +69,9 @@ impl Activity {
     /// The peer sent `bytes`.
     pub(super) fn received(&self, bytes: &[u8]) {
         self.with(|state| {
+            if state.first.is_empty() {
+                state.first.extend_from_slice(&bytes[..bytes.len().min(4)]);
+            }
             if let Some(seen) = state.preface
                 && seen < PREFACE.len()
             {

@@ -5,8 +5,9 @@
 //! make a handshake fail, or open connections, so one line a minute of each kind names one peer and says how many
 //! others there were.
 
+use std::collections::HashSet;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +16,54 @@ use tokio::time::Instant;
 /// The shortest time between two lines of one listener.
 const PAUSE: Duration = Duration::from_secs(60);
 
+/// The most peers of which it is remembered that they were told of. Beyond it all are forgotten, and told anew.
+const MOST_TOLD: usize = 1024;
+
+/// What is spoken on a connection instead of what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Spoken {
+    /// TLS, where none is served.
+    Tls,
+    /// Anything without TLS, where that is served.
+    Plaintext,
+    /// HTTP/1, where only HTTP/2 is served.
+    Http1,
+}
+
+impl Spoken {
+    /// What a peer speaks whose first bytes these are; `None` where it may be what is served.
+    pub(super) fn of(first: &[u8], only_http2: bool) -> Option<Self> {
+        match first {
+            // A handshake record of any version (RFC 8446, section 5.1).
+            [0x16, 0x03, ..] => Some(Self::Tls),
+            [b'A'..=b'Z', ..] if only_http2 && !first.starts_with(b"PRI") => Some(Self::Http1),
+            _ => None,
+        }
+    }
+
+    /// What happened, and what to change.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Tls => {
+                "a peer speaks TLS to a port without it: give the client http:// or an insecure connection, or the \
+                 receiver `tls`"
+            }
+            Self::Plaintext => {
+                "a peer speaks without TLS to a port that has it: give the client https:// or a secure connection, or \
+                 take `tls` from the receiver"
+            }
+            Self::Http1 => {
+                "a peer speaks HTTP/1 to a port for gRPC: give the client the port for HTTP, 4318 for OTLP, or the \
+                 protocol grpc (OTEL_EXPORTER_OTLP_PROTOCOL)"
+            }
+        }
+    }
+}
+
 /// The complaints of one listener.
 pub(super) struct Complaints {
     endpoint: String,
+    told: Mutex<HashSet<(IpAddr, Spoken)>>,
     handshakes: Mutex<Lines>,
     full: Mutex<Lines>,
     full_of_peer: Mutex<Lines>,
@@ -34,6 +80,7 @@ impl Complaints {
     pub(super) fn new(endpoint: &str) -> Self {
         Self {
             endpoint: endpoint.to_owned(),
+            told: Mutex::default(),
             handshakes: Mutex::default(),
             full: Mutex::default(),
             full_of_peer: Mutex::default(),
@@ -52,6 +99,18 @@ impl Complaints {
 }
 
 impl Complaints {
+    /// A peer speaks another protocol than is served. Said once of each peer: its clients try again for ever.
+    pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: Spoken) {
+        let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= MOST_TOLD {
+            told.clear();
+        }
+        if told.insert((peer, spoken)) {
+            tracing::warn!(endpoint, %peer, "{}", spoken.advice());
+        }
+    }
+
     /// A connection of `peer` was closed at once, since there are `bound` already.
     pub(super) fn full(&self, peer: SocketAddr, bound: usize) {
         let endpoint = &*self.endpoint;
@@ -95,6 +154,18 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Guarantees: other protocols are known by their first bytes, and what is served never is one of them.
+    #[test]
+    fn spoken() {
+        assert_eq!(Spoken::of(&[0x16, 3, 1, 2, 0], false), Some(Spoken::Tls));
+        assert_eq!(Spoken::of(&[0x16, 3, 1, 2, 0], true), Some(Spoken::Tls));
+        assert_eq!(Spoken::of(b"POST", true), Some(Spoken::Http1));
+        for (first, only_http2) in [(&b"POST"[..], false), (b"PRI ", true), (b"PRI ", false), (b"", true), (b"x", true)]
+        {
+            assert_eq!(Spoken::of(first, only_http2), None, "{first:?}");
+        }
+    }
 
     /// Guarantees: the first failure is told at once, then one a minute, which says how many were not told.
     #[test]

@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Observed};
-use super::complaints::Complaints;
+use super::complaints::{Complaints, Spoken};
 use super::socket::{Socket, Stream};
 use super::{Kept, Peer, ServerLimits, ServerStats};
-use crate::tls::HttpVersions;
+use crate::tls::{HttpVersions, speaks_plaintext};
 use crate::{BoxError, Shutdown};
 
 /// What every connection of a server shares.
@@ -96,6 +96,10 @@ impl<S> Shared<S> {
             Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 tracing::debug!(peer = %addr, %error, "tls handshake failed");
             }
+            Ok(Err(error)) if speaks_plaintext(&error) => {
+                self.stats.wrong_protocol();
+                self.complaints.wrong_protocol(addr, Spoken::Plaintext);
+            }
             Ok(Err(error)) => self.complaints.handshake(addr, &error),
             Err(_) => self.complaints.handshake(addr, &"it took too long"),
         }
@@ -135,6 +139,11 @@ where
             tokio::select! {
                 biased;
                 ended = connection.as_mut() => {
+                    let only_http2 = matches!(self.limits.versions, HttpVersions::Http2);
+                    if let Some(spoken) = Spoken::of(&activity.first(), only_http2) {
+                        self.stats.wrong_protocol();
+                        self.complaints.wrong_protocol(peer.addr, spoken);
+                    }
                     if let Err(error) = ended {
                         tracing::debug!(peer = %peer.addr, %error, "connection ended");
                     }
@@ -202,6 +211,7 @@ fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {
         .timer(TokioTimer::new())
         // The deadlines of `activity` replace it.
         .header_read_timeout(None)
+        .half_close(limits.serves_closed)
         .max_buf_size(limits.max_head_bytes.max(8192));
     builder
         .http2()

@@ -17,6 +17,9 @@ pub struct ServerLimits {
     /// Whether a connection too many replaces the one that has been without a request for longest, if there is one. For
     /// servers whose requests take a moment, and where the one who asks now matters more than the one who asked before.
     pub replace_idle: bool,
+    /// Whether a request over HTTP/1 is served to its end although its sender has closed its side of the connection. For
+    /// protocols whose senders do not repeat a request: a browser closes together with its page.
+    pub serves_closed: bool,
     /// Streams (requests) at the same time on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// From accept to the end of the TLS handshake.
@@ -55,6 +58,7 @@ impl Default for ServerLimits {
             // Behind one address there may be a gateway, or all that a proxy lets through.
             max_connections_per_peer: 384,
             replace_idle: false,
+            serves_closed: false,
             max_concurrent_streams: 64,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),

@@ -24,6 +24,24 @@ pub(super) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// So many bytes that came and were not read are read and forgotten at the end.
+const FORGOTTEN: usize = 64 * 1024;
+
+impl Drop for Socket {
+    /// The kernel resets a connection that is closed with bytes unread, and the peer may lose the answer by it.
+    fn drop(&mut self) {
+        let Stream::Plain(stream) = &self.stream else { return };
+        let mut part = [0; 4096];
+        let mut left = FORGOTTEN;
+        while let Ok(count @ 1..) = stream.try_read(&mut part) {
+            left = left.saturating_sub(count);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+}
+
 macro_rules! on_stream {
     ($self:expr, $stream:ident => $call:expr) => {
         match &mut $self.get_mut().stream {

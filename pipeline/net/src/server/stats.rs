@@ -9,6 +9,7 @@ pub struct ServerStats {
     closed: AtomicU64,
     refused: AtomicU64,
     handshakes_failed: AtomicU64,
+    wrong_protocol: AtomicU64,
     timed_out: AtomicU64,
     accepts_failed: AtomicU64,
 }
@@ -24,6 +25,8 @@ pub struct StatsSnapshot {
     pub refused: u64,
     /// TLS handshakes that failed or took too long.
     pub handshakes_failed: u64,
+    /// Connections on which another protocol was spoken than is served.
+    pub wrong_protocol: u64,
     /// Connections closed because the peer was silent or too slow, or was silent while others wanted its place.
     pub timed_out: u64,
     /// Failures of `accept` itself, such as too many open files.
@@ -41,6 +44,7 @@ impl ServerStats {
             opened,
             refused: self.refused.load(Relaxed),
             handshakes_failed: self.handshakes_failed.load(Relaxed),
+            wrong_protocol: self.wrong_protocol.load(Relaxed),
             timed_out: self.timed_out.load(Relaxed),
             accepts_failed: self.accepts_failed.load(Relaxed),
         }
@@ -57,6 +61,11 @@ impl ServerStats {
 
     pub(super) fn handshake_failed(&self) {
         self.handshakes_failed.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a connection on which another protocol is spoken than is served.
+    pub fn wrong_protocol(&self) {
+        self.wrong_protocol.fetch_add(1, Relaxed);
     }
 
     pub(super) fn timed_out(&self) {

@@ -46,5 +46,11 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// Whether a handshake failed because what came is no record of TLS.
+pub(crate) fn speaks_plaintext(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
+}
+
 #[cfg(test)]
 mod tests;

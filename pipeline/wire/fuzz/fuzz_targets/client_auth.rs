@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     if let Some(Ok((auth, project))) = dsn.map(client_auth::of_dsn) {
         check(&auth);
         let dsn: Dsn = format!("https://{}@sentry.example/{project}", auth.key.0).parse().expect("a DSN");
-        let written = Auth::new(&dsn, "sentry.fuzz/1.0");
+        let written = Auth::new(&dsn, Some("sentry.fuzz/1.0"));
         let read = client_auth::read(Forms { header: Some(written.header_value()), ..Forms::default() });
         let read = read.expect("one form").expect("a form");
         assert_eq!((&read.key, read.client.as_deref()), (&auth.key, Some("sentry.fuzz/1.0")));

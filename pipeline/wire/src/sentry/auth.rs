@@ -18,10 +18,14 @@ pub const VERSION: u8 = 7;
 pub struct Auth(String);
 
 impl Auth {
-    /// The header for a DSN, sent by `client`, such as `profbridge/1.0.0`.
-    pub fn new(dsn: &Dsn, client: &str) -> Self {
+    /// The header for a DSN, sent by `client`, such as `profbridge/1.0.0`, or by one that does not say what it is.
+    pub fn new(dsn: &Dsn, client: Option<&str>) -> Self {
         let key = dsn.public_key();
-        let mut value = format!("Sentry sentry_key={key}, sentry_version={VERSION}, sentry_client={client}");
+        let mut value = format!("Sentry sentry_key={key}, sentry_version={VERSION}");
+        if let Some(client) = client {
+            value.push_str(", sentry_client=");
+            value.push_str(client);
+        }
         if let Some(secret) = dsn.secret_key() {
             // Only servers from before 2018 ask for it, and they refuse a request without.
             value.push_str(", sentry_secret=");
@@ -50,13 +54,14 @@ mod tests {
     #[test]
     fn header() {
         let dsn: Dsn = "https://0123456789abcdef0123456789abcdef@h/1".parse().unwrap();
-        let auth = Auth::new(&dsn, "profbridge/1.2.3");
+        let auth = Auth::new(&dsn, Some("profbridge/1.2.3"));
         assert_eq!(
             auth.header_value(),
             "Sentry sentry_key=0123456789abcdef0123456789abcdef, sentry_version=7, sentry_client=profbridge/1.2.3"
         );
         assert_eq!(format!("{auth:?}"), "Auth(***)");
         let dsn: Dsn = "https://0123456789abcdef0123456789abcdef:5ec2e7@h/1".parse().unwrap();
-        assert!(Auth::new(&dsn, "c").header_value().ends_with(", sentry_client=c, sentry_secret=5ec2e7"));
+        assert!(Auth::new(&dsn, None).header_value().ends_with("sentry_version=7, sentry_secret=5ec2e7"));
+        assert!(Auth::new(&dsn, Some("c")).header_value().ends_with(", sentry_client=c, sentry_secret=5ec2e7"));
     }
 }

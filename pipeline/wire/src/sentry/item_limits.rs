@@ -68,17 +68,23 @@ const KINDS: &[Kind] = &[
     Kind { what: "logs", types: &["log"], bytes: 12 * MIB, together: false, count: usize::MAX },
 ];
 
-/// Compares an envelope with Relay's limits.
+/// The types of items whose sizes are limited, one for each limit.
+pub fn limited_types() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.types[0])
+}
+
+/// Compares an envelope with Relay's limits, where `sizes` has no other for a type of [`limited_types`], in bytes.
 ///
 /// # Errors
 ///
 /// The first item that is too much.
-pub fn check(envelope: &Envelope) -> Result<(), ItemLimitError> {
+pub fn check(envelope: &Envelope, sizes: impl Fn(&str) -> Option<usize>) -> Result<(), ItemLimitError> {
     let mut seen = [(0usize, 0usize); KINDS.len()];
     for (item, part) in envelope.items.iter().enumerate() {
         let Ok(header) = ItemHeader::read(&part.header) else { continue };
         let Some(at) = KINDS.iter().position(|kind| kind.types.contains(&&*header.kind)) else { continue };
-        let &Kind { what, bytes: limit, together, count: most, .. } = &KINDS[at];
+        let &Kind { what, types, bytes: limit, together, count: most } = &KINDS[at];
+        let limit = sizes(types[0]).unwrap_or(limit);
         let (bytes, count) = &mut seen[at];
         *bytes = if together { *bytes } else { 0 } + part.payload.len();
         *count += 1;
@@ -99,7 +105,7 @@ mod tests {
 
     fn of(items: &[(&str, usize)]) -> Result<(), ItemLimitError> {
         let items = items.iter().map(|&(kind, bytes)| item(kind, None, vec![b' '; bytes]));
-        check(&Envelope { items: items.collect(), ..Envelope::default() })
+        check(&Envelope { items: items.collect(), ..Envelope::default() }, |_| None)
     }
 
     /// Guarantees: what Relay takes passes, up to the last byte and the last item of a kind.
@@ -107,6 +113,17 @@ mod tests {
     fn what_fits() {
         of(&[("transaction", MIB), ("profile", 2 * MIB), ("attachment", 3 * MIB), ("attachment", 3 * MIB)]).unwrap();
         of(&[("check_in", 100 * KIB), ("check_in", 100 * KIB), ("novelty", 20 * MIB)]).unwrap();
+    }
+
+    /// Guarantees: a limit that is raised holds for all types of its kind, and for no other.
+    #[test]
+    fn raised() {
+        let of = |kind| {
+            let items = vec![item(kind, None, vec![b' '; 2 * MIB])];
+            check(&Envelope { items, ..Envelope::default() }, |kind| (kind == "event").then_some(3 * MIB))
+        };
+        assert!(of("event").is_ok() && of("transaction").is_ok() && of("check_in").is_err());
+        assert!(limited_types().any(|kind| kind == "event"));
     }
 
     /// Guarantees: the item that is too much is named, with the limit.

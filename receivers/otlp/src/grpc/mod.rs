@@ -10,10 +10,12 @@ mod frame;
 mod reply;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use profbridge_engine::body;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
@@ -39,6 +41,9 @@ pub(crate) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceSe
 /// The encodings that a message may have, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
+/// How long the rest of a request is read that is not for this service.
+const LINGER: Duration = Duration::from_secs(5);
+
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
@@ -51,10 +56,14 @@ pub(crate) struct Service {
 impl Service {
     /// Answers a request. Never fails.
     pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+        // What is not for this service is answered behind its end, as over HTTP: frames of a stream that was answered
+        // before are not looked at any more, whatever rule of HTTP/2 they break.
         if !speaks_grpc(request.headers()) {
+            body::discard_rest(request, LINGER).await;
             return Ok(not_grpc());
         }
         if request.method() != Method::POST {
+            body::discard_rest(request, LINGER).await;
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "gRPC uses POST\n");
             response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"));
             return Ok(response);
@@ -74,6 +83,7 @@ impl Service {
             }
             let fault = unknown(path, self.caller.takes_traces());
             self.caller.telemetry.not_taken(fault.refusal(peer));
+            body::discard_rest(request, LINGER).await;
             return Ok(reply::failure(&fault));
         }
         let tally = Tally::new(&self.caller.telemetry, peer);

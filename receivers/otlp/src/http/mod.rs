@@ -121,6 +121,13 @@ impl Service {
     /// Why a request is not for this service.
     fn misdirected(&self, request: &Request<Incoming>) -> Option<Fault> {
         let path = request.uri().path();
+        let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        if content_type.starts_with(b"application/grpc") {
+            self.caller.telemetry.connections().wrong_protocol();
+            let text = "this is OTLP over gRPC on the port for HTTP: give the client the port for gRPC, 4317 by default, or \
+                        OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
+            return Some(Fault::new(Kind::Unknown, text));
+        }
         if self.takes(path) {
             let method = request.method();
             let noun = if path == TRACES { "traces" } else { "profiles" };

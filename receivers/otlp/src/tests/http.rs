@@ -7,7 +7,7 @@ use super::*;
 use crate::http::{EXPERIMENTAL, PATH};
 
 fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
-    let mut request = Request::post(PATH).header("host", "x").header("content-type", "application/x-protobuf");
+    let mut request = Request::post(PATH).header("host", "localhost").header("content-type", "application/x-protobuf");
     if let Some(encoding) = encoding {
         request = request.header("content-encoding", encoding);
     }
@@ -41,8 +41,8 @@ async fn exports() {
 #[tokio::test]
 async fn http2_is_served_too() {
     let mut rig = Rig::start(LOOPBACK).await;
-    let request =
-        Request::post(format!("http://x{PATH}")).header("content-type", "Application/X-Protobuf; charset=utf-8");
+    let request = Request::post(format!("http://localhost{PATH}"))
+        .header("content-type", "Application/X-Protobuf; charset=utf-8");
     let request = request.body(whole(small().encode_to_vec())).unwrap();
     let mut client = http2(rig.http()).await;
     let (response, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
@@ -125,7 +125,7 @@ async fn too_large_is_413() {
 async fn other_formats_are_415() {
     let rig = Rig::start(LOOPBACK).await;
     let with = |path: &str, content_type: &str| {
-        let request = Request::post(path).header("host", "x").header("content-type", content_type);
+        let request = Request::post(path).header("host", "localhost").header("content-type", content_type);
         request.body(whole("{}")).unwrap()
     };
     let answer = http1(rig.http(), with(EXPERIMENTAL, "application/json")).await;
@@ -139,7 +139,7 @@ async fn other_formats_are_415() {
     let answer = http1(rig.http(), with(PATH, "text/plain")).await;
     assert_eq!(answer.status, 415);
     assert!(answer.rpc_status().message.contains("application/x-protobuf"));
-    let answer = http1(rig.http(), Request::post(PATH).header("host", "x").body(whole("x")).unwrap()).await;
+    let answer = http1(rig.http(), Request::post(PATH).header("host", "localhost").body(whole("x")).unwrap()).await;
     assert_eq!(answer.status, 415);
 }
 
@@ -159,7 +159,7 @@ async fn unknown_encodings_are_415() {
 async fn other_methods_are_405() {
     let rig = Rig::start(LOOPBACK).await;
     for method in [Method::GET, Method::PUT, Method::DELETE] {
-        let request = Request::builder().method(&method).uri(PATH).header("host", "x").body(whole("")).unwrap();
+        let request = Request::builder().method(&method).uri(PATH).header("host", "localhost").body(whole("")).unwrap();
         let answer = http1(rig.http(), request).await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
         assert!(answer.rpc_status().message.contains(method.as_str()));
@@ -178,10 +178,23 @@ async fn other_paths_are_404() {
         ("/v1development/profiles/", "profiles are sent to /v1development/profiles"),
         ("/", "profiles are sent to /v1development/profiles"),
     ] {
-        let request = Request::post(path).header("host", "x").header("content-type", "application/x-protobuf");
+        let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
         let answer = http1(rig.http(), request.body(whole("x")).unwrap()).await;
         assert_eq!(answer.status, 404, "{path}");
         let message = answer.rpc_status().message;
         assert!(message.contains(&format!("on {path}")) && message.contains(says), "{message}");
     }
+}
+
+/// Guarantees: gRPC on the port for HTTP is refused with what to change, and counted.
+#[tokio::test]
+async fn grpc_on_the_port_for_http() {
+    let rig = Rig::start(LOOPBACK).await;
+    let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+    let request = Request::post(path).header("host", "localhost").header("content-type", "application/grpc");
+    let answer = http1(rig.http(), request.body(whole("")).unwrap()).await;
+    let text = String::from_utf8_lossy(&answer.body);
+    assert!(answer.status == 404 && text.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{}: {text}", answer.status);
+    let counted = "outcome=\"wrong_protocol\"} 1";
+    assert!(rig.metrics.encode().lines().any(|line| line.contains("connections") && line.ends_with(counted)));
 }

@@ -6,7 +6,7 @@ use super::*;
 
 fn head(extra: &str) -> String {
     format!(
-        "POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n{extra}\r\n\r\n"
+        "POST /v1development/profiles HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\n{extra}\r\n\r\n"
     )
 }
 
@@ -114,7 +114,8 @@ async fn who_sends_all_first_sees_the_answer() {
 #[tokio::test]
 async fn http2_takes_the_rest() {
     let rig = Rig::start(SMALL).await;
-    let request = Request::post("http://x/v1development/profiles").header("content-type", "application/x-protobuf");
+    let request =
+        Request::post("http://localhost/v1development/profiles").header("content-type", "application/x-protobuf");
     let (sender, body) = feed();
     let mut client = http2(rig.http()).await;
     let request = request.body(body).unwrap();

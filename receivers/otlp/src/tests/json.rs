@@ -14,7 +14,8 @@ fn text(request: &ExportProfilesServiceRequest) -> Vec<u8> {
 }
 
 fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
-    let request = Request::post(PATH).header("host", "x").header("content-type", "application/json; charset=utf-8");
+    let request =
+        Request::post(PATH).header("host", "localhost").header("content-type", "application/json; charset=utf-8");
     let request = match encoding {
         Some(encoding) => request.header("content-encoding", encoding),
         None => request,
@@ -100,7 +101,7 @@ async fn traces() {
     let mut rig = Rig::start(LOOPBACK).await;
     let post = |spans: Value| {
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
-        let request = Request::post(TRACES).header("host", "x").header("content-type", "application/json");
+        let request = Request::post(TRACES).header("host", "localhost").header("content-type", "application/json");
         request.body(whole(body)).unwrap()
     };
     let good = json!({ "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "kind": 2 });

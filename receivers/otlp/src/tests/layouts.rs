@@ -10,7 +10,7 @@ use crate::{grpc, http as over_http, version};
 
 /// What a request says, as this receiver reads it.
 async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
-    let request = Request::post(path).header("host", "x").header("content-type", "application/x-protobuf");
+    let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     let request = request.body(whole(bytes.to_vec())).unwrap();
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
     assert_eq!(answer.response(), ExportProfilesServiceResponse::default());
@@ -75,7 +75,7 @@ async fn the_announced_version_is_honoured() {
         [("1", &current, true), ("1", &older, false), ("2", &current, false), ("x", &current, false)]
     {
         let request = Request::post(over_http::PATH)
-            .header("host", "x")
+            .header("host", "localhost")
             .header("content-type", "application/x-protobuf")
             .header(version::HEADER, value);
         let request = request.body(whole(bytes.clone())).unwrap();

@@ -10,7 +10,7 @@ use super::*;
 use crate::http::PATH;
 
 fn post(body: impl Into<Bytes>) -> Request<Feed> {
-    let request = Request::post(PATH).header("host", "x").header("content-type", "application/x-protobuf");
+    let request = Request::post(PATH).header("host", "localhost").header("content-type", "application/x-protobuf");
     request.body(whole(body)).unwrap()
 }
 
@@ -50,7 +50,7 @@ async fn a_full_queue_means_later() {
 
     // A body that never comes is not waited for.
     let (_open, body) = feed();
-    let request = Request::post(PATH).header("host", "x").header("content-type", "application/x-protobuf");
+    let request = Request::post(PATH).header("host", "localhost").header("content-type", "application/x-protobuf");
     let answer = http1(rig.http(), request.header("expect", "100-continue").body(body).unwrap()).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
     assert_eq!((rig.requests("refused", "grpc"), rig.requests("refused", "http")), (1, 1));

@@ -98,6 +98,7 @@ impl Rig {
         let metrics = Metrics::new(Budget::new(memory));
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
+            allowed_hosts: std::sync::Arc::default(),
             id: "otlp".to_owned(),
             next: intake.clone(),
             shutdown,

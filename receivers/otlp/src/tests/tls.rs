@@ -84,7 +84,7 @@ async fn tls_is_served() {
     let (status, taken) = tokio::join!(post(rig.http(), authority.client(None)), rig.consumer.take());
     assert_eq!((status, profiles(taken).observations()), (Ok(200), 3));
     assert!(rig.client().export(small()).await.is_err());
-    assert!(!exchange(rig.http(), b"POST / HTTP/1.1\r\nhost: x\r\n\r\n").await.contains("HTTP/1.1"));
+    assert!(!exchange(rig.http(), b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.contains("HTTP/1.1"));
 }
 
 /// Guarantees: with `client_ca_file` a client needs a certificate of that authority; none, or another's, is refused

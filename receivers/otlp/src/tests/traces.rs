@@ -23,7 +23,7 @@ fn client(rig: &Rig) -> TraceServiceClient<Channel> {
 }
 
 fn post(path: &str, encoding: Option<&str>, body: Vec<u8>) -> Request<Feed> {
-    let mut request = Request::post(path).header("host", "x").header("content-type", "application/x-protobuf");
+    let mut request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     if let Some(encoding) = encoding {
         request = request.header("content-encoding", encoding);
     }

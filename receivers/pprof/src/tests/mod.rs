@@ -60,6 +60,7 @@ impl Rig {
         let metrics = Metrics::new(Budget::new(memory));
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
+            allowed_hosts: std::sync::Arc::default(),
             id: "pprof".to_owned(),
             identity: profbridge_identity::Rules::default(),
             next: intake,
@@ -171,7 +172,7 @@ impl Post {
     }
 
     async fn send(self, address: SocketAddr) -> Answer {
-        let mut request = Request::builder().method(self.method).uri(self.path).header("host", "x");
+        let mut request = Request::builder().method(self.method).uri(self.path).header("host", "localhost");
         for (name, value) in self.headers {
             request = request.header(name, value);
         }

@@ -119,10 +119,6 @@ mod linux {
             return Err("the thread has no frames".into());
         }
         instance.resolve(&captured, true, target, functions, &mut resolved);
-        // Which of the functions may have called which is in their instructions.
-        for caller in &captured.frames {
-            instance.may_call(caller.code, caller.code, target);
-        }
         Ok(resolved.into_iter().filter_map(|frame| frame.location).collect())
     }
 

@@ -347,6 +347,7 @@ async fn as_a_receiver() {
     let metrics = Metrics::new(Budget::new(1 << 30));
     let (trigger, shutdown) = Shutdown::pair();
     let context = ReceiverContext {
+        allowed_hosts: std::sync::Arc::default(),
         id: "ptrace".to_owned(),
         next: intake,
         shutdown,

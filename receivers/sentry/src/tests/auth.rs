@@ -81,7 +81,7 @@ async fn keys_that_are_not_allowed() {
     }
     // It waits to be told to send.
     let head = format!(
-        "POST /api/42/envelope/?sentry_key={OTHER_KEY} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
+        "POST /api/42/envelope/?sentry_key={OTHER_KEY} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
          content-length: 1000\r\n\r\n"
     );
     let answer = raw::exchange(rig.address, head.as_bytes()).await;

@@ -122,20 +122,25 @@ async fn types_of_content() {
 /// script.
 #[tokio::test]
 async fn what_goes_along() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
     let request = post(SMALL)
         .header("x-forwarded-for", "203.0.113.7, 198.51.100.1")
         .header("x-forwarded-for", "192.0.2.9")
         .header("user-agent", "Käse/1.0")
         .header("origin", "https://shop.example")
-        .header("referer", "https://shop.example/cart");
+        .header("referer", "https://shop.example/cart")
+        .header("sec-ch-ua-platform", "\"Linux\"");
     let meta = rig.taken(request).await.1.meta;
     assert_eq!(meta.forwarded_for.as_deref(), Some("203.0.113.7, 198.51.100.1, 192.0.2.9"));
-    assert_eq!(meta.user_agent.as_deref(), Some("Käse/1.0"));
-    assert_eq!(meta.origin.as_deref(), Some("https://shop.example"));
-    assert_eq!(meta.referer.as_deref(), Some("https://shop.example/cart"));
+    let expected = [
+        ("user-agent", "Käse/1.0"),
+        ("origin", "https://shop.example"),
+        ("referer", "https://shop.example/cart"),
+        ("sec-ch-ua-platform", "\"Linux\""),
+    ];
+    assert_eq!(meta.headers, expected.map(|(name, value)| (name, value.into())));
     assert_eq!(meta.client_address, Some("127.0.0.1".parse().unwrap()));
     assert!(meta.arrival_unix_nano.is_some());
     let meta = rig.taken(post(SMALL)).await.1.meta;
-    assert_eq!((meta.forwarded_for, meta.user_agent, meta.origin, meta.referer), (None, None, None, None));
+    assert_eq!((meta.forwarded_for, meta.headers), (None, vec![]));
 }

@@ -40,13 +40,14 @@ fn written() {
 fn broken_rules() {
     let section = Section::from_yaml(
         "{endpoint: localhost, public_keys: [secretive, 0123456789abcdef0123456789abcdef], \
-         max_request_body_size: 201MiB, max_connections: 0, max_connections_per_peer: 0, idle_timeout: 0s}",
+         max_request_body_size: 4GiB, max_item_sizes: {replay: 1MiB}, max_connections: 0, max_connections_per_peer: 0, idle_timeout: 0s}",
     );
     let problems = Settings::read(&section.unwrap()).unwrap_err().to_string();
     let keys = [
         "endpoint",
         "public_keys.0",
         "max_request_body_size",
+        "max_item_sizes",
         "max_connections",
         "max_connections_per_peer",
         "idle_timeout",

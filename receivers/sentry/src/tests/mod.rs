@@ -6,11 +6,13 @@ mod bodies;
 mod config;
 mod framing;
 mod limits;
+mod onward;
 mod raw;
 mod room;
 mod views;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, Request};
@@ -21,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use profbridge_engine::budget::Budget;
 use profbridge_engine::config::Section;
 use profbridge_engine::intake::Intake;
-use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::peer_limits::{Onward, PeerLimits};
 use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
@@ -71,10 +73,19 @@ impl Rig {
     }
 
     async fn start_with(settings: Settings, memory: u64) -> Self {
+        Self::start_beside(settings, memory, None).await
+    }
+
+    /// A receiver whose exporter offers a way on.
+    async fn start_beside(settings: Settings, memory: u64, way: Option<Arc<dyn Onward>>) -> Self {
         let (intake, consumer) = intake(memory);
         let (metrics, limits) = (Metrics::new(Budget::new(memory)), PeerLimits::default());
+        if let Some(way) = way {
+            limits.offer_way("test", way);
+        }
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
+            allowed_hosts: std::sync::Arc::default(),
             id: "sentry".to_owned(),
             identity: profbridge_identity::Rules::default(),
             next: intake.clone(),
@@ -171,20 +182,24 @@ impl Post {
     }
 
     async fn send(self, address: SocketAddr) -> Answer {
-        let mut request = Request::builder().method(self.method).uri(self.path).header("host", "x");
+        let answer = self.exchange(address).await;
+        // Whatever it says, a browser may read it.
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+        answer
+    }
+
+    async fn exchange(self, address: SocketAddr) -> Answer {
+        let mut request = Request::builder().method(self.method).uri(self.path).header("host", "localhost");
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
         let body = Full::new(self.body);
-        let answer = if self.chunked {
+        if self.chunked {
             // What maps frames does not say how long the body is.
             exchange(address, request.body(body.map_frame(|frame| frame)).unwrap()).await
         } else {
             exchange(address, request.body(body).unwrap()).await
-        };
-        // Whatever it says, a browser may read it.
-        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
-        answer
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
 
 fn head(extra: &str) -> String {
     let auth = auth(KEY);
-    format!("POST /api/42/envelope/ HTTP/1.1\r\nhost: x\r\nx-sentry-auth: {auth}\r\n{extra}\r\n\r\n")
+    format!("POST /api/42/envelope/ HTTP/1.1\r\nhost: localhost\r\nx-sentry-auth: {auth}\r\n{extra}\r\n\r\n")
 }
 
 async fn quick() -> Rig {

@@ -61,6 +61,58 @@ fn credentials_in_urls_are_masked() {
     assert_eq!(without_inline_secrets("/var/run/secrets/token"), "/var/run/secrets/token");
 }
 
+/// Guarantees: where several rules fit one value, each hides what it finds, in the order of the text and in any other,
+/// and what nobody calls a secret stays.
+#[test]
+fn rules_apply_together() {
+    for (written, shown) in [
+        ("http://user:pw@host/x?token=abc", "http://[redacted]@host/x?token=[redacted]"),
+        ("http://user:pw@host/x?a=b", "http://[redacted]@host/x?a=b"),
+        ("http://host/x?password=a http://u:p@host", "http://host/x?password=[redacted]"),
+        (
+            "http://a:b@c http://d:e@f/?sentry_key=g&h=i",
+            "http://[redacted]@c http://[redacted]@f/?sentry_key=[redacted]",
+        ),
+        ("http://u:token=abc@host/x", "http://[redacted]"),
+        ("token=http://user:pw@host", "token=[redacted]"),
+        ("http://user:pw@host/?token=", "http://[redacted]@host/?token="),
+    ] {
+        assert_eq!(without_inline_secrets(written), shown);
+    }
+}
+
+/// Guarantees: two rules that fit one value hide both secrets wherever it stands and whatever is wrong around it: as a
+/// value or a key, known or unknown, in a comment, on the command line, in what is no YAML.
+#[test]
+fn no_place_shows_one_of_two_secrets() {
+    let url = "http://user:s3cr3t1@host/x?token=s3cr3t2";
+    let yaml = [
+        "exporters: {otlp: {endpoint: 'URL'}}",
+        "exporters:\n  otlp:\n    endpoint: URL\n    endpoint: URL\n",
+        "exporters:\n  otlp: URL\n",
+        "exporters:\n  'URL': URL\n",
+        "exporters:\n  otlp: # URL\n    endpont: URL\n",
+        "'URL': [URL, {URL: URL}]",
+        "URL",
+        "receivers: [URL",
+        "service:\n  pipelines: {URL: {receivers: [URL]}}\n",
+        "exporters: {x: {a: '${env:URL}', b: '${URL:x}', c: '${env:A:-URL}'}}",
+        "exporters: {x: {dsn: {URL: URL}, headers: [URL]}}",
+    ];
+    for yaml in yaml.map(|yaml| yaml.replace("URL", url)) {
+        for set in ["exporters.otlp.endpoint=URL", "URL", "'URL'.x=1", "service.URL=URL"] {
+            let sources = [text(&yaml), Source::Set(set.replace("URL", url))];
+            for sources in [&sources[..1], &sources[1..], &sources[..]] {
+                let shown = match from(sources) {
+                    Ok(config) => format!("{} {:?}", config.redacted_yaml(), config.found),
+                    Err(problems) => problems.to_string(),
+                };
+                assert!(!shown.contains("s3cr3t"), "{yaml}\n{set}:\n{shown}");
+            }
+        }
+    }
+}
+
 /// Guarantees: a `Secret` shows itself to nobody but who asks for it.
 #[test]
 fn a_secret_does_not_show() {

@@ -236,3 +236,42 @@ async fn what_is_being_handed_on_is_not_lost() {
     assert_eq!((totals.inbound.total(), totals.outbound.total(), *sink.given.lock().unwrap()), (20, 1, 1));
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 19);
 }
+
+/// Holds what comes, and puts it out with the next batch, as one.
+#[derive(Default)]
+struct Pairs {
+    held: u64,
+}
+
+impl Processor for Pairs {
+    fn process(&mut self, telemetry: Telemetry, _now: Now, out: &mut crate::component::Outbox) {
+        match std::mem::take(&mut self.held) {
+            0 => self.held = telemetry.observations(),
+            held => out.send(batch(held + telemetry.observations())),
+        }
+    }
+
+    fn held(&self) -> Held {
+        Held::observations(self.held, if self.held > 0 { batch(self.held).size_bytes() } else { 0 })
+    }
+}
+
+/// Guarantees: what a processor held and puts out with an arrival is charged while the next one takes it in, beside the
+/// arrival's own memory.
+#[tokio::test(start_paused = true)]
+async fn what_an_arrival_brings_out_is_charged() {
+    let around = paused();
+    let sink = Watcher::new(&around, true);
+    let pairs: Box<dyn Processor> = Box::new(Pairs::default());
+    let pipeline = start(&around, vec![("pairs".to_owned(), pairs), splitter()], &sink);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    consume(&intake, 5000).await.unwrap();
+    consume(&intake, 10).await.unwrap();
+    let merged = batch(5010).size_bytes() - batch(10).size_bytes();
+    // The last batch leaves when all was taken in.
+    let seen = sink.seen();
+    assert_eq!(seen.len(), 5010);
+    assert!(seen[..5009].iter().all(|(charged, _)| *charged >= merged), "{:?}, {merged}", &seen[..3]);
+    tokio::task::yield_now().await;
+    assert_eq!(around.budget.used(), 0);
+}

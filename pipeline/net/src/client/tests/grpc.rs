@@ -138,3 +138,22 @@ async fn a_hanging_handshake_times_out() {
     let error = call(grpc_channel(&config).unwrap()).await.unwrap_err();
     assert!(error.contains(&format!("no connection to {addr} within 50ms")), "{error}");
 }
+
+/// Guarantees: a server that speaks no TLS to a client that does is named with what to change.
+#[tokio::test]
+async fn a_server_without_tls_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        // What follows is not read.
+        stream.shutdown().await.ok();
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
+    });
+    let authority = Authority::new();
+    let with_tls = HttpClientConfig { tls: Some(authority.client()), ..plain() };
+    let error = super::post(&with_tls, &format!("https://{addr}/")).await.unwrap_err();
+    assert!(error_chain(&error).contains("the server speaks no TLS: use http://"), "{error}");
+}

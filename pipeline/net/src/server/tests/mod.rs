@@ -288,3 +288,55 @@ async fn an_empty_host_is_every_address() {
     let (client, accepted) = tokio::join!(TcpStream::connect(("127.0.0.1", port)), listener.accept());
     assert!(client.is_ok() && accepted.is_ok());
 }
+
+/// Guarantees: whoever speaks another protocol than the port's, TLS or none, HTTP/1 where gRPC is served, is counted at
+/// each connection and said once of each peer, with what to change.
+#[tokio::test]
+async fn wrong_protocols_are_said() {
+    let (log, _guard) = Log::start();
+    let only = |versions| ServerLimits { versions, ..ServerLimits::default() };
+    // What a client of TLS 1.3 begins with, as far as it matters, and the rest of the record.
+    let hello = [&[0x16, 0x03, 0x01, 0x00, 0x40, 0x01][..], &[0; 63]].concat();
+    for (versions, request, said) in [
+        (HttpVersions::Both, &hello[..], "a peer speaks TLS to a port without it"),
+        (HttpVersions::Http2, &hello[..], "a peer speaks TLS to a port without it"),
+        (HttpVersions::Http2, GET, "a peer speaks HTTP/1 to a port for gRPC"),
+    ] {
+        let running = start(service_fn(echo), None, only(versions)).await;
+        let before = log.text().matches(said).count();
+        for _ in 0..3 {
+            exchange(running.addr, request).await;
+        }
+        until(&running, |stats| stats.open == 0 && stats.wrong_protocol == 3).await;
+        assert_eq!(log.text().matches(said).count() - before, 1, "{}", log.text());
+    }
+    let authority = crate::testing::Authority::new();
+    let tls = authority.server("localhost").load(HttpVersions::Http1).unwrap();
+    let running = start(service_fn(echo), Some(tls), only(HttpVersions::Http1)).await;
+    for request in [GET, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        exchange(running.addr, request).await;
+    }
+    until(&running, |stats| stats.wrong_protocol == 2).await;
+    assert_eq!(log.text().matches("a peer speaks without TLS to a port that has it").count(), 1, "{}", log.text());
+    let running = start(service_fn(echo), None, ServerLimits::default()).await;
+    assert!(exchange(running.addr, GET).await.contains("200 OK"));
+    assert_eq!(running.stats.snapshot().wrong_protocol, 0);
+}
+
+/// Guarantees: where it is told so, a server answers whoever closed its side behind a request; otherwise the request
+/// ends.
+#[tokio::test]
+async fn half_closed() {
+    for serves_closed in [true, false] {
+        let (service, mut calls, release) = gated();
+        let running = start(service, None, ServerLimits { serves_closed, ..ServerLimits::default() }).await;
+        let mut stream = TcpStream::connect(running.addr).await.unwrap();
+        stream.write_all(GET).await.unwrap();
+        stream.shutdown().await.unwrap();
+        calls.recv().await.unwrap();
+        if serves_closed {
+            release.notify_one();
+        }
+        assert_eq!(read_to_end(&mut stream).await.ends_with("drained"), serves_closed);
+    }
+}

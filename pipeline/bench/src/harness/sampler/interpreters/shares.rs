@@ -193,7 +193,7 @@ fn is_missing(kind: Kind, names: &Names, session: &Session, location: &Location)
         }
         Location::Native { .. } if location.is_kernel() => false,
         // Code that was compiled at run time.
-        Location::Native { mapping: None, .. } => true,
+        Location::Native { mapping: None, .. } | Location::Compiled { .. } => true,
         Location::Native { .. } => {
             names.symbols(location).is_some_and(|symbols| symbols.frames.iter().any(|frame| is(&frame.function)))
         }

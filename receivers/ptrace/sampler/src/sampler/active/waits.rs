@@ -98,6 +98,8 @@ pub(in crate::sampler) struct Recording {
     waits: Option<Left>,
     /// When the wait began in which it was looked at.
     looked: Option<Instant>,
+    /// The generation of the address space in which a part of what was found then was in no known mapping.
+    unknown_in: Option<u64>,
     /// The last calls in which it was met, where switches have no samples.
     calls: VecDeque<Calls>,
 }
@@ -112,7 +114,14 @@ struct Calls {
 
 impl Recording {
     pub(in crate::sampler) fn new(since: Instant) -> Self {
-        Self { timeline: Timeline::new(since), left: None, waits: None, looked: None, calls: VecDeque::new() }
+        Self {
+            timeline: Timeline::new(since),
+            left: None,
+            waits: None,
+            looked: None,
+            unknown_in: None,
+            calls: VecDeque::new(),
+        }
     }
 }
 
@@ -280,6 +289,7 @@ impl Active {
         let standing = left.as_ref().and_then(|left| left.standing.clone());
         recording.timeline.switched_out(at, cause, standing);
         if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
+            recording.unknown_in = None;
             recording.waits = left;
         }
     }
@@ -298,6 +308,11 @@ impl Active {
             Latest::Running => ByRecords::Runs,
             Latest::Ended => ByRecords::Waits,
             Latest::Waiting { since, cause, placed } => {
+                // The maps were read since.
+                let is_outdated = recording.unknown_in.is_some_and(|known| known != self.attached.space_generation);
+                if is_outdated && recording.waits.is_some() {
+                    return ByRecords::Stands;
+                }
                 let is_known = placed && (recording.looked == Some(since) || self.stacks_are_native());
                 match &recording.waits {
                     _ if is_known => ByRecords::Waits,
@@ -332,8 +347,13 @@ impl Active {
         let mut locations = Vec::new();
         let named = unwinder.name(self, &mut outcome, &interpreted, true, Some(at_sample), &mut locations);
         unwinder.pieces = pieces;
-        if outcome.unknown_code.is_some() {
+        let is_unknown = outcome.unknown_code.is_some();
+        if is_unknown {
             self.attached.reload.want();
+        }
+        let generation = self.attached.space_generation;
+        if let Some(recording) = &mut self.threads[index].recording {
+            recording.unknown_in = is_unknown.then_some(generation);
         }
         let standing = Standing::new(outcome.trust, &locations, named, worked);
         let thread = self.threads[index].id();

@@ -1,0 +1,41 @@
+//! The way on for requests that no receiver reads: to the upstream, as they came.
+
+use std::sync::Arc;
+
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use profbridge_engine::component::BoxFuture;
+use profbridge_engine::peer_limits::Onward;
+use profbridge_engine::via::{self, Via};
+use profbridge_net::client::{Passage, Resumed};
+
+use crate::destinations::Destinations;
+
+/// Leads to the upstreams of an exporter.
+#[derive(Debug)]
+pub(crate) struct ToUpstream {
+    pub(crate) destinations: Arc<Destinations>,
+    pub(crate) passage: Passage,
+    /// What cuts a circle of processes.
+    pub(crate) via: Via,
+}
+
+impl Onward for ToUpstream {
+    fn knows(&self, server: &str) -> bool {
+        self.destinations.upstream_of(Some(server)).is_some()
+    }
+
+    fn pass<'a>(
+        &'a self,
+        server: Option<&'a str>,
+        mut request: Request<Resumed>,
+    ) -> BoxFuture<'a, Result<Response<Incoming>, String>> {
+        Box::pin(async move {
+            let (_, upstream) = self.destinations.upstream_of(server).ok_or("it is no upstream of this exporter")?;
+            let behind = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let url: Uri = upstream.url(behind).parse().map_err(|_| "the path makes no valid URL")?;
+            request.headers_mut().insert(via::HEADER, self.via.header());
+            self.passage.pass(url, request).await.map_err(|failure| failure.to_string())
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! Which requests over HTTP may come from web pages.
+//!
+//! A browser sends what a page of anybody's asks for, also to the loopback of the machine that it runs on. What it does
+//! not let the page choose is `Origin`, which says whose page it is, and `Host`, which says under which name the page
+//! reached the server: a name that its owner had point to the loopback (DNS rebinding).
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{HOST, ORIGIN};
+use http::{Request, StatusCode, Version};
+
+use crate::http_fault::HttpFault;
+
+/// The names under which a listener is reached, and the origins whose pages may talk to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages<'a> {
+    /// Names beside those of the loopback and the address of the connection (`service.allowed_hosts`).
+    pub hosts: &'a [String],
+    /// Origins of other servers' pages, where `*` stands for any characters.
+    pub origins: &'a [String],
+}
+
+impl Pages<'_> {
+    /// Checks a request that came to the address `own`.
+    ///
+    /// # Errors
+    ///
+    /// It names no host, or several; or it may come from a page that must not talk to the listener.
+    pub fn check<B>(&self, request: &Request<B>, own: Option<SocketAddr>) -> Result<(), HttpFault> {
+        let named = request.headers().get_all(HOST);
+        let count = named.iter().count();
+        let version_1_1 = request.version() == Version::HTTP_11;
+        if count > 1 || (version_1_1 && count == 0) {
+            return Err(HttpFault::new(StatusCode::BAD_REQUEST, "host", "the request names no Host, or several"));
+        }
+        let in_header = named.iter().next().and_then(|host| host.to_str().ok());
+        let host = request.uri().authority().map(http::uri::Authority::as_str).or(in_header).unwrap_or_default();
+        // Under a name of the loopback nobody else can be meant.
+        let of_loopback = own.is_some_and(|own| own.ip().to_canonical().is_loopback());
+        if of_loopback && (version_1_1 || !host.is_empty()) && !self.is_own(host, own) {
+            let message = format!("{host:?} is no name of this listener; add it to `service.allowed_hosts` if it is");
+            return Err(HttpFault::new(StatusCode::FORBIDDEN, "foreign_host", message));
+        }
+        for origin in request.headers().get_all(ORIGIN) {
+            let origin = origin.to_str().unwrap_or_default();
+            let is_same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+            if !is_same && !self.origins.iter().any(|pattern| matches(pattern, origin)) {
+                let message = format!("pages of {origin:?} may not talk to this listener (cors_origins)");
+                return Err(HttpFault::new(StatusCode::FORBIDDEN, "foreign_origin", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a host, with or without a port, is this listener's: a name of the loopback, the address of the
+    /// connection, or one of the list.
+    pub fn is_own(&self, host: &str, own: Option<SocketAddr>) -> bool {
+        let name = without_port(host);
+        let listed = || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name));
+        match name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(address) => {
+                let address = address.to_canonical();
+                address.is_loopback() || own.is_some_and(|own| own.ip().to_canonical() == address) || listed()
+            }
+            Err(_) => {
+                let name = name.trim_end_matches('.').to_ascii_lowercase();
+                name == "localhost" || name.ends_with(".localhost") || listed()
+            }
+        }
+    }
+}
+
+/// The name or address without the port behind it; an IPv6 address stays in its brackets.
+fn without_port(host: &str) -> &str {
+    let end_of_address = host.rfind(']').map_or(0, |bracket| bracket + 1);
+    host[end_of_address..].find(':').map_or(host, |colon| &host[..end_of_address + colon])
+}
+
+/// Whether a text fits a pattern, in which `*` stands for any characters. Letters of both cases are equal.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.to_ascii_lowercase(), text.to_ascii_lowercase());
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(found) = rest.find(part) else { return false };
+        rest = &rest[found + part.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(headers: &[(&str, &str)], own: &str, pages: Pages<'_>) -> Option<(u16, &'static str)> {
+        let mut request = Request::builder().uri("/metrics");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let fault = pages.check(&request.body(()).unwrap(), own.parse().ok()).err()?;
+        Some((fault.status.as_u16(), fault.reason))
+    }
+
+    const NOBODY: Pages<'static> = Pages { hosts: &[], origins: &[] };
+
+    /// Attack: a page that had its own name point to the loopback reaches nothing, whatever the port; the names of the
+    /// loopback and of the list do, and a listener that others reach is called whatever they call it.
+    #[test]
+    fn hosts() {
+        let hosts = ["relay.internal".to_owned()];
+        let pages = Pages { hosts: &hosts, ..NOBODY };
+        for host in
+            ["localhost", "LOCALHOST:8888", "a.localhost", "127.0.0.1:8888", "127.8.8.8", "[::1]:1", "relay.internal:1"]
+        {
+            assert_eq!(checked(&[("host", host)], "127.0.0.1:8888", pages), None, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8888",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.1.2.3",
+            "",
+            "[::2]",
+            "]:",
+        ] {
+            let refused = Some((403, "foreign_host"));
+            assert_eq!(checked(&[("host", host)], "127.0.0.1:8888", NOBODY), refused, "{host}");
+            assert_eq!(checked(&[("host", host)], "[::ffff:127.0.0.1]:8888", NOBODY), refused, "{host}");
+            assert_eq!(checked(&[("host", host)], "10.0.0.7:8888", NOBODY), None, "{host}");
+        }
+        assert_eq!(checked(&[], "10.0.0.7:8888", NOBODY), Some((400, "host")));
+        assert_eq!(
+            checked(&[("host", "localhost"), ("host", "localhost")], "127.0.0.1:1", NOBODY),
+            Some((400, "host"))
+        );
+    }
+
+    /// Attack: a page of somebody else's reaches nothing unless its origin is listed; a page of the same server does.
+    #[test]
+    fn origins() {
+        let origins = ["https://*.shop.example".to_owned(), "http://localhost:*".to_owned()];
+        let pages = Pages { origins: &origins, ..NOBODY };
+        let of = |origin: &str| checked(&[("host", "localhost:9000"), ("origin", origin)], "127.0.0.1:9000", pages);
+        for origin in
+            ["http://localhost:9000", "https://www.shop.example", "HTTPS://a.b.shop.example", "http://localhost:3000"]
+        {
+            assert_eq!(of(origin), None, "{origin}");
+        }
+        for origin in [
+            "https://evil.example",
+            "null",
+            "",
+            "https://shop.example",
+            "http://www.shop.example",
+            "https://www.shop.example.evil",
+            "https://evil.example/.shop.example.evil",
+        ] {
+            assert_eq!(of(origin), Some((403, "foreign_origin")), "{origin}");
+        }
+        let two = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "https://evil.example")];
+        assert_eq!(checked(&two, "127.0.0.1:9000", pages), Some((403, "foreign_origin")));
+        assert!(matches("*", "https://anything") && matches("a*c*e", "abcde") && !matches("a*c*e", "abde"));
+    }
+}

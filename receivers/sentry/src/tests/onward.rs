@@ -1,0 +1,219 @@
+//! Requests that go on unread, to a server in this process.
+
+use std::sync::{Arc, Mutex};
+
+use ::http::Response;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use profbridge_engine::component::BoxFuture;
+use profbridge_engine::peer_limits::Onward;
+use profbridge_net::client::{HttpClientConfig, Passage, Proxies, Resumed};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A request as it reached the server: its line, its headers, its body.
+#[derive(Debug, Clone)]
+struct Seen {
+    line: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// A server, and the way to it.
+#[derive(Debug)]
+struct Way {
+    passage: Passage,
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Way {
+    /// A server that answers everything with 202, headers and a body of its own.
+    async fn start() -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let kept = Arc::clone(&seen);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let kept = Arc::clone(&kept);
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let kept = Arc::clone(&kept);
+                    async move {
+                        let (head, body) = request.into_parts();
+                        let line = format!("{} {}", head.method, head.uri);
+                        let body = body.collect().await?.to_bytes();
+                        kept.lock().unwrap().push(Seen { line, headers: head.headers, body });
+                        let answer = Response::builder().status(202).header("location", "/api/42/upload/7/");
+                        Ok::<_, hyper::Error>(answer.body(Full::new(Bytes::from_static(b"theirs"))).unwrap())
+                    }
+                });
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        let config = HttpClientConfig { tls: None, proxies: Proxies::none(), ..HttpClientConfig::default() };
+        Arc::new(Self { passage: Passage::new(&config).unwrap(), address, seen })
+    }
+
+    fn only(&self) -> Seen {
+        let seen = self.seen.lock().unwrap();
+        assert_eq!(seen.len(), 1);
+        seen[0].clone()
+    }
+}
+
+impl Onward for Way {
+    fn knows(&self, server: &str) -> bool {
+        server == "o1.ingest.sentry.io"
+    }
+
+    fn pass<'a>(
+        &'a self,
+        server: Option<&'a str>,
+        request: Request<Resumed>,
+    ) -> BoxFuture<'a, Result<Response<Incoming>, String>> {
+        assert!(server.is_none_or(|server| self.knows(server)));
+        let url = format!("http://{}{}", self.address, request.uri()).parse().unwrap();
+        Box::pin(async move { self.passage.pass(url, request).await.map_err(|failure| failure.to_string()) })
+    }
+}
+
+async fn rig(yaml: &str, memory: u64) -> (Rig, Arc<Way>) {
+    let way = Way::start().await;
+    let rig = Rig::start_beside(settings(yaml), memory, Some(Arc::clone(&way) as Arc<dyn Onward>)).await;
+    (rig, way)
+}
+
+/// Guarantees: every address that a DSN gives and that is no envelope's reaches the server with method, path, query,
+/// headers and body as they came, behind whatever path the DSN has, and the server's answer comes back as it is. No
+/// header is invented, and none of a connection's own goes on.
+#[tokio::test]
+async fn every_address() {
+    for (method, path, arrives) in [
+        (Method::POST, "/api/42/minidump/?sentry_key=K", "/api/42/minidump/?sentry_key=K"),
+        (Method::POST, "/api/42/security/?sentry_key=K", "/api/42/security/?sentry_key=K"),
+        (Method::POST, "/eu/relay/api/42/csp-report/?sentry_key=K", "/api/42/csp-report/?sentry_key=K"),
+        (Method::POST, "/api/42/nel/", "/api/42/nel/"),
+        (Method::POST, "/api/42/unreal/K/", "/api/42/unreal/K/"),
+        (Method::GET, "/api/42/cron/nightly/K/?status=ok", "/api/42/cron/nightly/K/?status=ok"),
+        (Method::POST, "/api/42/upload/", "/api/42/upload/"),
+        (Method::PATCH, "/api/42/upload/7/", "/api/42/upload/7/"),
+        (Method::HEAD, "/api/42/upload/7/", "/api/42/upload/7/"),
+        (Method::POST, "/api/42/events/9/attachments/", "/api/42/events/9/attachments/"),
+        (Method::POST, "/api/42/integration/otlp/v1/traces", "/api/42/integration/otlp/v1/traces"),
+        (Method::POST, "/api/42/playstation/", "/api/42/playstation/"),
+        (Method::GET, "/api/embed/error-page/?dsn=D&eventId=E", "/api/embed/error-page/?dsn=D&eventId=E"),
+        (Method::OPTIONS, "/api/embed/error-page/", "/api/embed/error-page/"),
+        (Method::GET, "/api/42/store/?sentry_data=D", "/api/42/store/?sentry_data=D"),
+        (Method::POST, "/api/store/", "/api/store/"),
+        (Method::GET, "/js-sdk-loader/K.min.js", "/js-sdk-loader/K.min.js"),
+    ] {
+        let (rig, way) = rig(LOOPBACK, PLENTY).await;
+        let body = if method == Method::POST || method == Method::PATCH { "{\"a\": 1}" } else { "" };
+        let request = bare(body).method(method.clone()).to(path).header("x-own", "kept").header("te", "trailers");
+        let answer = request.exchange(rig.address).await;
+        assert_eq!((answer.status, answer.header("location")), (202, Some("/api/42/upload/7/")), "{path}");
+        assert_eq!(answer.body, if method == Method::HEAD { "" } else { "theirs" }, "{path}");
+        let seen = way.only();
+        assert_eq!((seen.line, &seen.body[..]), (format!("{method} {arrives}"), body.as_bytes()));
+        let mut names: Vec<&str> = seen.headers.keys().map(|name| name.as_str()).collect();
+        names.sort_unstable();
+        let expected = if body.is_empty() { &["host", "x-own"][..] } else { &["content-length", "host", "x-own"] };
+        assert_eq!(names, expected, "{path}");
+        assert_eq!(seen.headers["host"], way.address.to_string());
+        assert_eq!(rig.requests("success"), 1);
+    }
+}
+
+/// Guarantees: without an exporter that has a server, what is no envelope is refused by name; with keys, so is what
+/// names none of them, wherever it could stand.
+#[tokio::test]
+async fn not_to_anybody() {
+    let rig = Rig::start(LOOPBACK).await;
+    let answer = rig.refused(bare("x").to("/api/42/minidump/")).await;
+    assert_eq!((answer.status, answer.detail().contains("an `upstream`")), (404, true), "{answer:?}");
+    let (rig, way) = self::rig(&format!("{{{LOOPBACK}, public_keys: [{KEY}]}}"), PLENTY).await;
+    assert_eq!(rig.refused(bare("x").to(format!("/api/42/unreal/{OTHER_KEY}/"))).await.status, 403);
+    assert!(way.seen.lock().unwrap().is_empty());
+    assert_eq!(bare("x").to(format!("/api/42/unreal/{KEY}/")).exchange(rig.address).await.status, 202);
+    assert_eq!(bare("x").to("/api/42/nel/").header("x-sentry-auth", auth(KEY)).exchange(rig.address).await.status, 202);
+}
+
+/// An envelope of one attachment.
+fn attachment(size: usize) -> Bytes {
+    let head = format!(
+        "{{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}}\n{{\"type\":\"attachment\",\"length\":{size}}}\n"
+    );
+    [head.as_bytes(), &vec![b'a'; size], b"\n"].concat().into()
+}
+
+/// Guarantees: a large envelope of which nothing is read goes on as it comes, whatever its coding and whether it says
+/// how long it is, through memory that is a part of it; a small one, and a large one with a profile, is taken.
+#[tokio::test]
+async fn large_envelopes() {
+    let large = attachment(6 << 20);
+    let noise: Vec<u8> = std::iter::repeat_with({
+        let mut state = 1_u64;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        }
+    })
+    .take(5 << 20)
+    .collect();
+    let packed = {
+        let head = format!("{{}}\n{{\"type\":\"attachment\",\"length\":{}}}\n", noise.len());
+        Bytes::from(gzip(&[head.as_bytes(), &noise, b"\n"].concat()))
+    };
+    for request in [
+        post(large.clone()),
+        post(large.clone()).chunked(),
+        post(packed.clone()).header("content-encoding", "gzip"),
+        post(packed).header("content-encoding", "gzip").chunked(),
+    ] {
+        let (rig, way) = rig(LOOPBACK, 8 << 20).await;
+        let body = request.body.clone();
+        assert_eq!(request.exchange(rig.address).await.status, 202);
+        let seen = way.only();
+        assert!(seen.line == "POST /api/42/envelope/" && seen.body == body);
+        assert!(seen.headers["x-sentry-auth"].to_str().unwrap().contains(KEY));
+        assert_eq!(rig.consumer.memory_used(), 0);
+    }
+    let (mut rig, way) = rig(LOOPBACK, PLENTY).await;
+    assert_eq!(rig.taken(post(attachment(1 << 20))).await.0.status, 200);
+    let mut chunk = CHUNK.to_vec();
+    chunk.extend_from_slice(&attachment(3 << 20)[b"{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}\n".len()..]);
+    let (answer, taken) = rig.taken(post(chunk)).await;
+    assert_eq!((answer.status, taken.items.len(), taken.views.len()), (200, 2, 1));
+    assert!(way.seen.lock().unwrap().is_empty());
+}
+
+/// Guarantees: a large envelope is refused for its key before it goes on, and so is one that says nothing of it.
+#[tokio::test]
+async fn large_and_not_allowed() {
+    let (rig, way) = rig(&format!("{{{LOOPBACK}, public_keys: [{OTHER_KEY}]}}"), PLENTY).await;
+    assert_eq!(rig.refused(post(attachment(3 << 20))).await.status, 403);
+    assert_eq!(rig.refused(bare(attachment(3 << 20))).await.status, 401);
+    assert!(way.seen.lock().unwrap().is_empty());
+}
+
+/// Guarantees: the DSN in an envelope's header decides between servers; one that names this receiver, under a name that
+/// it has, is for the usual server; any other is refused by its name.
+#[tokio::test]
+async fn servers() {
+    let (mut rig, _way) = rig(LOOPBACK, PLENTY).await;
+    let of = |host: &str| SMALL.replacen('{', &format!("{{\"dsn\":\"https://{KEY}@{host}/42\","), 1);
+    for (host, server) in
+        [("o1.ingest.sentry.io", Some("o1.ingest.sentry.io")), ("localhost:9000", None), ("127.0.0.1", None)]
+    {
+        let (answer, taken) = rig.taken(post(of(host))).await;
+        assert_eq!((answer.status, taken.meta.server.as_deref()), (200, server), "{host}");
+    }
+    let named = post(of("relay.example")).header("x-forwarded-host", "relay.example");
+    assert_eq!(rig.taken(named).await.1.meta.server, None);
+    let answer = rig.refused(post(of("o2.ingest.sentry.io"))).await;
+    assert_eq!((answer.status, answer.detail().contains("names o2.ingest.sentry.io")), (403, true), "{answer:?}");
+}
