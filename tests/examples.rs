@@ -190,7 +190,8 @@ fn otlp_relay() {
     let address = backend.address().to_string();
     let environment = [("BACKEND_ENDPOINT", address.as_str()), ("BACKEND_INSECURE", "true")];
     let profbridge = Profbridge::start_with(&adapted("otlp-relay/config.yaml", &BOTH_PORTS), &environment);
-    let later = RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["handle", "main"], 7, &ms([2000]));
+    let later =
+        RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["handle", "main"], 7, &ms([2000, 2050]));
     for request in [two_services().build(), two_services().build(), later.build()] {
         export(profbridge.address("otlp/grpc"), request).unwrap();
     }
@@ -201,7 +202,7 @@ fn otlp_relay() {
     assert_eq!(received.len(), 1, "one request for the window");
     let scopes = received[0].resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
     let samples = scopes.flat_map(|scope| &scope.profiles).flat_map(|profile| &profile.samples);
-    assert_eq!(samples.map(|sample| sample.timestamps_unix_nano.len()).sum::<usize>(), 41);
+    assert_eq!(samples.map(|sample| sample.timestamps_unix_nano.len()).sum::<usize>(), 42);
 }
 
 /// Guarantees: envelopes and a capture are written where the walk-through says, and its conversions work on them.

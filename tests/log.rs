@@ -99,7 +99,7 @@ fn nobody_reads() {
     [4096, 1].into_iter().for_each(|length| while pipe.write(&vec![b'x'; length]).is_ok() {});
 
     for _ in 0..20 {
-        let request = RequestBuilder::new().process("unread", 1).on_cpu(20).sample(&["go!f"], 1, &[T0]).build();
+        let request = RequestBuilder::new().process("unread", 1).on_cpu(20).sample(&["go!f"], 1, &[T0, T0 + 1]).build();
         export(addresses["otlp/grpc"], request).unwrap();
     }
     assert_eq!(status(&get(addresses["health/telemetry"], "/")), 200);

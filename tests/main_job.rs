@@ -123,6 +123,10 @@ fn agrees_with_the_control() {
             let mut samples = naive::canonical(chunk);
             for frame in samples.iter_mut().flat_map(|sample| &mut sample.stack) {
                 (frame.function, frame.module) = (None, None);
+                // Shortened by what is known of the module.
+                if frame.abs_path.is_some() {
+                    frame.filename = None;
+                }
             }
             *all.entry(format!("{:?} {samples:?}", naive::debug_ids(chunk))).or_default() += 1;
         }

@@ -203,7 +203,7 @@ fn short_turns() {
     let shown = shown_of(&chunks.collect::<Vec<_>>(), &sampled);
     let functions = |name: &str| sampled.times.iter().filter(|((_, function), _)| function == name).count();
     assert!(functions("compute") >= 4 && functions("clock_nanosleep") >= 4, "{:?}", sampled.times);
-    for (thread, _) in &sampled.weights {
+    for thread in sampled.weights.keys() {
         let of = |times: &std::collections::BTreeMap<(Option<String>, String), u64>| -> HashMap<String, u64> {
             // Code that lies in no file has a name in a chunk only.
             let name = |name: &String| if name == "[]" { "[unknown]".to_owned() } else { name.clone() };
@@ -214,8 +214,9 @@ fn short_turns() {
         for name in before.keys().chain(after.keys()) {
             let [before, after] = [&before, &after].map(|times| times.get(name).copied().unwrap_or(0));
             let moved = before.abs_diff(after);
+            // Chunks count in microseconds.
             assert!(
-                moved * 1_000 <= all,
+                moved <= all / 1_000 + 1_000,
                 "{name} of thread {thread:?}: {after} ns are shown of {before}, of {all} in all"
             );
         }

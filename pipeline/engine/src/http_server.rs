@@ -114,10 +114,9 @@ impl HttpServer {
             // A certificate names the server already.
             let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
             let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));
-            let answer = checked.map(|()| service.call(request)).map_err(|fault| {
+            let answer = checked.map(|()| service.call(request)).inspect_err(|fault| {
                 fault.count(&telemetry);
                 telemetry.not_taken(fault.refusal(peer.map(|peer| peer.addr.ip())));
-                fault
             });
             async move {
                 Ok::<_, Infallible>(match answer {

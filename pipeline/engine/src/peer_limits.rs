@@ -46,8 +46,11 @@ pub trait Onward: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub struct PeerLimits {
     by_key: Arc<Mutex<HashMap<Arc<str>, Vec<Limit>>>>,
-    onward: Arc<Mutex<Vec<(String, Arc<dyn Onward>)>>>,
+    onward: Arc<Mutex<Vec<Way>>>,
 }
+
+/// A way on, with the id of the exporter that offers it.
+type Way = (String, Arc<dyn Onward>);
 
 #[derive(Debug, Clone)]
 struct Limit {

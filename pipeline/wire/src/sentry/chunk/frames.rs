@@ -374,7 +374,9 @@ impl Frames {
         if runtime == Runtime::Java && !name.module.is_empty() && !name.module.contains(&b'.') {
             name.module = [b"(default).", &*name.module].concat().into();
         }
-        let is_anonymous = runtime == Runtime::Node && is_anonymous(&name.function, &path);
+        // A frame without a name needs a place: Sentry refuses what has neither.
+        let has_place = !path.is_empty() && !name.module.is_empty();
+        let is_anonymous = runtime == Runtime::Node && has_place && is_anonymous(&name.function);
 
         let out = &mut self.text;
         let start = out.len();
@@ -437,9 +439,8 @@ impl Frames {
 }
 
 /// Whether a function of Node has no name: Sentry's SDK sends an empty one, so that Sentry gives its caller the time.
-/// What has no file either is not known.
-fn is_anonymous(function: &[u8], path: &[u8]) -> bool {
-    matches!(function, b"<anonymous>" | b"(anonymous)") || (function.is_empty() && !path.is_empty())
+fn is_anonymous(function: &[u8]) -> bool {
+    matches!(function, b"" | b"<anonymous>" | b"(anonymous)")
 }
 
 /// Makes room for text up to a place, and for eight bytes more that a write may touch.

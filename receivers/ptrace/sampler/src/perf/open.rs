@@ -124,6 +124,11 @@ pub enum Lack {
 }
 
 impl Lack {
+    /// What an error of opening something else than a thread's event means.
+    pub(crate) fn of_other(error: Errno) -> Self {
+        Self::of(error).unwrap_or(Self::Other(error))
+    }
+
     /// The resource that an error means; `None` if the error is a refusal.
     fn of(error: Errno) -> Option<Self> {
         match error {

@@ -111,7 +111,7 @@ impl Events {
             Some(index) => index,
             None => {
                 let ring = SharedRing::open(&*self.opener, processor)?;
-                self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
+                self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::of_other(error)))?;
                 self.rings.push(Arc::new(ring));
                 self.rings.len() - 1
             }
@@ -136,7 +136,7 @@ impl Events {
                 if !is_for_an_event(event.as_raw_fd()) {
                     return Err(Failure::Exhausted(Lack::Descriptors));
                 }
-                write_into(event, ring.event()).map_err(|error| Failure::Exhausted(Lack::Other(error)))
+                write_into(event, ring.event()).map_err(|error| Failure::Exhausted(Lack::of_other(error)))
             };
             into(event.as_fd())?;
             files.samples.push((processor, event));

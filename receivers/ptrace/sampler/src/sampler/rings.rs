@@ -58,11 +58,11 @@ impl SharedRing {
     pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, Failure> {
         let subject = Opened::Thread { thread: gettid().as_raw().unsigned_abs(), processor: Some(processor) };
         let event =
-            opener.open(&EventAttr::of_ring(), subject).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
+            opener.open(&EventAttr::of_ring(), subject).map_err(|error| Failure::Exhausted(Lack::of_other(error)))?;
         let ring = Ring::map(event.as_fd(), RING).map_err(|error| {
             Failure::Exhausted(match error.raw_os_error() {
                 Some(libc::EPERM) => Lack::LockedMemory,
-                error => Lack::Other(Errno::from_raw(error.unwrap_or(libc::EIO))),
+                error => Lack::of_other(Errno::from_raw(error.unwrap_or(libc::EIO))),
             })
         })?;
         Ok(Self {

@@ -315,11 +315,10 @@ fn proven(
             let location = if hit.shared { same.flatten() } else { hit.resolved.location };
             // Compiled code does not keep the instruction up to date, so the frame has to say the same.
             let is_compiled = pieces.stack.frames.get(native).is_some_and(|frame| frame.location.is_generated());
-            let location = location.filter(|_| !is_compiled || same.is_some()).map(|location| match location {
+            location.filter(|_| !is_compiled || same.is_some()).map(|location| match location {
                 Location::Interpreted { function, .. } if is_compiled => Location::Interpreted { function, line: 0 },
                 location => location,
-            });
-            location
+            })
         });
         let Some(believed) = believed else {
             merged.unproven += 1;

@@ -327,6 +327,8 @@ impl Active {
 
     /// Reads the stack of a thread that waits, from where it left its processor.
     pub(in crate::sampler) fn look_at_waiting(&mut self, index: usize, unwinder: &mut StackUnwinder) {
+        // In one piece as far as stacks of the thread went lately.
+        let size = self.threads[index].copy_size.bytes();
         let Some(recording) = &mut self.threads[index].recording else { return };
         let (Some(left), Latest::Waiting { since, .. }) = (&recording.waits, recording.timeline.latest()) else {
             return;
@@ -335,10 +337,15 @@ impl Active {
         recording.looked = Some(since);
         let from = Instant::now();
         let mut pieces = std::mem::take(&mut unwinder.pieces);
-        pieces.take(registers.stack_pointer(), &left.stack);
         let files = std::sync::Arc::clone(&self.attached.files);
+        if !pieces.copy(&files, registers.stack_pointer(), size) {
+            pieces.take(registers.stack_pointer(), &left.stack);
+        }
         let mut memory = pieces.live(&files, None);
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
+        if let Some(address) = outcome.needs_memory {
+            self.threads[index].copy_size.fell_short(address.wrapping_sub(registers.stack_pointer()));
+        }
         let mut interpreted = Interpreted::default();
         self.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
         let worked = self.standing(index);
