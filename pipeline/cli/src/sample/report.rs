@@ -286,6 +286,26 @@ impl Report<'_> {
                 ),
             );
         }
+        let threads = status.recorded_nano + status.counted_nano;
+        let of_threads = |nano: u64| nano as f64 * 100.0 / threads.max(1) as f64;
+        if of_threads(status.counted_nano) > MISSED_PERCENT {
+            line(
+                out,
+                format_args!(
+                    "waits: for {:.1} % of the threads' time only sums are known of why they waited",
+                    of_threads(status.counted_nano)
+                ),
+            );
+        }
+        if of_threads(status.not_placed_nano) > MISSED_PERCENT {
+            line(
+                out,
+                format_args!(
+                    "waits: it is not known where {:.1} % of the threads' time was waited",
+                    of_threads(status.not_placed_nano)
+                ),
+            );
+        }
         let unnamed = status.unproven_frames + status.unknown_functions;
         if share(unnamed) > MISSED_PERCENT {
             line(

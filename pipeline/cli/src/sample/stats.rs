@@ -87,6 +87,9 @@ fn add(total: &mut Status, status: &Status) {
     total.interpreted += status.interpreted;
     total.unproven_frames += status.unproven_frames;
     total.missing_callers += status.missing_callers;
+    total.recorded_nano += status.recorded_nano;
+    total.counted_nano += status.counted_nano;
+    total.not_placed_nano += status.not_placed_nano;
     total.unknown_functions += status.unknown_functions;
     total.positioned_frames += status.positioned_frames;
     total.unpositioned_frames += status.unpositioned_frames;

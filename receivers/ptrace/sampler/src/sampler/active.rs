@@ -179,6 +179,9 @@ impl Active {
         if matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked() {
             thread.recording = Some(Box::new(Recording::new(since)));
         }
+        if !self.threads.is_empty() || self.unseen.is_some() {
+            thread.ledger.begins_at_zero();
+        }
         if may_take_time && interpreters.has_frames_in_memory() {
             let namespace_id = thread.identify(files);
             thread.find_pointer(files, namespace_id);

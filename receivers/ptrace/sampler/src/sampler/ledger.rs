@@ -169,6 +169,11 @@ impl Ledger {
         }
     }
 
+    /// The thread began while its process was sampled, so that its counters began at 0.
+    pub(super) fn begins_at_zero(&mut self) {
+        self.counted.get_or_insert((0, 0));
+    }
+
     /// Notes counters that were read. The first ones are where the ledger begins.
     pub(super) fn saw(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));

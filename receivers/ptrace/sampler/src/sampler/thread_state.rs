@@ -26,7 +26,7 @@ use super::user_bound::UserBound;
 
 /// How often frames in an interpreter are looked for in a stack that is otherwise the same. A thread that starts may be
 /// blocked before the interpreter, or its reader, knows of it.
-const MOST_VAIN: u8 = 16;
+pub(super) const MOST_VAIN: u8 = 16;
 
 /// For how many places in the code the frame pointer of a thread is remembered.
 const SITES: usize = 4;

@@ -300,6 +300,14 @@ impl<P: Clone> Timeline<P> {
             }
             return true;
         }
+        if matches!(
+            (&self.state, &event),
+            (State::Waiting(_), Event::Started) | (State::Running, Event::In) | (State::Ended, Event::Ended)
+        ) {
+            // Two events tell the same while one takes the place of the other; and of a thread that starts another
+            // processor may tell first that it runs.
+            return true;
+        }
         if at < self.last {
             // A record that comes behind later ones: the time up to them is settled already.
             return false;

@@ -19,6 +19,7 @@ use crate::sampler::shortfall::Shortfall;
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::Watch;
 use crate::sampler::thread_event::MOST_SWITCHES;
+use crate::sampler::thread_state::MOST_VAIN;
 use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
 use crate::unwind::{Frame, Registers};
 
@@ -100,6 +101,9 @@ pub(in crate::sampler) struct Recording {
     looked: Option<Instant>,
     /// The generation of the address space in which a part of what was found then was in no known mapping.
     unknown_in: Option<u64>,
+    /// How often in a row no frames of it were found in an interpreter of the process: of a thread that is new they are
+    /// not looked for each time.
+    vain: u8,
     /// The last calls in which it was met, where switches have no samples.
     calls: VecDeque<Calls>,
 }
@@ -120,6 +124,7 @@ impl Recording {
             waits: None,
             looked: None,
             unknown_in: None,
+            vain: 0,
             calls: VecDeque::new(),
         }
     }
@@ -289,7 +294,7 @@ impl Active {
         let standing = left.as_ref().and_then(|left| left.standing.clone());
         recording.timeline.switched_out(at, cause, standing);
         if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
-            recording.unknown_in = None;
+            (recording.unknown_in, recording.vain) = (None, 0);
             recording.waits = left;
         }
     }
@@ -310,7 +315,8 @@ impl Active {
             Latest::Waiting { since, cause, placed } => {
                 // The maps were read since.
                 let is_outdated = recording.unknown_in.is_some_and(|known| known != self.attached.space_generation);
-                if is_outdated && recording.waits.is_some() {
+                let is_vain = (1..MOST_VAIN).contains(&recording.vain);
+                if (is_outdated || is_vain) && recording.waits.is_some() {
                     return ByRecords::Stands;
                 }
                 let is_known = placed && (recording.looked == Some(since) || self.stacks_are_native());
@@ -327,25 +333,18 @@ impl Active {
 
     /// Reads the stack of a thread that waits, from where it left its processor.
     pub(in crate::sampler) fn look_at_waiting(&mut self, index: usize, unwinder: &mut StackUnwinder) {
-        // In one piece as far as stacks of the thread went lately.
-        let size = self.threads[index].copy_size.bytes();
         let Some(recording) = &mut self.threads[index].recording else { return };
         let (Some(left), Latest::Waiting { since, .. }) = (&recording.waits, recording.timeline.latest()) else {
             return;
         };
-        let (place, registers) = (left.place, left.registers);
+        // Where it stood is known from when it left its processor: it may have run since, of which records come later.
+        let (place, registers, from) = (left.place, left.registers, since);
         recording.looked = Some(since);
-        let from = Instant::now();
         let mut pieces = std::mem::take(&mut unwinder.pieces);
         let files = std::sync::Arc::clone(&self.attached.files);
-        if !pieces.copy(&files, registers.stack_pointer(), size) {
-            pieces.take(registers.stack_pointer(), &left.stack);
-        }
+        pieces.take(registers.stack_pointer(), &left.stack);
         let mut memory = pieces.live(&files, None);
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
-        if let Some(address) = outcome.needs_memory {
-            self.threads[index].copy_size.fell_short(address.wrapping_sub(registers.stack_pointer()));
-        }
         let mut interpreted = Interpreted::default();
         self.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
         let worked = self.standing(index);
@@ -361,6 +360,8 @@ impl Active {
         let generation = self.attached.space_generation;
         if let Some(recording) = &mut self.threads[index].recording {
             recording.unknown_in = is_unknown.then_some(generation);
+            let found = interpreted.is_any() || self.attached.interpreters.is_empty();
+            recording.vain = if found { 0 } else { recording.vain.saturating_add(1) };
         }
         let standing = Standing::new(outcome.trust, &locations, named, worked);
         let thread = self.threads[index].id();
@@ -402,7 +403,6 @@ impl Active {
         let Some(recording) = &mut self.threads[index].recording else { return };
         let Latest::Waiting { since, .. } = recording.timeline.latest() else { return };
         recording.looked = Some(since);
-        let from = Instant::now();
         let Some(lowest) = recording.calls.iter().filter_map(|of| of.returns.first()).map(|(at, _)| *at).min() else {
             return;
         };
@@ -419,7 +419,7 @@ impl Active {
         };
         let standing = recording.calls.iter().rev().find(stands).map(|of| of.standing.clone());
         if let Some(standing) = standing {
-            recording.timeline.stood(from, Instant::now(), standing);
+            recording.timeline.stood(since, Instant::now(), standing);
         }
     }
 
