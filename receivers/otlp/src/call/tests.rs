@@ -51,7 +51,8 @@ fn peer() -> Peer {
 
 /// A request whose profile carries so many bytes.
 fn heavy(bytes: usize) -> Vec<u8> {
-    let builder = RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0]));
+    let builder =
+        RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0])).thread_name("main");
     builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).encode()
 }
 

@@ -186,7 +186,8 @@ fn small() -> ExportProfilesServiceRequest {
 
 /// A request with one profile that carries so many bytes.
 fn heavy(bytes: usize) -> ExportProfilesServiceRequest {
-    let builder = RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0]));
+    let builder =
+        RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0])).thread_name("main");
     builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).build()
 }
 
