@@ -33,6 +33,9 @@ const LATE: Duration = Duration::from_millis(20);
 const LATE_SWITCHES: u64 = 8;
 const LATE_PART: u64 = 16;
 
+/// How far apart the times are that two events give to one switch.
+const SAME_SWITCH: Duration = Duration::from_micros(100);
+
 /// How many places of waits of about one length are remembered, for waits whose own place is not known.
 const REMEMBERED: usize = 64;
 
@@ -300,12 +303,13 @@ impl<P: Clone> Timeline<P> {
             }
             return true;
         }
-        if matches!(
-            (&self.state, &event),
-            (State::Waiting(_), Event::Started) | (State::Running, Event::In) | (State::Ended, Event::Ended)
-        ) {
-            // Two events tell the same while one takes the place of the other; and of a thread that starts another
-            // processor may tell first that it runs.
+        let is_told_twice = match (&self.state, &event) {
+            (State::Waiting(_), Event::Started) | (State::Ended, Event::Ended) => true,
+            (State::Running, Event::In) => at.saturating_duration_since(self.last) <= SAME_SWITCH,
+            _ => false,
+        };
+        if is_told_twice {
+            // Two events tell the same while one takes the place of the other.
             return true;
         }
         if at < self.last {
