@@ -1,6 +1,6 @@
 //! Counters, and how much is seen of running threads.
 
-use super::{ProcessId, Stops};
+use super::{ProcessId, Stops, Trust};
 
 /// How much can be seen of a running thread without stopping it. The levels are in ascending order: each shows more
 /// than the one before, and needs more rights.
@@ -142,6 +142,19 @@ pub struct Status {
     /// Samples of threads in programs that show what they work on, of which nothing proves what it was at that moment:
     /// the thread ran on before that could be read.
     pub unproven_contexts: u64,
+}
+
+impl Status {
+    /// Counts observations of a stack.
+    pub(crate) fn count(&mut self, trust: Trust, observations: u64) {
+        self.observations += observations;
+        match trust {
+            Trust::Complete => self.complete += observations,
+            Trust::MissingCallers => {}
+            Trust::Truncated => self.truncated += observations,
+            Trust::Guessed => self.guessed += observations,
+        }
+    }
 }
 
 #[cfg(test)]

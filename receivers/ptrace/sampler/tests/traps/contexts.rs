@@ -120,7 +120,7 @@ fn sample(
     let counts = check(life, threads, none);
     assert!(counts["sleeper"].blocked[0] >= 50 && counts["blinker"].blocked[0] > 0, "{counts:?}");
     let named: u32 = counts.values().map(|counts| counts.blocked[1] + counts.running[1]).sum();
-    assert!(life.status.contexts >= u64::from(named), "{:?}", life.status);
+    assert!(life.status.contexts >= u64::from(named), "{named} {counts:?} {:?}", life.status);
     if life.status.level != Level::None {
         assert_eq!(life.status.stops, 0);
     }
@@ -152,20 +152,22 @@ fn of_a_program() -> Outcome {
         for (name, Counts { running: [all, named], .. }) in &counts {
             assert_eq!(all, named, "running samples of {name}: {counts:?}");
         }
-        assert!(counts["spinner"].running[0] >= 50, "{counts:?}");
+        assert!(counts["spinner"].running[0] >= 10, "{counts:?}");
     }
     Ok(())
 }
 
 /// A library that a program loads while it runs. Where it is not `fixed` beside the thread pointer, running threads
-/// have their records elsewhere than on their stacks, so nothing proves what they worked on at the moment of a sample.
+/// have their records elsewhere than on their stacks, so they are named only where they are proven to have stood still
+/// while they were read.
 fn library(name: &str, options: &[&str], fixed: bool) {
     let library = compile::context_library(name, options);
     let (target, threads, none) = start(&with_library(), Some(&library));
     let (counts, level) = sample(&target, &threads, none, Settings::default());
     let [all, named] = counts.get("spinner").map(|counts| counts.running).unwrap_or_default();
-    if level != Level::None {
-        assert_eq!(named, if fixed { all } else { 0 }, "{counts:?}");
+    assert!(named <= all, "{counts:?}");
+    if level != Level::None && fixed {
+        assert_eq!(named, all, "{counts:?}");
     }
 }
 

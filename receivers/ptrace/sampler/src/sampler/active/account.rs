@@ -379,13 +379,7 @@ impl Active {
     /// Counts a sample that was taken.
     pub(in crate::sampler) fn observed(&mut self, trust: Trust, named: &Named) {
         let status = &mut self.attached.status;
-        status.observations += 1;
-        match trust {
-            Trust::Complete => status.complete += 1,
-            Trust::MissingCallers => {}
-            Trust::Truncated => status.truncated += 1,
-            Trust::Guessed => status.guessed += 1,
-        }
+        status.count(trust, 1);
         status.interpreted += u64::from(named.any);
         status.unproven_frames += u64::from(named.merged.unproven);
         status.missing_callers += u64::from(named.merged.missing_callers > 0);

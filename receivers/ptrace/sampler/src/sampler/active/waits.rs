@@ -577,6 +577,10 @@ impl Active {
         self.threads[index].ledger.waited(sample, at, nano);
         if let Some(Standing(found)) = &place {
             self.observed(found.trust, &found.named);
+            let more = u64::from(observations) - 1;
+            let status = &mut self.attached.status;
+            status.contexts += if context.is_some() { more } else { 0 };
+            status.count(found.trust, more);
         }
     }
 }
