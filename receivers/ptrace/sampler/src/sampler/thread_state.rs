@@ -42,8 +42,8 @@ const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 const WORTH_AN_EVENT: u64 = 50_000;
 
 /// How often a thread's thread pointer is looked for. A thread that starts may not have registered its robust list yet,
-/// so once is not enough; musl and Go never register one.
-const SEARCHES: u8 = 3;
+/// and is looked at several times at once when it is met, so a few are not enough; musl and Go never register one.
+const SEARCHES: u8 = 32;
 
 /// A thread that is sampled.
 #[derive(Debug)]
