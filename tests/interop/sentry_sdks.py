@@ -416,7 +416,7 @@ LIMITS = {
 
 
 # What profbridge says then.
-EXPECTED = [ANYBODY, "answers 429", "sentry limits", "nothing of what was taken was sent"]
+EXPECTED = [ANYBODY, "answers 429", "sentry limits", "sent nothing of what it was given"]
 
 
 def limited(binary, modules, language, said):
