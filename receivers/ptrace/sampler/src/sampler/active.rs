@@ -162,8 +162,7 @@ impl Active {
             Ok(index) => index,
             Err(index) => {
                 let [since, _] = self.listed;
-                let began = self.attached.status.threads > 0 && self.knows_threads();
-                let thread = self.new_thread(id, since, began, true);
+                let thread = self.new_thread(id, since, true);
                 self.threads.insert(index, thread);
                 self.thread_lister.invalidate();
                 index
@@ -171,21 +170,17 @@ impl Active {
         }
     }
 
-    /// Whether what is not known yet began while the process was sampled.
-    fn knows_threads(&self) -> bool {
-        !self.threads.is_empty() || self.unseen.is_some()
-    }
-
-    /// A thread that was not known before, and whether it `began` while its process was sampled. Where an interpreter knows its threads by their pointers it is looked for at
+    /// A thread that was not known before. Where an interpreter knows its threads by their pointers it is looked for at
     /// once if that `may_take_time`: another thread may get it when this one has ended.
-    fn new_thread(&self, id: u32, since: Instant, began: bool, may_take_time: bool) -> ThreadState {
+    fn new_thread(&self, id: u32, since: Instant, may_take_time: bool) -> ThreadState {
         let Attached { interpreters, files, settings, .. } = &self.attached;
         let slot = self.slot.saturating_sub(1);
         let mut thread = ThreadState::new(ThreadFiles::new(id), slot, since, settings.max_stack);
         if matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked() {
             thread.recording = Some(Box::new(Recording::new(since)));
         }
-        if began {
+        // Those that there were when sampling began are listed before anything is counted.
+        if self.unseen.is_some() {
             thread.ledger.begins_at_zero();
         }
         if may_take_time && interpreters.has_frames_in_memory() {
@@ -210,7 +205,6 @@ impl Active {
     /// Replaces the list of threads: adds those that came, and forgets those that went. Returns how many came.
     fn set_threads(&mut self, ids: &[u32], now: Instant) -> usize {
         self.settle_gone(ids, now);
-        let began = self.knows_threads();
         let before = std::mem::take(&mut self.threads);
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
@@ -224,7 +218,7 @@ impl Active {
             while before.next_if(|thread| thread.id() < id).is_some() {}
             let thread = before.next_if(|thread| thread.id() == id).unwrap_or_else(|| {
                 came += 1;
-                self.new_thread(id, since, began, came <= POINTERS)
+                self.new_thread(id, since, came <= POINTERS)
             });
             self.threads.push(thread);
         }
