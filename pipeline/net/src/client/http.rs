@@ -12,7 +12,7 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::client::legacy::{Client, Error};
+use hyper_util::client::legacy::{Builder, Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
 
@@ -94,6 +94,25 @@ pub struct HttpClient {
     names_itself: bool,
 }
 
+impl HttpClientConfig {
+    /// How connections are made. Fails if the TLS settings cannot be used.
+    pub(super) fn connector(&self, versions: HttpVersions) -> Result<Connector, EndpointError> {
+        let tls = self.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
+        Ok(Connector::new(Purpose::Http, tls, self.proxies.clone(), self.connect_timeout))
+    }
+
+    /// How connections are kept.
+    pub(super) fn pool(&self) -> Builder {
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(self.idle_timeout)
+            .pool_max_idle_per_host(self.max_idle_connections);
+        builder
+    }
+}
+
 impl HttpClient {
     /// Builds a client; connects nowhere yet. Needs a tokio runtime when it is used.
     ///
@@ -101,14 +120,9 @@ impl HttpClient {
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
         let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
-        let tls = config.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
-        let has_tls = tls.is_some();
-        let connector = Connector::new(Purpose::Http, tls, config.proxies.clone(), config.connect_timeout);
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(config.idle_timeout)
-            .pool_max_idle_per_host(config.max_idle_connections)
+        let connector = config.connector(versions)?;
+        let client = config
+            .pool()
             .http2_only(config.http2_prior_knowledge)
             // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
             .http2_keep_alive_interval(PING)
@@ -119,7 +133,7 @@ impl HttpClient {
             connector,
             timeout: config.timeout,
             max_response_bytes: config.max_response_bytes,
-            has_tls,
+            has_tls: config.tls.is_some(),
             names_itself: config.names_itself,
         })
     }

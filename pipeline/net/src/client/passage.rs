@@ -9,9 +9,8 @@ use http::{Request, Response, Uri, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::connector::{Connector, Purpose};
+use super::connector::Connector;
 use super::error::{EndpointError, Failure};
 use super::http::{HttpClientConfig, failure};
 use crate::body::{BodyError, Guarded};
@@ -99,15 +98,8 @@ impl Passage {
     /// # Errors
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<Passage, EndpointError> {
-        let tls = config.tls.as_ref().map(|tls| tls.load(HttpVersions::Http1)).transpose()?;
-        let connector = Connector::new(Purpose::Http, tls, config.proxies.clone(), config.connect_timeout);
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(config.idle_timeout)
-            .pool_max_idle_per_host(config.max_idle_connections)
-            .http1_max_buf_size(BUFFER)
-            .build(connector.clone());
+        let connector = config.connector(HttpVersions::Http1)?;
+        let client = config.pool().http1_max_buf_size(BUFFER).build(connector.clone());
         Ok(Passage { client, connector })
     }
 
