@@ -36,8 +36,13 @@ const LATE_PART: u64 = 16;
 /// How far apart the times are that two events give to one switch.
 const SAME_SWITCH: Duration = Duration::from_micros(100);
 
-/// How many places of waits of about one length are remembered, for waits whose own place is not known.
+/// How many places of waits of about one length are remembered, for waits whose own place is not known; how many of
+/// them, the nearest in time, share such a wait; and how far they may be from it. A thread goes on to other places while
+/// it runs, but comes back to those where it is blocked.
 const REMEMBERED: usize = 64;
+const SHARING: usize = 8;
+const MOST_APART_PREEMPTED: Duration = Duration::from_millis(200);
+const MOST_APART_BLOCKED: Duration = Duration::from_secs(10);
 
 /// Why a thread does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -398,7 +403,7 @@ impl<P: Clone> Timeline<P> {
     }
 }
 
-/// The places of waits that were met, by how long they were and why: waits are met the more likely the longer they are,
+/// The places of waits that were met, by why and how long they were: waits are met the more likely the longer they are,
 /// but those of about one length alike.
 #[derive(Debug)]
 struct Typical<P> {
@@ -407,12 +412,13 @@ struct Typical<P> {
     is_wanted: bool,
 }
 
-/// Waits of one cause whose length in nanoseconds has so many binary digits.
+/// Waits of one cause and [`kind`] of length.
 #[derive(Debug)]
 struct Class<P> {
     cause: Cause,
-    digits: u32,
-    places: VecDeque<P>,
+    kind: u32,
+    /// When each began, in that order, and where it was.
+    places: VecDeque<(Instant, P)>,
     /// Whose turn it is.
     turn: usize,
 }
@@ -424,7 +430,7 @@ impl<P> Default for Typical<P> {
 }
 
 impl<P: Clone> Typical<P> {
-    /// Gives waits without a place those of the waits that were most like them, by turns.
+    /// Gives waits without a place those of the waits that were most like them at about that time, by turns.
     fn place(&mut self, waits: &mut [Wait<P>]) {
         self.is_wanted |= waits.iter().any(|wait| wait.place.is_none());
         if !self.is_wanted {
@@ -432,34 +438,49 @@ impl<P: Clone> Typical<P> {
         }
         for wait in waits.iter() {
             if let Some(place) = &wait.place {
-                self.remember(wait.cause, digits(wait.whole_nano), place);
+                self.remember(wait, place);
             }
         }
         for wait in waits.iter_mut().filter(|wait| wait.place.is_none()) {
             let of_cause = self.classes.iter_mut().filter(|class| class.cause == wait.cause);
-            let nearest = of_cause.min_by_key(|class| class.digits.abs_diff(digits(wait.whole_nano)));
+            let nearest = of_cause.min_by_key(|class| class.kind.abs_diff(kind(wait)));
             if let Some(class) = nearest {
-                class.turn = (class.turn + 1) % class.places.len().max(1);
-                wait.place = class.places.get(class.turn).cloned();
+                wait.place = class.next(wait.begins);
             }
+        }
+        for class in &mut self.classes {
+            class.places.drain(..class.places.len().saturating_sub(REMEMBERED));
         }
     }
 
-    fn remember(&mut self, cause: Cause, digits: u32, place: &P) {
+    fn remember(&mut self, wait: &Wait<P>, place: &P) {
+        let (cause, kind, place) = (wait.cause, kind(wait), (wait.begins, place.clone()));
         let mut classes = self.classes.iter_mut();
-        let Some(class) = classes.find(|class| class.cause == cause && class.digits == digits) else {
-            return self.classes.push(Class { cause, digits, places: VecDeque::from([place.clone()]), turn: 0 });
+        let Some(class) = classes.find(|class| class.cause == cause && class.kind == kind) else {
+            return self.classes.push(Class { cause, kind, places: VecDeque::from([place]), turn: 0 });
         };
-        if class.places.len() == REMEMBERED {
-            class.places.pop_front();
-        }
-        class.places.push_back(place.clone());
+        class.places.push_back(place);
     }
 }
 
-/// How many binary digits a length has.
-fn digits(nano: u64) -> u32 {
-    u64::BITS - nano.leading_zeros()
+impl<P: Clone> Class<P> {
+    /// The place whose turn it is of those around a moment.
+    fn next(&mut self, at: Instant) -> Option<P> {
+        let later = self.places.partition_point(|(began, _)| *began <= at);
+        let sharing = SHARING.min(self.places.len());
+        let first = later.saturating_sub(SHARING / 2).min(self.places.len() - sharing);
+        self.turn = self.turn.wrapping_add(1);
+        let (began, place) = self.places.get(first + self.turn % sharing.max(1))?;
+        let apart = at.saturating_duration_since(*began).max(began.saturating_duration_since(at));
+        let most = if self.cause == Cause::Preempted { MOST_APART_PREEMPTED } else { MOST_APART_BLOCKED };
+        (apart <= most).then(|| place.clone())
+    }
+}
+
+/// How many binary digits the length of a wait in nanoseconds has. How long a thread waits for a processor does not depend
+/// on where it is.
+fn kind<P>(wait: &Wait<P>) -> u32 {
+    if wait.cause == Cause::Preempted { 0 } else { u64::BITS - wait.whole_nano.leading_zeros() }
 }
 
 fn between(from: Instant, to: Instant) -> u64 {

@@ -232,6 +232,31 @@ fn places_of_like_waits() {
     assert!((share - 0.25).abs() < 0.02, "{share}");
 }
 
+/// Guarantees: a wait without a place does not get one that the thread left long before, nor one that it comes to long
+/// afterwards, while others are nearer; and none that is further away than the bound.
+#[test]
+fn places_of_about_that_time() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::new(start);
+    thread.switched_in(start);
+    // A wait of 4 ms every 10 ms, each second of them is met; every 300 ms the thread comes to another place.
+    for turn in 0..400_u64 {
+        let place = (turn % 2 == 0).then_some((turn / 30) as u32);
+        thread.switched_out(at(turn * 10), Cause::Preempted, place);
+        thread.switched_in(at(turn * 10 + 4));
+    }
+    let late = 4_000 + 2 * MOST_APART_PREEMPTED.as_millis() as u64;
+    thread.switched_out(at(late), Cause::Preempted, None);
+    let waits = settle(&mut thread, at(late + 4), None).unwrap().waits;
+    for wait in &waits[..400] {
+        let turn = (wait.begins - start).as_millis() as u64 / 10;
+        let near = turn.saturating_sub(16) / 30..=(turn + 16) / 30;
+        assert!(wait.place.is_some_and(|place| near.contains(&u64::from(place))), "{turn}: {:?}", wait.place);
+    }
+    assert_eq!(waits[400].place, None);
+}
+
 proptest! {
     /// Guarantees: however records are divided into stretches and mixed up within one, running and each cause and place
     /// have to the nanosecond what they had in truth; observations have the same sums, and are no more than the long
