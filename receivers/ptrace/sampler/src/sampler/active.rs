@@ -33,7 +33,6 @@ use super::unseen::Unseen;
 use crate::address_space::AddressSpace;
 use crate::message::{Mode, Stops, read_class};
 use crate::os::time;
-use crate::runtime::ThreadKey;
 use crate::stack_copy::StackPieces;
 use crate::threads::{ThreadFiles, ThreadLister};
 
@@ -184,8 +183,7 @@ impl Active {
             thread.ledger.begins_at_zero();
         }
         if may_take_time && interpreters.has_frames_in_memory() {
-            let namespace_id = thread.identify(files);
-            thread.find_pointer(files, namespace_id);
+            thread.key(files, self.slot);
         }
         thread
     }
@@ -239,8 +237,7 @@ impl Active {
         if interpreters.is_empty() {
             return;
         }
-        let thread = &mut self.threads[index];
-        let key = ThreadKey { id: thread.identify(files), pointer: thread.pointer };
+        let key = self.threads[index].key(files, self.slot);
         interpreters.lock().capture(key, limit, files, copy, interpreted);
     }
 
@@ -308,9 +305,7 @@ impl Active {
         let contexts = contexts.is_read().then_some(contexts);
         let generation = contexts.map(Contexts::generation);
         let thread = &mut self.threads[index];
-        let id = thread.identify(files);
-        thread.find_pointer(files, id);
-        let (key, goes_on) = (ThreadKey { id, pointer: thread.pointer }, thread.goes_on(slot));
+        let (key, goes_on) = (thread.key(files, slot), thread.goes_on(slot));
         let is_known = thread.subject.as_ref().is_some_and(|subject| {
             Arc::ptr_eq(&subject.process, process)
                 && (subject.key, subject.goes_on) == (key, goes_on)
@@ -341,9 +336,7 @@ impl Active {
         if !contexts.is_read() {
             return false;
         }
-        let thread = &mut self.threads[index];
-        let namespace_id = thread.identify(files);
-        thread.find_pointer(files, namespace_id);
+        self.threads[index].key(files, self.slot);
         true
     }
 

@@ -41,9 +41,9 @@ const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 /// A thread gets an event if it ran for this many nanoseconds between two ticks.
 const WORTH_AN_EVENT: u64 = 50_000;
 
-/// How often a thread's thread pointer is looked for. A thread that starts may not have registered its robust list yet,
-/// and is looked at several times at once when it is met, so a few are not enough; musl and Go never register one.
-const SEARCHES: u8 = 32;
+/// In how many ticks a thread's pointer is looked for at most, once in each. A thread that starts may not have registered
+/// its robust list yet, and with musl and Go none ever does.
+const SEARCHES: u16 = 256;
 
 /// A thread that is sampled.
 #[derive(Debug)]
@@ -57,8 +57,9 @@ pub(super) struct ThreadState {
     pub(super) pointer: u64,
     /// Where its blocks of thread-local data are.
     pub(super) blocks: Blocks,
-    /// How many more times the thread pointer may be looked for without a stop.
-    searches: u8,
+    /// In how many more ticks the thread pointer may be looked for without a stop, and in which it was last.
+    searches: u16,
+    sought: Option<u64>,
     pub(super) last_seen: LastSeen,
     /// The slot since which it has not been seen to run.
     pub(super) idle_since: u64,
@@ -174,17 +175,18 @@ struct Site {
 }
 
 impl ThreadState {
-    /// Looks for the thread pointer of a thread that was not stopped yet. `namespace_id` is the thread's id in its own
-    /// PID namespace.
-    pub(super) fn find_pointer(&mut self, files: &ProcessFiles, namespace_id: u32) {
-        if self.pointer != 0 || self.searches == 0 {
-            return;
+    /// Its id in its own PID namespace and its thread pointer, which is looked for if it is not known and was not looked
+    /// for in this tick.
+    pub(super) fn key(&mut self, files: &ProcessFiles, slot: u64) -> ThreadKey {
+        let id = self.identify(files);
+        if self.pointer == 0 && self.searches > 0 && self.sought.replace(slot) != Some(slot) {
+            self.searches -= 1;
+            let list = robust_list(self.files.id);
+            let read = |address, bytes: &mut [u8]| files.read_memory(address, bytes);
+            let pointer = list.and_then(|list| arch::thread_pointer_by_list(list, id, read));
+            self.pointer = pointer.unwrap_or(0);
         }
-        self.searches -= 1;
-        let list = robust_list(self.files.id);
-        let read = |address, bytes: &mut [u8]| files.read_memory(address, bytes);
-        let pointer = list.and_then(|list| arch::thread_pointer_by_list(list, namespace_id, read));
-        self.pointer = pointer.unwrap_or(0);
+        ThreadKey { id, pointer: self.pointer }
     }
 
     pub(super) fn new(files: ThreadFiles, slot: u64, since: Instant, max_stack: usize) -> Self {
@@ -195,6 +197,7 @@ impl ThreadState {
             pointer: 0,
             blocks: Blocks::default(),
             searches: SEARCHES,
+            sought: None,
             last_seen: LastSeen::Unknown,
             idle_since: slot,
             blocked: Blocked::default(),
@@ -235,8 +238,8 @@ impl ThreadState {
     }
 
     /// Reads its name: what an interpreter of its process calls it, or else the kernel's.
-    pub(super) fn read_name(&mut self, interpreters: &mut Interpreters, files: &ProcessFiles) {
-        let key = ThreadKey { id: self.identify(files), pointer: self.pointer };
+    pub(super) fn read_name(&mut self, interpreters: &mut Interpreters, files: &ProcessFiles, slot: u64) {
+        let key = self.key(files, slot);
         let said = interpreters.thread_name(key, self.id() == files.pid(), files);
         if let Some(name) = said.or_else(|| self.files.name(files.task())) {
             self.name = name;

@@ -7,6 +7,7 @@ use crate::message::{Location, Mode, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
 use crate::process_files::Life;
+use crate::runtime::ThreadKey;
 use crate::sampler::attached::Attached;
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::Worked;
@@ -339,17 +340,12 @@ impl Active {
             None => {
                 let Attached { interpreters, files, .. } = &mut self.attached;
                 let id = thread.files.id;
-                let namespace_id = thread.identify(files);
-                thread.find_pointer(files, namespace_id);
+                let ThreadKey { id: namespace_id, pointer } = thread.key(files, self.slot);
                 if thread.name.is_empty() {
-                    thread.read_name(&mut interpreters.lock(), files);
+                    thread.read_name(&mut interpreters.lock(), files, self.slot);
                 }
-                let entry = self.batch.add_thread(Thread {
-                    id,
-                    namespace_id,
-                    name: thread.name.clone(),
-                    pointer: thread.pointer,
-                });
+                let name = thread.name.clone();
+                let entry = self.batch.add_thread(Thread { id, namespace_id, name, pointer });
                 thread.batch_entry = Some(self.batch.entry(entry));
                 entry
             }

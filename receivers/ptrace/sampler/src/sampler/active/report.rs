@@ -39,7 +39,7 @@ impl Active {
         for thread in &mut self.threads {
             let Some(entry) = self.batch.present(thread.batch_entry) else { continue };
             if names > 0 && std::mem::take(&mut thread.ran) {
-                thread.read_name(&mut self.attached.interpreters.lock(), &self.attached.files);
+                thread.read_name(&mut self.attached.interpreters.lock(), &self.attached.files, self.slot);
                 names -= 1;
             }
             if let Some(said) = self.batch.thread(entry) {
