@@ -246,8 +246,12 @@ impl Active {
         let before = self.attached.interpreters.is_empty();
         self.attached.set_space(at, space);
         if before && !self.attached.interpreters.is_empty() {
-            // Events of processors wake no reader.
+            // Events of processors wake no reader, and what was seen of threads that wait has no frames of these.
             self.review.hasten();
+            for thread in &mut self.threads {
+                thread.blocked.unwound = None;
+                thread.recording.iter_mut().for_each(|recording| recording.look_again());
+            }
         }
     }
 

@@ -128,6 +128,11 @@ impl Recording {
             calls: VecDeque::new(),
         }
     }
+
+    /// Where the thread waits is to be looked at again.
+    pub(super) fn look_again(&mut self) {
+        self.looked = None;
+    }
 }
 
 /// A thread as it left its processor.
