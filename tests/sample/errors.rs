@@ -53,7 +53,7 @@ fn few_descriptors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let busy = "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done";
     let limited = format!("ulimit -n 16; exec {} sample -o out.folded -- sh -c '{busy}'", program().join(" "));
     let finished = finished(Command::new("sh").args(["-c", &limited]).current_dir(folder.path()));
     for part in ["no file descriptor is left", "not sampled for lack of what perf events need", " 0 stops"] {
