@@ -1,18 +1,19 @@
 //! Splits a batch into batches that fit into one packet each and refer to nothing outside of it.
 
-use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
-use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES};
+use super::encode::cut;
+use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT};
+use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_VALUE};
 use crate::message::{Batch, Context, Function, Sample, Stack, Trust};
 
-/// How many bytes a packet may have for the tables of a batch. The rest is for what a batch has once: tags, lengths,
-/// and its own numbers.
+/// How many bytes a packet may have for the tables of a batch. The rest is for what a batch has once: the lengths of
+/// its tables, and its own numbers.
 const BUDGET: usize = MAX_PACKET - 512;
 
-/// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with tag and length.
+/// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with its length.
 const THREAD: usize = 5 + 5 + 10 + 2 + MAX_THREAD_NAME;
 
-/// The most bytes of a location: 5 for its mapping, 10 for its address, 5 for the length of the perf map.
-const LOCATION: usize = 20;
+/// The most bytes of a location: 1 for its kind, 6 for its mapping, 10 for its address.
+const LOCATION: usize = 17;
 
 /// The most bytes of a stack without its locations: 1 for its trust, 2 for its length.
 const STACK: usize = 3;
@@ -21,14 +22,14 @@ const STACK: usize = 3;
 const PLACE: usize = 3;
 
 /// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5,
-/// blocked 1, context 3.
-const SAMPLE: usize = 32;
+/// blocked 1, context 4.
+const SAMPLE: usize = 33;
 
-/// The most bytes of a context without its attributes: its ids, and 1 for the number of attributes.
-const CONTEXT: usize = 25;
+/// The most bytes of a context without its attributes: 25 for its ids, and 1 for the number of attributes.
+const CONTEXT: usize = 26;
 
-/// The most bytes of an attribute besides its value: 1 for its key, 4 for tag and length of the value.
-const ATTRIBUTE: usize = 5;
+/// The most bytes of an attribute besides its value: 1 for its key, 2 for the length of the value.
+const ATTRIBUTE: usize = 3;
 
 /// The most bytes of a context with attributes.
 const LARGEST_CONTEXT: usize = CONTEXT + MAX_ALLOWED * ATTRIBUTE + MAX_ATTRIBUTES;
@@ -52,7 +53,7 @@ pub fn split(batch: &Batch) -> Vec<Batch> {
     parts
 }
 
-/// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and tag and length of each text.
+/// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and the length of each text.
 const FUNCTION: usize = 1 + 5 + 3 * 3;
 
 /// Splits functions into lists that fit into one packet each, with the number of the first one in each.
@@ -127,7 +128,9 @@ impl<'a> Part<'a> {
             return false;
         }
         if self.threads[thread] == 0 {
-            self.part.threads.push(whole_thread.clone());
+            let mut whole_thread = whole_thread.clone();
+            cut(&mut whole_thread.name, MAX_THREAD_NAME);
+            self.part.threads.push(whole_thread);
             self.threads[thread] = count(self.part.threads.len());
             self.bytes += THREAD;
         }
@@ -138,15 +141,18 @@ impl<'a> Part<'a> {
         if let Some((at, context)) = context
             && self.contexts[at] == 0
         {
-            self.part.contexts.push(context.clone());
+            let mut context = context.clone();
+            context.attributes.iter_mut().for_each(|(_, value)| cut(value, MAX_VALUE));
+            self.bytes += context_size(&context);
+            self.part.contexts.push(context);
             self.contexts[at] = count(self.part.contexts.len());
-            self.bytes += context_size(context);
         }
         self.bytes += SAMPLE;
         self.part.samples.push(Sample {
             thread: self.threads[thread] - 1,
             stack: self.stacks[stack] - 1,
             context: context.map(|(at, _)| self.contexts[at] - 1),
+            weight_nano: sample.weight_nano.min(MAX_WEIGHT),
             ..*sample
         });
         true
