@@ -184,8 +184,7 @@ impl Active {
             thread.ledger.begins_at_zero();
         }
         if may_take_time && interpreters.has_frames_in_memory() {
-            let namespace_id = thread.identify(files);
-            thread.find_pointer(files, namespace_id);
+            thread.find_pointer(files, self.slot);
         }
         thread
     }
@@ -309,7 +308,7 @@ impl Active {
         let generation = contexts.map(Contexts::generation);
         let thread = &mut self.threads[index];
         let id = thread.identify(files);
-        thread.find_pointer(files, id);
+        thread.find_pointer(files, slot);
         let (key, goes_on) = (ThreadKey { id, pointer: thread.pointer }, thread.goes_on(slot));
         let is_known = thread.subject.as_ref().is_some_and(|subject| {
             Arc::ptr_eq(&subject.process, process)
@@ -341,9 +340,7 @@ impl Active {
         if !contexts.is_read() {
             return false;
         }
-        let thread = &mut self.threads[index];
-        let namespace_id = thread.identify(files);
-        thread.find_pointer(files, namespace_id);
+        self.threads[index].find_pointer(files, self.slot);
         true
     }
 

@@ -41,9 +41,9 @@ const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 /// A thread gets an event if it ran for this many nanoseconds between two ticks.
 const WORTH_AN_EVENT: u64 = 50_000;
 
-/// How often a thread's thread pointer is looked for. A thread that starts may not have registered its robust list yet,
-/// and is looked at several times at once when it is met, so a few are not enough; musl and Go never register one.
-const SEARCHES: u8 = 32;
+/// For how long a thread's thread pointer is looked for, once in each tick. A thread that starts registers its robust list
+/// in a moment; musl and Go never register one.
+const SEARCHED: Duration = Duration::from_secs(5);
 
 /// A thread that is sampled.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ pub(super) struct ThreadState {
     pub(super) pointer: u64,
     /// Where its blocks of thread-local data are.
     pub(super) blocks: Blocks,
-    /// How many more times the thread pointer may be looked for without a stop.
-    searches: u8,
+    /// The slot in which the thread pointer was looked for last, and until when it is, unless a stop tells it before.
+    searched: Option<(u64, Instant)>,
     pub(super) last_seen: LastSeen,
     /// The slot since which it has not been seen to run.
     pub(super) idle_since: u64,
@@ -174,14 +174,19 @@ struct Site {
 }
 
 impl ThreadState {
-    /// Looks for the thread pointer of a thread that was not stopped yet. `namespace_id` is the thread's id in its own
-    /// PID namespace.
-    pub(super) fn find_pointer(&mut self, files: &ProcessFiles, namespace_id: u32) {
-        if self.pointer != 0 || self.searches == 0 {
+    /// Looks for the thread pointer of a thread that was not stopped yet, whoever asks for it: once in a tick, for as
+    /// long as [`SEARCHED`].
+    pub(super) fn find_pointer(&mut self, files: &ProcessFiles, slot: u64) {
+        if self.pointer != 0 || self.searched.is_some_and(|(last, _)| last == slot) {
             return;
         }
-        self.searches -= 1;
-        let list = robust_list(self.files.id);
+        let now = Instant::now();
+        let (_, until) = *self.searched.get_or_insert((slot, now + SEARCHED));
+        self.searched = Some((slot, until));
+        if now > until {
+            return;
+        }
+        let (list, namespace_id) = (robust_list(self.files.id), self.identify(files));
         let read = |address, bytes: &mut [u8]| files.read_memory(address, bytes);
         let pointer = list.and_then(|list| arch::thread_pointer_by_list(list, namespace_id, read));
         self.pointer = pointer.unwrap_or(0);
@@ -194,7 +199,7 @@ impl ThreadState {
             name: String::new(),
             pointer: 0,
             blocks: Blocks::default(),
-            searches: SEARCHES,
+            searched: None,
             last_seen: LastSeen::Unknown,
             idle_since: slot,
             blocked: Blocked::default(),
@@ -337,5 +342,30 @@ impl ThreadState {
             self.rescued = Some(now);
         }
         may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::processors::tests::engine;
+
+    /// Guarantees: a thread pointer is looked for once in a tick, whoever asks for it, and for some seconds only.
+    #[test]
+    fn searches_for_pointers() {
+        let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
+        let process = &mut engine.processes[0];
+        let index = process.meet(nix::unistd::gettid().as_raw().unsigned_abs());
+        let thread = &mut process.threads[index];
+        let mut finds = |searched, slot| {
+            (thread.pointer, thread.searched) = (0, searched);
+            thread.find_pointer(&process.attached.files, slot);
+            thread.pointer != 0
+        };
+        let now = Instant::now();
+        assert!(finds(None, 7));
+        assert!(!finds(Some((7, now + SEARCHED)), 7));
+        assert!(finds(Some((7, now + SEARCHED)), 8));
+        assert!(!finds(Some((7, now)), 8));
     }
 }

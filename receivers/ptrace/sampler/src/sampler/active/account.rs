@@ -340,7 +340,7 @@ impl Active {
                 let Attached { interpreters, files, .. } = &mut self.attached;
                 let id = thread.files.id;
                 let namespace_id = thread.identify(files);
-                thread.find_pointer(files, namespace_id);
+                thread.find_pointer(files, self.slot);
                 if thread.name.is_empty() {
                     thread.read_name(&mut interpreters.lock(), files);
                 }
