@@ -1,6 +1,6 @@
 //! Reads the frames of a thread that stands still from its interpreter's memory, and prints them.
 //!
-//!     cargo run --example runtime -- PID TID [RECORDING [names]]
+//!     cargo run --features recordings --example runtime -- PID TID [RECORDING [names]]
 //!
 //! With a third argument, everything that was read is written to that file: the recordings in `tests/recordings` are
 //! made with this (`record.py` and its like there). With `names`, the names of all threads are read and no frames. Of

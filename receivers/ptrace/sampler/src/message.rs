@@ -12,18 +12,20 @@ mod status;
 use std::fs::File;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use self::context::{AttributeValue, Context, SpanLink};
 pub use self::samples::{Batch, Function, FunctionKind, Location, Sample, Stack, Thread, Trust};
 pub use self::settings::{Mode, Select, Settings, Stops, Target};
 pub use self::status::{Level, READ_CLASSES, Status, read_class, read_class_begins};
 
 /// The number of a target, which is one entry of the configuration. The owner chooses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
 /// The number of one life of a process. The sampler process chooses it and never uses it again: a process that executes
 /// another program gets a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId(pub u64);
 
 impl Default for ProcessId {
@@ -33,7 +35,7 @@ impl Default for ProcessId {
 }
 
 /// What the owner says.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Search for the processes of a target from now on, and attach to each.
     Watch(Target),
@@ -54,7 +56,7 @@ pub enum Command {
 }
 
 /// An event of the sampler process.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 pub enum Event {
     /// The sampler process has started and found out what it may do; it has not looked at any process yet.
@@ -63,13 +65,6 @@ pub enum Event {
     Attached(Box<Process>),
     /// A file is mapped executable into a process. Comes before the first batch that names it.
     Mapping(Mapping),
-    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root). Sent again when the file is replaced.
-    PerfMap {
-        /// The process.
-        process: ProcessId,
-        /// The map, open for reading.
-        file: File,
-    },
     /// Functions of a program that an interpreter runs. They come before the first batch that names them.
     Functions {
         /// The process.
@@ -107,10 +102,19 @@ pub enum Event {
         /// The exit code.
         code: i32,
     },
+    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root). Sent again when the file is replaced.
+    // Last: what is skipped has no number in packets, and those behind it would have another one for each side.
+    #[serde(skip)]
+    PerfMap {
+        /// The process.
+        process: ProcessId,
+        /// The map, open for reading.
+        file: File,
+    },
 }
 
 /// What the sampler process may do.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rights {
     /// Whether it may trace processes of other users.
     pub trace_others: bool,
@@ -121,7 +125,7 @@ pub struct Rights {
 }
 
 /// A process that can be sampled.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Process {
     /// Its number here.
     pub id: ProcessId,
@@ -150,11 +154,12 @@ pub struct Process {
     /// The variables of its environment that were asked for and are set.
     pub environment: Vec<(String, String)>,
     /// Its root folder, as a descriptor that is good for `openat2` only: separate debug files are found through it.
+    #[serde(skip)]
     pub root: Option<File>,
 }
 
 /// A file that is mapped executable.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Mapping {
     /// The process.
     pub process: ProcessId,
@@ -181,11 +186,12 @@ pub struct Mapping {
     pub go: bool,
     /// The file, open for reading, as the process has it mapped: the same file even if the path was replaced or deleted
     /// since.
+    #[serde(skip)]
     pub file: Option<File>,
 }
 
 /// A reason why something cannot be sampled, or only in part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The target.
     pub target: TargetId,
@@ -198,7 +204,7 @@ pub struct Problem {
 }
 
 /// The kinds of problems.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProblemKind {
     /// No such process, or it ended before it could be sampled.
     Missing,
@@ -232,7 +238,7 @@ pub enum ProblemKind {
 }
 
 /// Why a process was let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detached {
     /// It ended.
     Exited,

@@ -99,15 +99,6 @@ impl ProcessFiles {
         &self.maps
     }
 
-    /// Opens a file below `/proc/PID`, for reading.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system call; `ESRCH` or `NotFound` after the process's end.
-    pub fn open_file(&self, path: &str) -> io::Result<File> {
-        Ok(File::from(open_at(&self.directory, path, OFlag::O_RDONLY)?))
-    }
-
     /// What happened to the process.
     pub fn alive(&self) -> Life {
         let mut byte = [0];

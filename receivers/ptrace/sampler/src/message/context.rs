@@ -1,7 +1,9 @@
 //! What programs show of themselves in their memory: see [`crate::context`].
 
+use serde::{Deserialize, Serialize};
+
 /// What a thread worked on, as its program says.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Context {
     /// Its span; `None` if only attributes are known.
     pub link: Option<SpanLink>,
@@ -12,7 +14,7 @@ pub struct Context {
 }
 
 /// The ids of a span, in the byte order of W3C Trace Context. Neither is all zeros.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SpanLink {
     /// The trace.
     pub trace_id: [u8; 16],
@@ -21,7 +23,7 @@ pub struct SpanLink {
 }
 
 /// The value of an attribute of a resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttributeValue {
     /// A text.
     Text(String),

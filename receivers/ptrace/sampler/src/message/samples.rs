@@ -1,9 +1,11 @@
 //! Batches of samples.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Context, Mode, ProcessId};
 
 /// Samples of one process, with everything that they refer to.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Batch {
     /// The process.
     pub process: ProcessId,
@@ -32,7 +34,7 @@ impl Batch {
 }
 
 /// A thread.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Thread {
     /// Its id in the sampler's PID namespace.
     pub id: u32,
@@ -50,7 +52,7 @@ pub struct Thread {
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
 /// A place in the code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Location {
     /// In machine code.
     Native {
@@ -184,7 +186,7 @@ impl Location {
 
 /// A function of a program that an interpreter runs, as the interpreter has it in memory. The program chooses its name
 /// and file freely, so they are for display only.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Function {
     /// What runs it.
     pub kind: FunctionKind,
@@ -208,7 +210,7 @@ impl Function {
 }
 
 /// The kinds of interpreters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FunctionKind {
     /// CPython.
     CPython,
@@ -221,7 +223,7 @@ pub enum FunctionKind {
 }
 
 /// A call stack.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Stack {
     /// How much of the stack is known.
     pub trust: Trust,
@@ -230,7 +232,7 @@ pub struct Stack {
 }
 
 /// How much of a stack is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Trust {
     /// It reaches the thread's first function, and every step followed a rule.
     #[default]
@@ -245,7 +247,7 @@ pub enum Trust {
 }
 
 /// A sample: a thread had this stack for a stretch of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// The thread, as an index into [`Batch::threads`].
     pub thread: u32,

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 
+use serde::{Deserialize, Serialize};
+
 use super::TargetId;
 
 /// A target: which processes, and how they are sampled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Its number.
     pub id: TargetId,
@@ -24,7 +26,7 @@ pub struct Target {
 }
 
 /// Which processes belong to a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Select {
     /// The process with this id in the sampler's PID namespace, but not a later process with the same id.
     Pid(u32),
@@ -48,7 +50,7 @@ pub enum Select {
 }
 
 /// How a target is sampled.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Average samples per second, 1 to 1000. Ticks are jittered around this rate to avoid lockstep.
     pub rate_hertz: f64,
@@ -77,7 +79,7 @@ pub struct Settings {
 }
 
 /// Which running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Stops {
     /// None where the kernel permits perf events. Elsewhere those that have spent nearly all of their time in their own
     /// code so far: they are rarely in a system call when they are stopped.
@@ -116,7 +118,7 @@ impl Default for Settings {
 }
 
 /// What is sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Mode {
     /// Samples all threads. A sample's weight is the time that passed.
     #[default]

@@ -1,10 +1,12 @@
 //! Counters, and how much is seen of running threads.
 
+use serde::{Deserialize, Serialize};
+
 use super::{ProcessId, Stops, Trust};
 
 /// How much can be seen of a running thread without stopping it. The levels are in ascending order: each shows more
 /// than the one before, and needs more rights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Level {
     /// Not known: the kernel was not asked yet. A process may end before that.
     #[default]
@@ -60,7 +62,7 @@ pub fn read_class_begins(class: usize) -> u64 {
 }
 
 /// Counters of a process since it was attached. All are totals unless they say otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The process.
     pub process: ProcessId,

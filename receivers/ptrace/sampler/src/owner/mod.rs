@@ -5,7 +5,7 @@
 //! of [`crate::protocol`] ends the sampler. The host program must call [`run_if_sampler`] in the first line of `main`.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::message::{Event, STOP_TIMEOUT};
@@ -117,15 +117,6 @@ impl Events {
     /// See [`Receiver::recv_timeout`].
     pub fn next_within(&self, time: Duration) -> Result<Notice, RecvTimeoutError> {
         self.receiver.recv_timeout(time)
-    }
-
-    /// The next notice, if there is one already.
-    ///
-    /// # Errors
-    ///
-    /// See [`Receiver::try_recv`].
-    pub fn try_next(&self) -> Result<Notice, TryRecvError> {
-        self.receiver.try_recv()
     }
 }
 

@@ -174,7 +174,8 @@ impl EventAttr {
     }
 
     /// Whether time in the kernel is sampled.
-    pub fn sees_kernel(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn sees_kernel(&self) -> bool {
         self.flags & bit::EXCLUDE_KERNEL == 0
     }
 }

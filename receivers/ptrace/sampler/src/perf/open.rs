@@ -37,15 +37,6 @@ pub enum Subject<'a> {
     },
 }
 
-/// The event of this level; `None` for the lowest.
-fn wanted(level: Level, period_nano: u64, seldom_woken: bool) -> Option<Wanted> {
-    match level {
-        Level::Undecided | Level::None => None,
-        Level::User => Some(Wanted { period_nano, kernel: false, seldom_woken, switches: true }),
-        Level::Kernel | Level::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken, switches: true }),
-    }
-}
-
 /// Who opens events.
 pub trait Opener: fmt::Debug {
     /// Opens an event.
@@ -196,7 +187,7 @@ pub fn open(
 ) -> Result<Opened, Failure> {
     let mut refused = Vec::new();
     for level in [Level::Kernel, Level::User].into_iter().filter(|&level| level <= from) {
-        let Some(wanted) = wanted(level, period_nano, seldom_woken) else { continue };
+        let wanted = Wanted { period_nano, kernel: level == Level::Kernel, seldom_woken, switches: true };
         match opener.open(&EventAttr::of(wanted), Subject::Thread { thread, processor }) {
             Ok(event) => return Ok(Opened { event, level, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),

@@ -5,157 +5,114 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
-use prost::Message;
 
+use super::encode::encode;
 use super::socket::{Received, pair, receive, send};
-use super::wire::{self, EventBody};
 use super::*;
-use crate::context::{MAX_KEY, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE};
+use crate::context::{MAX_ALLOWED, MAX_KEY, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::message::{
-    Batch, Command, Context, Detached, Event, Function, FunctionKind, Location, Mapping, Problem, ProblemKind, Process,
-    ProcessId, Rights, Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
+    AttributeValue, Batch, Command, Context, Detached, Event, Function, FunctionKind, Location, Mapping, Problem,
+    ProblemKind, Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target,
+    TargetId, Thread,
 };
 use crate::runtime::{MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
 
-fn decode(told: EventBody, file: Option<File>) -> Result<Event, Violation> {
-    decode_event(&wire::EventPacket { body: Some(told) }.encode_to_vec(), file)
+fn decode(packet: &Packet, file: Option<File>) -> Result<Event, Violation> {
+    decode_event(&encode(packet), file)
 }
 
-fn refused(told: EventBody) -> String {
-    decode(told, None).unwrap_err().to_string()
+fn refused(event: Event) -> String {
+    decode(&Packet::Event(event), None).unwrap_err().to_string()
 }
 
-fn batch() -> wire::Batch {
-    wire::Batch {
+fn batch() -> Batch {
+    Batch {
+        process: ProcessId(0),
         period_nano: 1,
-        thread_ids: vec![1],
-        thread_namespace_ids: vec![1],
-        thread_names: vec!["a".into()],
-        thread_pointers: vec![0],
-        location_mappings: vec![0],
-        location_addresses: vec![1],
-        location_map_lengths: vec![0],
-        stack_trusts: vec![0],
-        stack_lengths: vec![1],
-        stack_locations: vec![0],
-        sample_threads: vec![0],
-        sample_stacks: vec![0],
-        sample_times: vec![5],
-        sample_weights: vec![1],
-        sample_observations: vec![1],
-        sample_blocked: vec![false],
-        sample_contexts: vec![0],
-        ..wire::Batch::default()
+        threads: vec![Thread { id: 1, namespace_id: 1, name: "a".into(), pointer: 0 }],
+        locations: vec![Location::Native { mapping: None, address: 1 }],
+        stacks: vec![Stack { locations: vec![0], ..Stack::default() }],
+        samples: vec![Sample { time_unix_nano: 5, weight_nano: 1, observations: 1, ..Sample::default() }],
+        ..Batch::default()
     }
 }
 
-/// Adds a context with the beginning of these ids and with attributes of these keys and lengths.
-fn context(batch: &mut wire::Batch, ids: &[u8], attributes: &[(u32, usize)]) {
-    batch.context_ids.extend(ids);
-    batch.context_ids.resize(24, 0);
-    batch.context_lengths.push(attributes.len() as u32);
-    for (key, length) in attributes {
-        batch.context_keys.push(*key);
-        batch.context_values.push("x".repeat(*length));
-    }
+/// A context with ids of these bytes and with attributes of these keys and lengths.
+fn context((trace, span): (u8, u8), attributes: &[(u32, usize)]) -> Context {
+    let link = SpanLink { trace_id: [trace; 16], span_id: [span; 8] };
+    let attributes = attributes.iter().map(|(key, length)| (*key, "x".repeat(*length))).collect();
+    Context { link: Some(link), attributes }
 }
 
 /// Breaks a batch.
-type Attack = fn(&mut wire::Batch);
+type Attack = fn(&mut Batch);
 
-/// Guarantees: no batch passes that refers to something that it has not, whose columns do not belong together, or whose
-/// numbers make no sense.
+/// Guarantees: no batch passes that refers to something that it has not, or whose numbers make no sense.
 #[test]
 fn batches() {
-    assert!(decode(EventBody::Batch(batch()), None).is_ok());
-    let attacks: [(&str, Attack); 38] = [
-        ("threads whose columns", |batch| batch.thread_ids.push(1)),
-        ("threads whose columns", |batch| batch.thread_names.clear()),
-        ("threads whose columns", |batch| batch.thread_pointers.clear()),
-        ("threads whose columns", |batch| batch.thread_namespace_ids.push(1)),
-        ("locations whose columns", |batch| batch.location_mappings.clear()),
-        ("locations whose columns", |batch| batch.location_addresses.push(1)),
-        ("locations whose columns", |batch| batch.location_map_lengths.clear()),
-        ("stacks whose columns", |batch| batch.stack_trusts.push(1)),
-        ("stacks whose columns", |batch| batch.stack_lengths.clear()),
-        ("samples whose columns", |batch| batch.sample_threads.push(0)),
-        ("samples whose columns", |batch| batch.sample_stacks.clear()),
-        ("samples whose columns", |batch| batch.sample_times.clear()),
-        ("samples whose columns", |batch| batch.sample_weights.push(0)),
-        ("samples whose columns", |batch| batch.sample_observations.push(0)),
-        ("samples whose columns", |batch| batch.sample_blocked.clear()),
-        ("samples whose columns", |batch| batch.sample_contexts.clear()),
-        ("contexts whose columns", |batch| batch.context_lengths.push(0)),
-        ("contexts whose columns", |batch| batch.context_ids.push(0)),
-        ("attributes whose columns", |batch| batch.context_keys.push(0)),
-        ("a sample's context refers to 0", |batch| batch.sample_contexts[0] = 1),
-        ("a span with a half of its ids", |batch| context(batch, &[1; 16], &[])),
-        ("contexts with more attributes", |batch| {
-            context(batch, &[1; 24], &[]);
-            batch.context_lengths[0] = 1;
-        }),
+    let decoded = decode(&Packet::Event(Event::Batch(batch())), None).unwrap();
+    assert!(matches!(decoded, Event::Batch(decoded) if decoded == batch()));
+    let attacks: [(&str, Attack); 17] = [
+        ("a sample's context refers to 0", |batch| batch.samples[0].context = Some(0)),
+        ("a span without one of its ids", |batch| batch.contexts.push(context((1, 0), &[]))),
+        ("a span without one of its ids", |batch| batch.contexts.push(context((0, 1), &[]))),
+        ("a span without one of its ids", |batch| batch.contexts.push(context((0, 0), &[]))),
         ("the number of a context's attributes", |batch| {
-            context(batch, &[1; 24], &[]);
-            batch.context_lengths[0] = u32::MAX;
+            batch.contexts.push(context((1, 1), &[(0, 0); MAX_ALLOWED + 1]))
         }),
-        ("attributes that belong to no context", |batch| {
-            context(batch, &[1; 24], &[(0, 1)]);
-            batch.context_lengths[0] = 0;
+        ("attributes of a context that are not in order", |batch| {
+            batch.contexts.push(context((1, 1), &[(1, 1), (1, 1)]));
         }),
-        ("attributes of a context that are not in order", |batch| context(batch, &[1; 24], &[(1, 1), (1, 1)])),
-        ("the length of an attribute's value", |batch| context(batch, &[1; 24], &[(0, MAX_VALUE + 1)])),
+        ("the length of an attribute's value", |batch| batch.contexts.push(context((1, 1), &[(0, MAX_VALUE + 1)]))),
         ("the size of a context's attributes", |batch| {
-            context(batch, &[1; 24], &[(0, MAX_VALUE), (1, MAX_VALUE), (2, MAX_VALUE)]);
+            batch.contexts.push(context((1, 1), &[(0, MAX_VALUE), (1, MAX_VALUE), (2, MAX_VALUE)]));
         }),
-        ("a sample's thread refers to 1", |batch| batch.sample_threads[0] = 1),
-        ("a sample's stack refers to 4294967295", |batch| batch.sample_stacks[0] = u32::MAX),
-        ("a stack's location refers to 1", |batch| batch.stack_locations[0] = 1),
-        ("stacks that are longer", |batch| batch.stack_lengths[0] = 2),
-        ("the length of a stack is 4294967295", |batch| batch.stack_lengths[0] = u32::MAX),
-        ("locations that belong to no stack", |batch| batch.stack_lengths[0] = 0),
-        ("an unknown trust", |batch| batch.stack_trusts[0] = 4),
+        ("a sample's thread refers to 1", |batch| batch.samples[0].thread = 1),
+        ("a sample's stack refers to 4294967295", |batch| batch.samples[0].stack = u32::MAX),
+        ("a stack's location refers to 1", |batch| batch.stacks[0].locations[0] = 1),
+        ("the length of a stack is 2049", |batch| batch.stacks[0].locations = vec![0; MAX_STACK + 1]),
         ("a period", |batch| batch.period_nano = 0),
         ("a period", |batch| batch.period_nano = u64::MAX),
-        ("more than a day", |batch| batch.sample_weights[0] = u64::MAX),
-        ("the length of a thread's name", |batch| batch.thread_names[0] = "x".repeat(MAX_THREAD_NAME + 1)),
+        ("more than a day", |batch| batch.samples[0].weight_nano = u64::MAX),
+        ("the length of a thread's name", |batch| batch.threads[0].name = "x".repeat(MAX_THREAD_NAME + 1)),
+        ("2262", |batch| batch.samples[0].time_unix_nano = i64::MAX as u64 + 1),
     ];
     for (message, attack) in attacks {
         let mut batch = batch();
         attack(&mut batch);
-        let refusal = refused(EventBody::Batch(batch));
+        let refusal = refused(Event::Batch(batch));
         assert!(refusal.contains(message), "{message}: {refusal}");
     }
 }
 
-/// Guarantees: times that no clock shows, or that run backwards within a thread, do not pass.
+/// Guarantees: times that run backwards within a thread do not pass.
 #[test]
 fn times() {
-    for first in [-1, i64::MIN] {
-        assert!(refused(EventBody::Batch(wire::Batch { sample_times: vec![first], ..batch() })).contains("2262"));
-    }
-    let two = |times: Vec<i64>| wire::Batch {
-        sample_threads: vec![0, 0],
-        sample_stacks: vec![0, 0],
-        sample_times: times,
-        sample_weights: vec![1, 1],
-        sample_observations: vec![1, 1],
-        sample_blocked: vec![false, true],
-        sample_contexts: vec![0, 0],
-        ..batch()
+    let two = |second| {
+        let mut batch = batch();
+        batch.samples.push(Sample { time_unix_nano: second, blocked: true, ..batch.samples[0] });
+        Event::Batch(batch)
     };
-    assert!(decode(EventBody::Batch(two(vec![5, 0])), None).is_ok());
-    assert!(refused(EventBody::Batch(two(vec![5, -1]))).contains("not in order"));
-    assert!(refused(EventBody::Batch(two(vec![i64::MAX, 1]))).contains("2262"));
+    assert!(decode(&Packet::Event(two(5)), None).is_ok());
+    assert!(refused(two(4)).contains("not in order"));
+}
+
+/// Guarantees: only code that was made at run time has a place in a perf map, whatever is said of it.
+#[test]
+fn perf_maps_of_other_code() {
+    let locations =
+        [(1 << 63, 5), (5, 0), (5, 6)].map(|(address, map_length)| Location::Compiled { address, map_length });
+    let told = Packet::Event(Event::Batch(Batch { locations: locations.to_vec(), ..batch() }));
+    let Event::Batch(decoded) = decode(&told, None).unwrap() else { panic!("another event") };
+    let native = |address| Location::Native { mapping: None, address };
+    assert_eq!(decoded.locations, [native(1 << 63), native(5), locations[2]]);
 }
 
 /// Guarantees: no resource passes that is larger than a process context may be, or says a thing twice or nothing.
 #[test]
 fn resources() {
-    let attribute = |key: &str, value: &str| wire::Attribute {
-        key: key.to_owned(),
-        value: Some(wire::AttributeValue::Text(value.to_owned())),
-    };
-    let refusal = |attributes| refused(EventBody::Resource(wire::Resource { process: 1, attributes }));
+    let attribute = |key: &str, value: &str| (key.to_owned(), AttributeValue::Text(value.to_owned()));
+    let refusal = |attributes| refused(Event::Resource { process: ProcessId(1), attributes });
     let many = (0..=MAX_RESOURCE_ATTRIBUTES).map(|key| attribute(&key.to_string(), "")).collect();
     assert!(refusal(many).contains("the number of a resource's attributes is 129"));
     assert!(refusal(vec![attribute(&"k".repeat(MAX_KEY + 1), "")]).contains("an attribute's key"));
@@ -164,104 +121,101 @@ fn resources() {
     assert!(refusal(["a", "b", "c", "d"].map(large).to_vec()).contains("the size of a resource"));
     assert!(refusal(vec![attribute("k", ""), attribute("k", "x")]).contains("said twice"));
     assert!(refusal(vec![attribute("", "x")]).contains("without a key"));
-    assert!(refusal(vec![wire::Attribute { key: "k".to_owned(), value: None }]).contains("without a value"));
 }
 
-/// Guarantees: a packet of empty entries decodes into memory in proportion to the packet.
+/// Guarantees: a packet of empty entries decodes into memory in proportion to the packet, and so does one whose lists
+/// say that they are longer than the packet.
 #[test]
 fn amplification() {
-    let names = vec![String::new(); 30_000];
-    let packet = wire::EventPacket { body: Some(EventBody::Batch(wire::Batch { thread_names: names, ..batch() })) }
-        .encode_to_vec();
+    let nobody = Thread { name: String::new(), ..Thread::default() };
+    let packet = encode(&Packet::Event(Event::Batch(Batch { threads: vec![nobody; 16_000], ..Batch::default() })));
     assert!(packet.len() <= MAX_PACKET);
     assert!(decode_event(&packet, None).is_err());
+    let empty = encode(&Packet::Event(Event::Batch(Batch::default())));
+    let tables = empty.len() - 5;
+    assert_eq!(empty[tables..], [0; 5]);
+    for length in [&[0x80, 0x80, 4][..], &[0xff, 0xff, 0xff, 0xff, 0x0f], &[0xff; 9], &[0xff; 10]] {
+        for table in 0..5 {
+            let mut packet = empty[..tables + table].to_vec();
+            packet.extend(length);
+            packet.resize(MAX_PACKET, 0);
+            assert!(decode_event(&packet, None).is_err());
+        }
+    }
     let long = vec![0; MAX_PACKET + 1];
     assert!(decode_event(&long, None).unwrap_err().to_string().contains("the length of a packet"));
 }
 
-/// Guarantees: bytes that are no event are refused, whatever they are.
+/// Guarantees: bytes that are no event are refused, whatever they are, and so is an event with something behind it.
 #[test]
 fn nonsense() {
-    for bytes in [&b""[..], b"\x00", b"\xff\xff\xff\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x7a\x00", b"\x0a\x05ab"] {
+    for bytes in [&b""[..], b"\x05", b"\xff\xff\xff\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x7a\x00", b"\x00\x00\x02"] {
         assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
         assert!(decode_command(bytes).is_err(), "{bytes:?}");
     }
-    assert!(
-        refused(EventBody::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind")
-    );
-    assert!(refused(EventBody::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(EventBody::Status(wire::Status::default())).contains("its counters"));
-    let counters = super::status::encode_status(&Status::default()).counters.len();
-    for rate in [f64::NAN, f64::INFINITY, -1.0] {
-        let status = wire::Status {
-            rate_hertz: rate,
-            counters: vec![0; counters],
-            stop_lengths: vec![0; 24],
-            ..wire::Status::default()
-        };
-        assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
+    let whole = encode(&Packet::Event(Event::Detached { process: ProcessId(300), why: Detached::Failed }));
+    assert!(decode_event(&whole, None).is_ok());
+    for end in 0..whole.len() {
+        assert!(matches!(decode_event(&whole[..end], None), Err(Violation::Undecodable(_))));
     }
-    let status =
-        wire::Status { counters: vec![0; counters], stop_lengths: vec![0; 24], level: 5, ..wire::Status::default() };
-    assert!(refused(EventBody::Status(status)).contains("a level"));
-    for count in [23, 25] {
-        let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
-        assert!(refused(EventBody::Status(status)).contains("its counters"));
+    assert!(decode_event(&[&whole[..], &[0]].concat(), None).unwrap_err().to_string().contains("behind its end"));
+    // The last byte says why: there are four reasons.
+    let unknown = [&whole[..whole.len() - 1], &[4]].concat();
+    assert!(matches!(decode_event(&unknown, None), Err(Violation::Undecodable(_))));
+    for rate_hertz in [f64::NAN, f64::INFINITY, -1.0] {
+        assert!(refused(Event::Status(Status { rate_hertz, ..Status::default() })).contains("a rate that is none"));
     }
-    for (read_behind, read_stopped) in [(31, 32), (33, 32), (32, 0)] {
-        let (read_behind, read_stopped) = (vec![0; read_behind], vec![0; read_stopped]);
-        let counters = vec![0; counters];
-        let status =
-            wire::Status { counters, stop_lengths: vec![0; 24], read_behind, read_stopped, ..wire::Status::default() };
-        assert!(refused(EventBody::Status(status)).contains("classes of reading"));
+    let Event::Attached(process) = attached(1, 1, None) else { unreachable!() };
+    assert!(decode(&Packet::Event(attached(1, 1, None)), None).is_ok());
+    for (pid, namespace_pid) in [(0, 1), (1, 0)] {
+        let Event::Attached(process) = attached(1, 1, None) else { unreachable!() };
+        let process = Process { pid, namespace_pid, ..*process };
+        assert!(refused(Event::Attached(Box::new(process))).contains("process id of 0"));
     }
-    let process = wire::Process { pid: 1, ..wire::Process::default() };
-    assert!(refused(EventBody::Attached(process)).contains("process id of 0"));
-    let process = wire::Process { pid: 1, namespace_pid: 1, start_unix_nano: u64::MAX, ..wire::Process::default() };
-    assert!(refused(EventBody::Attached(process)).contains("2262"));
-    let mapping = wire::Mapping { start: 2, end: 1, ..wire::Mapping::default() };
-    assert!(refused(EventBody::Mapping(mapping)).contains("ends before it starts"));
-    let mapping = wire::Mapping { htlhash: Some(vec![0; 15]), ..wire::Mapping::default() };
-    assert!(refused(EventBody::Mapping(mapping)).contains("16 bytes"));
-    let mapping = wire::Mapping { index: MAX_MAPPINGS, ..wire::Mapping::default() };
-    assert!(refused(EventBody::Mapping(mapping)).contains("the index of a mapping"));
+    let process = Process { start_unix_nano: u64::MAX, ..*process };
+    assert!(refused(Event::Attached(Box::new(process))).contains("2262"));
+    let broken = |end, index| {
+        let Event::Mapping(whole) = mapping(1, index) else { unreachable!() };
+        refused(Event::Mapping(Mapping { start: 2, end, ..whole }))
+    };
+    assert!(broken(1, 0).contains("ends before it starts"));
+    assert!(broken(2, MAX_MAPPINGS).contains("the index of a mapping"));
 }
 
 /// Guarantees: a choice of which threads are stopped that there is not is refused, and none is made of it: the harmless
 /// one is what nothing says.
 #[test]
 fn choices_of_stops() {
-    let watch = |stops| {
-        let select = Some(wire::Select::Pid(1));
-        let said = wire::CommandBody::Watch(wire::Target { select, stops, ..wire::Target::default() });
-        decode_command(&wire::CommandPacket { body: Some(said) }.encode_to_vec())
+    let target = |stops| Target {
+        id: TargetId(1),
+        select: Select::Pid(1),
+        settings: Settings { stops, ..Settings::default() },
+        environment: Vec::new(),
+        thread_attributes: Vec::new(),
+        sample_at_once: true,
     };
-    for (stops, meant) in [(0, Stops::UserBound), (1, Stops::Never), (2, Stops::Always)] {
-        assert!(matches!(watch(stops), Ok(Command::Watch(target)) if target.settings.stops == meant));
+    let watch = |stops| encode_command(&Command::Watch(target(stops)));
+    let packets = [Stops::UserBound, Stops::Never, Stops::Always].map(watch);
+    // The one byte in which they differ.
+    let place = packets[0].iter().zip(&packets[1]).position(|(one, other)| one != other).unwrap();
+    for (number, packet) in packets.iter().enumerate() {
+        assert_eq!(usize::from(packet[place]), number);
     }
-    for stops in [3, 4, u32::MAX] {
-        assert!(watch(stops).unwrap_err().to_string().contains("an unknown choice of stops"));
+    for unknown in 3..0x80 {
+        let mut packet = packets[0].clone();
+        packet[place] = unknown;
+        assert!(matches!(decode_command(&packet), Err(Violation::Undecodable(_))));
     }
     assert_eq!(Stops::default(), Stops::UserBound);
 }
 
-/// Guarantees: what a process executes is a number of eight bytes, each of which may be anything; other kinds of fields
-/// are refused.
+/// Guarantees: what a process executes is a number of eight bytes, each of which may be anything.
 #[test]
 fn exec_ids() {
-    let process = |exec_id| wire::Process { pid: 1, namespace_pid: 1, exec_id, ..wire::Process::default() };
-    for id in [0, 1, u64::MAX] {
-        let event = decode(EventBody::Attached(process(id)), None).unwrap();
-        assert!(matches!(event, Event::Attached(process) if process.exec_id == id));
-    }
-    // Field 2 of the packet: a process whose ids are 1 and whose field 12 is a number of another kind, of other length,
-    // or cut off.
-    for field in [&[12 << 3, 1][..], &[12 << 3 | 2, 2, 1, 1], &[12 << 3 | 5, 1, 1, 1, 1], &[12 << 3 | 1, 1, 1, 1]] {
-        let mut told = vec![3 << 3, 1, 4 << 3, 1];
-        told.extend_from_slice(field);
-        let mut packet = vec![2 << 3 | 2, told.len() as u8];
-        packet.extend_from_slice(&told);
-        assert!(matches!(decode_event(&packet, None), Err(Violation::Undecodable(_))), "{field:?}");
+    for exec_id in [0, 1, u64::MAX] {
+        let Event::Attached(process) = attached(1, 1, None) else { unreachable!() };
+        let told = Packet::Event(Event::Attached(Box::new(Process { exec_id, ..*process })));
+        assert!(matches!(decode(&told, None), Ok(Event::Attached(process)) if process.exec_id == exec_id));
     }
 }
 
@@ -271,9 +225,9 @@ fn files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, "x").unwrap();
-    let mapping = || EventBody::Mapping(wire::Mapping::default());
-    let map = || EventBody::PerfMap(0);
-    let root = || EventBody::Attached(wire::Process { pid: 1, namespace_pid: 1, ..wire::Process::default() });
+    let mapping = Packet::Event(mapping(0, 0));
+    let map = Packet::PerfMap(ProcessId(0));
+    let root = Packet::Event(attached(0, 1, None));
     let open = |flags: nix::fcntl::OFlag, path: &std::path::Path| {
         File::from(nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty()).unwrap())
     };
@@ -281,22 +235,22 @@ fn files() {
     let pipe = || File::from(OwnedFd::from(reader.try_clone().unwrap()));
     let writable = || File::options().read(true).write(true).open(&path).unwrap();
     let path_only = || open(nix::fcntl::OFlag::O_PATH, &path);
-    for told in [mapping, map] {
-        assert!(decode(told(), Some(File::open(&path).unwrap())).is_ok());
+    for told in [&mapping, &map] {
+        assert!(decode(told, Some(File::open(&path).unwrap())).is_ok());
         for file in
             [pipe(), writable(), path_only(), File::open(folder.path()).unwrap(), File::open("/dev/zero").unwrap()]
         {
-            assert!(matches!(decode(told(), Some(file)), Err(Violation::File { .. })));
+            assert!(matches!(decode(told, Some(file)), Err(Violation::File { .. })));
         }
     }
-    assert!(decode(mapping(), None).is_ok());
-    assert!(matches!(decode(map(), None), Err(Violation::File { .. })));
-    assert!(decode(root(), Some(open(nix::fcntl::OFlag::O_PATH, folder.path()))).is_ok());
+    assert!(decode(&mapping, None).is_ok());
+    assert!(matches!(decode(&map, None), Err(Violation::File { .. })));
+    assert!(decode(&root, Some(open(nix::fcntl::OFlag::O_PATH, folder.path()))).is_ok());
     for file in [pipe(), path_only(), File::open(folder.path()).unwrap()] {
-        assert!(matches!(decode(root(), Some(file)), Err(Violation::File { .. })));
+        assert!(matches!(decode(&root, Some(file)), Err(Violation::File { .. })));
     }
-    let status = EventBody::Detached(wire::Detached::default());
-    assert!(matches!(decode(status, Some(File::open(&path).unwrap())), Err(Violation::File { .. })));
+    let other = Packet::Event(Event::Detached { process: ProcessId(0), why: Detached::Exited });
+    assert!(matches!(decode(&other, Some(File::open(&path).unwrap())), Err(Violation::File { .. })));
 }
 
 /// Guarantees: many files in one packet are refused and none of them stays open.
@@ -483,32 +437,26 @@ fn contexts_that_do_not_fit() {
     assert!(matches!(checker.check(&with(2)), Err(Violation::Dangling { .. })));
 }
 
-/// Guarantees: columns of different lengths, texts that are too long, unknown kinds and lines that do not fit are
-/// refused, and control characters arrive as spaces.
+/// Guarantees: texts of functions that are too long are refused, and control characters arrive as spaces.
 #[test]
 fn malformed_functions() {
-    let whole = wire::Functions {
-        process: 1,
-        first: 0,
-        kinds: vec![0],
-        names: vec!["a\u{1b}[2Jb\nc\u{85}d".to_owned()],
-        files: vec!["/f.py".to_owned()],
-        lines: vec![3],
-        modules: vec!["m\n".to_owned()],
+    let whole = Function {
+        kind: FunctionKind::CPython,
+        name: "a\u{1b}[2Jb\nc\u{85}d".to_owned(),
+        module: "m\n".to_owned(),
+        file: "/f.py".to_owned(),
+        line: 3,
     };
-    let decode = |functions| decode(EventBody::Functions(functions), None);
-    let Ok(Event::Functions { functions, .. }) = decode(whole.clone()) else { panic!("refused") };
+    let told = |function| Event::Functions { process: ProcessId(1), first: 0, functions: vec![function] };
+    let decoded = decode(&Packet::Event(told(whole.clone())), None);
+    let Ok(Event::Functions { functions, .. }) = decoded else { panic!("refused") };
     assert_eq!((functions[0].name.as_str(), functions[0].module.as_str()), ("a [2Jb c d", "m "));
     for broken in [
-        wire::Functions { kinds: vec![u32::MAX], ..whole.clone() },
-        wire::Functions { kinds: vec![0, 0], ..whole.clone() },
-        wire::Functions { lines: Vec::new(), ..whole.clone() },
-        wire::Functions { modules: Vec::new(), ..whole.clone() },
-        wire::Functions { modules: vec!["x".repeat(MAX_NAME + 1)], ..whole.clone() },
-        wire::Functions { names: vec!["x".repeat(MAX_NAME + 1)], ..whole.clone() },
-        wire::Functions { files: vec!["x".repeat(MAX_FILE + 1)], ..whole },
+        Function { name: "x".repeat(MAX_NAME + 1), ..whole.clone() },
+        Function { module: "x".repeat(MAX_NAME + 1), ..whole.clone() },
+        Function { file: "x".repeat(MAX_FILE + 1), ..whole },
     ] {
-        assert!(decode(broken).is_err());
+        assert!(refused(told(broken)).contains("the length of a function's"));
     }
 }
 

@@ -2,19 +2,15 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use prost::Message;
+use serde::Serialize;
 
-use super::batch::encode_batch;
-use super::numbers::Numbered;
-use super::status::encode_status;
-use super::{MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MESSAGE, MAX_PATH, wire};
-use crate::message::{
-    AttributeValue, Command, Event, Function, Mapping, Mode, Problem, Process, ProcessId, Rights, Select, Settings,
-    Target,
+use super::{
+    MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_HINTS, MAX_MESSAGE, MAX_PATH,
+    Packet,
 };
+use crate::message::{Command, Event, Mapping, Process};
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
 /// A packet that is to be sent.
@@ -35,206 +31,89 @@ impl Outgoing {
 
 /// Encodes a command. The caller checks that it is not longer than [`super::MAX_PACKET`].
 pub fn encode_command(command: &Command) -> Vec<u8> {
-    let said = match command {
-        Command::Watch(target) => wire::CommandBody::Watch(encode_target(target)),
-        Command::Unwatch(target) => wire::CommandBody::Unwatch(target.0),
-        Command::Sample { process, on } => {
-            wire::CommandBody::Sample(wire::Switch { process: process.0, on: *on, from_start: false })
-        }
-        Command::SampleFromStart(process) => {
-            wire::CommandBody::Sample(wire::Switch { process: process.0, on: true, from_start: true })
-        }
-        Command::Stop => wire::CommandBody::Stop(true),
-    };
-    wire::CommandPacket { body: Some(said) }.encode_to_vec()
-}
-
-fn encode_target(target: &Target) -> wire::Target {
-    let Target { id, select, settings, environment, thread_attributes, sample_at_once } = target;
-    let Settings {
-        rate_hertz,
-        mode,
-        max_cpu,
-        max_stopped,
-        max_stack,
-        max_processes,
-        subprocesses,
-        stops,
-        interpreters,
-    } = *settings;
-    let select = match select {
-        Select::Pid(pid) => wire::Select::Pid(*pid),
-        Select::Command(words) => {
-            wire::Select::Command(wire::Words { words: words.iter().map(|word| word.as_bytes().to_vec()).collect() })
-        }
-        Select::Executable(pattern) => wire::Select::Executable(pattern.clone()),
-        Select::CommandLine(pattern) => wire::Select::CommandLine(pattern.clone()),
-        Select::ControlGroup(path) => wire::Select::ControlGroup(path.clone()),
-        Select::Container(id) => wire::Select::Container(id.clone()),
-        Select::Name(pattern) => wire::Select::Name(pattern.clone()),
-    };
-    wire::Target {
-        id: id.0,
-        select: Some(select),
-        rate_hertz,
-        cpu: mode == Mode::Cpu,
-        max_cpu,
-        max_stopped,
-        max_stack: max_stack as u64,
-        max_processes: max_processes as u64,
-        environment: environment.clone(),
-        thread_attributes: thread_attributes.clone(),
-        sample_at_once: *sample_at_once,
-        stops: stops.number(),
-        subprocesses,
-        interpreters,
-    }
+    encode(command)
 }
 
 /// Encodes an event. A [`Batch`](crate::message::Batch) has to be split before, see [`super::split()`], and functions
 /// as well, see [`super::split_functions`].
-pub fn encode_event(event: Event) -> Outgoing {
-    let (told, file) = match event {
-        Event::Ready(Rights { trace_others, raised_priority, hints }) => {
-            let hints = hints.iter().take(8).map(|hint| cut(hint, MAX_MESSAGE)).collect();
-            (wire::EventBody::Ready(wire::Rights { trace_others, raised_priority, hints }), None)
+pub fn encode_event(mut event: Event) -> Outgoing {
+    limit(&mut event);
+    let (packet, file) = match event {
+        Event::PerfMap { process, file } => (Packet::PerfMap(process), Some(file)),
+        Event::Attached(mut process) => {
+            let root = process.root.take();
+            (Packet::Event(Event::Attached(process)), root)
         }
-        Event::Attached(process) => {
-            let (process, root) = encode_process(*process);
-            (wire::EventBody::Attached(process), root)
+        Event::Mapping(mut mapping) => {
+            let file = mapping.file.take();
+            (Packet::Event(Event::Mapping(mapping)), file)
         }
-        Event::Mapping(mapping) => {
-            let (mapping, file) = encode_mapping(mapping);
-            (wire::EventBody::Mapping(mapping), file)
-        }
-        Event::PerfMap { process, file } => (wire::EventBody::PerfMap(process.0), Some(file)),
-        Event::Functions { process, first, functions } => {
-            (wire::EventBody::Functions(encode_functions(process, first, functions)), None)
-        }
-        Event::Resource { process, attributes } => {
-            (wire::EventBody::Resource(encode_resource(process, attributes)), None)
-        }
-        Event::Batch(batch) => (wire::EventBody::Batch(encode_batch(&batch)), None),
-        Event::Status(status) => (wire::EventBody::Status(encode_status(&status)), None),
-        Event::Problem(Problem { target, pid, kind, message }) => {
-            let (kind, message) = (kind.number(), cut(&message, MAX_MESSAGE));
-            (wire::EventBody::Problem(wire::Problem { target: target.0, pid, kind, message }), None)
-        }
-        Event::Detached { process, why } => {
-            (wire::EventBody::Detached(wire::Detached { process: process.0, why: why.number() }), None)
-        }
-        Event::CommandEnded { target, code } => {
-            (wire::EventBody::CommandEnded(wire::CommandEnded { target: target.0, code }), None)
-        }
+        event => (Packet::Event(event), None),
     };
-    Outgoing { bytes: wire::EventPacket { body: Some(told) }.encode_to_vec(), file: file.map(Arc::new) }
+    Outgoing { bytes: encode(&packet), file: file.map(Arc::new) }
 }
 
-fn encode_process(process: Process) -> (wire::Process, Option<File>) {
-    let Process {
-        id,
-        target,
-        pid,
-        namespace_pid,
-        start_unix_nano,
-        exec_id,
-        executable,
-        arguments,
-        user,
-        control_group,
-        container,
-        environment,
-        root,
-    } = process;
-    let encoded = wire::Process {
-        id: id.0,
-        target: target.0,
-        pid,
-        namespace_pid,
-        start_unix_nano,
-        executable: cut(&executable, MAX_PATH),
-        arguments: fitting_arguments(&arguments),
-        user,
-        control_group: control_group.map(|group| cut(&group, MAX_GROUP)),
-        container: container.map(|container| cut(&container, MAX_GROUP)),
-        environment: fitting_variables(environment),
-        exec_id,
-    };
-    (encoded, root)
+/// The bytes of a message. Nothing in messages fails to be encoded: all lists know their lengths.
+pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_extend(message, Vec::new()).unwrap_or_default()
 }
 
-/// The first arguments, up to [`MAX_ARGUMENTS`] bytes.
-fn fitting_arguments(arguments: &[String]) -> Vec<String> {
+/// Makes an event as short as [`super::decode_event`] wants it.
+fn limit(event: &mut Event) {
+    match event {
+        Event::Ready(rights) => {
+            rights.hints.truncate(MAX_HINTS);
+            rights.hints.iter_mut().for_each(|hint| cut(hint, MAX_MESSAGE));
+        }
+        Event::Attached(process) => limit_process(process),
+        Event::Mapping(Mapping { path, start, end, build_id, .. }) => {
+            cut(path, MAX_PATH);
+            *end = (*start).max(*end);
+            // A build id that is cut would be that of another file.
+            build_id.take_if(|id| id.is_empty() || id.len() > MAX_BUILD_ID);
+        }
+        Event::Functions { functions, .. } => {
+            for function in functions {
+                cut(&mut function.name, MAX_NAME);
+                cut(&mut function.module, MAX_NAME);
+                cut(&mut function.file, MAX_FILE);
+            }
+        }
+        Event::Problem(problem) => cut(&mut problem.message, MAX_MESSAGE),
+        // What is read of a process context keeps the limits of `crate::context`, and a batch is cut when it is split.
+        Event::Resource { .. } | Event::Batch(_) => {}
+        Event::PerfMap { .. } | Event::Status(_) | Event::Detached { .. } | Event::CommandEnded { .. } => {}
+    }
+}
+
+fn limit_process(process: &mut Process) {
+    cut(&mut process.executable, MAX_PATH);
+    for text in [&mut process.control_group, &mut process.container].into_iter().flatten() {
+        cut(text, MAX_GROUP);
+    }
+    process.arguments.truncate(MAX_ARGUMENT_COUNT);
     let mut left = MAX_ARGUMENTS;
-    let mut fitting = Vec::new();
-    for argument in arguments.iter().take(MAX_ARGUMENT_COUNT) {
-        let argument = cut(argument, left);
+    process.arguments.retain_mut(|argument| {
+        let fits = left > 0;
+        cut(argument, left);
         // An empty argument costs its closing zero.
         left = left.saturating_sub(argument.len() + 1);
-        fitting.push(argument);
-        if left == 0 {
-            break;
-        }
-    }
-    fitting
-}
-
-/// The variables that fit into [`MAX_ENVIRONMENT`] bytes. None is cut, since it would have a wrong value.
-fn fitting_variables(environment: Vec<(String, String)>) -> Vec<wire::Variable> {
+        fits
+    });
+    // None of the variables is cut, since it would have a wrong value.
     let mut left = MAX_ENVIRONMENT;
-    let fits = |(name, value): &(String, String)| {
+    process.environment.retain(|(name, value)| {
         let rest = left.checked_sub(name.len() + value.len());
         left = rest.unwrap_or(left);
         rest.is_some()
-    };
-    environment.into_iter().filter(fits).map(|(name, value)| wire::Variable { name, value }).collect()
+    });
 }
 
-fn encode_mapping(mapping: Mapping) -> (wire::Mapping, Option<File>) {
-    let Mapping { process, index, path, start, end, file_offset, build_id, htlhash, main, go, file } = mapping;
-    let encoded = wire::Mapping {
-        process: process.0,
-        index,
-        path: cut(&path, MAX_PATH),
-        start,
-        end: end.max(start),
-        file_offset,
-        // A build id that is cut would be that of another file.
-        build_id: build_id.filter(|id| !id.is_empty() && id.len() <= MAX_BUILD_ID),
-        htlhash: htlhash.map(|hash| hash.to_vec()),
-        main,
-        go,
-    };
-    (encoded, file)
-}
-
-fn encode_functions(process: ProcessId, first: u32, functions: Vec<Function>) -> wire::Functions {
-    let mut encoded = wire::Functions { process: process.0, first, ..wire::Functions::default() };
-    for Function { kind, name, module, file, line } in functions {
-        encoded.kinds.push(kind.number());
-        encoded.names.push(cut(&name, MAX_NAME));
-        encoded.modules.push(cut(&module, MAX_NAME));
-        encoded.files.push(cut(&file, MAX_FILE));
-        encoded.lines.push(line);
-    }
-    encoded
-}
-
-/// What is read of a process context keeps the limits of [`crate::context`], so nothing is cut here.
-fn encode_resource(process: ProcessId, attributes: Vec<(String, AttributeValue)>) -> wire::Resource {
-    let value = |value| match value {
-        AttributeValue::Text(text) => wire::AttributeValue::Text(text),
-        AttributeValue::Int(number) => wire::AttributeValue::Int(number),
-    };
-    let attributes = attributes.into_iter().map(|(key, said)| wire::Attribute { key, value: Some(value(said)) });
-    wire::Resource { process: process.0, attributes: attributes.collect() }
-}
-
-/// The beginning of a text, at most `limit` bytes, in whole characters.
-pub(super) fn cut(text: &str, limit: usize) -> String {
+/// Keeps the beginning of a text, at most `limit` bytes, in whole characters.
+pub(super) fn cut(text: &mut String, limit: usize) {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text[..end].to_owned()
+    text.truncate(end);
 }

@@ -1,4 +1,5 @@
-//! How commands and events travel: protobuf messages over a pair of packet sockets, with files beside them.
+//! How commands and events travel: in the compact format of `postcard` over a pair of packet sockets, with files beside
+//! them.
 //!
 //! The rules:
 //!
@@ -11,26 +12,38 @@
 //!   encoded.
 //! * Both sides are the same executable, so the protocol needs no versions.
 
-mod batch;
 mod check;
 mod decode;
 mod encode;
-mod numbers;
 pub mod socket;
 mod split;
-mod status;
-mod wire;
 
 pub use check::Checker;
 pub use decode::{decode_command, decode_event};
 pub use encode::{Outgoing, encode_command, encode_event};
 pub use split::{split, split_functions};
 
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Event, ProcessId};
+
+/// An event as it is in a packet.
+#[derive(Debug, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
+enum Packet {
+    Event(Event),
+    /// The file of an [`Event::PerfMap`] is beside it.
+    PerfMap(ProcessId),
+}
+
 /// The longest packet in bytes.
 pub const MAX_PACKET: usize = 64 << 10;
 
 /// The longest path, as the kernel's `PATH_MAX`.
 pub const MAX_PATH: usize = 4096;
+
+/// The most hints of what the sampler process may not do.
+pub const MAX_HINTS: usize = 8;
 
 /// The longest message for a person, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
@@ -56,7 +69,7 @@ pub const MAX_BUILD_ID: usize = 64;
 /// The most files mapped by one process. A process has at most 65,530 mappings by default (`vm.max_map_count`).
 pub const MAX_MAPPINGS: u32 = 1 << 16;
 
-/// The longest stack in one packet: 2048 locations of at most 22 bytes are 44 KiB, so one always fits.
+/// The longest stack in one packet: 2048 locations of at most 20 bytes are 40 KiB, so one always fits.
 pub const MAX_STACK: usize = 2048;
 
 /// The largest weight and period that is accepted, in nanoseconds: a day.

@@ -1,58 +1,91 @@
-//! Splits a batch into batches that fit into one packet each and refer to nothing outside of it.
+//! Splits what is too long for one packet into parts that fit and refer to nothing outside of themselves.
 
-use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
-use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES};
-use crate::message::{Batch, Context, Function, Sample, Stack, Trust};
+use postcard::ser_flavors::Size;
 
-/// How many bytes a packet may have for the tables of a batch. The rest is for what a batch has once: tags, lengths,
-/// and its own numbers.
+use super::encode::cut;
+use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT};
+use crate::context::MAX_VALUE;
+use crate::message::{Batch, Function, Sample, Stack, Trust};
+
+/// How many bytes a batch, or the functions of a packet, may have. The rest is for what a packet says besides.
 const BUDGET: usize = MAX_PACKET - 512;
-
-/// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with tag and length.
-const THREAD: usize = 5 + 5 + 10 + 2 + MAX_THREAD_NAME;
-
-/// The most bytes of a location: 5 for its mapping, 10 for its address, 5 for the length of the perf map.
-const LOCATION: usize = 20;
-
-/// The most bytes of a stack without its locations: 1 for its trust, 2 for its length.
-const STACK: usize = 3;
-
-/// The most bytes of an index of a location in a stack: at most 65,536 locations fit into a packet.
-const PLACE: usize = 3;
-
-/// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5,
-/// blocked 1, context 3.
-const SAMPLE: usize = 32;
-
-/// The most bytes of a context without its attributes: its ids, and 1 for the number of attributes.
-const CONTEXT: usize = 25;
-
-/// The most bytes of an attribute besides its value: 1 for its key, 4 for tag and length of the value.
-const ATTRIBUTE: usize = 5;
-
-/// The most bytes of a context with attributes.
-const LARGEST_CONTEXT: usize = CONTEXT + MAX_ALLOWED * ATTRIBUTE + MAX_ATTRIBUTES;
-
-// The longest stack fits into an empty packet together with its thread, its context and its sample.
-const _: () = assert!(MAX_STACK * (LOCATION + PLACE) + STACK + THREAD + LARGEST_CONTEXT + SAMPLE <= BUDGET);
 
 /// Splits a batch. The parts have all samples in their order. A stack of more than [`MAX_STACK`] locations loses those
 /// farthest from the leaf and is truncated. Samples and locations with an index out of range are left out.
 pub fn split(batch: &Batch) -> Vec<Batch> {
     let mut parts = Vec::new();
-    let mut part = Part::new(batch);
-    for sample in &batch.samples {
-        if !part.add(sample) {
-            parts.extend(part.finish());
-            // An empty part takes any sample, by the assertion above.
-            part.add(sample);
+    let mut left = vec![batch.samples.as_slice()];
+    while let Some(samples) = left.pop() {
+        let part = part(batch, samples);
+        // A single sample fits with the longest stack and the largest context.
+        if samples.len() > 1 && size(&part) > BUDGET {
+            let (first, second) = samples.split_at(samples.len() / 2);
+            left.extend([second, first]);
+        } else if !part.samples.is_empty() {
+            parts.push(part);
         }
     }
-    parts.extend(part.finish());
     parts
 }
 
-/// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and tag and length of each text.
+/// How many bytes a batch is encoded to.
+fn size(batch: &Batch) -> usize {
+    postcard::serialize_with_flavor(batch, Size::default()).unwrap_or(usize::MAX)
+}
+
+/// Some samples of a batch with what they refer to.
+fn part(whole: &Batch, samples: &[Sample]) -> Batch {
+    let mut part = whole.emptied();
+    let lengths = [whole.threads.len(), whole.locations.len(), whole.stacks.len(), whole.contexts.len()];
+    let [mut threads, mut locations, mut stacks, mut contexts] = lengths.map(|length| Moved(vec![0; length]));
+    for sample in samples {
+        let thread = threads.place(sample.thread, &whole.threads, &mut part.threads, |thread| {
+            let mut thread = thread.clone();
+            cut(&mut thread.name, MAX_THREAD_NAME);
+            thread
+        });
+        let stack = stacks.place(sample.stack, &whole.stacks, &mut part.stacks, |stack| {
+            shortened(stack, |location| {
+                locations.place(location, &whole.locations, &mut part.locations, |location| *location)
+            })
+        });
+        let (Some(thread), Some(stack)) = (thread, stack) else { continue };
+        let context = sample.context.and_then(|context| {
+            contexts.place(context, &whole.contexts, &mut part.contexts, |context| {
+                let mut context = context.clone();
+                context.attributes.iter_mut().for_each(|(_, value)| cut(value, MAX_VALUE));
+                context
+            })
+        });
+        let weight_nano = sample.weight_nano.min(MAX_WEIGHT);
+        part.samples.push(Sample { thread, stack, context, weight_nano, ..*sample });
+    }
+    part
+}
+
+/// A stack of at most [`MAX_STACK`] locations, at other places.
+fn shortened(stack: &Stack, place: impl FnMut(u32) -> Option<u32>) -> Stack {
+    let is_cut = stack.locations.len() > MAX_STACK && matches!(stack.trust, Trust::Complete | Trust::MissingCallers);
+    let trust = if is_cut { Trust::Truncated } else { stack.trust };
+    Stack { trust, locations: stack.locations.iter().take(MAX_STACK).copied().filter_map(place).collect() }
+}
+
+/// For each entry of a table of the whole batch: its index in the part's plus 1, or 0 if it is not in it.
+struct Moved(Vec<u32>);
+
+impl Moved {
+    /// The index of an entry in the part's table, where it is put if it is not there yet.
+    fn place<T>(&mut self, index: u32, whole: &[T], part: &mut Vec<T>, copy: impl FnOnce(&T) -> T) -> Option<u32> {
+        let (entry, place) = (whole.get(index as usize)?, self.0.get_mut(index as usize)?);
+        if *place == 0 {
+            part.push(copy(entry));
+            *place = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        }
+        Some(*place - 1)
+    }
+}
+
+/// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and the length of each text.
 const FUNCTION: usize = 1 + 5 + 3 * 3;
 
 /// Splits functions into lists that fit into one packet each, with the number of the first one in each.
@@ -71,125 +104,4 @@ pub fn split_functions(first: u32, functions: Vec<Function>) -> Vec<(u32, Vec<Fu
         bytes += size;
     }
     parts
-}
-
-/// One part, as it grows.
-struct Part<'a> {
-    whole: &'a Batch,
-    part: Batch,
-    bytes: usize,
-    /// For each thread, location, stack and context of the whole batch: its index in this part plus 1, or 0 if it is
-    /// not in it.
-    threads: Vec<u32>,
-    locations: Vec<u32>,
-    stacks: Vec<u32>,
-    contexts: Vec<u32>,
-}
-
-impl<'a> Part<'a> {
-    fn new(whole: &'a Batch) -> Self {
-        Self {
-            whole,
-            part: whole.emptied(),
-            bytes: 0,
-            threads: vec![0; whole.threads.len()],
-            locations: vec![0; whole.locations.len()],
-            stacks: vec![0; whole.stacks.len()],
-            contexts: vec![0; whole.contexts.len()],
-        }
-    }
-
-    /// Adds a sample; `false` if there is no room.
-    fn add(&mut self, sample: &Sample) -> bool {
-        let (thread, stack) = (sample.thread as usize, sample.stack as usize);
-        let (Some(whole_thread), Some(whole_stack)) = (self.whole.threads.get(thread), self.whole.stacks.get(stack))
-        else {
-            return true;
-        };
-        let length = whole_stack.locations.len().min(MAX_STACK);
-        let mut bytes = SAMPLE;
-        if self.threads[thread] == 0 {
-            bytes += THREAD;
-        }
-        if self.stacks[stack] == 0 {
-            // Counted as if every location were new: so a packet may be closed earlier than necessary, but never too
-            // late.
-            bytes += STACK + length * (LOCATION + PLACE);
-        }
-        let context = sample.context.map(|context| context as usize);
-        let context = context.and_then(|at| Some((at, self.whole.contexts.get(at)?)));
-        if let Some((at, context)) = context
-            && self.contexts[at] == 0
-        {
-            bytes += context_size(context);
-        }
-        if self.bytes + bytes > BUDGET {
-            return false;
-        }
-        if self.threads[thread] == 0 {
-            self.part.threads.push(whole_thread.clone());
-            self.threads[thread] = count(self.part.threads.len());
-            self.bytes += THREAD;
-        }
-        if self.stacks[stack] == 0 {
-            self.add_stack(whole_stack, length);
-            self.stacks[stack] = count(self.part.stacks.len());
-        }
-        if let Some((at, context)) = context
-            && self.contexts[at] == 0
-        {
-            self.part.contexts.push(context.clone());
-            self.contexts[at] = count(self.part.contexts.len());
-            self.bytes += context_size(context);
-        }
-        self.bytes += SAMPLE;
-        self.part.samples.push(Sample {
-            thread: self.threads[thread] - 1,
-            stack: self.stacks[stack] - 1,
-            context: context.map(|(at, _)| self.contexts[at] - 1),
-            ..*sample
-        });
-        true
-    }
-
-    fn add_stack(&mut self, stack: &Stack, length: usize) {
-        let mut trust = stack.trust;
-        let mut locations = Vec::with_capacity(length);
-        for location in &stack.locations[..length] {
-            let place = *location as usize;
-            let Some(whole) = self.whole.locations.get(place) else { continue };
-            if self.locations[place] == 0 {
-                self.part.locations.push(*whole);
-                self.locations[place] = count(self.part.locations.len());
-                self.bytes += LOCATION;
-            }
-            locations.push(self.locations[place] - 1);
-        }
-        if length < stack.locations.len() && matches!(trust, Trust::Complete | Trust::MissingCallers) {
-            trust = Trust::Truncated;
-        }
-        self.bytes += STACK + locations.len() * PLACE;
-        self.part.stacks.push(Stack { trust, locations });
-    }
-
-    /// Takes the part, if it has samples, and begins a new one.
-    fn finish(&mut self) -> Option<Batch> {
-        let next = self.whole.emptied();
-        self.bytes = 0;
-        for table in [&mut self.threads, &mut self.locations, &mut self.stacks, &mut self.contexts] {
-            table.fill(0);
-        }
-        let part = std::mem::replace(&mut self.part, next);
-        (!part.samples.is_empty()).then_some(part)
-    }
-}
-
-/// The most bytes of this context.
-fn context_size(context: &Context) -> usize {
-    CONTEXT + context.attributes.iter().map(|(_, value)| ATTRIBUTE + value.len()).sum::<usize>()
-}
-
-/// A number of entries, which fit into a packet and so into 32 bits.
-fn count(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -14,6 +14,8 @@ mod functions;
 mod merge;
 mod php;
 mod python;
+#[cfg(any(test, feature = "recordings"))]
+#[path = "tests/recording.rs"]
 mod recording;
 mod ruby;
 mod target;
@@ -28,11 +30,14 @@ pub use self::functions::{Functions, MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT
 pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
 pub use self::php::Php;
 pub use self::python::Python;
+#[cfg(any(test, feature = "recordings"))]
 pub use self::recording::Recording;
 pub use self::ruby::Ruby;
 pub use self::target::{Allowance, Target};
 pub(crate) use self::target::{Bounded, half_at, word, word_at};
-pub use self::v8::{RecordedStack, V8, WITH_INLINED};
+#[cfg(any(test, feature = "recordings"))]
+pub use self::v8::RecordedStack;
+pub use self::v8::{V8, WITH_INLINED};
 
 use crate::address_space::Module;
 use crate::message::{FunctionKind, Location};
@@ -70,82 +75,6 @@ enum FoundKind {
 }
 
 impl Found {
-    /// A Python interpreter by where its `_PyRuntime` is, for memory of which nothing else is known.
-    ///
-    /// # Errors
-    ///
-    /// Why its frames cannot be read, for a person.
-    pub fn python(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
-        python::Place::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
-    }
-
-    /// A PHP interpreter by where its `executor_globals` is, for memory of which nothing else is known. `version` has
-    /// major, minor and release in a byte each.
-    ///
-    /// # Errors
-    ///
-    /// Why its frames cannot be read, for a person.
-    pub fn php(globals: u64, version: u32) -> Result<Self, String> {
-        php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
-    }
-
-    /// A Ruby interpreter by where its virtual machine is, and the variable with the names of its symbols. `version`
-    /// has three numbers in the upper bytes.
-    ///
-    /// # Errors
-    ///
-    /// Why its frames cannot be read, for a person.
-    pub fn ruby(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
-        ruby::Place::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
-    }
-
-    /// V8 by what it says of itself.
-    fn v8(constants: v8::Constants) -> Result<Self, String> {
-        v8::Layout::of(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
-    }
-
-    /// A recording of it and one of its threads, which has no memory yet.
-    pub fn recording(&self, thread: u32) -> Recording {
-        let (runtime, version) = self.state();
-        // Ruby has no thread pointer in its recordings, but where its symbols are.
-        let (kind, pointer) = (Some(self.kind()), self.symbols());
-        let mut recording = Recording { kind, runtime, version, thread, pointer, ..Recording::default() };
-        if let FoundKind::V8(layout) = &self.kind {
-            recording.add_constants(layout.constants());
-        }
-        recording
-    }
-
-    /// What runs its functions.
-    pub fn kind(&self) -> FunctionKind {
-        match &self.kind {
-            FoundKind::Python(_) => FunctionKind::CPython,
-            FoundKind::Php(_) => FunctionKind::Php,
-            FoundKind::V8(_) => FunctionKind::V8,
-            FoundKind::Ruby(_) => FunctionKind::Ruby,
-        }
-    }
-
-    /// Where its state begins, and its version: as `PY_VERSION_HEX` has it, of PHP, major, minor and release in a byte
-    /// each, and of Ruby, where the virtual machine is and three numbers in the upper bytes; zeros for V8, which has no
-    /// such place.
-    pub fn state(&self) -> (u64, u32) {
-        match &self.kind {
-            FoundKind::Python(place) => (place.runtime, place.version),
-            FoundKind::Php(place) => (place.globals, place.version),
-            FoundKind::V8(_) => (0, 0),
-            FoundKind::Ruby(place) => (place.data().0, place.version),
-        }
-    }
-
-    /// Where the variable with the names of Ruby's symbols is, 0 if that is not known, or of other interpreters.
-    pub fn symbols(&self) -> u64 {
-        match &self.kind {
-            FoundKind::Ruby(place) => place.data().1,
-            FoundKind::Python(_) | FoundKind::Php(_) | FoundKind::V8(_) => 0,
-        }
-    }
-
     /// Its reader, which has read nothing yet.
     pub fn instance(&self) -> Box<dyn Instance> {
         match &self.kind {

@@ -304,12 +304,7 @@ impl Captures {
         };
         let mut memory = pieces.as_mut().map(StackPieces::copied);
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, copied, ran_on_since });
-        let mut named = unwinder.name(process, &mut outcome, &interpreted, false, at_sample, locations);
-        if !captured.stopped && outcome.needs_memory.is_some() {
-            // The copy ended there, and what was read later belongs to another moment.
-            locations.push(Location::CALLERS_NOT_KNOWN);
-            named.merged.missing_callers += 1;
-        }
+        let named = name(process, &mut outcome, &interpreted, at_sample, unwinder, locations);
         if let Some(index) = index.filter(|_| !captured.stopped) {
             let standing = || Standing::new(outcome.trust, locations, named, Worked::default());
             process.saw_calls(index, &unwinder.frames, standing);
@@ -372,7 +367,7 @@ impl Captures {
         }
         let Unknown { copied, ran_on_since, .. } = unknown;
         let at_sample = AtSample { memory: &mut unknown.pieces.copied(), copied, ran_on_since };
-        let named = unwinder.name(process, &mut outcome, &unknown.interpreted, false, Some(at_sample), locations);
+        let named = name(process, &mut outcome, &unknown.interpreted, Some(at_sample), unwinder, locations);
         locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);
         let (trust, named) = if replaced { (outcome.trust, named) } else { (unknown.trust, unknown.named) };
@@ -413,6 +408,25 @@ impl Captures {
     pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
         self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
+}
+
+/// Names the stack that was unwound last.
+fn name(
+    process: &mut Active,
+    outcome: &mut Outcome,
+    interpreted: &Interpreted,
+    at_sample: Option<AtSample<'_>>,
+    unwinder: &StackUnwinder,
+    locations: &mut Vec<Location>,
+) -> Named {
+    let is_copied = at_sample.as_ref().is_some_and(|at| at.copied.is_some());
+    let mut named = unwinder.name(process, outcome, interpreted, false, at_sample, locations);
+    if is_copied && outcome.needs_memory.is_some() {
+        // The copy ended there, and what was read later belongs to another moment.
+        locations.push(Location::CALLERS_NOT_KNOWN);
+        named.merged.missing_callers += 1;
+    }
+    named
 }
 
 #[cfg(test)]

@@ -125,45 +125,43 @@ impl Contexts {
         }
         blocks.refresh(self.generation, now);
         let mut target = Bounded::new(&mut files, ALLOWANCE);
-        let mut torn = false;
-        for (place, block) in self.places.iter().zip(&mut blocks.found) {
-            let Some(variable) = place.of(pointer, block, &mut target) else { continue };
-            match read(variable, schema.wants_attributes(), &mut target) {
-                Reading::None => {}
-                Reading::Torn => torn = true,
-                Reading::Record(record) => match schema.context(&record) {
-                    None => {}
-                    context => return Worked { context, ..Worked::default() },
-                },
-            }
-        }
-        Worked { torn, ..Worked::default() }
+        let (context, torn) = find(schema, pointer, self.places.iter().zip(&mut blocks.found), &mut target);
+        Worked { context, torn, unproven: false }
     }
 
     /// What a thread worked on when the kernel copied its stack, of which this is the copy.
     pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> Worked {
         let Some(schema) = self.schema() else { return Worked::default() };
-        let mut target = Copied { pieces, beyond: pointer == 0 };
-        let mut torn = false;
-        for place in &self.places {
-            let Place::Fixed(_) = place else {
-                target.beyond = true;
-                continue;
-            };
-            let Some(variable) = place.of(pointer, &mut 0, &mut target) else { continue };
-            match read(variable, schema.wants_attributes(), &mut target) {
-                Reading::None => {}
-                Reading::Torn => torn = true,
-                Reading::Record(record) => match schema.context(&record) {
-                    None => {}
-                    context => return Worked { context, ..Worked::default() },
-                },
-            }
-        }
+        let (mut blocks, is_fixed) = ([0; PLACES], |place: &&Place| matches!(place, Place::Fixed(_)));
+        let beyond = pointer == 0 || !self.places.iter().all(|place| is_fixed(&place));
+        let mut target = Copied { pieces, beyond };
+        let (context, torn) = find(schema, pointer, self.places.iter().filter(is_fixed).zip(&mut blocks), &mut target);
         // What is not in the copy looks like a record that cannot be read.
-        let unproven = target.beyond;
-        Worked { context: None, torn: torn && !unproven, unproven }
+        let unproven = context.is_none() && target.beyond;
+        Worked { context, torn: torn && !unproven, unproven }
     }
+}
+
+/// The first record that says something, and else whether one was torn.
+fn find<'a>(
+    schema: &Schema,
+    pointer: u64,
+    places: impl Iterator<Item = (&'a Place, &'a mut Block)>,
+    target: &mut dyn Target,
+) -> (Option<Context>, bool) {
+    let mut torn = false;
+    for (place, block) in places {
+        let Some(variable) = place.of(pointer, block, target) else { continue };
+        match read(variable, schema.wants_attributes(), target) {
+            Reading::None => {}
+            Reading::Torn => torn = true,
+            Reading::Record(record) => match schema.context(&record) {
+                None => {}
+                context => return (context, false),
+            },
+        }
+    }
+    (None, torn)
 }
 
 impl Blocks {

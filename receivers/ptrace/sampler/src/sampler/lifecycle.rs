@@ -28,6 +28,12 @@ impl Engine<'_> {
         self.attached.iter().position(|process| process.id == id)
     }
 
+    /// What there is of a process, whether it is sampled or not.
+    fn attached_mut(&mut self, id: ProcessId) -> Option<&mut Attached> {
+        let sampled = self.processes.iter_mut().map(|process| &mut process.attached);
+        sampled.chain(&mut self.attached).find(|attached| attached.id == id)
+    }
+
     /// Does what the handle asks for.
     pub(super) fn obey(&mut self, command: Command) {
         let now = Instant::now();
@@ -51,18 +57,13 @@ impl Engine<'_> {
                 }
             }
             Command::SetPerfMap(process, file) => {
-                let map = Some(Growth::new(file));
-                if let Some(index) = self.find(process) {
-                    self.processes[index].attached.perf_map = map;
-                } else if let Some(index) = self.find_attached(process) {
-                    self.attached[index].perf_map = map;
+                if let Some(attached) = self.attached_mut(process) {
+                    attached.perf_map = Some(Growth::new(file));
                 }
             }
             Command::SetSchema(process, schema) => {
-                if let Some(index) = self.find(process) {
-                    self.processes[index].attached.contexts.set_schema(schema);
-                } else if let Some(index) = self.find_attached(process) {
-                    self.attached[index].contexts.set_schema(schema);
+                if let Some(attached) = self.attached_mut(process) {
+                    attached.contexts.set_schema(schema);
                 }
             }
             Command::Sample(process, true) => {

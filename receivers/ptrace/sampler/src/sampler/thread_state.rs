@@ -342,3 +342,28 @@ impl ThreadState {
         may
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::processors::tests::engine;
+
+    /// Guarantees: a thread pointer is looked for once in a tick, whoever asks for it, and for some seconds only.
+    #[test]
+    fn searches_for_pointers() {
+        let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
+        let process = &mut engine.processes[0];
+        let index = process.meet(nix::unistd::gettid().as_raw().unsigned_abs());
+        let thread = &mut process.threads[index];
+        let mut finds = |searched, slot| {
+            (thread.pointer, thread.searched) = (0, searched);
+            thread.find_pointer(&process.attached.files, slot);
+            thread.pointer != 0
+        };
+        let now = Instant::now();
+        assert!(finds(None, 7));
+        assert!(!finds(Some((7, now + SEARCHED)), 7));
+        assert!(finds(Some((7, now + SEARCHED)), 8));
+        assert!(!finds(Some((7, now)), 8));
+    }
+}

@@ -1,44 +1,42 @@
-//! A cache of unwind rules.
-//!
-//! Direct-mapped by address: a program has few return addresses, and looking up an entry that was replaced costs a
-//! microsecond. An entry belongs to an object and an address in its file, so it is valid for all processes that map the
-//! file, and never has to be removed.
+//! Direct-mapped caches: a program has few return addresses, and finding out again what was replaced costs a
+//! microsecond or a system call. What is in them is valid for what its key names, and never has to be removed.
 
-use super::row::Lookup;
-
-/// Entries; about 120 bytes each.
-const SLOTS: usize = 8192;
-
+/// Answers by keys, whose first word is the number of an object or an address space: those begin at 1.
 #[derive(Debug)]
-struct Slot {
-    object: u64,
-    address: u64,
-    lookup: Lookup,
-}
+pub(super) struct Cache<const WORDS: usize, V, const SLOTS: usize>(Vec<([u64; WORDS], V)>);
 
-/// Remembers lookups.
-#[derive(Debug, Default)]
-pub(super) struct RowCache {
-    slots: Vec<Slot>,
-}
-
-impl RowCache {
-    /// The cached result for an address, or what `find` returns, which is cached then.
-    pub(super) fn get(&mut self, object: u64, address: u64, find: impl FnOnce() -> Lookup) -> &Lookup {
-        if self.slots.is_empty() {
-            // Objects have numbers from 1, so no lookup finds an empty slot.
-            self.slots.resize_with(SLOTS, || Slot { object: 0, address: 0, lookup: Lookup::Nothing });
-        }
-        let slot = &mut self.slots[place(object, address)];
-        if slot.object != object || slot.address != address {
-            *slot = Slot { object, address, lookup: find() };
-        }
-        &slot.lookup
+impl<const WORDS: usize, V, const SLOTS: usize> Default for Cache<WORDS, V, SLOTS> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 
-/// Fibonacci hashing: the upper bits of the product depend on all bits of the address.
-fn place(object: u64, address: u64) -> usize {
-    let mixed = (address ^ object.rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (64 - SLOTS.trailing_zeros())) as usize
+impl<const WORDS: usize, V: Default, const SLOTS: usize> Cache<WORDS, V, SLOTS> {
+    /// The cached answer, or what `find` returns, which is cached then.
+    pub(super) fn get(&mut self, key: [u64; WORDS], find: impl FnOnce() -> V) -> &V {
+        let slot = self.slot(key);
+        if slot.0 != key {
+            *slot = (key, find());
+        }
+        &slot.1
+    }
+
+    /// The same where there may be no answer yet, which is not cached.
+    pub(super) fn try_get(&mut self, key: [u64; WORDS], find: impl FnOnce() -> Option<V>) -> Option<&V> {
+        let slot = self.slot(key);
+        if slot.0 != key {
+            *slot = (key, find()?);
+        }
+        Some(&slot.1)
+    }
+
+    /// Fibonacci hashing: the upper bits of the product depend on all bits of the key.
+    fn slot(&mut self, key: [u64; WORDS]) -> &mut ([u64; WORDS], V) {
+        if self.0.is_empty() {
+            self.0.resize_with(SLOTS, || ([0; WORDS], V::default()));
+        }
+        let mixed = key.iter().fold(0_u64, |mixed, word| mixed.rotate_right(16) ^ word);
+        let place = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.trailing_zeros());
+        &mut self.0[place as usize]
+    }
 }

@@ -5,29 +5,19 @@
 //! can make a word look like a return address behind a call, but the frame pointer that led to it is checked
 //! independently.
 
+use super::cache::Cache;
 use super::code::{CALL_LENGTH, LOOK_AHEAD};
 use crate::address_space::{AddressSpace, Module};
 
-const SLOTS: usize = 2048;
-
 /// The code around an address. Bytes that could not be read are 0, and no instruction that is looked for begins with 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     pub(super) before: [u8; CALL_LENGTH],
     pub(super) after: [u8; LOOK_AHEAD],
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    owner: u64,
-    address: u64,
-    window: Window,
-}
-
 #[derive(Debug, Default)]
-pub(super) struct CodeCache {
-    slots: Vec<Slot>,
-}
+pub(super) struct CodeCache(Cache<2, Window, 2048>);
 
 impl CodeCache {
     /// The code around `address`, which lies in `module` or at its end. `budget` counts the reads that are still
@@ -43,24 +33,16 @@ impl CodeCache {
             Some(object) => (object.id(), address.wrapping_sub(module.bias)),
             None => (space.id(), address),
         };
-        if self.slots.is_empty() {
-            let window = Window { before: [0; CALL_LENGTH], after: [0; LOOK_AHEAD] };
-            self.slots.resize(SLOTS, Slot { owner: 0, address: 0, window });
-        }
-        let mixed = (key ^ owner.rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let slot = &mut self.slots[(mixed >> (64 - SLOTS.trailing_zeros())) as usize];
-        if slot.owner == owner && slot.address == key {
-            return Some(slot.window);
-        }
-        *budget = budget.checked_sub(1)?;
-        let window = read(space, module, address)?;
-        *slot = Slot { owner, address: key, window };
-        Some(window)
+        let find = || {
+            *budget = budget.checked_sub(1)?;
+            read(space, module, address)
+        };
+        self.0.try_get([owner, key], find).copied()
     }
 }
 
 fn read(space: &AddressSpace, module: &Module, address: u64) -> Option<Window> {
-    let mut window = Window { before: [0; CALL_LENGTH], after: [0; LOOK_AHEAD] };
+    let mut window = Window::default();
     let behind = address.saturating_sub(module.start).min(CALL_LENGTH as u64);
     let ahead = module.end.saturating_sub(address).min(LOOK_AHEAD as u64);
     let mut bytes = [0; CALL_LENGTH + LOOK_AHEAD];

@@ -5,51 +5,30 @@
 //! paths are followed, those with few calls first, since the code after a call that does not return belongs to another
 //! function. If the start is not known, the paths from an instruction to where the function returns show the same.
 
-mod state;
-
 use std::collections::{BTreeSet, VecDeque};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use self::state::{Base, FlowState, PRESERVED, Spot};
-use super::instruction::{Effect, LONGEST, RSP, decode};
+use super::instruction::{Effect, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::Row;
+use super::simulation::{Code, Origin, Simulation};
 use crate::address_space::AddressSpace;
 
 /// How many paths may wait to be followed.
 const MAX_WAYS: usize = 256;
-/// How many bytes of code are read at once.
-const BLOCK: usize = 2048;
 /// How many different results are kept for one question.
 const MAX_ANSWERS: usize = 4;
 /// How many returns are examined for one question.
 const MAX_RETURNS: usize = 8;
 
-/// Reads code in pieces.
-struct Code<'a> {
-    space: &'a AddressSpace,
-    start: u64,
-    bytes: Vec<u8>,
-}
+/// The registers that functions preserve, by their numbers in instructions and in DWARF (System V ABI for x86-64,
+/// figures 3.4 and 3.36).
+const PRESERVED: [(u8, u8); 6] = [(3, 3), (RBP, FRAME_POINTER), (12, 12), (13, 13), (14, 14), (15, 15)];
 
-impl Code<'_> {
-    fn at(&mut self, address: u64) -> &[u8] {
-        let within = |start: u64, length: usize| {
-            address.checked_sub(start).filter(|at| at.saturating_add(LONGEST as u64) <= length as u64)
-        };
-        if within(self.start, self.bytes.len()).is_none() {
-            // The block begins a little before the address, for paths that jump back.
-            let first = self.space.find(address).map_or(address, |module| module.start);
-            self.start = address.saturating_sub(BLOCK as u64 / 4).max(first);
-            self.bytes.resize(BLOCK, 0);
-            let count = self.space.read_code(self.start, &mut self.bytes).min(BLOCK);
-            self.bytes.truncate(count);
-        }
-        usize::try_from(address.wrapping_sub(self.start)).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default()
-    }
-}
+/// The state at an instruction.
+type FlowState = Simulation<Origin>;
 
 /// The paths that are still to be followed.
 struct Ways {
@@ -69,7 +48,7 @@ struct Ways {
 
 impl Ways {
     fn new(start: u64, goal: Option<u64>) -> Self {
-        let open = VecDeque::from([(start, FlowState::first())]);
+        let open = VecDeque::from([(start, FlowState::at_start(false))]);
         Self {
             open,
             seen: HashSet::default(),
@@ -88,12 +67,12 @@ impl Ways {
 
     /// A target that a jump through a table may have: the next code before the goal that was not reached otherwise.
     fn next_by_table(&mut self) -> Option<(u64, FlowState)> {
-        let (state, goal) = (self.table?, self.goal?);
+        let (state, goal) = (self.table.as_ref()?, self.goal?);
         loop {
             let place = self.ends.pop_first().filter(|place| *place <= goal)?;
             let is_tail = self.tails.iter().any(|(target, _)| *target == place);
             if !is_tail && !self.seen.contains(&place) {
-                return Some((place, state));
+                return Some((place, state.clone()));
             }
         }
     }
@@ -134,7 +113,7 @@ fn follow(
     most: u32,
     mut found: impl FnMut(u64, Effect, &FlowState) -> bool,
 ) -> u32 {
-    let mut code = Code { space, start: 0, bytes: Vec::new() };
+    let mut code = Code::new(space, u32::MAX);
     let mut ways = Ways::new(start, goal);
     let mut followed = 0;
     while let Some((mut place, mut state)) = ways.next() {
@@ -149,7 +128,7 @@ fn follow(
             }
             let next = place.wrapping_add(instruction.length as u64);
             match instruction.effect {
-                Effect::Jump(distance) if state.is_left() => {
+                Effect::Jump(distance) if state.has_own(RSP) => {
                     ways.end(next);
                     ways.tails.push_back((next.wrapping_add_signed(i64::from(distance)), state));
                     break;
@@ -159,12 +138,12 @@ fn follow(
                     place = next.wrapping_add_signed(i64::from(distance));
                 }
                 Effect::Branch(distance) => {
-                    ways.first(next.wrapping_add_signed(i64::from(distance)), state);
+                    ways.first(next.wrapping_add_signed(i64::from(distance)), state.clone());
                     place = next;
                 }
                 Effect::Call => {
                     // The path after a call is followed after all others.
-                    state.changed |= !PRESERVED.iter().fold(1 << RSP, |mask, (register, _)| mask | 1 << register);
+                    state.step(Effect::Call, Origin::word);
                     ways.last(next, state);
                     break;
                 }
@@ -178,7 +157,7 @@ fn follow(
                     break;
                 }
                 effect => {
-                    state.step(effect);
+                    state.step(effect, Origin::word);
                     place = next;
                 }
             }
@@ -202,14 +181,14 @@ pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -
 
 /// The rules of a state, if the path started at the function's first instruction.
 fn row(state: &FlowState) -> Option<Row> {
-    let within = |spot: Option<Spot>| spot.filter(|spot| spot.base == Base::Stack).map(|spot| spot.distance);
-    let (register, distance) = match (within(state.stack), within(state.frame)) {
+    let within = |spot: Option<Origin>| spot.and_then(|spot| spot.distance_from(RSP));
+    let (register, distance) = match (within(state.get(RSP)), within(state.get(RBP))) {
         (Some(stack), _) => (STACK_POINTER, stack),
         (None, Some(frame)) => (FRAME_POINTER, frame),
         (None, None) => return None,
     };
-    let saved = PRESERVED.iter().zip(state.saved).filter_map(|((register, number), spot)| {
-        let at = within(spot).filter(|at| state.changed & 1 << register != 0 && *at < 0)?;
+    let saved = PRESERVED.iter().filter(|(register, _)| !state.has_own(*register)).filter_map(|(register, number)| {
+        let at = within(state.saved(*register)).filter(|at| *at < 0)?;
         Some((*number, at - 8))
     });
     Row::computed(register, 8 - distance, saved)
@@ -239,14 +218,14 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
 /// at most [`MAX_ANSWERS`]. One of them is right where the function returns at all; the others belong to what is behind
 /// calls that do not return.
 pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<Row>, u32) {
-    let mut answers: Vec<(Spot, Row)> = Vec::new();
+    let mut answers: Vec<(Origin, Row)> = Vec::new();
     let mut returns = 0;
     let followed = follow(space, start, None, most, |_, effect, state| {
         if effect == Effect::Return {
             returns += 1;
-            if let Some(end) = state.stack
+            if let Some(end) = state.get(RSP)
                 && !answers.iter().any(|(other, _)| *other == end)
-                && let Some(row) = returned(end, state.restored)
+                && let Some(row) = returned(end, state)
             {
                 answers.push((end, row));
             }
@@ -257,17 +236,17 @@ pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (V
 }
 
 /// The rules that a return implies: by where the stack pointer is then, and from where registers were restored.
-fn returned(end: Spot, restored: [Option<Spot>; PRESERVED.len()]) -> Option<Row> {
-    let register = match end.base {
-        Base::Stack => STACK_POINTER,
-        Base::Frame => FRAME_POINTER,
+fn returned(end: Origin, state: &FlowState) -> Option<Row> {
+    let (register, distance) = match (end.distance_from(RSP), end.distance_from(RBP)) {
+        (Some(distance), _) => (STACK_POINTER, distance),
+        (None, Some(distance)) => (FRAME_POINTER, distance),
+        (None, None) => return None,
     };
-    let saved = PRESERVED.iter().zip(restored).filter_map(|((_, number), spot)| {
-        let at =
-            spot.filter(|spot| spot.base == end.base && (spot.base == Base::Frame || spot.distance >= 0))?.distance;
-        Some((*number, at - end.distance - 8))
+    let saved = PRESERVED.iter().filter_map(|(register, number)| {
+        let at = state.get(*register)?.address_of_word()?.distance_from(end.register)?;
+        (end.register == RBP || at >= 0).then_some((*number, at - distance - 8))
     });
-    Row::computed(register, end.distance + 8, saved)
+    Row::computed(register, distance + 8, saved)
 }
 
 #[cfg(test)]

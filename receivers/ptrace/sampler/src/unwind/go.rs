@@ -6,12 +6,12 @@
 //! but for one field (`src/runtime/symtab.go` pcHeader, `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go`
 //! FuncFlag).
 
+use super::cache::Cache;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
 use crate::address_space::{AddressSpace, Module};
 
-const SLOTS: usize = 1024;
 /// The largest number of functions of a program; the largest programs have a million.
 const MAX_FUNCTIONS: u64 = 1 << 24;
 /// How many bytes of a function's table of stack sizes are read; a step takes about two, and few functions have ten.
@@ -33,39 +33,23 @@ const WRITES_STACK_POINTER: u8 = 2;
 
 /// An entry of the table, for one instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Frame {
+pub(super) struct Frame {
     /// The distance from the stack pointer to the return address, in bytes.
     size: u64,
     /// Whether the function is the first one of its stack.
     top: bool,
 }
 
-/// Caches entries of tables by address space. A process may write to its table, so processes do not share entries.
-#[derive(Debug, Default)]
-pub(super) struct GoCache {
-    slots: Vec<(u64, u64, Option<Frame>)>,
-}
-
-impl GoCache {
-    fn get(&mut self, space: &AddressSpace, module: &Module, address: u64) -> Option<Frame> {
-        if self.slots.is_empty() {
-            // Address spaces have numbers from 1.
-            self.slots.resize(SLOTS, (0, 0, None));
-        }
-        let mixed = (address ^ space.id().rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let slot = &mut self.slots[(mixed >> (64 - SLOTS.trailing_zeros())) as usize];
-        if (slot.0, slot.1) != (space.id(), address) {
-            *slot = (space.id(), address, look_up(space, module, address));
-        }
-        slot.2
-    }
-}
+/// Entries of tables by address space and address. A process may write to its table, so processes do not share entries.
+pub(super) type GoCache = Cache<2, Option<Frame>, 1024>;
 
 impl Walk<'_> {
     /// The caller of Go's code by the size of its frame. `None` if the table does not have it, or the stack contradicts
     /// it.
     pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, WalkEnd> {
-        let Some(frame) = self.scratch.go.get(self.space, module, lookup) else { return Ok(None) };
+        let space = self.space;
+        let frame = *self.scratch.go.get([space.id(), lookup], || look_up(space, module, lookup));
+        let Some(frame) = frame else { return Ok(None) };
         if frame.top {
             return Err(WalkEnd::Root);
         }

@@ -71,6 +71,29 @@ pub(super) enum Effect {
     End,
 }
 
+impl Effect {
+    /// The registers that it writes (bit N for register N); of a call, none.
+    pub(super) fn targets(self) -> u16 {
+        match self {
+            Self::Changes(registers) => registers,
+            Self::Push(_) => bit(RSP),
+            Self::Pop(register) => bit(RSP) | register.map_or(0, bit),
+            Self::Leave => bit(RSP) | bit(RBP),
+            Self::Copy { to, .. }
+            | Self::Load { to, .. }
+            | Self::Fetch { to, .. }
+            | Self::Point { to, .. }
+            | Self::PointBeyond { to, .. }
+            | Self::Add { to, .. }
+            | Self::AddRegister { to, .. }
+            | Self::AddWord { to, .. }
+            | Self::Mask { to, .. } => bit(to),
+            Self::Store { .. } | Self::Call | Self::Return | Self::End => 0,
+            Self::Jump(_) | Self::Branch(_) | Self::JumpThrough(_) => 0,
+        }
+    }
+}
+
 /// One instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Instruction {

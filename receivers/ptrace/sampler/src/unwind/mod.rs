@@ -24,6 +24,7 @@ mod proof;
 mod registers;
 mod row;
 mod search;
+mod simulation;
 mod step;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests;

@@ -7,6 +7,7 @@
 //! them must lead to a word that follows a call. Both are facts of the code, so a stack with such steps can be
 //! complete.
 
+use super::cache::Cache;
 use super::code::{Call, jump};
 use super::flow::{main_function, rules, rules_to_return};
 use super::instruction::LONGEST;
@@ -30,36 +31,12 @@ const MAX_FOLLOWED_ONCE: u32 = 4096;
 const MAX_FUNCTION: u64 = 64 << 10;
 /// How many bytes of a table of functions are read.
 const MAX_TABLE: usize = 8192;
-/// Answers that are remembered.
-const SLOTS: usize = 2048;
 
-/// The key of a cached answer: the object, an address of it, and the start of the function; 0 for paths from the
-/// address to a return.
-type Question = (u64, u64, u64);
-
-/// The rules that were found, at most one if the start of the function is known, and how many instructions were
-/// followed for them.
+/// What following instructions has found: by the object, an address of it, and the start of the function, 0 for paths
+/// from the address to a return. The rules, at most one if the start of the function is known, and how many
+/// instructions were followed for them.
+pub(super) type FlowCache = Cache<3, Answer, 2048>;
 type Answer = (Vec<Row>, u32);
-
-/// Caches what following instructions has found.
-#[derive(Debug, Default)]
-pub(super) struct FlowCache(Vec<(Question, Answer)>);
-
-impl FlowCache {
-    fn get(&mut self, question: Question, answer: impl FnOnce() -> Answer) -> Answer {
-        if self.0.is_empty() {
-            // Objects have numbers from 1.
-            self.0.resize(SLOTS, ((0, 0, 0), (Vec::new(), 0)));
-        }
-        let (object, address, function) = question;
-        let mixed = (address ^ object.rotate_right(16) ^ function.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let slot = &mut self.0[(mixed >> (64 - SLOTS.trailing_zeros())) as usize];
-        if slot.0 != question {
-            *slot = (question, answer());
-        }
-        slot.1.clone()
-    }
-}
 
 impl Walk<'_> {
     /// The unwind rules for an address without call frame information, if the code and the stack prove them.
@@ -122,7 +99,7 @@ impl Walk<'_> {
 
     /// The rules, found by following the function from its first instruction.
     fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<Row> {
-        let question = (object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias));
+        let question = [object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias)];
         let space = self.space;
         let answer = |most| {
             let (row, followed) = rules(space, function, pc, most);
@@ -135,7 +112,7 @@ impl Walk<'_> {
     fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<Row> {
         let space = self.space;
         let mut rows =
-            self.ask((object.id(), pc.wrapping_sub(module.bias), 0), |most| rules_to_return(space, pc, most));
+            self.ask([object.id(), pc.wrapping_sub(module.bias), 0], |most| rules_to_return(space, pc, most));
         rows.retain(|row| {
             let word = self.returns_by(row).and_then(|slot| self.memory.peek_u64(slot));
             word.is_some_and(|word| self.unbounded(|walk| walk.call_before(word)).is_some())
@@ -143,8 +120,8 @@ impl Walk<'_> {
         rows.pop().filter(|_| rows.is_empty())
     }
 
-    fn ask(&mut self, question: Question, answer: impl FnOnce(u32) -> Answer) -> Vec<Row> {
-        let (rows, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE));
+    fn ask(&mut self, question: [u64; 3], answer: impl FnOnce(u32) -> Answer) -> Vec<Row> {
+        let (rows, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE)).clone();
         match self.patience.followed.checked_sub(followed) {
             Some(left) => {
                 self.patience.followed = left;

@@ -47,11 +47,12 @@ pub(super) struct Row {
 }
 
 /// What the tables have for an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Lookup {
     /// The rules.
     Row(Row),
     /// No entry covers the address.
+    #[default]
     Nothing,
     /// There is an entry, but it is malformed, or exceeds a limit.
     Malformed,

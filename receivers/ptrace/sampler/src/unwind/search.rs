@@ -110,7 +110,7 @@ impl Walk<'_> {
         let Some(function) = object.tables().and_then(|tables| tables.function(address)) else { return needed };
         let function = function.wrapping_add(module.bias);
         let Scratch { rows, context, .. } = &mut *self.scratch;
-        let Lookup::Row(row) = rows.get(object.id(), address, || look_up(object, address, context)) else {
+        let Lookup::Row(row) = rows.get([object.id(), address], || look_up(object, address, context)) else {
             return needed;
         };
         let row = row.clone();

@@ -1,6 +1,6 @@
 //! From frame to frame.
 
-use super::cache::RowCache;
+use super::cache::Cache;
 use super::code_cache::CodeCache;
 use super::go::GoCache;
 use super::hotspot::Habits;
@@ -27,7 +27,8 @@ const MAX_CODE_READS: u32 = 96;
 /// What is kept from one stack to the next.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    pub(super) rows: RowCache,
+    /// The rules by object and address in its file: they hold for all processes that map the file.
+    pub(super) rows: Cache<2, Lookup, 8192>,
     pub(super) code: CodeCache,
     pub(super) go: GoCache,
     pub(super) java: Habits,
@@ -148,7 +149,7 @@ impl<'a> Walk<'a> {
         let Some(object) = &module.object else { return self.without_rules(module, lookup) };
         let address = lookup.wrapping_sub(module.bias);
         let Scratch { rows, context, .. } = &mut *self.scratch;
-        let row = match rows.get(object.id(), address, || look_up(object, address, context)) {
+        let row = match rows.get([object.id(), address], || look_up(object, address, context)) {
             Lookup::Row(row) => row,
             Lookup::Nothing => {
                 return if self.is_entered_by_nobody(module) {
@@ -170,7 +171,7 @@ impl<'a> Walk<'a> {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
         let Scratch { rows, context, .. } = &mut *self.scratch;
-        matches!(rows.get(object.id(), address, || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
+        matches!(rows.get([object.id(), address], || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
     }
 
     /// The address from which a copy must be made to contain `address` and everything else that this frame and its

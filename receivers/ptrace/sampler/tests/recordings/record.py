@@ -1,6 +1,6 @@
 """Records what the sampler reads of program.py or program.php, for each Python or PHP that is named.
 
-    cargo build -p profbridge-sampler --example runtime
+    cargo build -p profbridge-sampler --features recordings --example runtime
     python3 record.py ../../../../../target/debug/examples/runtime 3.8=/path/to/python3.8 php-8.2=/usr/bin/php8.2 ...
 
 Each recording is NAME.bin in this folder; those of PHP have names that begin with `php`. What the frames have to be is

@@ -1,6 +1,6 @@
 """Records what the sampler reads of program.js, for each Node that is named.
 
-    cargo build -p profbridge-sampler --example runtime
+    cargo build -p profbridge-sampler --features recordings --example runtime
     python3 record_node.py ../../../../../target/debug/examples/runtime node-20=/usr/bin/node ...
 
 Each recording is NAME.bin in this folder. What the frames have to be is in `src/runtime/v8/tests/recordings.rs`.

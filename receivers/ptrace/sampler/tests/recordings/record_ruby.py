@@ -1,6 +1,6 @@
 """Records what the sampler reads of program.rb, for each Ruby that is named.
 
-    cargo build -p profbridge-sampler --example runtime
+    cargo build -p profbridge-sampler --features recordings --example runtime
     python3 record_ruby.py ../../../../../target/debug/examples/runtime ruby-3.1="/usr/bin/ruby3.1 --disable-gems" ...
 
 Each recording is NAME.bin in this folder, and NAME.txt what Ruby itself says of the stack: path, line and label of each

@@ -11,8 +11,8 @@ use crate::runtime::target::Target;
 /// A Ruby interpreter.
 #[derive(Debug, Clone)]
 pub(in crate::runtime) struct Place {
-    /// Where its data is.
-    pub(super) data: Data,
+    /// Around which variables its data is; `None` where that is known.
+    pub(super) around: Option<Around>,
     /// Its version: major, minor and teeny number in the upper three bytes.
     pub(in crate::runtime) version: u32,
     pub(super) layout: Layout,
@@ -24,20 +24,19 @@ pub(in crate::runtime) struct Place {
     pub(super) code: Option<Arc<Code>>,
 }
 
-/// Where the data of an interpreter is.
+/// A variable among the others of an interpreter, and the one that points to the virtual machine where its symbol is
+/// exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Data {
-    /// A variable among the others, and the one that points to the virtual machine where its symbol is exported.
-    Around { marker: u64, machine: Option<u64> },
-    /// The virtual machine, and the variable that has the names of symbols.
-    Known { machine: u64, symbols: u64 },
+pub(super) struct Around {
+    pub(super) marker: u64,
+    pub(super) machine: Option<u64>,
 }
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
         let file = |place: &Self| place.object.as_ref().map(|(object, bias)| (object.id(), *bias));
         // One of which more is known by now is another one, so that its reader begins with that.
-        self.data == other.data
+        self.around == other.around
             && self.version == other.version
             && self.located == other.located
             && file(self) == file(other)
@@ -58,7 +57,8 @@ impl Place {
             return Ok(None);
         }
         let version = parse(&text).ok_or("a Ruby whose version cannot be told: its functions are not named")?;
-        let mut place = Self::with(Data::Around { marker, machine: at(machine) }, version)?;
+        let mut place = Self::of(version)?;
+        place.around = Some(Around { marker, machine: at(machine) });
         place.object = Some((Arc::clone(object), module.bias));
         place.located = search::locate(&place, target);
         place.code = search::main_code(&place, target).map(Arc::new);
@@ -66,25 +66,24 @@ impl Place {
     }
 
     /// The virtual machine and the variable with the names of symbols, 0 while unknown.
+    #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn data(&self) -> (u64, u64) {
         (self.located.machine, self.located.symbols)
     }
 
     /// The interpreter whose virtual machine and table of symbols are here.
+    #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn at(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
-        Self::with(Data::Known { machine, symbols }, version)
+        Ok(Self { located: Located { machine, symbols }, ..Self::of(version)? })
     }
 
-    fn with(data: Data, version: u32) -> Result<Self, String> {
+    /// An interpreter of this version, of which nothing else is known.
+    fn of(version: u32) -> Result<Self, String> {
         let [major, minor, ..] = version.to_be_bytes();
         let layout = Layout::of(major, minor).ok_or_else(|| {
             format!("Ruby {major}.{minor} is not known: its functions are not named (those of 3.0 to 3.4 are)")
         })?;
-        let located = match data {
-            Data::Known { machine, symbols } => Located { machine, symbols },
-            Data::Around { .. } => Located::default(),
-        };
-        Ok(Self { data, version, layout, object: None, located, code: None })
+        Ok(Self { around: None, version, layout, object: None, located: Located::default(), code: None })
     }
 }
 

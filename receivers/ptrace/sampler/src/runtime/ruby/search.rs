@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::capture::{Mark, Saved, Scratch, capture};
 use super::layout::Layout;
 use super::objects::is_symbols;
-use super::place::{Data, Place};
+use super::place::{Around, Place};
 use crate::arch::USER;
 use crate::runtime::target::{Allowance, Bounded, Target, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES};
@@ -74,7 +74,7 @@ pub(super) fn locate(place: &Place, target: &mut dyn Target) -> Located {
 
 /// Looks for an interpreter's data in one of the [`SLICES`] of its variables.
 pub(super) fn look(place: &Place, slice: u64, located: &mut Located, target: &mut dyn Target) {
-    let Data::Around { marker, machine: pointer } = place.data else { return };
+    let Some(Around { marker, machine: pointer }) = place.around else { return };
     let mut target = Bounded::new(target, OF_SLICE);
     let target: &mut dyn Target = &mut target;
     if located.machine == 0 {
@@ -315,7 +315,7 @@ mod tests {
         recording.add(marker + 0x4010, &names.to_le_bytes());
         recording.add(marker + 0x10, &marker.to_le_bytes());
         let mut place = Place::at(0, 0, recording.version).unwrap();
-        place.data = Data::Around { marker, machine: None };
+        place.around = Some(Around { marker, machine: None });
         let found = Located { machine, symbols: marker + 0x4010 };
         assert_eq!(locate(&place, &mut recording), found);
         let mut located = Located::default();

@@ -127,6 +127,7 @@ fn refused<T>(why: &str) -> Result<T, String> {
 
 impl Layout {
     /// What it follows from.
+    #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn constants(&self) -> &Constants {
         &self.constants
     }

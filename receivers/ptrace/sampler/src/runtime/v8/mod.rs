@@ -12,6 +12,8 @@ mod functions;
 mod heap;
 mod layout;
 mod positions;
+#[cfg(any(test, feature = "recordings"))]
+#[path = "tests/recorded.rs"]
 mod recorded;
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,10 @@ use self::frames::{OneFrame, Reader, Told, Walk};
 use self::functions::SharedFunctions;
 pub use self::functions::WITH_INLINED;
 use self::heap::{Heap, Maps};
-pub(in crate::runtime) use self::layout::{Constants, Layout};
+#[cfg(any(test, feature = "recordings"))]
+pub(in crate::runtime) use self::layout::Constants;
+pub(in crate::runtime) use self::layout::Layout;
+#[cfg(any(test, feature = "recordings"))]
 pub use self::recorded::RecordedStack;
 use super::target::{Allowance, Bounded, Target};
 use super::{

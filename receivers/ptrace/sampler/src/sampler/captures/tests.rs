@@ -113,3 +113,27 @@ fn stacks_are_counted_once() {
     captures.settle_unknown(process);
     assert_eq!(counted(process), (3, 3, 6, 9));
 }
+
+/// Guarantees: where a copied stack goes on beyond its copy, a frame stands for the rest, and is counted: also where the
+/// stack is unwound again because it ended in code that no map told of.
+#[test]
+fn stacks_beyond_their_copies() {
+    let (unknown_code, known_code) = (0x10, stacks_beyond_their_copies as fn() as usize as u64);
+    let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
+    let process = &mut engine.processes[0];
+    let (mut captures, mut unwinder, mut locations) = <(Captures, StackUnwinder, Vec<Location>)>::default();
+    let beyond = |pc| Registers::passive(0x1040, pc);
+    let captured = Captured { registers: beyond(known_code), ..sampled(process, known_code) };
+    captures.finish(process, captured, &mut unwinder, &mut locations);
+    let expected = std::mem::take(&mut locations);
+    assert_eq!((expected.len(), expected.last()), (2, Some(&Location::CALLERS_NOT_KNOWN)));
+    assert_eq!(process.attached.status.missing_callers, 1);
+    let captured = Captured { registers: beyond(unknown_code), ..sampled(process, unknown_code) };
+    captures.finish(process, captured, &mut unwinder, &mut locations);
+    assert!(!locations.contains(&Location::CALLERS_NOT_KNOWN));
+    let mut waiting = captures.take_unknown(process.attached.id);
+    waiting[0].registers = beyond(known_code);
+    captures.retry(process, waiting.remove(0), &mut unwinder, &mut locations);
+    assert_eq!(locations, expected);
+    assert_eq!(process.attached.status.missing_callers, 2);
+}

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::instruction::RSP;
 use super::super::made::{CODE, Made};
 use super::*;
 

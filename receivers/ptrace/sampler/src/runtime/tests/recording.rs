@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 pub(super) use self::reader::Reader;
 #[cfg(test)]
 pub(super) use self::targets::{Changing, Counted, Hidden};
-use super::Found;
 use super::target::{Target, half_at, word_at};
+use super::{Found, FoundKind, php, python, ruby, v8};
 use crate::message::FunctionKind;
 
 /// What recordings begin with, by what was recorded.
@@ -25,6 +25,84 @@ const MAGICS: [(&[u8; 8], FunctionKind); 4] = [
 
 /// The longest recording that is accepted, in bytes.
 const MAX_LENGTH: usize = 1 << 20;
+
+impl Found {
+    /// A Python interpreter by where its `_PyRuntime` is, for memory of which nothing else is known.
+    ///
+    /// # Errors
+    ///
+    /// Why its frames cannot be read, for a person.
+    pub fn python(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
+        python::Place::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
+    }
+
+    /// A PHP interpreter by where its `executor_globals` is, for memory of which nothing else is known. `version` has
+    /// major, minor and release in a byte each.
+    ///
+    /// # Errors
+    ///
+    /// Why its frames cannot be read, for a person.
+    pub fn php(globals: u64, version: u32) -> Result<Self, String> {
+        php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
+    }
+
+    /// A Ruby interpreter by where its virtual machine is, and the variable with the names of its symbols. `version`
+    /// has three numbers in the upper bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why its frames cannot be read, for a person.
+    pub fn ruby(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
+        ruby::Place::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
+    }
+
+    /// V8 by what it says of itself.
+    fn v8(constants: v8::Constants) -> Result<Self, String> {
+        v8::Layout::of(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
+    }
+
+    /// A recording of it and one of its threads, which has no memory yet.
+    pub fn recording(&self, thread: u32) -> Recording {
+        let (runtime, version) = self.state();
+        // Ruby has no thread pointer in its recordings, but where its symbols are.
+        let (kind, pointer) = (Some(self.kind()), self.symbols());
+        let mut recording = Recording { kind, runtime, version, thread, pointer, ..Recording::default() };
+        if let FoundKind::V8(layout) = &self.kind {
+            recording.add_constants(layout.constants());
+        }
+        recording
+    }
+
+    /// What runs its functions.
+    pub fn kind(&self) -> FunctionKind {
+        match &self.kind {
+            FoundKind::Python(_) => FunctionKind::CPython,
+            FoundKind::Php(_) => FunctionKind::Php,
+            FoundKind::V8(_) => FunctionKind::V8,
+            FoundKind::Ruby(_) => FunctionKind::Ruby,
+        }
+    }
+
+    /// Where its state begins, and its version: as `PY_VERSION_HEX` has it, of PHP, major, minor and release in a byte
+    /// each, and of Ruby, where the virtual machine is and three numbers in the upper bytes; zeros for V8, which has no
+    /// such place.
+    pub fn state(&self) -> (u64, u32) {
+        match &self.kind {
+            FoundKind::Python(place) => (place.runtime, place.version),
+            FoundKind::Php(place) => (place.globals, place.version),
+            FoundKind::V8(_) => (0, 0),
+            FoundKind::Ruby(place) => (place.data().0, place.version),
+        }
+    }
+
+    /// Where the variable with the names of Ruby's symbols is, 0 if that is not known, or of other interpreters.
+    pub fn symbols(&self) -> u64 {
+        match &self.kind {
+            FoundKind::Ruby(place) => place.data().1,
+            FoundKind::Python(_) | FoundKind::Php(_) | FoundKind::V8(_) => 0,
+        }
+    }
+}
 
 /// Parts of a process's memory, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,0 +1,257 @@
+//! What registers and memory hold while instructions are followed: numbers, or how they follow from the registers at
+//! the start.
+
+use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP};
+use super::registers::{FRAME_POINTER, STACK_POINTER};
+use crate::address_space::AddressSpace;
+
+/// The registers' numbers of DWARF by those of instructions (System V ABI for x86-64, figure 3.36).
+pub(super) const DWARF: [u8; 16] = [0, 2, 1, 3, STACK_POINTER, FRAME_POINTER, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// The registers that a call leaves as they were: RBX, RSP, RBP, R12 to R15.
+const KEPT: u16 = 1 << 3 | 1 << RSP | 1 << RBP | 0xf << 12;
+
+/// How many words that were written are remembered.
+const MAX_WRITTEN: usize = 64;
+/// How often an address may be read from memory on a way.
+const MAX_HOPS: usize = 2;
+/// How many bytes of code are read at once.
+const BLOCK: usize = 2048;
+
+/// What a register or a word holds.
+pub(super) trait Value: Copy + PartialEq {
+    /// What is this much further.
+    fn plus(self, distance: i64) -> Self;
+
+    /// With only the bits that are in a mask; `None` where that is not known.
+    fn masked(self, mask: i64) -> Option<Self>;
+
+    /// How far another address is from this one; `None` where that is not known.
+    fn distance_to(self, other: Self) -> Option<i64>;
+}
+
+impl Value for u64 {
+    fn plus(self, distance: i64) -> Self {
+        self.wrapping_add_signed(distance)
+    }
+
+    fn masked(self, mask: i64) -> Option<Self> {
+        Some(self & mask.cast_unsigned())
+    }
+
+    fn distance_to(self, other: Self) -> Option<i64> {
+        Some(other.wrapping_sub(self).cast_signed())
+    }
+}
+
+/// How a value follows from the registers at the start: a register's value, with as many words read as there are hops,
+/// each at a distance from the value so far, and a distance to the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(super) register: u8,
+    hops: [i64; MAX_HOPS],
+    count: u8,
+    distance: i64,
+}
+
+impl Origin {
+    pub(super) fn of(register: u8) -> Self {
+        Self { register, hops: [0; MAX_HOPS], count: 0, distance: 0 }
+    }
+
+    /// The word at this address.
+    pub(super) fn word(mut self) -> Option<Self> {
+        *self.hops.get_mut(usize::from(self.count))? = self.distance;
+        Some(Self { count: self.count + 1, distance: 0, ..self })
+    }
+
+    /// The address of which this is the word.
+    pub(super) fn address_of_word(self) -> Option<Self> {
+        let count = self.count.checked_sub(1).filter(|_| self.distance == 0)?;
+        let mut address = Self { count, ..self };
+        address.distance = std::mem::take(address.hops.get_mut(usize::from(count))?);
+        Some(address)
+    }
+
+    /// How far it is from a register's value at the start; `None` where it does not follow from that alone.
+    pub(super) fn distance_from(self, register: u8) -> Option<i64> {
+        Self::of(register).distance_to(self)
+    }
+
+    /// The register that it is read relative to, the distances that words are read at, and the last distance.
+    pub(super) fn path(&self) -> (u8, &[i64], i64) {
+        (self.register, self.hops.get(..usize::from(self.count)).unwrap_or_default(), self.distance)
+    }
+}
+
+impl Value for Origin {
+    fn plus(self, distance: i64) -> Self {
+        Self { distance: self.distance.wrapping_add(distance), ..self }
+    }
+
+    fn masked(self, _mask: i64) -> Option<Self> {
+        None
+    }
+
+    fn distance_to(self, other: Self) -> Option<i64> {
+        let same = Self { distance: self.distance, ..other } == self;
+        same.then(|| other.distance.wrapping_sub(self.distance))
+    }
+}
+
+/// Registers, by their numbers in instructions, and the words that were written; `None` for what is not known.
+#[derive(Debug, Clone)]
+pub(super) struct Simulation<V> {
+    registers: [Option<V>; 16],
+    written: Vec<(V, Option<V>)>,
+    /// An address to which something unknown is added is taken for the address before: it is one of the same object.
+    nearly: bool,
+}
+
+impl Simulation<Origin> {
+    /// Each register has its own value.
+    pub(super) fn at_start(nearly: bool) -> Self {
+        Self::new(std::array::from_fn(|register| Some(Origin::of(register as u8))), nearly)
+    }
+
+    /// Whether a register has the value that it had at the start.
+    pub(super) fn has_own(&self, register: u8) -> bool {
+        self.get(register) == Some(Origin::of(register))
+    }
+
+    /// Where the value that a register had at the start was written first, and still is.
+    pub(super) fn saved(&self, register: u8) -> Option<Origin> {
+        let mut saved = self.written.iter().filter(|(_, value)| *value == Some(Origin::of(register)));
+        saved.next().map(|(address, _)| *address)
+    }
+}
+
+impl<V: Value> Simulation<V> {
+    pub(super) fn new(registers: [Option<V>; 16], nearly: bool) -> Self {
+        Self { registers, written: Vec::new(), nearly }
+    }
+
+    pub(super) fn get(&self, register: u8) -> Option<V> {
+        self.registers.get(usize::from(register)).copied().flatten()
+    }
+
+    /// The registers whose values are like this (bit N for register N).
+    pub(super) fn holding(&self, is_it: impl Fn(V) -> bool) -> u16 {
+        (0..16)
+            .filter(|register| self.get(*register).is_some_and(&is_it))
+            .fold(0, |mask, register| mask | 1 << register)
+    }
+
+    fn set(&mut self, register: u8, value: Option<V>) {
+        if let Some(place) = self.registers.get_mut(usize::from(register)) {
+            *place = value;
+        }
+    }
+
+    /// The address that an operand names.
+    pub(super) fn at(&self, operand: MemoryOperand) -> Option<V> {
+        Some(self.get(operand.base?)?.plus(i64::from(operand.distance)))
+    }
+
+    /// The word at an address: what was written there, or else what `read` says.
+    pub(super) fn load(&self, address: Option<V>, read: &mut impl FnMut(V) -> Option<V>) -> Option<V> {
+        let address = address?;
+        let overlaps = |written: V| written.distance_to(address).is_some_and(|distance| distance.unsigned_abs() < 8);
+        match self.written.iter().find(|(written, _)| overlaps(*written)) {
+            Some((written, value)) => value.filter(|_| *written == address),
+            None => read(address),
+        }
+    }
+
+    fn store(&mut self, address: Option<V>, value: Option<V>) {
+        let Some(address) = address else { return };
+        if let Some((_, before)) = self.written.iter_mut().find(|(written, _)| *written == address) {
+            *before = value;
+        } else if self.written.len() < MAX_WRITTEN {
+            self.written.push((address, value));
+        }
+    }
+
+    /// Applies an instruction that goes on at the next one.
+    pub(super) fn step(&mut self, effect: Effect, mut read: impl FnMut(V) -> Option<V>) {
+        let nearly = self.nearly;
+        match effect {
+            Effect::Push(register) => {
+                let top = self.get(RSP).map(|top| top.plus(-8));
+                let value = register.and_then(|register| self.get(register));
+                self.set(RSP, top);
+                self.store(top, value);
+            }
+            Effect::Pop(register) => {
+                let top = self.get(RSP);
+                let value = self.load(top, &mut read);
+                self.set(RSP, top.map(|top| top.plus(8)));
+                if let Some(register) = register {
+                    self.set(register, value);
+                }
+            }
+            Effect::Leave => {
+                let frame = self.get(RBP);
+                self.set(RSP, frame.map(|frame| frame.plus(8)));
+                self.set(RBP, self.load(frame, &mut read));
+            }
+            Effect::Copy { to, from } => self.set(to, self.get(from)),
+            Effect::Load { to, from } => self.set(to, self.load(self.at(from), &mut read)),
+            Effect::Store { to, from } => self.store(self.at(to), self.get(from)),
+            Effect::Point { to, at } => self.set(to, self.at(at)),
+            Effect::PointBeyond { to, at } => self.set(to, self.at(at).filter(|_| nearly)),
+            Effect::Add { to, value } => self.set(to, self.get(to).map(|word| word.plus(i64::from(value)))),
+            Effect::AddRegister { to, from } => {
+                let either = self.get(to).or_else(|| self.get(from));
+                self.set(to, either.filter(|_| nearly && to != from));
+            }
+            Effect::AddWord { to, from } => {
+                let either = self.get(to).or_else(|| self.load(self.at(from), &mut read));
+                self.set(to, either.filter(|_| nearly));
+            }
+            Effect::Mask { to, value } => self.set(to, self.get(to).and_then(|word| word.masked(i64::from(value)))),
+            Effect::Call => self.change(!KEPT),
+            Effect::Changes(_) | Effect::Fetch { .. } => self.change(effect.targets()),
+            Effect::Return | Effect::Jump(_) | Effect::Branch(_) | Effect::JumpThrough(_) | Effect::End => {}
+        }
+    }
+
+    fn change(&mut self, registers: u16) {
+        for register in (0..16).filter(|register| registers & 1 << register != 0) {
+            self.set(register, None);
+        }
+    }
+}
+
+/// Reads code in pieces.
+pub(super) struct Code<'a> {
+    space: &'a AddressSpace,
+    /// How many more pieces may be read.
+    reads: u32,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Code<'a> {
+    pub(super) fn new(space: &'a AddressSpace, reads: u32) -> Self {
+        Self { space, reads, start: 0, bytes: Vec::new() }
+    }
+
+    /// The code at an address, one instruction at least; nothing where none can be read, or no more.
+    pub(super) fn at(&mut self, address: u64) -> &[u8] {
+        let within = |start: u64, length: usize| {
+            address.checked_sub(start).is_some_and(|at| at.saturating_add(LONGEST as u64) <= length as u64)
+        };
+        if !within(self.start, self.bytes.len()) {
+            let Some(left) = self.reads.checked_sub(1) else { return &[] };
+            self.reads = left;
+            // The block begins a little before the address, for paths that jump back.
+            let first = self.space.find(address).map_or(address, |module| module.start);
+            self.start = address.saturating_sub(BLOCK as u64 / 4).max(first);
+            self.bytes.resize(BLOCK, 0);
+            let count = self.space.read_code(self.start, &mut self.bytes).min(BLOCK);
+            self.bytes.truncate(count);
+        }
+        usize::try_from(address.wrapping_sub(self.start)).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default()
+    }
+}
