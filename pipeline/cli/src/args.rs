@@ -1,6 +1,5 @@
 //! The command line: what was written. What it means is decided by each command.
 
-#[cfg(target_os = "linux")]
 pub(crate) mod sampling;
 
 use std::path::PathBuf;
@@ -53,13 +52,10 @@ pub(crate) enum Command {
     /// Deliver Sentry envelopes from files, such as those that `on_shutdown` of the exporter `sentry` kept.
     Send(SendArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
-    #[cfg(target_os = "linux")]
     Sample(sampling::SampleArgs),
     /// Watch where processes spend their time, in the terminal: drawn anew each second.
-    #[cfg(target_os = "linux")]
     Top(sampling::TopArgs),
     /// Start or stop the profiler of a running profbridge, or ask what it does.
-    #[cfg(target_os = "linux")]
     Profiler(sampling::ProfilerArgs),
 }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
+use profbridge_engine::config::Problems;
 use profbridge_engine::plan::Plan;
 use profbridge_engine::run::{self, Report};
 use profbridge_model::quantities::Number;
@@ -19,12 +20,8 @@ const MOST_IO_THREADS: usize = 4;
 
 /// `profbridge run`: until SIGTERM or SIGINT. A second signal ends it at once.
 pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
-    let plan = match configuration::plan(arguments) {
-        Ok(plan) => plan,
-        Err(problems) => return Err(Failure(configuration::explain(&problems, arguments))),
-    };
+    let plan = configuration::plan(arguments).map_err(|problems| wrong(&problems, arguments))?;
     logging::start(LevelFilter::from_level(plan.service().log_level.into()));
-    #[cfg(target_os = "linux")]
     if let Ok(config) = configuration::load(arguments) {
         crate::rights::leave_tracing_to_the_sampler(&config);
     }
@@ -86,7 +83,6 @@ async fn until_asked(plan: Plan) -> Result<Option<Report>, Failure> {
         () = shutdown.wait() => return Ok(None),
     };
     // Not before: what a sampler process starts gets the limit that this process had until now.
-    #[cfg(target_os = "linux")]
     crate::limits::raise_open_files();
     tracing::info!("profbridge is running");
     shutdown.wait().await;
@@ -106,30 +102,26 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 
 /// `profbridge validate`.
 pub(crate) fn validate(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
-    match configuration::plan(arguments) {
-        Ok(plan) => {
-            for warning in plan.warnings() {
-                terminal::say(format!("{warning}\n"));
-            }
-            for (id, why) in plan.disabled() {
-                terminal::say(format!("exporter {id} is switched off: {why}"));
-            }
-            terminal::result("the configuration is valid");
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(problems) => Err(Failure(configuration::explain(&problems, arguments))),
+    let plan = configuration::plan(arguments).map_err(|problems| wrong(&problems, arguments))?;
+    for warning in plan.warnings() {
+        terminal::say(format!("{warning}\n"));
     }
+    for (id, why) in plan.disabled() {
+        terminal::say(format!("exporter {id} is switched off: {why}"));
+    }
+    terminal::result("the configuration is valid");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `profbridge config`: what was merged, even where it is not valid.
 pub(crate) fn config(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
-    match configuration::load(arguments) {
-        Ok(config) => {
-            terminal::result(config.redacted_yaml().trim_end());
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(problems) => Err(Failure(configuration::explain(&problems, arguments))),
-    }
+    let config = configuration::load(arguments).map_err(|problems| wrong(&problems, arguments))?;
+    terminal::result(config.redacted_yaml().trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wrong(problems: &Problems, arguments: &ConfigArgs) -> Failure {
+    Failure(configuration::explain(problems, arguments))
 }
 
 /// `profbridge components`.

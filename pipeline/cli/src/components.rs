@@ -7,7 +7,6 @@ pub(crate) const REGISTRY: Registry = Registry {
     receivers: &[
         profbridge_receiver_otlp::FACTORY,
         profbridge_receiver_pprof::FACTORY,
-        #[cfg(target_os = "linux")]
         profbridge_receiver_ptrace::FACTORY,
         profbridge_receiver_sentry::FACTORY,
     ],

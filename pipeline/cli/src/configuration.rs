@@ -7,6 +7,7 @@ use profbridge_engine::plan::Plan;
 
 use crate::args::ConfigArgs;
 use crate::components::REGISTRY;
+use crate::terminal::counted;
 
 /// Reads and merges what the arguments name.
 ///
@@ -33,7 +34,7 @@ pub(crate) fn plan(arguments: &ConfigArgs) -> Result<Plan, Problems> {
 pub(crate) fn explain(problems: &Problems, arguments: &ConfigArgs) -> String {
     let errors = problems.as_slice().iter().filter(|problem| problem.is_error()).count();
     let mut text: String = problems.as_slice().iter().map(|problem| format!("{problem}\n\n")).collect();
-    let what = if errors == 1 { "1 problem".to_owned() } else { format!("{errors} problems") };
+    let what = counted(errors as u64, "problem");
     text.push_str(&format!("the configuration has {what}; nothing was started"));
     if arguments.config.iter().any(|path| !Path::exists(path)) {
         text.push_str("\nhint: the repository's config.yaml is a complete configuration with every key explained; ");

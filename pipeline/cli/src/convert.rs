@@ -20,7 +20,6 @@ use crate::args::ConvertArgs;
 use crate::files;
 use crate::terminal::{self, Progress, STANDARD, shown};
 
-use output::Output;
 use selection::Selection;
 
 /// What the conversion counted.
@@ -70,13 +69,15 @@ impl Tally {
                 terminal::say(format!("note: {count} profiles are in formats that are not read, such as Android's"))
             }
         }
-        if self.findings.left_out_samples > 0 {
-            let why = "idle at the ends of a thread, or a thread's only one";
-            terminal::say(format!("note: {} samples of V1 profiles left out: {why}", self.findings.left_out_samples));
-        }
-        if self.findings.unused_elements > 0 {
-            let unused = self.findings.unused_elements;
-            terminal::say(format!("note: {unused} stacks, frames and threads of Sentry's profiles that no sample has"));
+        let Findings { left_out_samples, unused_elements, left_out_references, .. } = self.findings;
+        for (count, what) in [
+            (left_out_samples, "samples of V1 profiles left out: idle at the ends of a thread, or a thread's only one"),
+            (unused_elements, "stacks, frames and threads of Sentry's profiles that no sample has"),
+            (left_out_references, "references to mappings or functions that a pprof profile does not have"),
+        ] {
+            if count > 0 {
+                terminal::say(format!("note: {count} {what}"));
+            }
         }
         for (layout, count) in &self.findings.earlier_layouts {
             let what = if *count == 1 { "request is" } else { "requests are" };
@@ -91,14 +92,6 @@ impl Tally {
         }
         for types in &self.report.not_shown {
             terminal::say(format!("not shown: {types}; `--type` shows it"));
-        }
-        match self.findings.left_out_references {
-            0 => {}
-            count => {
-                terminal::say(format!(
-                    "note: {count} references to mappings or functions that a pprof profile does not have"
-                ));
-            }
         }
         for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
@@ -127,7 +120,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         }
     };
     files::never_replace(arguments.inputs.iter().map(PathBuf::as_path));
-    let mut output = Output::open(arguments, format)?;
+    let mut output = output::open(arguments, format)?;
     let mut progress = Progress::new();
     let mut unreadable = Vec::new();
     let mut selection = Selection::new(arguments.kind.clone(), arguments.at, Clock::system().now().unix_nano);
@@ -156,9 +149,9 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
             unreadable.push(why);
         }
     }
-    let holds = output.holds();
+    let holds = output::holds(&output);
     selection.say(&mut tally.report);
-    let written = selection.check().and_then(|()| output.close(&mut tally));
+    let written = selection.check().and_then(|()| output::close(output, &mut tally));
     drop(progress);
     let Findings { refused, losses, .. } = &tally.findings;
     for refusal in refused.iter().take(MOST_SHOWN) {

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::terminal::shown;
+use crate::terminal::{STANDARD, shown};
 use crate::views::flamegraph::Layout;
-#[cfg(target_os = "linux")]
-use crate::{Failure, files, terminal::STANDARD};
+use crate::{Failure, files};
 
 /// The endings and what each stands for: the one table of `sample` and `convert`. Of two that fit the first decides.
 const ENDINGS: [(&str, Format); 10] = [
@@ -52,7 +51,6 @@ pub(crate) enum Format {
     Sentry,
 }
 
-#[cfg(target_os = "linux")]
 impl Format {
     /// What it is, and what to do with it.
     pub(crate) fn what(self) -> &'static str {
@@ -104,7 +102,6 @@ pub(crate) struct Destination {
     pub(crate) layout: Layout,
 }
 
-#[cfg(target_os = "linux")]
 impl Destination {
     /// Where a result goes if nobody said: a flame graph in the current folder, named for the process.
     pub(crate) fn of_process(pid: u32) -> Self {
@@ -127,9 +124,7 @@ impl Destination {
             Failure(format!("{why}\nhint: the result cannot be written there; `-o FILE` names another place"))
         })
     }
-}
 
-impl Destination {
     /// The file of a part: `x.envelope`, then `x-2.envelope`, `x-3.envelope`.
     pub(crate) fn part(&self, number: u64) -> PathBuf {
         if number < 2 {
@@ -174,7 +169,7 @@ fn ending_of(name: &str) -> Option<(&'static str, Format)> {
     ENDINGS.into_iter().find(|(ending, _)| ends(ending))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::fs;
 

@@ -18,6 +18,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, eaccess};
+
 use crate::Failure;
 use crate::terminal::{self, STANDARD, shown};
 
@@ -64,21 +66,17 @@ impl Write for Target {
 ///
 /// What `write` or the system says.
 pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
-    let outcome = output_kind(path).and_then(|kind| match kind {
-        OutputKind::File => {
-            Unfinished::written(path, write).and_then(|(unfinished, size)| unfinished.finish(path).map(|()| size))
-        }
-        OutputKind::Stream | OutputKind::Standard => write_at_once(path, kind, write),
-    });
-    outcome.map_err(|error| Failure::new(shown(path), &error))
+    let mut results = Results::default();
+    results.add(path.to_owned(), write)?;
+    Ok(results.finish()?.iter().map(|(_, size)| size).sum())
 }
 
 /// Writes to what is no file and stays what it is.
-fn write_at_once(path: &Path, kind: OutputKind, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
-    match kind {
-        OutputKind::Standard => write_standard(io::stdout().as_fd().try_clone_to_owned()?.into(), write),
-        OutputKind::File | OutputKind::Stream => write_to(open_stream(path)?, write),
+fn write_at_once(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
+    if path.as_os_str() == STANDARD {
+        return write_standard(io::stdout().as_fd().try_clone_to_owned()?.into(), write);
     }
+    write_to(open_stream(path)?, write)
 }
 
 /// Writes to standard output, by the rule of [`terminal::result`]: that its reader has gone away is no error, and
@@ -132,8 +130,8 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     match output_kind(path)? {
         OutputKind::File => Unfinished::beside(path).and_then(|_removed| may_be_replaced(path)),
         // Opening a pipe would wait for its reader.
-        OutputKind::Stream => may_be_written_to(path),
-        OutputKind::Standard => Ok(()),
+        OutputKind::Stream if path.as_os_str() != STANDARD => Ok(eaccess(path, AccessFlags::W_OK)?),
+        OutputKind::Stream => Ok(()),
     }
 }
 
@@ -154,7 +152,6 @@ pub(crate) fn has_folder(path: &Path) -> io::Result<()> {
 
 /// Whether the kernel would let another file take the place of this one, if there is one: in a folder such as `/tmp`
 /// only its owner may remove a file (rename(2), `EPERM`; the sticky bit).
-#[cfg(target_os = "linux")]
 fn may_be_replaced(path: &Path) -> io::Result<()> {
     const STICKY: u32 = 0o1000;
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
@@ -169,38 +166,19 @@ fn may_be_replaced(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-#[cfg(not(target_os = "linux"))]
-fn may_be_replaced(_path: &Path) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(target_os = "linux")]
-fn may_be_written_to(path: &Path) -> io::Result<()> {
-    use nix::unistd::{AccessFlags, eaccess};
-
-    Ok(eaccess(path, AccessFlags::W_OK)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn may_be_written_to(_path: &Path) -> io::Result<()> {
-    Ok(())
-}
-
 /// How a result gets to where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputKind {
     /// A file, or nothing yet: a new file takes its place.
     File,
-    /// A pipe or a character device: it is written to.
+    /// A pipe, a character device or standard output: it is written to.
     Stream,
-    /// Standard output.
-    Standard,
 }
 
 /// What stands at a path.
 fn output_kind(path: &Path) -> io::Result<OutputKind> {
     if path.as_os_str() == STANDARD {
-        return Ok(OutputKind::Standard);
+        return Ok(OutputKind::Stream);
     }
     // Rust's paths leave these out.
     if [&b"/"[..], b"/."].iter().any(|end| path.as_os_str().as_bytes().ends_with(end)) {
@@ -324,7 +302,7 @@ impl Results {
             OutputKind::File => may_be_replaced(&path)
                 .and_then(|()| Unfinished::written(&path, write))
                 .map(|(unfinished, size)| (size, Some(unfinished))),
-            OutputKind::Stream | OutputKind::Standard => write_at_once(&path, kind, write).map(|size| (size, None)),
+            OutputKind::Stream => write_at_once(&path, write).map(|size| (size, None)),
         });
         let (size, unfinished) = written.map_err(|error| Failure::new(shown(&path), &error))?;
         self.all.push((path, size, unfinished));
@@ -340,7 +318,7 @@ impl Results {
         let in_the_way = |path: &Path| -> io::Result<()> {
             match output_kind(path)? {
                 OutputKind::File => may_be_replaced(path),
-                OutputKind::Stream | OutputKind::Standard => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
+                OutputKind::Stream => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
             }
         };
         for (path, _, _) in self.all.iter().filter(|(_, _, unfinished)| unfinished.is_some()) {

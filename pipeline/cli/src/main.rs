@@ -12,20 +12,15 @@ mod convert;
 mod demo;
 mod destination;
 mod files;
-#[cfg(target_os = "linux")]
 mod limits;
 mod logging;
 mod output;
-#[cfg(target_os = "linux")]
 mod profiler;
-#[cfg(target_os = "linux")]
 mod rights;
-#[cfg(target_os = "linux")]
 mod sample;
 mod send;
 mod signals;
 mod terminal;
-#[cfg(target_os = "linux")]
 mod top;
 mod views;
 
@@ -37,7 +32,6 @@ use args::{Cli, Command, ConfigArgs};
 
 fn main() -> ExitCode {
     // The sampler process is this program, started once more by itself.
-    #[cfg(target_os = "linux")]
     if let Some(code) = profbridge_sampler::run_if_sampler() {
         return code;
     }
@@ -50,11 +44,8 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Send(arguments) => send::run(&arguments),
-        #[cfg(target_os = "linux")]
         Command::Sample(arguments) => sample::run(&arguments),
-        #[cfg(target_os = "linux")]
         Command::Top(arguments) => top::run(&arguments),
-        #[cfg(target_os = "linux")]
         Command::Profiler(arguments) => profiler::run(&arguments),
     };
     logging::finish();

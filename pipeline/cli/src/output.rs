@@ -1,22 +1,93 @@
-//! Processors and codecs without a pipeline around them: what `convert`, `sample` and `demo` have in common.
+//! Processors, codecs and outputs without a pipeline around them: what `convert`, `sample` and `demo` have in common.
 
 mod envelopes;
 mod otlp;
 mod pprof;
+mod stacks;
 mod view;
 
+use std::path::PathBuf;
+
+use profbridge_codec::Report;
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::ProcessorFactory;
 use profbridge_identity::Rules;
-use profbridge_model::{Profile, Profiles, Telemetry};
+use profbridge_model::{Profile, Profiles, Quantities, Telemetry, Viewed};
 
 use crate::Failure;
 
 pub(crate) use envelopes::{EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
 pub(crate) use pprof::Pprof;
+pub(crate) use stacks::Stacks;
 pub(crate) use view::View;
+
+/// An output of one of the formats.
+pub(crate) enum Output {
+    /// An envelope for each chunk.
+    Sentry(Box<Envelopes>),
+    /// One OTLP message.
+    Otlp(Box<Otlp>),
+    /// pprof profiles.
+    Pprof(Box<Pprof>),
+    /// Collapsed stacks.
+    Stacks(Box<Stacks>),
+    /// A flame graph, or what another tool's viewer shows.
+    View(Box<View>),
+}
+
+impl Output {
+    /// Takes telemetry, and counts what the format has no place for.
+    pub(crate) fn take(
+        &mut self,
+        telemetry: Telemetry,
+        report: &mut Report,
+        left_out: &mut Quantities,
+    ) -> Result<(), Failure> {
+        if let Self::Pprof(_) | Self::Stacks(_) | Self::View(_) = self {
+            *left_out += beside_profiles(&telemetry);
+        }
+        match (self, telemetry) {
+            (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, report)?,
+            (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope, report)?,
+            (Self::Sentry(output), Telemetry::Spans(spans)) => output.take_spans(spans, report)?,
+            (Self::Otlp(output), Telemetry::Profiles(profiles)) => output.take(profiles, report),
+            (Self::Otlp(output), Telemetry::Spans(spans)) => output.take_spans(spans, report),
+            (Self::Otlp(output), Telemetry::Envelope(envelope)) => {
+                *left_out += Quantities::items(envelope.unread_items());
+                for view in envelope.views {
+                    match view.what {
+                        Viewed::Profiles(profiles) => output.take(profiles, report),
+                        Viewed::Spans(spans) => output.take_spans(spans, report),
+                    }
+                }
+            }
+            (Self::Pprof(output), of) => of.profiles().for_each(|profiles| output.take(profiles, report)),
+            (Self::Stacks(output), of) => of.profiles().for_each(|profiles| output.folded.add(profiles)),
+            (Self::View(output), of) => of.profiles().for_each(|profiles| output.take(profiles)),
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and returns the files with their sizes in bytes; none where there is nothing to write: what
+    /// was there before stays. `title` is what a graph is called, if it is not called as the profiles say.
+    pub(crate) fn close(&mut self, title: Option<&str>, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
+        let file = match self {
+            Self::Sentry(output) => return output.close(report),
+            Self::Pprof(output) => return output.close(report),
+            Self::Otlp(output) => output.close(report)?,
+            Self::Stacks(output) => output.close(report)?,
+            Self::View(output) => output.close(title, report)?,
+        };
+        Ok(file.into_iter().collect())
+    }
+}
+
+/// What is in telemetry beside profiles.
+fn beside_profiles(telemetry: &Telemetry) -> Quantities {
+    Quantities { observations: 0, ..telemetry.quantities() }
+}
 
 /// A processor without a pipeline around it: no time passes.
 pub(crate) struct Stage(Box<dyn Processor>);

@@ -69,46 +69,44 @@ fn show_target(out: &mut String, target: &TargetStatus) {
 
 /// How well a process is sampled, and what that costs it; what went wrong only where something did.
 fn figures(process: &ProcessStatus) -> Vec<String> {
-    let complete = process.complete as f64 * 100.0 / process.observations as f64;
+    let ProcessStatus { threads, rate_hertz, configured_hertz, observations, complete, lost, profiler_id, .. } =
+        process;
+    let ProcessStatus { stops, stop_p99_micros, longest_stop_micros, cut_calls, .. } = process;
+    let ProcessStatus { lowered_ticks, missed_ticks, refused_stops, running, more, .. } = process;
+    let complete = *complete as f64 * 100.0 / *observations as f64;
     let mut lines = vec![format!(
-        "{} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; profiler_id {}",
-        process.threads, process.rate_hertz, process.observations, process.lost, process.profiler_id
+        "{threads} threads, {rate_hertz:.0} Hz, {observations} samples, {complete:.1} % complete, {lost} lost; \
+         profiler_id {profiler_id}"
     )];
-    if !process.running.is_empty() {
-        lines.push(format!("running threads: {}", process.running));
+    if !running.is_empty() {
+        lines.push(format!("running threads: {running}"));
     }
     if process.not_sampled_millis > 0 {
         let seconds = process.not_sampled_millis as f64 / 1000.0;
-        let more = if process.more.is_empty() { String::new() } else { format!("; {}", process.more) };
+        let more = if more.is_empty() { String::new() } else { format!("; {more}") };
         lines.push(format!(
             "{seconds:.2} s of processor time were not sampled, of which only the amount is known{more}"
         ));
     }
-    if process.cut_calls > 0 {
-        lines.push(format!("{} system calls came back early since their thread was stopped", process.cut_calls));
+    if *cut_calls > 0 {
+        lines.push(format!("{cut_calls} system calls came back early since their thread was stopped"));
     }
-    if process.stops > 0 {
-        lines.push(format!(
-            "{} stops, 99 % of them up to {} us, the longest {} us",
-            process.stops, process.stop_p99_micros, process.longest_stop_micros
-        ));
+    if *stops > 0 {
+        let lengths = format!("99 % of them up to {stop_p99_micros} us, the longest {longest_stop_micros} us");
+        lines.push(format!("{stops} stops, {lengths}"));
     }
-    if process.lowered_ticks > 0 {
+    if *lowered_ticks > 0 {
         // Half a hertz is what is left to rounding.
-        let when = if process.rate_hertz + 0.5 < process.configured_hertz { "lowered" } else { "was lowered" };
-        lines.push(format!(
-            "rate {when} from {:.0} Hz: {} ticks were left out, see max_cpu and max_stopped",
-            process.configured_hertz, process.lowered_ticks
-        ));
+        let when = if rate_hertz + 0.5 < *configured_hertz { "lowered" } else { "was lowered" };
+        let why = "ticks were left out, see max_cpu and max_stopped";
+        lines.push(format!("rate {when} from {configured_hertz:.0} Hz: {lowered_ticks} {why}"));
     }
-    if process.missed_ticks > 0 {
-        lines.push(format!("{} ticks were missed: the machine was too busy for the sampler", process.missed_ticks));
+    if *missed_ticks > 0 {
+        lines.push(format!("{missed_ticks} ticks were missed: the machine was too busy for the sampler"));
     }
-    if process.refused_stops > 0 {
-        lines.push(format!(
-            "{} stops were refused, by another tracer or the kernel: running threads are missing, see the log",
-            process.refused_stops
-        ));
+    if *refused_stops > 0 {
+        let why = "by another tracer or the kernel: running threads are missing, see the log";
+        lines.push(format!("{refused_stops} stops were refused, {why}"));
     }
     lines
 }

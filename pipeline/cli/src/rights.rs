@@ -8,7 +8,7 @@
 
 use std::fs;
 
-use profbridge_engine::config::{ComponentId, Config};
+use profbridge_engine::config::{ComponentId, Config, Section};
 
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
 const SYS_PTRACE: u64 = 1 << 19;
@@ -19,18 +19,11 @@ pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
     if !holds("CapPrm:") {
         return;
     }
-    if let Some(id) = opens_files_of_processes(config) {
-        tracing::info!(
-            "this process keeps the right to trace others (CAP_SYS_PTRACE): `{id}` opens their files with it, unless it is \
-             told `processes: false`"
-        );
-        return;
-    }
-    if let Some(id) = looks_for_clients(config) {
-        tracing::info!(
-            "this process keeps the right to trace others (CAP_SYS_PTRACE): `{id}` looks with it whose sockets send, as it is \
-             told by `resolve_clients: true`"
-        );
+    let opens = "opens their files with it, unless it is told `processes: false`";
+    let looks = "looks with it whose sockets send, as it is told by `resolve_clients: true`";
+    let users = [(opens_files_of_processes(config), opens), (looks_for_clients(config), looks)];
+    if let Some((id, why)) = users.into_iter().find_map(|(id, why)| Some((id?, why))) {
+        tracing::info!("this process keeps the right to trace others (CAP_SYS_PTRACE): `{id}` {why}");
         return;
     }
     if samples(config) && holds("CapAmb:") {
@@ -53,25 +46,21 @@ fn samples(config: &Config) -> bool {
 /// The processor of a pipeline that opens the files of others through `/proc/PID/root`, which takes the right to trace
 /// them.
 fn opens_files_of_processes(config: &Config) -> Option<&ComponentId> {
-    let mut used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.processors).map(|used| &used.id);
-    used.find(|id| {
-        let section = config.processors.get(id).filter(|_| id.kind == "symbolize");
-        section.is_some_and(|section| {
-            // A section that cannot be read does not get so far; if it did, keeping the right would change nothing.
-            section.extract::<profbridge_processor_symbolize::Config>().map_or(true, |config| config.processes)
-        })
+    let used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.processors).map(|used| &used.id);
+    used.filter(|id| id.kind == "symbolize").find(|id| {
+        let read = |section: &Section| section.extract::<profbridge_processor_symbolize::Config>();
+        // A section that cannot be read does not get so far; if it did, keeping the right would change nothing.
+        config.processors.get(id).is_some_and(|section| read(section).map_or(true, |config| config.processes))
     })
 }
 
 /// The receiver of a pipeline that looks for its clients, which takes the right to trace those of other users.
 fn looks_for_clients(config: &Config) -> Option<&ComponentId> {
-    let mut used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.receivers).map(|used| &used.id);
-    used.find(|id| {
-        let section = config.receivers.get(id).filter(|_| id.kind == "sentry");
-        section.is_some_and(|section| {
-            // A section that cannot be read does not get so far.
-            section.extract::<profbridge_receiver_sentry::Config>().is_ok_and(|config| config.resolve_clients)
-        })
+    let used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.receivers).map(|used| &used.id);
+    used.filter(|id| id.kind == "sentry").find(|id| {
+        let read = |section: &Section| section.extract::<profbridge_receiver_sentry::Config>();
+        // A section that cannot be read does not get so far.
+        config.receivers.get(id).is_some_and(|section| read(section).is_ok_and(|config| config.resolve_clients))
     })
 }
 

@@ -17,6 +17,7 @@ mod signals;
 mod stats;
 mod writer;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::sampling::{SampleArgs, Subject};
 use crate::destination::Destination;
+use crate::top::Top;
 use crate::views::flamegraph::Layout;
 use crate::{Failure, logging, terminal};
 pub(crate) use collect::Halves;
@@ -40,7 +42,7 @@ use run::{Run, Sampling};
 #[cfg(test)]
 pub(crate) use runtimes::Runtime;
 use sampler::Sampler;
-pub(crate) use shares::{Cost, Function, Functions, Shares, printable, times};
+pub(crate) use shares::{Function, Functions, Shares, printable, times};
 pub(crate) use signals::Interrupt;
 
 /// The command, or the first of the processes. What a command is found to wait for has other numbers.
@@ -59,27 +61,7 @@ pub(crate) enum Purpose {
         layout: Layout,
     },
     /// It is shown as it goes.
-    View(Box<dyn View>),
-}
-
-/// What shows a run as it goes.
-pub(crate) trait View {
-    /// A command is about to be started, and what it inherits can be changed for it.
-    fn before_command(&mut self) -> Result<(), Failure>;
-    /// It was started, or could not be.
-    fn after_command(&mut self) -> Result<(), Failure>;
-    /// A line that is said to a person. Nothing in it commands the terminal.
-    fn say(&mut self, text: &str);
-    /// More samples. `until` is how long the run had gone on where they end.
-    fn take(&mut self, halves: &Halves, until: Duration);
-    /// How the run goes now. Called many times a second; returns whether somebody wants the end.
-    fn look(&mut self, look: &Look<'_>) -> bool;
-    /// The view ends, and the terminal is what it was before.
-    fn close(&mut self);
-    /// Whether the end of a run is shown as well: the last samples, which come once the view is closed.
-    fn shows_the_end(&self) -> bool;
-    /// The end of the run, behind its last samples.
-    fn end(&mut self, look: &Look<'_>);
+    View(Box<Top>),
 }
 
 /// `profbridge sample`.
@@ -160,13 +142,8 @@ fn supervised(
 
 /// Process ids without those that were given before.
 fn distinct(pids: &[u32]) -> Vec<u32> {
-    let mut distinct = Vec::new();
-    for pid in pids {
-        if !distinct.contains(pid) {
-            distinct.push(*pid);
-        }
-    }
-    distinct
+    let mut seen = HashSet::new();
+    pids.iter().copied().filter(|pid| seen.insert(*pid)).collect()
 }
 
 /// Says why there is no command. The status is what a shell would have.

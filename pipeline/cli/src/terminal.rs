@@ -146,12 +146,21 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
+/// A text in so many columns: what is too long loses its middle, since both ends tell functions apart.
+pub(crate) fn shortened(text: &str, room: usize) -> String {
+    if text.width() <= room || room < 3 {
+        return cut(text, room);
+    }
+    let tail_room = (room - 1) / 2;
+    let tail = cut(&text.chars().rev().collect::<String>(), tail_room);
+    cut(text, room - 1 - tail_room) + "…" + &tail.chars().rev().collect::<String>()
+}
+
 /// What a terminal has that does not say its size.
 const USUAL_COLUMNS: usize = 80;
 
 /// The columns of the terminal that standard error is.
 fn columns() -> usize {
-    #[cfg(target_os = "linux")]
     if let Ok(size) = rustix::termios::tcgetwinsize(io::stderr())
         && size.ws_col > 0
     {
@@ -168,6 +177,20 @@ impl Drop for Progress {
         {
             write!(io::stderr(), "{line}\r").ok();
         }
+    }
+}
+
+/// So many of something, as in `1 stack` and `2 stacks`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A process and how many there are beside it.
+pub(crate) fn with_others(process: &str, others: usize) -> String {
+    match others {
+        0 => process.to_owned(),
+        1 => format!("{process} and one more process"),
+        more => format!("{process} and {more} more processes"),
     }
 }
 

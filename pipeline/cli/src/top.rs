@@ -18,7 +18,7 @@ use output::CommandOutput;
 use state::State;
 
 use crate::args::sampling::TopArgs;
-use crate::sample::{Halves, Look, Purpose, View, start};
+use crate::sample::{Halves, Look, Purpose, start};
 use crate::{Failure, terminal};
 
 /// How often the screen is drawn anew.
@@ -27,124 +27,113 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// Watches until the end.
 pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
     start(&arguments.subject, |interrupt| {
-        if !stdout().is_terminal() {
-            return Ok(Purpose::View(Box::new(Plain::new())));
+        let mut view = Top { state: State::default(), next: Instant::now() + REDRAW, lost: false, screen: None };
+        if stdout().is_terminal() {
+            let console = Console::open()?;
+            let restore = console.restorer();
+            interrupt.before_the_end(move || restore.restore());
+            view.next = Instant::now();
+            view.screen = Some(Screen { console, output: None, size: (0, 0) });
         }
-        let console = Console::open()?;
-        let restore = console.restorer();
-        interrupt.before_the_end(move || restore.restore());
-        Ok(Purpose::View(Box::new(Live::new(console))))
+        Ok(Purpose::View(Box::new(view)))
     })
 }
 
-/// When something is due that happens each second.
-struct Beat(Instant);
-
-impl Beat {
-    fn is_due(&mut self, now: Instant) -> bool {
-        let due = now >= self.0;
-        if due {
-            self.0 = now + REDRAW;
-        }
-        due
-    }
+/// What shows a run as it goes: on a terminal, or as lines where there is none.
+pub(crate) struct Top {
+    state: State,
+    /// When it is drawn next.
+    next: Instant,
+    /// Nobody reads the lines any more.
+    lost: bool,
+    screen: Option<Screen>,
 }
 
-/// A view on a terminal.
-struct Live {
-    state: State,
+/// The terminal.
+struct Screen {
     console: Console,
+    /// What a command writes.
     output: Option<CommandOutput>,
-    beat: Beat,
     size: (usize, usize),
 }
 
-impl Live {
-    fn new(console: Console) -> Self {
-        Self { state: State::default(), console, output: None, beat: Beat(Instant::now()), size: (0, 0) }
-    }
-}
-
-impl View for Live {
-    fn before_command(&mut self) -> Result<(), Failure> {
-        self.output = Some(CommandOutput::redirect()?);
+impl Top {
+    /// A command is about to be started, and what it inherits can be changed for it.
+    pub(crate) fn before_command(&mut self) -> Result<(), Failure> {
+        if let Some(screen) = &mut self.screen {
+            screen.output = Some(CommandOutput::redirect()?);
+        }
         Ok(())
     }
 
-    fn after_command(&mut self) -> Result<(), Failure> {
-        self.output.as_mut().map_or(Ok(()), CommandOutput::give_back)
+    /// It was started, or could not be.
+    pub(crate) fn after_command(&mut self) -> Result<(), Failure> {
+        let output = self.screen.as_mut().and_then(|screen| screen.output.as_mut());
+        output.map_or(Ok(()), CommandOutput::give_back)
     }
 
-    fn say(&mut self, text: &str) {
-        if self.console.is_open() {
+    /// A line that is said to a person. Nothing in it commands the terminal.
+    pub(crate) fn say(&mut self, text: &str) {
+        if self.screen.as_ref().is_some_and(|screen| screen.console.is_open()) {
             self.state.say(text);
         } else {
             terminal::say(text);
         }
     }
 
-    fn take(&mut self, halves: &Halves, until: Duration) {
+    /// More samples. `until` is how long the run had gone on where they end.
+    pub(crate) fn take(&mut self, halves: &Halves, until: Duration) {
         self.state.take(halves, until);
     }
 
-    fn look(&mut self, look: &Look<'_>) -> bool {
+    /// How the run goes now. Called many times a second; returns whether somebody wants the end.
+    pub(crate) fn look(&mut self, look: &Look<'_>) -> bool {
         self.state.look(look);
-        let pressed = self.console.pressed();
-        let mut changed = !pressed.is_empty();
-        for key in pressed {
+        let mut is_due = Instant::now() >= self.next;
+        if is_due {
+            self.next = Instant::now() + REDRAW;
+        }
+        let Some(screen) = &mut self.screen else {
+            if is_due {
+                self.write();
+            }
+            return self.lost;
+        };
+        for key in screen.console.pressed() {
             if self.state.press(key) {
                 return true;
             }
+            is_due = true;
         }
-        let size = self.console.size();
-        changed |= size != self.size;
-        if self.beat.is_due(Instant::now()) || changed {
-            self.size = size;
-            self.console.draw(&screen::draw(&mut self.state, size.0, size.1), size.0);
+        let size = screen.console.size();
+        if is_due || size != screen.size {
+            screen.size = size;
+            screen.console.draw(&screen::draw(&mut self.state, size.0, size.1), size.0);
         }
         false
     }
 
-    fn close(&mut self) {
-        if !self.console.is_open() {
-            return;
-        }
-        self.console.close();
+    /// The view ends, and the terminal is what it was before.
+    pub(crate) fn close(&mut self) {
+        let Some(screen) = self.screen.as_mut().filter(|screen| screen.console.is_open()) else { return };
+        screen.console.close();
         // What was said on a screen that is gone.
         self.state.said().for_each(terminal::say);
-        if let Some(output) = &mut self.output {
+        if let Some(output) = &mut screen.output {
             output.show();
         }
     }
 
-    /// Its screen is gone by then.
-    fn shows_the_end(&self) -> bool {
-        false
+    /// Whether the end of a run is shown as well: the last samples, which come once the view is closed. A screen is gone
+    /// by then.
+    pub(crate) fn shows_the_end(&self) -> bool {
+        self.screen.is_none() && !self.lost
     }
 
-    fn end(&mut self, _look: &Look<'_>) {}
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.close();
-        // What a command wrote since.
-        if let Some(output) = &mut self.output {
-            output.show();
-        }
-    }
-}
-
-/// Lines, where there is no terminal.
-struct Plain {
-    state: State,
-    beat: Beat,
-    lost: bool,
-}
-
-impl Plain {
-    fn new() -> Self {
-        Self { state: State::default(), beat: Beat(Instant::now() + REDRAW), lost: false }
+    /// The end of the run, behind its last samples.
+    pub(crate) fn end(&mut self, look: &Look<'_>) {
+        self.state.look(look);
+        self.write();
     }
 
     fn write(&mut self) {
@@ -152,40 +141,12 @@ impl Plain {
     }
 }
 
-impl View for Plain {
-    fn before_command(&mut self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn after_command(&mut self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn say(&mut self, text: &str) {
-        terminal::say(text);
-    }
-
-    fn take(&mut self, halves: &Halves, until: Duration) {
-        self.state.take(halves, until);
-    }
-
-    fn look(&mut self, look: &Look<'_>) -> bool {
-        self.state.look(look);
-        if self.beat.is_due(Instant::now()) {
-            self.write();
+impl Drop for Top {
+    fn drop(&mut self) {
+        self.close();
+        // What a command wrote since.
+        if let Some(output) = self.screen.as_mut().and_then(|screen| screen.output.as_mut()) {
+            output.show();
         }
-        // Nobody reads it any more.
-        self.lost
-    }
-
-    fn close(&mut self) {}
-
-    fn shows_the_end(&self) -> bool {
-        !self.lost
-    }
-
-    fn end(&mut self, look: &Look<'_>) {
-        self.state.look(look);
-        self.write();
     }
 }

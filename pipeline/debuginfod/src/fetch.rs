@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use http::header::{AUTHORIZATION, HeaderMap};
@@ -91,17 +92,17 @@ impl Fetcher {
                     tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was brought");
                     return self.known.settle(build_id, true);
                 }
-                Err(Trouble::Missing) => {}
+                Err(Trouble::Missing) => continue,
                 Err(Trouble::File(why)) => {
-                    everybody_answered = false;
                     tracing::warn!(build_id = hex(build_id), %server, "a debug file is not brought: {why}");
                 }
                 Err(Trouble::Server(why)) => {
-                    everybody_answered = false;
                     server.fail();
                     tracing::warn!(%server, "debug files of this server are missing for now: {why}");
                 }
             }
+            everybody_answered = false;
+            self.known.failures.fetch_add(1, Ordering::Relaxed);
         }
         if everybody_answered && let Err(error) = self.cache.note_missing(build_id) {
             tracing::debug!("the cache of debuginfod cannot be written: {error}");

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -146,9 +147,12 @@ struct Client {
     jobs: mpsc::Sender<Box<[u8]>>,
 }
 
-/// What is known about files that are not in the cache.
+/// What is known about files that are not in the cache, and how often bringing one failed.
 #[derive(Debug)]
-struct Known(Mutex<Files>);
+struct Known {
+    files: Mutex<Files>,
+    failures: AtomicU64,
+}
 
 #[derive(Debug)]
 struct Files {
@@ -166,7 +170,7 @@ enum State {
 impl Known {
     fn files(&self) -> MutexGuard<'_, Files> {
         // Whole after every statement that may panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something came.
@@ -189,7 +193,8 @@ impl Client {
     fn start(settings: Settings) -> io::Result<Self> {
         let Settings { servers, cache, limits } = settings;
         let cache = Arc::new(cache);
-        let known = Arc::new(Known(Mutex::new(Files { states: HashMap::new(), active: Instant::now() })));
+        let files = Files { states: HashMap::new(), active: Instant::now() };
+        let known = Arc::new(Known { files: Mutex::new(files), failures: AtomicU64::new(0) });
         let (jobs, inbox) = mpsc::channel(MAX_WAITING);
         let fetcher = fetch::Fetcher { servers, limits, cache: Arc::clone(&cache), known: Arc::clone(&known) };
         fetcher.start(inbox)?;
@@ -227,6 +232,10 @@ impl DebugFileServer for Client {
         files.states.insert(build_id.into(), State::Coming { since: now });
         files.active = now;
         Requested::Coming { since: Duration::ZERO, idle: Duration::ZERO }
+    }
+
+    fn failures(&self) -> u64 {
+        self.known.failures.load(Ordering::Relaxed)
     }
 }
 

@@ -128,7 +128,7 @@ fn a_missing_file_is_remembered() {
 }
 
 /// Guarantees: where a server cannot be reached, fails or redirects, the next one is asked; the first is then left
-/// alone, and nothing is written down about what it may have.
+/// alone, and nothing is written down about what it may have. Each failure is counted.
 #[test]
 fn servers_that_fail() {
     let refuses = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -143,6 +143,7 @@ fn servers_that_fail() {
     assert_eq!(outcome(&client, ID).unwrap(), b"here");
     assert_eq!(outcome(&client, OTHER), None);
     assert_eq!([broken.count(), elsewhere.count(), good.count()], [1, 1, 2]);
+    assert_eq!(client.failures(), 3);
     assert!(!folder.path().join("11223344").exists());
 }
 

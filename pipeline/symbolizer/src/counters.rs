@@ -55,6 +55,8 @@ counters! {
     debug_files,
     /// Separate debug files that were refused, since their build id or checksum is another one.
     debug_files_refused,
+    /// Attempts to bring a debug file from elsewhere that failed, other than since nobody has it.
+    debug_files_failed,
     /// DWARF that was given up, since reading it takes more work than its size explains.
     dwarf_given_up,
     /// Addresses asked that were not known already.

@@ -1,5 +1,4 @@
-//! Names for addresses of native code: ELF symbols, DWARF with inlined functions and lines, perf maps, the kernel's
-//! symbols.
+//! Names for addresses of native code: ELF symbols, DWARF with inlined functions and lines, perf maps, the vDSO.
 //!
 //! A [`Symbolizer`] has one thread that reads files, so nobody who asks ever waits for a disk: [`Symbolizer::ask`] puts
 //! addresses into a bounded queue, and [`Symbolizer::answer`] says what is known by now. The symbol tables of all
@@ -24,7 +23,6 @@ mod elf;
 mod go_table;
 mod input;
 mod intervals;
-mod kernel;
 mod object;
 mod perf_map;
 mod plt;
@@ -35,6 +33,7 @@ mod symbol_table;
 mod symbolizer;
 mod text;
 mod unwind_table;
+mod vdso;
 
 pub use answer::{Answer, Frame, NamedBy, Symbols, Unknown};
 pub use counters::Counters;

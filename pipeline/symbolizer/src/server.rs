@@ -9,6 +9,11 @@ pub trait DebugFileServer: Debug + Send + Sync {
     /// The debug file of a build id, as far as is known by now. Where nothing is known yet, it begins to bring the file.
     /// It may look at a disk, and waits for nothing else.
     fn request(&self, build_id: &[u8]) -> Requested;
+
+    /// How many attempts to bring a file have failed, other than since nobody has it.
+    fn failures(&self) -> u64 {
+        0
+    }
 }
 
 /// What is known about a debug file.

@@ -111,14 +111,6 @@ impl Symbolizer {
         shared.state().object(Identity::PerfMap(process), content, &shared.counting)
     }
 
-    /// Names the running kernel. Addresses of it are absolute, as in `/proc/kallsyms`. Unknown where that hides
-    /// addresses.
-    #[must_use]
-    pub fn kernel(&self) -> ObjectId {
-        let shared = self.shared();
-        shared.state().object(Identity::Kernel, Content::Kernel, &shared.counting)
-    }
-
     /// Names the vDSO: the code that the kernel maps into every process, which no file holds. It is the one of this
     /// process, so it stands for 64-bit processes on this machine only.
     #[must_use]

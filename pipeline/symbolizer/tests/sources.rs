@@ -78,24 +78,6 @@ fn perf_maps_are_limited() {
     assert_eq!(one.symbolizer.counters().too_large, 1);
 }
 
-/// Guarantees: where `/proc/kallsyms` says addresses, each function of the kernel's own code has a name from it.
-#[test]
-fn kernel() {
-    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let text = symbols.lines().find_map(|line| line.strip_suffix(" T do_exit"));
-    let address = text.and_then(|digits| u64::from_str_radix(digits, 16).ok()).filter(|&address| address > 0);
-    let symbolizer = Symbolizer::start(settings()).unwrap();
-    let object = symbolizer.kernel();
-    let one = One { symbolizer, object };
-    match address {
-        Some(address) => assert_eq!(function(&one.answer(address + 5)), Some("do_exit")),
-        None => {
-            eprintln!("SKIPPED: /proc/kallsyms says no addresses");
-            assert_eq!(one.answer(0xffff_ffff_8100_0000), Answer::Unknown(Unknown::NoFile));
-        }
-    }
-}
-
 /// Guarantees: the vDSO, which no file holds, has names.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

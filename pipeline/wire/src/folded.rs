@@ -25,7 +25,7 @@ use profbridge_model::{
 
 use choice::{NotShown, Shown, ShownType, shown};
 pub use name::{MAX_NAME, frame_name, shortened};
-pub use process::Process;
+pub use process::{CalledBy, Process};
 pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, read};
 
 use crate::pprof::pruned;
@@ -61,8 +61,8 @@ pub enum Threads {
 pub struct Folded {
     threads: Threads,
     states: bool,
-    /// Whether stacks are told apart by their process.
-    apart: bool,
+    /// Whether stacks are told apart by their process, and what that is called by.
+    apart: Option<CalledBy>,
     /// What processes are called, by their numbers; the numbers by that.
     processes: Vec<Box<str>>,
     numbers: HashMap<Box<str>, usize>,
@@ -83,7 +83,7 @@ impl Folded {
         Self {
             threads,
             states: false,
-            apart: false,
+            apart: None,
             processes: Vec::new(),
             numbers: HashMap::new(),
             label_bytes: 0,
@@ -105,8 +105,8 @@ impl Folded {
 
     /// The same with the process of stacks as their root, behind what threads did, where there are several.
     #[must_use]
-    pub fn with_processes(self) -> Self {
-        Self { apart: true, ..self }
+    pub fn with_processes(self, called_by: CalledBy) -> Self {
+        Self { apart: Some(called_by), ..self }
     }
 
     /// Adds all stacks of a batch, without the frames that pprof's `drop_frames` says are not to be shown.
@@ -138,10 +138,10 @@ impl Folded {
         shown.is_chosen && *self.measure.get_or_insert_with(|| shown.own.clone()) == shown.own
     }
 
-    /// The number of the process of a sample with these attributes; `None` where there is no room for another one.
-    fn process(&mut self, batch: &Profiles, resource: &Resource, attributes: Option<AttributeSetId>) -> Option<usize> {
+    /// The number of a process; `None` where there is no room for another one.
+    fn process(&mut self, process: Process<'_>) -> Option<usize> {
         let mut label = String::new();
-        match Process::of(batch, resource, attributes).to_string() {
+        match process.to_string() {
             unknown if unknown.is_empty() => label.push_str("[unknown process]"),
             known => name::push(&mut label, &known),
         }
@@ -176,12 +176,10 @@ impl Folded {
                 Mode::OffCpu => Did::Told(State::Waiting),
                 Mode::Cpu | Mode::Other => Did::Ran,
             };
-            let process = if self.apart {
-                let known = processes.entry(sample.attributes);
-                *known.or_insert_with(|| self.process(batch, resource, sample.attributes))
-            } else {
-                Some(0)
-            };
+            let process = self.apart.map_or(Some(0), |called_by| {
+                let of = || Process::of(batch, resource, sample.attributes, called_by);
+                *processes.entry(sample.attributes).or_insert_with(|| self.process(of()))
+            });
             let Some(process) = process else {
                 self.losses.add_observations(Reason::LimitExceeded, sample.observations());
                 continue;

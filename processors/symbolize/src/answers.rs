@@ -7,6 +7,7 @@ use profbridge_symbolizer::{Answer, Frame};
 
 use crate::names::Names;
 use crate::queries::Queries;
+use crate::{DEBUG_FILES_FAILED, LATE, NAMED, UNKNOWN};
 
 /// One batch gets so many bytes of names at most: a file may have names of megabytes.
 const MAX_ADDED: usize = 64 << 20;
@@ -40,7 +41,9 @@ pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn Names
         }
         profiles = naming.finish();
     }
-    for (note, count) in [(crate::NAMED, named), (crate::LATE, late), (crate::UNKNOWN, unknown)] {
+    let failed = names.failed_downloads();
+    let notes = [(NAMED, named), (LATE, late), (UNKNOWN, unknown), (DEBUG_FILES_FAILED, failed)];
+    for (note, count) in notes {
         out.note(note, count);
     }
     profiles

@@ -37,6 +37,8 @@ pub struct Background {
     settings: Settings,
     running: Option<WorkerHandle>,
     failed: bool,
+    /// The failed downloads that were told.
+    failed_downloads: u64,
 }
 
 #[derive(Debug)]
@@ -121,7 +123,7 @@ fn lock(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
 impl Background {
     /// Starts nothing yet.
     pub fn new(settings: &Settings) -> Self {
-        Self { settings: settings.clone(), running: None, failed: false }
+        Self { settings: settings.clone(), running: None, failed: false, failed_downloads: 0 }
     }
 
     fn start(&mut self) -> std::io::Result<WorkerHandle> {
@@ -205,6 +207,11 @@ impl Names for Background {
                 answer
             }
         }
+    }
+
+    fn failed_downloads(&mut self) -> u64 {
+        let failed = self.running.as_ref().map_or(0, |running| running.symbolizer.counters().debug_files_failed);
+        failed - std::mem::replace(&mut self.failed_downloads, failed)
     }
 }
 

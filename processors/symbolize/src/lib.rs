@@ -35,6 +35,8 @@ pub const NAMED: &str = "named_locations";
 pub const LATE: &str = "late_locations";
 /// Note: locations of machine code for which there is no name: their file was not found or has none for the address.
 pub const UNKNOWN: &str = "unknown_locations";
+/// Note: attempts to bring a debug file from a server that failed, other than since nobody has it.
+pub const DEBUG_FILES_FAILED: &str = "debug_files_failed";
 /// Note: batches that went on before their time, because a bound was reached or memory was short.
 pub const RELEASED_EARLY: &str = "released_early";
 

@@ -61,4 +61,9 @@ pub trait Names: Send {
 
     /// What is known by now about an address that was asked for. `last`: the asker has to do with it.
     fn answer(&mut self, id: &FileId, address: Address, last: bool) -> Answer;
+
+    /// How many attempts to bring a debug file have failed since the last call.
+    fn failed_downloads(&mut self) -> u64 {
+        0
+    }
 }

@@ -97,27 +97,14 @@ pub struct FileMapping {
 
 impl From<&message::Mapping> for FileMapping {
     fn from(mapping: &message::Mapping) -> Self {
-        let message::Mapping {
-            process: _,
-            index: _,
-            path,
-            start,
-            end,
-            file_offset,
-            build_id,
-            htlhash,
-            main: _,
-            go,
-            file: _,
-        } = mapping;
         Self {
-            path: path.clone(),
-            start: *start,
-            end: *end,
-            file_offset: *file_offset,
-            build_id: build_id.clone(),
-            htlhash: *htlhash,
-            go: *go,
+            path: mapping.path.clone(),
+            start: mapping.start,
+            end: mapping.end,
+            file_offset: mapping.file_offset,
+            build_id: mapping.build_id.clone(),
+            htlhash: mapping.htlhash,
+            go: mapping.go,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Hands batches to the pipelines, and counts what they do not accept in time.
 
-use std::mem::size_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,7 +59,7 @@ impl Delivery {
 
     /// Accepts a batch, or counts it as lost if too much waits.
     pub(crate) fn send(&mut self, profiles: Profiles) {
-        let (bytes, observations) = (size(&profiles), profiles.observations());
+        let (bytes, observations) = (profiles.size_bytes(), profiles.observations());
         let waiting = self.waiting();
         if waiting >= self.limit {
             if self.warned.is_due(Instant::now()) {
@@ -128,22 +127,4 @@ impl Courier {
         let permit = self.intake.admit(bytes)?;
         self.intake.consume(profiles, permit).await
     }
-}
-
-/// What a batch takes in memory, in bytes.
-fn size(profiles: &Profiles) -> u64 {
-    let tables = profiles.dictionary().tables();
-    let elements = [
-        (tables.strings.len() + tables.stacks.len() + tables.attribute_sets.len(), 8),
-        (tables.mappings.len(), size_of::<profbridge_model::Mapping>()),
-        (tables.functions.len(), size_of::<profbridge_model::Function>()),
-        (tables.locations.len(), size_of::<profbridge_model::Location>()),
-        (tables.lines.len(), size_of::<profbridge_model::Line>()),
-        (tables.attributes.len(), size_of::<profbridge_model::Attribute>()),
-        (tables.attribute_set_items.len(), 4),
-        // Its stack, attributes and link, and its entries in two tables.
-        (profiles.columns().len(), 28),
-    ];
-    let tables_bytes: usize = elements.iter().map(|(count, size)| count * size).sum();
-    (tables_bytes + tables.buffer.len()) as u64
 }

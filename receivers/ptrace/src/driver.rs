@@ -5,14 +5,12 @@
 
 mod announcers;
 mod answers;
-mod command;
 mod connection;
 mod counted;
 mod events;
 mod levels;
 mod outgoing;
 mod remembered;
-mod restart;
 mod threads;
 mod tracked;
 
@@ -28,10 +26,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::announcers::Announcers;
-use self::command::CommandProcess;
 use self::levels::Levels;
 use self::remembered::Remembered;
-use self::restart::Backoff;
 use self::tracked::Tracked;
 use crate::config::{Settings, TargetSettings};
 use crate::control::server::ControlEvent;
@@ -39,6 +35,8 @@ use crate::delivery::Delivery;
 use crate::lifecycle::{Mode, Outcome};
 use crate::link::{FromSampler, Launch, Link};
 use crate::problems::{RateLimit, ReportedProblems};
+use crate::record::Life;
+use crate::restarts::Restarts;
 use crate::spans::OpenSpans;
 
 /// How long after [`STOP_TIMEOUT`] the last event of a sampler process may arrive.
@@ -60,7 +58,7 @@ pub(crate) struct Parts {
 #[derive(Debug, Default)]
 struct TargetState {
     /// The process of its command, as it was last seen.
-    command: Option<CommandProcess>,
+    command: Option<Life>,
     /// Whether the command has ended: it is not started again.
     ended: bool,
 }
@@ -81,8 +79,9 @@ pub(crate) struct Driver {
     spans: OpenSpans,
     said: ReportedProblems,
     full: RateLimit,
-    backoff: Backoff,
-    late: u64,
+    restarts: Restarts,
+    /// What was counted of the symbolizer's counters.
+    noted: [u64; 2],
     announcers: Announcers,
     levels: Levels,
 }
@@ -110,8 +109,8 @@ impl Driver {
             spans: OpenSpans::default(),
             said: ReportedProblems::default(),
             full: RateLimit::default(),
-            backoff: Backoff::default(),
-            late: 0,
+            restarts: Restarts::of_receiver(),
+            noted: [0; 2],
             announcers: Announcers::default(),
             levels: Levels::default(),
         }
@@ -149,13 +148,13 @@ impl Driver {
     /// When the next thing has to be done by the clock.
     fn due(&self) -> Option<Instant> {
         let exports = self.processes.values().map(|process| process.look_at).min();
-        let restart = self.backoff.due().filter(|_| self.link.is_none());
+        let restart = self.restarts.due().filter(|_| self.link.is_none());
         exports.into_iter().chain(restart).chain(self.announcers.due()).chain(self.levels.due()).min()
     }
 
     fn time(&mut self) {
         let now = Instant::now();
-        if self.link.is_none() && self.backoff.due().is_some_and(|due| due <= now) {
+        if self.link.is_none() && self.restarts.due().is_some_and(|due| due <= now) {
             self.restart(now);
         }
         let due: Vec<u64> =
@@ -169,7 +168,7 @@ impl Driver {
         if self.levels.due().is_some_and(|due| due <= now) {
             self.say_levels();
         }
-        self.note_late();
+        self.note_symbols();
     }
 
     /// Logs that a target is not sampled because nobody announces spans for it.
@@ -184,10 +183,6 @@ impl Driver {
             announcers::PATIENCE.as_secs(),
             socket.unwrap_or_default().escape_debug()
         );
-    }
-
-    fn find(&mut self, process: ProcessId) -> Option<&mut Tracked> {
-        self.processes.get_mut(self.live.get(&process)?)
     }
 
     fn name(&self, target: TargetId) -> &str {
@@ -222,7 +217,7 @@ impl Driver {
         for number in numbers {
             self.export(number);
         }
-        self.note_late();
+        self.note_symbols();
         self.processes.clear();
     }
 }

@@ -19,13 +19,16 @@
 pub mod assemble;
 mod config;
 pub mod control;
+pub mod counters;
 mod delivery;
 mod driver;
 pub mod lifecycle;
 mod link;
 mod problems;
 mod receiver;
+pub mod record;
 pub mod resource;
+pub mod restarts;
 pub mod session;
 pub mod spans;
 pub mod symbols;

@@ -99,39 +99,38 @@ impl Lifecycle {
     /// A request to start the profiler.
     pub fn start(&mut self) -> Outcome {
         // Whether the session is sampled is checked first (profiles specification, "Manual mode", "Trace mode").
-        match (self.sampled, self.mode, self.running) {
-            (false, ..) => Outcome::Nothing(Why::NotSampled),
-            (true, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
-            (true, Mode::Manual, true) => Outcome::Nothing(Why::RunsAlready),
-            (true, Mode::Manual, false) => self.run(true),
+        match (self.sampled, self.mode) {
+            (false, _) => Outcome::Nothing(Why::NotSampled),
+            (true, Mode::Trace) => Outcome::Nothing(Why::TraceMode),
+            (true, Mode::Manual) => self.run(true),
         }
     }
 
     /// A request to stop the profiler.
     pub fn stop(&mut self) -> Outcome {
-        match (self.sampled, self.mode, self.running) {
-            (_, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
-            (false, ..) => Outcome::Nothing(Why::NotSampled),
-            (true, Mode::Manual, false) => Outcome::Nothing(Why::NotRunning),
-            (true, Mode::Manual, true) => self.run(false),
+        match (self.mode, self.sampled) {
+            (Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
+            (Mode::Manual, false) => Outcome::Nothing(Why::NotSampled),
+            (Mode::Manual, true) => self.run(false),
         }
     }
 
     /// The number of sampled root spans that are open has changed.
     pub fn spans_changed(&mut self, open_spans: usize) -> Outcome {
-        match (self.mode, self.sampled, self.running, open_spans > 0) {
-            (Mode::Manual, _, true, _) => Outcome::Nothing(Why::RunsAlready),
-            (Mode::Manual, _, false, _) => Outcome::Nothing(Why::NotRunning),
-            (Mode::Trace, false, ..) => Outcome::Nothing(Why::NotSampled),
-            (Mode::Trace, true, true, true) => Outcome::Nothing(Why::RunsAlready),
-            (Mode::Trace, true, false, false) => Outcome::Nothing(Why::NotRunning),
-            (Mode::Trace, true, _, wanted) => self.run(wanted),
+        match (self.mode, self.sampled) {
+            (Mode::Manual, _) => self.run(self.running),
+            (Mode::Trace, false) => Outcome::Nothing(Why::NotSampled),
+            (Mode::Trace, true) => self.run(open_spans > 0),
         }
     }
 
     fn run(&mut self, on: bool) -> Outcome {
-        self.running = on;
-        if on { Outcome::Started } else { Outcome::Stopped }
+        match (std::mem::replace(&mut self.running, on), on) {
+            (true, true) => Outcome::Nothing(Why::RunsAlready),
+            (false, false) => Outcome::Nothing(Why::NotRunning),
+            (false, true) => Outcome::Started,
+            (true, false) => Outcome::Stopped,
+        }
     }
 }
 

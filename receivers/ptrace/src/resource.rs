@@ -137,7 +137,7 @@ pub fn with_claims(
     for (key, value) in claims {
         let key = if key == "deployment.environment" { "deployment.environment.name" } else { key };
         let value = match value {
-            AttributeValue::Text(text) => Value::Text(text.floor_char_boundary_at(MAX_TEXT).to_owned()),
+            AttributeValue::Text(text) => Value::Text(cut(text)),
             AttributeValue::Int(number) => Value::Int(*number),
         };
         let is_nothing = matches!(&value, Value::Text(text) if text.is_empty() || text.starts_with(UNKNOWN_SERVICE));
@@ -180,8 +180,7 @@ struct Resource(Vec<Attribute>);
 impl Resource {
     fn text(&mut self, key: &'static str, text: Option<&str>) {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return };
-        let cut = text.floor_char_boundary_at(MAX_TEXT);
-        self.0.push(Attribute { key: key.into(), value: Value::Text(cut.to_owned()) });
+        self.0.push(Attribute { key: key.into(), value: Value::Text(cut(text)) });
     }
 
     /// Adds an attribute unless its key exists.
@@ -203,7 +202,7 @@ impl Resource {
             if is_own || is_said_again || value.is_empty() || self.0.iter().any(|known| known.key == *key) {
                 continue;
             }
-            let value = value.floor_char_boundary_at(MAX_TEXT);
+            let value = cut(value);
             let size = key.len() + value.len();
             if key.len() > MAX_KEY || count == MAX_PASSED || bytes + size > MAX_PASSED_BYTES {
                 left_out += 1;
@@ -211,7 +210,7 @@ impl Resource {
             }
             count += 1;
             bytes += size;
-            self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.to_owned()) });
+            self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value) });
         }
         left_out
     }
@@ -221,16 +220,10 @@ impl Resource {
     }
 }
 
-trait Cut {
-    fn floor_char_boundary_at(&self, bytes: usize) -> &str;
-}
-
-impl Cut for str {
-    /// The longest prefix of a text with at most this many bytes.
-    fn floor_char_boundary_at(&self, bytes: usize) -> &str {
-        let end = (0..=bytes.min(self.len())).rev().find(|&end| self.is_char_boundary(end)).unwrap_or(0);
-        &self[..end]
-    }
+/// The longest prefix of a text that is a value.
+fn cut(text: &str) -> String {
+    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text[..end].to_owned()
 }
 
 #[cfg(test)]

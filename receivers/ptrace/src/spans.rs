@@ -157,18 +157,6 @@ impl OpenSpans {
         of(Scope::Process(pid)) + of(Scope::Target(target)) + of(Scope::Member(pid, target))
     }
 
-    /// How many spans are open.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether none is open.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     fn forget(&mut self, scope: Scope, decision: Decision) {
         self.count -= 1;
         if decision != Decision::Sampled {

@@ -46,13 +46,9 @@ impl Selection {
             Telemetry::Profiles(profiles) => self.profiles(profiles, report)?.into(),
             Telemetry::Envelope(mut envelope) => {
                 envelope.views.retain_mut(|view| match &mut view.what {
-                    Viewed::Profiles(profiles) => match self.profiles(profiles.clone(), report) {
-                        Some(left) => {
-                            *profiles = left;
-                            true
-                        }
-                        None => false,
-                    },
+                    Viewed::Profiles(profiles) => {
+                        self.profiles(profiles.clone(), report).map(|left| *profiles = left).is_some()
+                    }
                     Viewed::Spans(_) => true,
                 });
                 envelope.into()
@@ -128,12 +124,9 @@ impl Selection {
         let (count, noun) = (self.wrong, if self.wrong == 1 { "profile says" } else { "profiles say" });
         let time = Utc::from_unix_nano(time).rfc3339(0).replace(".Z", "Z");
         let what = format!("time_skew: {count} {noun} a time that cannot be, such as {time}");
-        match self.at {
-            None => terminal::say(format!("{what}: `--at` says when they were made")),
-            Some(_) => {
-                terminal::say(format!("{what}: they are taken at that of `--at`, but for samples with their own"))
-            }
-        }
+        let taken = "they are taken at that of `--at`, but for samples with their own";
+        let advice = if self.at.is_some() { taken } else { "`--at` says when they were made" };
+        terminal::say(format!("{what}: {advice}"));
     }
 }
 

@@ -49,7 +49,7 @@ impl RunningPipeline {
             configuration::load(arguments).map_err(|_| "there is no configuration to look it up in".to_owned())?;
         let plan = Plan::new(&config, &REGISTRY).map_err(|_| "the configuration is not valid".to_owned())?;
         let health = plan.service().health.clone().ok_or("the configuration switches health off")?;
-        if !answers(&health).await {
+        if !get(&health, "/").await.is_some_and(|page| page.contains("\"receivers/otlp")) {
             return Err(format!("no profbridge with an `otlp` receiver answers at {health}"));
         }
         let chunk = section(&config.processors, "chunk").unwrap_or_else(Section::defaults);
@@ -69,9 +69,7 @@ impl RunningPipeline {
 
     /// What its exporters have counted so far; `None` where it does not say.
     pub(super) async fn counters(&self) -> Option<Counters> {
-        let url = format!("http://{}/metrics", self.metrics.as_ref()?).parse::<Uri>().ok()?;
-        let response = client().ok()?.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.ok()?;
-        let page = (response.status == StatusCode::OK).then(|| String::from_utf8_lossy(&response.body).into_owned())?;
+        let page = get(self.metrics.as_ref()?, "/metrics").await?;
         Some(delivered::read(&page, &self.exporters))
     }
 
@@ -126,14 +124,11 @@ fn client() -> Result<HttpClient, Failure> {
     HttpClient::new(&config).map_err(|error| Failure::new("no client", &error))
 }
 
-/// Whether a profbridge answers to a health check.
-async fn answers(health: &str) -> bool {
-    let Ok(url) = format!("http://{health}/").parse::<Uri>() else { return false };
-    let Ok(client) = client() else { return false };
-    let response = client.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await;
-    response.is_ok_and(|response| {
-        response.status == StatusCode::OK && String::from_utf8_lossy(&response.body).contains("\"receivers/otlp")
-    })
+/// A page of the loopback.
+async fn get(address: &str, path: &str) -> Option<String> {
+    let url = format!("http://{address}{path}").parse::<Uri>().ok()?;
+    let response = client().ok()?.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.ok()?;
+    (response.status == StatusCode::OK).then(|| String::from_utf8_lossy(&response.body).into_owned())
 }
 
 /// Sends a request to an OTLP/HTTP endpoint.

@@ -28,8 +28,6 @@ pub(crate) struct Envelopes {
     transactions: Option<Stage>,
     encoder: sentry::Encoder,
     results: Results,
-    /// The files once they have their names, each with its size in bytes.
-    pub(crate) files: Vec<(PathBuf, u64)>,
     /// Files among them that hold an envelope as it came in.
     pub(crate) forwarded: u64,
     /// Samples in the others, and how many of them were synthesized.
@@ -67,7 +65,6 @@ impl Envelopes {
             transactions: None,
             encoder,
             results: Results::default(),
-            files: Vec::new(),
             forwarded: 0,
             samples: 0,
             synthesized: 0,
@@ -105,15 +102,14 @@ impl Envelopes {
         }
     }
 
-    /// Writes what is left, and gives all files their names.
-    pub(crate) fn close(&mut self, report: &mut Report) -> Result<(), Failure> {
+    /// Writes what is left, and gives all files their names. Returns them with their sizes in bytes.
+    pub(super) fn close(&mut self, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let out = self.chunk.flush();
         self.write(out, report)?;
         if let Some(out) = self.transactions.as_mut().map(Stage::flush) {
             self.write(out, report)?;
         }
-        self.files = std::mem::take(&mut self.results).finish()?;
-        Ok(())
+        std::mem::take(&mut self.results).finish()
     }
 
     /// Writes an envelope that came in as it is.

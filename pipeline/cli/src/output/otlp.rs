@@ -20,8 +20,7 @@ use crate::files::write_file;
 
 /// Collects messages, and writes them at the end.
 pub(crate) struct Otlp {
-    /// Where they go.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     dedup: Stage,
     alone: Alone,
     encoder: Encoder,
@@ -99,8 +98,8 @@ impl Otlp {
         }
     }
 
-    /// Writes the message, unless there is nothing for it, and returns the file's size in bytes.
-    pub(crate) fn close(&mut self, report: &mut Report) -> Result<Option<u64>, Failure> {
+    /// Writes the message, unless there is nothing for it, and returns the file with its size in bytes.
+    pub(super) fn close(&mut self, report: &mut Report) -> Result<Option<(PathBuf, u64)>, Failure> {
         let mut out = self.dedup.flush();
         if let Alone::One(first) = std::mem::replace(&mut self.alone, Alone::Not) {
             let (batch, before) = *first;
@@ -133,7 +132,7 @@ impl Otlp {
             }
             Ok(())
         })
-        .map(Some)
+        .map(|size| Some((self.path.clone(), size)))
     }
 }
 

@@ -19,15 +19,12 @@ use crate::terminal::{STANDARD, shown};
 
 /// Collects profiles, and writes them at the end.
 pub(crate) struct Pprof {
-    /// Where they go.
-    pub(crate) destination: Destination,
+    destination: Destination,
     dedup: Option<Stage>,
     /// The profiles, each with its observations.
     profiles: Vec<(u64, Bytes)>,
     /// The observations in them.
     pub(crate) observations: u64,
-    /// The files, each with its size in bytes.
-    pub(crate) files: Vec<(PathBuf, u64)>,
     /// Where the profiles of a run go that cannot go to standard output, since they are as many files.
     rescue: PathBuf,
 }
@@ -39,7 +36,7 @@ impl Pprof {
     /// An output that writes nothing before its end, and each batch by itself.
     pub(crate) fn open(destination: Destination) -> Self {
         let rescue = PathBuf::from(RESCUE);
-        Self { destination, dedup: None, profiles: Vec::new(), observations: 0, files: Vec::new(), rescue }
+        Self { destination, dedup: None, profiles: Vec::new(), observations: 0, rescue }
     }
 
     /// As [`open`](Self::open), for the parts of a run, which are put together by the processor of this section.
@@ -73,8 +70,8 @@ impl Pprof {
         }
     }
 
-    /// Writes the files.
-    pub(crate) fn close(&mut self, report: &mut Report) -> Result<(), Failure> {
+    /// Writes the files, and returns them with their sizes in bytes.
+    pub(super) fn close(&mut self, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let is_run = self.dedup.is_some();
         if let Some(mut dedup) = self.dedup.take() {
             let out = dedup.flush();
@@ -106,18 +103,17 @@ impl Pprof {
         // What stands there was not named by anybody, so it is not replaced.
         let free = (1..100).map(with_number).find(is_free);
         self.destination = free.ok_or_else(|| Failure(format!("error: {} is taken", shown(&self.rescue))))?;
-        self.write()?;
-        let last = self.files.last().map(|(path, _)| shown(path)).unwrap_or_default();
+        let files = self.write()?;
+        let last = files.last().map(|(path, _)| shown(path)).unwrap_or_default();
         Ok(format!("; they are in {} to {last}", shown(&self.destination.path)))
     }
 
-    fn write(&mut self) -> Result<(), Failure> {
+    fn write(&self) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let mut results = Results::default();
         for (number, (_, profile)) in (1..).zip(&self.profiles) {
             results.add(self.destination.part(number), |file| file.write_all(profile))?;
         }
-        self.files = results.finish()?;
-        Ok(())
+        results.finish()
     }
 }
 
@@ -156,17 +152,22 @@ mod tests {
             let mut pprof = Pprof { rescue: rescue.clone(), ..Pprof::merging(standard(), &section).unwrap() };
             pprof.take(&two_processes(), &mut Report::default());
             let Failure(why) = pprof.close(&mut Report::default()).unwrap_err();
-            (why, pprof.files.into_iter().map(|(path, _)| path).collect::<Vec<_>>())
+            let files = std::fs::read_dir(folder.path()).unwrap().count();
+            (why, files)
         };
-        let inside = |names: [&str; 2]| names.map(|name| folder.path().join(name)).to_vec();
+        let written = |names: [&str; 2], why: &str| {
+            let mut paths = names.iter().map(|name| folder.path().join(name));
+            assert!(paths.all(|path| path.is_file() && why.contains(&shown(&path))), "{why}");
+        };
         let (why, files) = run();
-        assert_eq!(files, inside(["profbridge.pprof", "profbridge-2.pprof"]));
-        assert!(files.iter().all(|path| path.is_file() && why.contains(&shown(path))), "{why}");
-        let (_, others) = run();
-        assert_eq!(others, inside(["profbridge-3.pprof", "profbridge-3-2.pprof"]));
+        assert_eq!(files, 2);
+        written(["profbridge.pprof", "profbridge-2.pprof"], &why);
+        let (why, files) = run();
+        assert_eq!(files, 4);
+        written(["profbridge-3.pprof", "profbridge-3-2.pprof"], &why);
         let mut conversion = Pprof { rescue, ..Pprof::open(standard()) };
         conversion.take(&two_processes(), &mut Report::default());
         let Failure(why) = conversion.close(&mut Report::default()).unwrap_err();
-        assert!(conversion.files.is_empty() && why.contains("hint: name a file"), "{why}");
+        assert!(std::fs::read_dir(folder.path()).unwrap().count() == 4 && why.contains("hint: name a file"), "{why}");
     }
 }

@@ -1,23 +1,28 @@
 //! Files for people to look at: flame graphs, and what speedscope and the Firefox Profiler open.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use profbridge_codec::Report;
 use profbridge_model::{Profiles, Reason};
+use profbridge_wire::folded::CalledBy;
 
 use crate::Failure;
 use crate::destination::{Destination, Format};
 use crate::files::write_file;
+use crate::terminal::counted;
 use crate::views::flamegraph::FlameGraph;
-use crate::views::reading::Given;
+use crate::views::reading::Reading;
 use crate::views::timeline::Timeline;
 use crate::views::{firefox, speedscope};
 
 /// Collects profiles, and writes them at the end.
 pub(crate) struct View {
     /// Where they go.
-    pub(crate) destination: Destination,
+    destination: Destination,
     of: Of,
+    /// What was written, in words.
+    pub(crate) holds: String,
 }
 
 /// What is kept of profiles.
@@ -26,51 +31,62 @@ enum Of {
     Times(Timeline),
 }
 
+impl Of {
+    fn reading(&mut self) -> &mut Reading {
+        match self {
+            Self::Sums(graph) => &mut graph.reading,
+            Self::Times(timeline) => &mut timeline.reading,
+        }
+    }
+}
+
 impl View {
     /// An output that writes nothing before its end.
-    pub(crate) fn open(destination: Destination) -> Self {
-        let of = match destination.format {
+    pub(crate) fn open(destination: Destination, called_by: CalledBy) -> Self {
+        let mut of = match destination.format {
             Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
             _ => Of::Sums(FlameGraph::default()),
         };
-        Self { destination, of }
+        of.reading().called_by = called_by;
+        Self { destination, of, holds: String::new() }
     }
 
-    /// Takes a batch. `given` is what is known of it beside what it says.
-    pub(crate) fn take(&mut self, batch: &Profiles, given: Option<Given<'_>>) {
+    /// Takes a batch.
+    pub(super) fn take(&mut self, batch: &Profiles) {
         match &mut self.of {
-            Of::Sums(graph) => graph.add(batch, given),
-            Of::Times(timeline) => timeline.add(batch, given),
+            Of::Sums(graph) => graph.add(batch),
+            Of::Times(timeline) => timeline.add(batch),
         }
     }
 
-    /// Writes the file, called `title`, or else as the profiles say. Returns what it holds, in words, and its size in
-    /// bytes; `None` where there is nothing to write.
-    pub(crate) fn close(&mut self, title: Option<&str>, report: &mut Report) -> Result<Option<(String, u64)>, Failure> {
-        let Self { destination: Destination { path, format, layout }, of } = self;
-        let own = match of {
-            Of::Sums(graph) => graph.title(),
-            Of::Times(timeline) => timeline.title(),
-        };
+    /// Writes the file, called `title`, or else as the profiles say. Returns it with its size in bytes; `None` where
+    /// there is nothing to write.
+    pub(super) fn close(
+        &mut self,
+        title: Option<&str>,
+        report: &mut Report,
+    ) -> Result<Option<(PathBuf, u64)>, Failure> {
+        let Self { destination: Destination { path, format, layout }, of, holds } = self;
+        if let (Of::Times(timeline), Format::Speedscope) = (&mut *of, &format) {
+            timeline.leave_out_negative();
+        }
+        let reading = of.reading();
+        report.losses.merge(&reading.losses);
+        report.not_shown.extend(reading.not_shown.in_words());
+        let own = reading.title();
         let title = title.or(own.as_deref()).unwrap_or("profbridge");
-        let counted = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        Ok(match of {
+        let size = match of {
             Of::Sums(graph) => {
-                report.losses.merge(graph.losses());
-                report.not_shown.extend(graph.not_shown().in_words());
                 let Some(stacks) = graph.stacks() else { return Ok(None) };
-                let size = write_file(path, |file| graph.draw(title, *layout, file))?;
-                Some((counted(stacks, "stack") + &graph.types(), size))
+                *holds = counted(stacks as u64, "stack") + &graph.types();
+                write_file(path, |file| graph.draw(title, *layout, file))?
             }
             Of::Times(timeline) => {
-                if *format == Format::Speedscope {
-                    timeline.leave_out_negative();
-                }
-                report.losses.merge(timeline.losses());
                 if timeline.is_empty() {
                     return Ok(None);
                 }
-                let size = if *format == Format::Firefox {
+                *holds = counted(timeline.tracks().len() as u64, "track");
+                if *format == Format::Firefox {
                     let made = firefox::File::new(timeline, title);
                     report.losses.add_observations(Reason::LimitExceeded, made.lost);
                     if made.taken == 0 {
@@ -85,9 +101,9 @@ impl View {
                         speedscope::write(timeline, title, &mut *file)?;
                         file.write_all(b"\n")
                     })?
-                };
-                Some((counted(timeline.tracks().len(), "track"), size))
+                }
             }
-        })
+        };
+        Ok(Some((path.clone(), size)))
     }
 }

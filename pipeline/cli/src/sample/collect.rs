@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use profbridge_receiver_ptrace::ServiceNames;
-use profbridge_receiver_ptrace::assemble::{Attribute, FileMapping};
-use profbridge_receiver_ptrace::resource::{describe, host_name, with_claims};
+use profbridge_receiver_ptrace::record::ProcessRecord;
+use profbridge_receiver_ptrace::resource::{describe, host_name};
 use profbridge_receiver_ptrace::session::Session;
 use profbridge_receiver_ptrace::symbols::ProcessNames;
-use profbridge_sampler::message::{AttributeValue, Batch, Function, Mapping, Process, ProcessId};
+use profbridge_sampler::message::{Batch, Event, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
 
 use super::shares::printable;
@@ -35,13 +35,7 @@ const MOST_SAMPLES: usize = 1 << 19;
 struct Tracked {
     pid: u32,
     label: String,
-    /// What is known of it from outside.
-    described: Vec<Attribute>,
-    /// That, and what it shows of itself.
-    resource: Vec<Attribute>,
-    mappings: Vec<FileMapping>,
-    functions: Vec<Function>,
-    names: ProcessNames,
+    record: ProcessRecord,
 }
 
 /// What a process is called where there may be several: by its program and its id.
@@ -57,7 +51,7 @@ pub(crate) struct Collector {
     host: String,
     processes: Vec<Tracked>,
     places: HashMap<ProcessId, usize>,
-    open: Vec<Batch>,
+    open: BTreeMap<usize, Vec<Batch>>,
     /// The first sample of the open part, in nanoseconds since the Unix epoch.
     begins: Option<u64>,
     /// How many samples are in it.
@@ -75,7 +69,7 @@ impl Collector {
             host: host_name(),
             processes: Vec::new(),
             places: HashMap::new(),
-            open: Vec::new(),
+            open: BTreeMap::new(),
             begins: None,
             samples: 0,
             heard: Instant::now(),
@@ -89,21 +83,19 @@ impl Collector {
         let described = describe(&self.host, &process, &ServiceNames::default(), session, &[]);
         let number = self.processes.len();
         self.places.insert(process.id, number);
+        let label = label(&process);
+        let names = ProcessNames::new(self.symbolizer.clone(), number as u64, process.root);
         self.processes.push(Tracked {
             pid: process.pid,
-            label: label(&process),
-            resource: described.attributes.clone(),
-            described: described.attributes,
-            mappings: Vec::new(),
-            functions: Vec::new(),
-            names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
+            label,
+            record: ProcessRecord::new(described.attributes, Some(names), &[]),
         });
         described.complaint
     }
 
-    fn process(&mut self, id: ProcessId) -> Option<&mut Tracked> {
-        let at = *self.places.get(&id)?;
-        self.processes.get_mut(at)
+    /// The sampler process ended: the next one numbers processes anew.
+    pub(crate) fn sampler_ended(&mut self) {
+        self.places.clear();
     }
 
     /// The id that a process has outside of here.
@@ -111,38 +103,19 @@ impl Collector {
         self.processes.get(*self.places.get(&id)?).map(|process| process.pid)
     }
 
-    /// A file is mapped into a process.
-    pub(crate) fn mapping(&mut self, mapping: Mapping) {
-        if let Some(process) = self.process(mapping.process) {
-            process.mappings.push(FileMapping::from(&mapping));
-            process.names.mapping(mapping);
-        }
-    }
-
-    /// A process runs functions that an interpreter names. They come in the order of their numbers.
-    pub(crate) fn functions(&mut self, process: ProcessId, functions: Vec<Function>) {
-        if let Some(process) = self.process(process) {
-            process.functions.extend(functions);
-        }
-    }
-
-    /// A process shows its resource in its memory.
-    pub(crate) fn shown(&mut self, process: ProcessId, attributes: &[(String, AttributeValue)]) {
-        if let Some(process) = self.process(process) {
-            process.resource = with_claims(&process.described, attributes, &[]);
-        }
-    }
-
-    /// A process has another perf map.
-    pub(crate) fn perf_map(&mut self, process: ProcessId, file: std::fs::File) {
-        if let Some(process) = self.process(process) {
-            process.names.perf_map(file);
+    /// The sampler process describes a process.
+    pub(crate) fn learn(&mut self, event: Event) {
+        let place = ProcessRecord::described_by(&event).and_then(|process| self.places.get(&process));
+        if let Some(process) = place.and_then(|&place| self.processes.get_mut(place)) {
+            process.record.learn(event, u64::MAX, &[]);
         }
     }
 
     /// Samples were taken. Cuts off a part where the samples so far are long enough for one.
     pub(crate) fn batch(&mut self, batch: Batch) {
-        let Some(begins) = batch.samples.iter().map(|sample| sample.time_unix_nano).min() else { return };
+        let begins = batch.samples.iter().map(|sample| sample.time_unix_nano).min();
+        // Of another process nothing is known.
+        let (Some(begins), Some(&place)) = (begins, self.places.get(&batch.process)) else { return };
         let long = |start: u64| u128::from(begins.saturating_sub(start)) >= PART.as_nanos();
         if self.begins.is_some_and(long) || self.samples >= MOST_SAMPLES {
             self.cut();
@@ -150,7 +123,7 @@ impl Collector {
         self.begins.get_or_insert(begins);
         self.samples += batch.samples.len();
         self.heard = Instant::now();
-        self.open.push(batch);
+        self.open.entry(place).or_default().push(batch);
     }
 
     /// Whether there is any sample that was not handed out.
@@ -164,54 +137,29 @@ impl Collector {
             return;
         }
         (self.begins, self.samples) = (None, 0);
-        let mut of: BTreeMap<usize, Vec<Batch>> = BTreeMap::new();
-        for batch in std::mem::take(&mut self.open) {
-            // Of another process nothing is known.
-            let Some(&place) = self.places.get(&batch.process) else { continue };
-            if let Some(process) = self.processes.get_mut(place) {
-                process.names.ask(&batch);
-            }
-            of.entry(place).or_default().push(batch);
+        let of = std::mem::take(&mut self.open);
+        for (&place, batches) in &of {
+            batches.iter().for_each(|batch| self.processes[place].record.ask(batch));
         }
         self.waiting.push(Part { of, heard: self.heard });
     }
 
-    /// Asks once more for what was refused while too much was waiting; returns whether a name may still come.
-    fn is_late(&mut self, part: &Part) -> bool {
-        let mut late = false;
-        for (&place, batches) in &part.of {
-            if let Some(process) = self.processes.get_mut(place) {
-                // Each is asked.
-                late |= batches.iter().fold(false, |late, batch| process.names.is_late(batch) | late);
-            }
-        }
-        late
-    }
-
     /// Whether all the names that there are have been found for the parts that were cut off.
     pub(crate) fn are_named(&mut self) -> bool {
-        let parts = std::mem::take(&mut self.waiting);
-        let mut late = false;
-        for part in &parts {
-            late |= self.is_late(part);
-        }
-        self.waiting = parts;
-        !late
+        // Each is asked.
+        !self.waiting.iter().fold(false, |late, part| is_late(&mut self.processes, part) | late)
     }
 
     /// The parts that have all the names that there are, in order. `give_up` takes all that were cut off.
     pub(crate) fn ready(&mut self, give_up: bool) -> Vec<Part> {
-        let mut ready = Vec::new();
+        let mut ready = 0;
         // Most looks are in vain: nothing is asked about each address while others are known to wait.
-        while !self.waiting.is_empty() && (give_up || self.symbolizer.waiting() == 0) {
-            let part = self.waiting.remove(0);
-            if !give_up && self.is_late(&part) {
-                self.waiting.insert(0, part);
-                break;
-            }
-            ready.push(part);
+        while let Some(part) = self.waiting.get(ready)
+            && (give_up || self.symbolizer.waiting() == 0 && !is_late(&mut self.processes, part))
+        {
+            ready += 1;
         }
-        ready
+        self.waiting.drain(..ready).collect()
     }
 
     /// Puts a part together.
@@ -222,4 +170,11 @@ impl Collector {
     pub(crate) fn assemble(&self, part: &Part) -> Result<Halves, profbridge_model::dictionary::Invalid> {
         part.halves(&self.processes)
     }
+}
+
+/// Asks once more for what was refused while too much was waiting; returns whether a name may still come.
+fn is_late(processes: &mut [Tracked], part: &Part) -> bool {
+    let batches = part.of.iter().flat_map(|(&place, batches)| batches.iter().map(move |batch| (place, batch)));
+    // Each is asked.
+    batches.fold(false, |late, (place, batch)| processes[place].record.is_late(batch) | late)
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::shares::Side;
+use crate::terminal;
 
 /// So many processes have their functions told apart: a run may start any number.
 const MOST_WITH_FUNCTIONS: usize = 64;
@@ -68,11 +69,7 @@ impl ProcessShares {
         let sorted = self.sorted();
         let first = &sorted.first()?.label;
         let others = sorted.chunk_by(|one, next| one.pid == next.pid).count() - 1;
-        Some(match others {
-            0 => first.clone(),
-            1 => format!("{first} and one more process"),
-            more => format!("{first} and {more} more processes"),
-        })
+        Some(terminal::with_others(first, others))
     }
 }
 

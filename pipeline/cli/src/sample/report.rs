@@ -160,13 +160,9 @@ impl Report<'_> {
         let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
         let much = u128::from(children) * u128::from(CHILDREN_PARTS) > self.elapsed.as_nanos();
         if !self.followed && !self.has_busy_children() && much {
-            line(
-                out,
-                format_args!(
-                    "children: {} went by while it waited for processes it started; those are not sampled (--subprocesses samples them)",
-                    seconds(children)
-                ),
-            );
+            let time = seconds(children);
+            let what = "went by while it waited for processes it started; those are not sampled";
+            line(out, format_args!("children: {time} {what} (--subprocesses samples them)"));
         }
     }
 
@@ -189,13 +185,8 @@ impl Report<'_> {
         }
         let who = if named.is_empty() { "that have ended" } else { &named };
         let time = time.as_secs_f64();
-        line(
-            out,
-            format_args!(
-                "children: {time:.2} s of processor time in processes that it started, which are not sampled: {who} \
-                 (--subprocesses samples them)"
-            ),
-        );
+        let what = "of processor time in processes that it started, which are not sampled";
+        line(out, format_args!("children: {time:.2} s {what}: {who} (--subprocesses samples them)"));
     }
 
     fn function(&self, number: u32) -> &Function {
@@ -205,23 +196,17 @@ impl Report<'_> {
     /// How far the figures can be trusted, a line for each thing worth knowing.
     pub(crate) fn trust(&self) -> String {
         let status = &self.status;
-        let mut out = String::new();
-        match complete_percent(status) {
-            None => line(&mut out, format_args!("stacks: none")),
-            Some(complete) => {
-                write(&mut out, format_args!("stacks: {} samples, {complete:.1} % complete", status.observations));
-                if complete < TRUSTED_PERCENT {
-                    write(
-                        &mut out,
-                        format_args!(
-                            ", {} truncated (callers are missing), {} guessed (callers may be wrong)",
-                            status.truncated, status.guessed
-                        ),
-                    );
-                }
-                line(&mut out, format_args!(""));
-            }
+        let stacks = complete_percent(status).map_or_else(
+            || "none".to_owned(),
+            |complete| format!("{} samples, {complete:.1} % complete", status.observations),
+        );
+        let mut out = format!("stacks: {stacks}");
+        if complete_percent(status).is_some_and(|complete| complete < TRUSTED_PERCENT) {
+            let (truncated, guessed) = (status.truncated, status.guessed);
+            write(&mut out, format_args!(", {truncated} truncated (callers are missing), {guessed} guessed"));
+            out.push_str(" (callers may be wrong)");
         }
+        out.push('\n');
         for hint in &self.hints {
             line(&mut out, format_args!("hint: {hint}"));
         }
@@ -234,123 +219,78 @@ impl Report<'_> {
         };
         line(&mut out, format_args!("running threads: {how}"));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
-        line(
-            &mut out,
-            format_args!(
-                "sampler: {cpu:.1} % of a processor; {} stops, the longest {} us",
-                status.stops,
-                status.longest_stop_nano / 1_000
-            ),
-        );
+        let (stops, longest) = (status.stops, status.longest_stop_nano / 1_000);
+        line(&mut out, format_args!("sampler: {cpu:.1} % of a processor; {stops} stops, the longest {longest} us"));
         out
     }
 
     fn problems_of_sampling(&self, out: &mut String) {
         let status = &self.status;
-        if let Some(missing) = self.missing {
-            let times = if missing.count == 1 { "once".to_owned() } else { format!("{} times", missing.count) };
-            let time = seconds(missing.nano);
-            line(out, format_args!("missing: {time} of the run, since the sampler process ended by itself {times}"));
+        let mut say = |text: String| line(out, format_args!("{text}"));
+        if let Some(Missing { nano, count }) = self.missing {
+            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let time = seconds(nano);
+            say(format!("missing: {time} of the run, since the sampler process ended by itself {times}"));
         }
         if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.not_sampled_nano);
             let more = what_shows_more(status.level, self.stops).filter(|_| !self.lacked);
             let more = more.map(|more| format!("; {more}")).unwrap_or_default();
-            line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known{more}"));
+            say(format!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
-        if let Some(told) = &self.told {
-            line(out, format_args!("{told}"));
+        self.told.iter().cloned().for_each(&mut say);
+        let frames = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
+        let all: u64 = frames.iter().sum();
+        if all > 0 {
+            let [exact, first, several] = frames.map(|count| of(count, all));
+            say(format!(
+                "frames of V8: {exact:.1} % with the line where they were, {first:.1} % with that of their function, \
+                 {several:.1} % stand for inlined functions as well"
+            ));
         }
-        let [exact, first, several] = [status.positioned_frames, status.unpositioned_frames, status.inlining_frames];
-        if exact + first + several > 0 {
-            let percent = |count: u64| count as f64 * 100.0 / (exact + first + several) as f64;
-            line(
-                out,
-                format_args!(
-                    "frames of V8: {:.1} % with the line where they were, {:.1} % with that of their function, {:.1} % \
-                     stand for inlined functions as well",
-                    percent(exact),
-                    percent(first),
-                    percent(several)
-                ),
-            );
-        }
-        let share = |count: u64| count as f64 * 100.0 / status.observations.max(1) as f64;
-        if share(status.missing_callers) > MISSED_PERCENT {
-            line(
-                out,
-                format_args!(
-                    "callers: not known in {:.1} % of the samples ([callers not known]): their threads ran on before \
-                     they could be read",
-                    share(status.missing_callers)
-                ),
-            );
+        let callers = of(status.missing_callers, status.observations);
+        if callers > MISSED_PERCENT {
+            let why = "their threads ran on before they could be read";
+            say(format!("callers: not known in {callers:.1} % of the samples ([callers not known]): {why}"));
         }
         let threads = status.recorded_nano + status.counted_nano;
-        let of_threads = |nano: u64| nano as f64 * 100.0 / threads.max(1) as f64;
-        if of_threads(status.counted_nano) > MISSED_PERCENT {
-            line(
-                out,
-                format_args!(
-                    "waits: for {:.1} % of the threads' time only sums are known of why they waited",
-                    of_threads(status.counted_nano)
-                ),
-            );
+        let (sums, nowhere) = (of(status.counted_nano, threads), of(status.not_placed_nano, threads));
+        if sums > MISSED_PERCENT {
+            say(format!("waits: for {sums:.1} % of the threads' time only sums are known of why they waited"));
         }
-        if of_threads(status.not_placed_nano) > MISSED_PERCENT {
-            line(
-                out,
-                format_args!(
-                    "waits: it is not known where {:.1} % of the threads' time was waited",
-                    of_threads(status.not_placed_nano)
-                ),
-            );
+        if nowhere > MISSED_PERCENT {
+            say(format!("waits: it is not known where {nowhere:.1} % of the threads' time was waited"));
         }
-        let unnamed = status.unproven_frames + status.unknown_functions;
-        if share(unnamed) > MISSED_PERCENT {
-            line(
-                out,
-                format_args!(
-                    "names: {unnamed} functions of interpreted code, in {} samples with such code, are not known",
-                    status.interpreted
-                ),
-            );
+        let (unnamed, samples) = (status.unproven_frames + status.unknown_functions, status.interpreted);
+        if of(unnamed, status.observations) > MISSED_PERCENT {
+            let what = "functions of interpreted code";
+            say(format!("names: {unnamed} {what}, in {samples} samples with such code, are not known"));
         }
-        if status.cut_calls > 0 {
-            let cut = status.cut_calls;
-            line(out, format_args!("cut: {cut} system calls came back early since their thread was stopped"));
+        let what_was_lost = [
+            (status.cut_calls, "cut", "system calls came back early since their thread was stopped"),
+            (status.lost_samples, "lost", "samples of running threads, by the kernel"),
+            (status.lost_observations, "lost", "samples, since profbridge did not keep up"),
+            (status.refused_stops, "refused", "stops, so running threads are missing (another tracer?)"),
+        ];
+        for (count, how, what) in what_was_lost.into_iter().filter(|(count, ..)| *count > 0) {
+            say(format!("{how}: {count} {what}"));
         }
-        if status.lost_samples > 0 {
-            line(out, format_args!("lost: {} samples of running threads, by the kernel", status.lost_samples));
-        }
-        if status.lost_observations > 0 {
-            line(out, format_args!("lost: {} samples, since profbridge did not keep up", status.lost_observations));
-        }
-        if status.refused_stops > 0 {
-            let refused = status.refused_stops;
-            line(out, format_args!("refused: {refused} stops, so running threads are missing (another tracer?)"));
-        }
-        let slots = status.ticks + status.missed_ticks + status.lowered_ticks;
-        let of_ticks = |count: u64| count as f64 * 100.0 / slots.max(1) as f64;
+        let ticks = status.ticks + status.missed_ticks + status.lowered_ticks;
+        let (lowered, missed) = (of(status.lowered_ticks, ticks), of(status.missed_ticks, ticks));
         if status.lowered_ticks > 0 {
-            let lowered = of_ticks(status.lowered_ticks);
-            line(
-                out,
-                format_args!(
-                    "rate: lowered, {lowered:.1} % of the samples were left out so that sampling costs no more"
-                ),
-            );
+            say(format!("rate: lowered, {lowered:.1} % of the samples were left out so that sampling costs no more"));
         }
-        if of_ticks(status.missed_ticks) > MISSED_PERCENT {
-            let missed = of_ticks(status.missed_ticks);
+        if missed > MISSED_PERCENT {
             // Events are the kernel's, and come all the same.
             let what = if status.level <= Level::None { "samples" } else { "looks at waiting threads" };
-            line(
-                out,
-                format_args!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"),
-            );
+            say(format!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"));
         }
     }
+}
+
+/// A part of a whole in percent.
+fn of(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
 }
 
 /// A function with the file it lies in, unless its name says it already.

@@ -7,8 +7,10 @@ mod targets;
 use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use profbridge_engine::clock::Clock;
+use profbridge_receiver_ptrace::record::Life;
 use profbridge_sampler::DescendantsTime;
 use profbridge_sampler::message::{
     Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
@@ -16,6 +18,7 @@ use profbridge_sampler::message::{
 use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
 
+use super::Purpose;
 use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
@@ -25,12 +28,12 @@ use super::sampler::{Heard, Sampler};
 use super::shares::Shares;
 use super::signals::Interrupt;
 use super::stats::Stats;
-use super::writer::{Writer, Written};
-use super::{Purpose, View};
+use super::writer::Writer;
 use crate::Failure;
 use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
+use crate::top::Top;
 use crate::views::flamegraph::Layout;
 
 /// How often a run looks at the clock while nothing happens.
@@ -76,7 +79,7 @@ pub(super) struct Run<'a> {
     runtimes: Runtimes,
     output: Output,
     /// What shows the run as it goes; without it there is a result at the end.
-    view: Option<Box<dyn View>>,
+    view: Option<Box<Top>>,
     /// When the view gets the samples so far.
     next_part: Instant,
     progress: Option<Progress>,
@@ -85,7 +88,7 @@ pub(super) struct Run<'a> {
     named: show::Named,
     /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken
     /// for them.
-    identities: HashMap<u32, targets::Identity>,
+    identities: HashMap<u32, Life>,
     /// The processor time of what they had started when they were found, and what is known of it at the end.
     children: HashMap<u32, DescendantsTime>,
     busy_children: (Duration, Vec<(u32, String)>),
@@ -112,7 +115,6 @@ struct Output {
     /// How a flame graph is drawn that nobody named a file for.
     layout: Layout,
     writer: Option<Writer>,
-    written: Written,
 }
 
 /// Why sampling ended.
@@ -275,10 +277,9 @@ impl<'a> Run<'a> {
                 }
             }
             Event::Attached(process) => self.attached(*process)?,
-            Event::Mapping(mapping) => self.collector.mapping(mapping),
-            Event::PerfMap { process, file } => self.collector.perf_map(process, file),
-            Event::Functions { process, functions, .. } => self.collector.functions(process, functions),
-            Event::Resource { process, attributes } => self.collector.shown(process, &attributes),
+            Event::Mapping(_) | Event::PerfMap { .. } | Event::Functions { .. } | Event::Resource { .. } => {
+                self.collector.learn(event);
+            }
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => {
                 self.is_sampled(status.process);
@@ -355,7 +356,7 @@ impl<'a> Run<'a> {
             let layout = self.output.layout;
             let of_process = || Destination { layout, ..Destination::of_process(pid) };
             let destination = self.output.destination.get_or_insert_with(of_process);
-            self.output.writer = Some(Writer::open(destination, self.settings.mode)?);
+            self.output.writer = Some(Writer::open(destination.clone())?);
         }
         Ok(())
     }
@@ -405,6 +406,5 @@ impl<'a> Run<'a> {
 
 /// The wall clock, in nanoseconds since the Unix epoch.
 fn unix_nano() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    Clock::system().now().unix_nano
 }

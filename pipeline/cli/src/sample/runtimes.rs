@@ -11,6 +11,7 @@ use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::runtime::{UNKNOWN_FUNCTION, WITH_INLINED};
 
 use super::shares::times;
+use crate::terminal;
 pub(crate) use kind::Runtime;
 
 /// It is said from more than one of so many parts of the time on.
@@ -22,45 +23,38 @@ const LEAST: u64 = 100_000_000;
 /// The same of functions that an interpreter runs: it starts and ends, and has threads of its own, where it runs none.
 const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 
+/// What a stack may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// A function has no name, since it is code that was made at run time.
+    Generated,
+    /// A function has no name, since an interpreter runs, and nothing says what.
+    Interpreted,
+    /// A function has no name, since the program's own file has no symbols.
+    Own,
+    /// Callers are guessed, behind code that was made at run time.
+    CallersOfGenerated,
+    /// Callers are guessed, behind other code.
+    Callers,
+    /// It is not known which of the functions that are inlined into each other it was.
+    Inlined,
+    /// A function was not told, for lack of a name or since it was moved meanwhile.
+    Untold,
+}
+
 /// What is known of the stacks of some time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Quality {
     nano: u64,
-    /// The parts in which a function of the program has no name, by why.
-    nameless: [u64; 3],
-    /// The part in which callers are guessed: behind code that was made at run time, and behind other code.
-    guessed: [u64; 2],
-    /// The part in which it is not known which of the functions that are inlined into each other it was.
-    inlined: u64,
-    /// The part in which a function was not told, for lack of a name or since it was moved meanwhile.
-    untold: u64,
-}
-
-impl Quality {
-    fn add(&mut self, other: Self) {
-        let Self { nano, nameless: [first, second, third], guessed: [generated, rest], inlined, untold } = self;
-        let ours = [nano, first, second, third, generated, rest, inlined, untold];
-        let Self { nano, nameless: [first, second, third], guessed: [generated, rest], inlined, untold } = other;
-        let theirs = [nano, first, second, third, generated, rest, inlined, untold];
-        ours.into_iter().zip(theirs).for_each(|(sum, part)| *sum = sum.saturating_add(part));
-    }
-}
-
-/// Why a function of the program has no name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nameless {
-    /// It is code that was made at run time.
-    Generated,
-    /// An interpreter runs, and nothing says what.
-    Interpreted,
-    /// It is of the program's own file, which has no symbols.
-    Own,
+    /// The part of it with each [`Lack`].
+    lacks: [u64; 7],
 }
 
 /// What is known of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Judged {
-    nameless: Option<Nameless>,
+    /// Why a function of the program has no name.
+    nameless: Option<Lack>,
     /// Whether it passes through machine code that was made at run time.
     generated: bool,
 }
@@ -84,43 +78,41 @@ impl Runtimes {
     /// Adds the running part of a process's profiles, or the waiting one.
     pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, waiting: bool) {
         let mut known: HashMap<Option<StackId>, Judged> = HashMap::new();
-        let mut quality = Quality::default();
+        let processes = self.of.entry(runtime).or_default();
+        let time = processes.labels.entry(label.into()).or_default();
+        let quality = if waiting { &mut processes.waiting } else { &mut processes.running };
+        let is_node = runtime == Runtime::Node;
+        let add = |sum: &mut u64, nano| *sum = sum.saturating_add(nano);
         for (sample, nano) in times(batch) {
             let judged = *known.entry(sample.stack).or_insert_with(|| judge(runtime, batch, sample.stack));
             let Judged { nameless, generated } = judged;
             let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
-            let guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
-            let part = |is: bool| if is { nano } else { 0 };
-            let is_node = runtime == Runtime::Node;
-            let untold = is_node && nameless.is_some();
-            let inlined = is_node && !untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
-            let why = [Nameless::Generated, Nameless::Interpreted, Nameless::Own];
-            quality.add(Quality {
-                nano,
-                nameless: why.map(|why| part(nameless == Some(why))),
-                guessed: [true, false].map(|is| part(guessed && generated == is)),
-                inlined: part(inlined),
-                untold: part(untold),
-            });
+            let is_guessed = trust.is_some_and(|trust| is_text(batch, trust, "guessed"));
+            let guessed = if generated { Lack::CallersOfGenerated } else { Lack::Callers };
+            let is_untold = is_node && nameless.is_some();
+            let is_inlined = || is_node && !is_untold && has(batch, sample.stack, |name| name.ends_with(WITH_INLINED));
+            let lacks = [
+                nameless,
+                is_guessed.then_some(guessed),
+                is_untold.then_some(Lack::Untold),
+                is_inlined().then_some(Lack::Inlined),
+            ];
+            add(time, nano);
+            add(&mut quality.nano, nano);
+            lacks.into_iter().flatten().for_each(|lack| add(&mut quality.lacks[lack as usize], nano));
         }
-        let processes = self.of.entry(runtime).or_default();
-        let time = processes.labels.entry(label.into()).or_default();
-        *time = time.saturating_add(quality.nano);
-        if waiting { processes.waiting.add(quality) } else { processes.running.add(quality) }
     }
 
     /// How well the functions of Node programs are told, by running time; `None` without such.
     pub(crate) fn told(&self) -> Option<String> {
-        let Quality { nano, inlined, untold, .. } = self.of.get(&Runtime::Node)?.running;
-        let percent = |part: u64| part as f64 * 100.0 / nano as f64;
+        let Quality { nano, lacks } = self.of.get(&Runtime::Node)?.running;
+        let [inlined, untold] = [Lack::Inlined, Lack::Untold].map(|lack| lacks[lack as usize]);
         let exact = nano.saturating_sub(inlined).saturating_sub(untold);
+        let [exact, inlined, untold] = [exact, inlined, untold].map(|part| part as f64 * 100.0 / nano as f64);
         (nano > 0).then(|| {
             format!(
-                "running time of Node: {:.1} % with every function told, {:.1} % in functions that stand for inlined ones \
-                 as well, {:.1} % with a function that is not told",
-                percent(exact),
-                percent(inlined),
-                percent(untold)
+                "running time of Node: {exact:.1} % with every function told, {inlined:.1} % in functions that stand for \
+                 inlined ones as well, {untold:.1} % with a function that is not told"
             )
         })
     }
@@ -140,29 +132,23 @@ impl Runtimes {
 impl Processes {
     fn hint(&self, runtime: Runtime, noted: bool) -> Option<String> {
         let mut parts = Vec::new();
-        let without_names = |(percent, of): (f64, &str), naming: &str| {
-            format!("{percent:.0} % of {of} time is in functions without names: {naming}")
-        };
-        if let Some(share) = self.worst(LEAST, |quality| quality.nameless[Nameless::Generated as usize]) {
-            parts.push(without_names(share, runtime.naming_generated()));
-        }
         let least = if runtime.is_interpreter() { LEAST_OF_INTERPRETERS } else { LEAST };
-        let interpreted = self.worst(least, |quality| quality.nameless[Nameless::Interpreted as usize]);
-        match (interpreted, runtime.naming_interpreted(noted)) {
-            (Some(share), Some(naming)) => parts.push(without_names(share, naming)),
+        for (lack, least, naming) in [
+            (Lack::Generated, LEAST, Some(runtime.naming_generated())),
+            (Lack::Interpreted, least, runtime.naming_interpreted(noted)),
+            (Lack::Own, LEAST, Some(runtime.naming_own())),
+        ] {
+            let Some((percent, of)) = self.worst(least, lack) else { continue };
             // While it waits an interpreter may as well run no function, as at its start and in idle servers.
-            (Some(share @ (_, RUNNING)), None) => parts.push(without_names(share, "it is not known why")),
-            _ => {}
+            let Some(naming) = naming.or((of == RUNNING).then_some("it is not known why")) else { continue };
+            parts.push(format!("{percent:.0} % of {of} time is in functions without names: {naming}"));
         }
-        if let Some(share) = self.worst(LEAST, |quality| quality.nameless[Nameless::Own as usize]) {
-            parts.push(without_names(share, runtime.naming_own()));
-        }
-        for (at, generated) in [(0, true), (1, false)] {
-            if let Some((percent, of)) = self.worst(LEAST, |quality| quality.guessed[at]) {
+        for (lack, generated) in [(Lack::CallersOfGenerated, true), (Lack::Callers, false)] {
+            if let Some((percent, of)) = self.worst(LEAST, lack) {
                 parts.push(format!("{percent:.0} % of {of} time has guessed callers: {}", runtime.callers(generated)));
             }
         }
-        if let Some((percent, of)) = self.worst(LEAST, |quality| quality.inlined) {
+        if let Some((percent, of)) = self.worst(LEAST, Lack::Inlined) {
             parts.push(format!(
                 "{percent:.0} % of {of} time is in functions that stand for those that were inlined into them as well: \
                  start it with --detailed-line-info"
@@ -171,19 +157,16 @@ impl Processes {
         let mut labels: Vec<_> = self.labels.iter().collect();
         labels.sort_by_key(|(label, time)| (std::cmp::Reverse(**time), (*label).clone()));
         let first = labels.first()?.0;
-        let who = match labels.len() - 1 {
-            0 => format!("{first} runs"),
-            1 => format!("{first} and one more process run"),
-            more => format!("{first} and {more} more processes run"),
-        };
-        (!parts.is_empty()).then(|| format!("{who} {}; {}", runtime.what(), parts.join("; ")))
+        let who = terminal::with_others(first, labels.len() - 1);
+        let run = if labels.len() == 1 { "runs" } else { "run" };
+        (!parts.is_empty()).then(|| format!("{who} {run} {}; {}", runtime.what(), parts.join("; ")))
     }
 
     /// The share of running time, or else of waiting time, in percent, where it is more than a tenth and `least`.
-    fn worst(&self, least: u64, part: impl Fn(&Quality) -> u64) -> Option<(f64, &'static str)> {
+    fn worst(&self, least: u64, lack: Lack) -> Option<(f64, &'static str)> {
         let sides = [(&self.running, RUNNING), (&self.waiting, "waiting")];
         sides.into_iter().find_map(|(quality, of)| {
-            let part = part(quality);
+            let part = quality.lacks[lack as usize];
             let much = part >= least && part > quality.nano / PARTS;
             much.then(|| (part as f64 * 100.0 / quality.nano as f64, of))
         })
@@ -215,11 +198,11 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
         let Some(file) = file.filter(|file| !is_memory(file)) else {
             generated |= location.address != 0 && (name.is_none() || is("native"));
             if name.is_none() && location.address != 0 {
-                nameless = nameless.or(Some(Nameless::Generated));
+                nameless = nameless.or(Some(Lack::Generated));
             }
             // WebAssembly, for one.
             if runtime == Runtime::Node && name == Some(UNKNOWN_FUNCTION) {
-                nameless = nameless.or(Some(Nameless::Generated));
+                nameless = nameless.or(Some(Lack::Generated));
             }
             named |= !is("native") || (runtime == Runtime::Php && name.is_some_and(is_compiled_php));
             continue;
@@ -231,13 +214,13 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
             }
             (_, Some(belongs)) if belongs.is_interpreter() && belongs.is_same_kind(runtime) => interprets = true,
             (None, None) if matches!(runtime, Runtime::Native | Runtime::Go) && is_own(file) => {
-                nameless = nameless.or(Some(Nameless::Own));
+                nameless = nameless.or(Some(Lack::Own));
             }
             _ => {}
         }
     }
     if nameless.is_none() && interprets && !named {
-        nameless = Some(if generated { Nameless::Generated } else { Nameless::Interpreted });
+        nameless = Some(if generated { Lack::Generated } else { Lack::Interpreted });
     }
     Judged { nameless, generated }
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use profbridge_model::{Profile, Profiles, Sample, StackId};
 
 pub(crate) use functions::{Function, Functions, printable};
-pub(crate) use side::{Cost, Side};
+pub(crate) use side::Side;
 
 /// The time of all samples that were added, by function.
 #[derive(Debug, Default)]

@@ -29,10 +29,10 @@ const FROM_KERNEL: i32 = 0x80;
 const DYING: Duration = Duration::from_secs(5);
 
 /// Whether somebody asked for the end.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     wanted: AtomicBool,
     /// The program ends at once, by the thread that hears the signals.
@@ -41,22 +41,13 @@ struct Shared {
 }
 
 /// What is passed on to whom.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Told {
     command: Option<Arc<Supervised>>,
     /// What came before there was a command.
     missed: Vec<Signal>,
     /// What is done before the program ends at once.
-    last: Option<Last>,
-}
-
-/// What is done before the program ends at once.
-struct Last(Box<dyn FnOnce() + Send>);
-
-impl std::fmt::Debug for Last {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Last")
-    }
+    last: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Interrupt {
@@ -101,7 +92,7 @@ impl Interrupt {
 
     /// Has something done where a second signal ends the program at once: a terminal is given back.
     pub(crate) fn before_the_end(&self, last: impl FnOnce() + Send + 'static) {
-        self.0.told().last = Some(Last(Box::new(last)));
+        self.0.told().last = Some(Box::new(last));
     }
 
     /// From now on signals are passed on to a command, those included that came before it was started.
@@ -200,7 +191,7 @@ impl Shared {
     fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
         let mut told = self.told();
-        if let Some(Last(last)) = told.last.take() {
+        if let Some(last) = told.last.take() {
             last();
         }
         let running = told.command.as_ref().filter(|command| command.exit_code().is_none());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use profbridge_receiver_ptrace::counters::COUNTERS;
 use profbridge_sampler::message::{Level, ProcessId, Status};
 
 /// The counters of all processes of a run.
@@ -22,14 +23,13 @@ impl Stats {
     /// A process is gone: its counters are final, and its threads are no more.
     pub(crate) fn forget(&mut self, process: ProcessId) {
         if let Some(last) = self.of.remove(&process) {
-            add(&mut self.gone, &last);
+            add(&mut self.gone, last);
         }
     }
 
     /// The sampler process ended, and with it all that it knew.
     pub(crate) fn forget_all(&mut self) {
-        let known: Vec<ProcessId> = self.of.keys().copied().collect();
-        known.into_iter().for_each(|process| self.forget(process));
+        (self.gone, self.of) = (self.total(), HashMap::new());
     }
 
     /// The threads at the moment.
@@ -55,55 +55,26 @@ impl Stats {
     /// The sums over all processes. Rate and threads are not summed.
     pub(crate) fn total(&self) -> Status {
         let mut total = self.gone;
-        self.of.values().for_each(|status| add(&mut total, status));
+        self.of.values().for_each(|status| add(&mut total, *status));
         total
     }
 }
 
 /// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
-fn add(total: &mut Status, status: &Status) {
+fn add(total: &mut Status, mut status: Status) {
     // The result of all is what the least of them is. A process may end, or execute another program, before it is known
     // what the kernel permits of it.
     total.level = match (total.level, status.level) {
         (Level::Undecided, level) | (level, Level::Undecided) => level,
         (total, level) => total.min(level),
     };
-    total.ticks += status.ticks;
-    total.missed_ticks += status.missed_ticks;
-    total.lowered_ticks += status.lowered_ticks;
+    for (_, counter) in COUNTERS {
+        *counter(total) += *counter(&mut status);
+    }
     total.observations += status.observations;
-    total.complete += status.complete;
-    total.truncated += status.truncated;
-    total.guessed += status.guessed;
-    total.stops += status.stops;
-    total.refused_stops += status.refused_stops;
-    total.stopped_nano += status.stopped_nano;
+    total.lost_observations += status.lost_observations;
     total.longest_stop_nano = total.longest_stop_nano.max(status.longest_stop_nano);
     total.sampler_cpu_nano = total.sampler_cpu_nano.max(status.sampler_cpu_nano);
-    total.lost_observations += status.lost_observations;
-    total.lost_samples += status.lost_samples;
-    total.not_sampled_nano += status.not_sampled_nano;
-    total.cut_calls += status.cut_calls;
-    total.interpreted += status.interpreted;
-    total.unproven_frames += status.unproven_frames;
-    total.missing_callers += status.missing_callers;
-    total.recorded_nano += status.recorded_nano;
-    total.counted_nano += status.counted_nano;
-    total.not_placed_nano += status.not_placed_nano;
-    total.unknown_functions += status.unknown_functions;
-    total.positioned_frames += status.positioned_frames;
-    total.unpositioned_frames += status.unpositioned_frames;
-    total.inlining_frames += status.inlining_frames;
-    total.contexts += status.contexts;
-    total.torn_contexts += status.torn_contexts;
-    total.unproven_contexts += status.unproven_contexts;
-    for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
-        *sum += count;
-    }
-    let ours = total.read_behind.iter_mut().chain(&mut total.read_stopped);
-    for (sum, count) in ours.zip(status.read_behind.iter().chain(&status.read_stopped)) {
-        *sum += count;
-    }
 }
 
 /// The share of complete stacks, in percent; `None` where there is no stack yet.

@@ -5,11 +5,11 @@ mod tests;
 
 use std::time::Duration;
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use super::state::{LATELY, Sort, State, ThreadTimes, Totals};
 use crate::sample::Function;
-use crate::terminal::cut;
+use crate::terminal::{cut, shortened};
 
 /// From so many columns on times stand beside shares.
 const WIDE: usize = 100;
@@ -51,7 +51,7 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
         row(summary(state, &totals, time), Style::Plain),
         row(state.said().next_back().cloned().unwrap_or_default(), Style::Plain),
     ];
-    if state.show_threads {
+    if !state.hide_threads {
         // The functions have at least two thirds of what is left.
         threads(state, &totals, time, width, height.saturating_sub(5) / 3, &mut rows);
     }
@@ -157,7 +157,7 @@ fn heading(state: &State, width: usize) -> String {
     };
     let columns = [mark(Sort::Own, "self"), mark(Sort::Total, "total"), mark(Sort::Waiting, "wait")];
     let seconds = if width < WIDE { "" } else { "  seconds" };
-    let first = if state.own_first { ", own code first" } else { "" };
+    let first = if state.mixed { "" } else { ", own code first" };
     format!("{}{seconds}  function{first}", columns.join(" "))
 }
 
@@ -188,21 +188,5 @@ fn named(function: &Function, width: usize, taken: usize) -> String {
     if columns(&whole) <= room {
         return whole;
     }
-    if columns(&function.name) <= room || room < 3 {
-        return cut(&function.name, room);
-    }
-    let tail_room = (room - 1) / 2;
-    let head = cut(&function.name, room - 1 - tail_room);
-    let mut tail: Vec<char> = Vec::new();
-    let mut used = 0;
-    for c in function.name.chars().rev() {
-        used += c.width().unwrap_or(0);
-        if used > tail_room {
-            break;
-        }
-        tail.push(c);
-    }
-    tail.push('…');
-    tail.extend(head.chars().rev());
-    tail.into_iter().rev().collect()
+    shortened(&function.name, room)
 }

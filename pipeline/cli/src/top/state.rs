@@ -6,7 +6,7 @@ use std::time::Duration;
 use profbridge_model::{Profiles, Sample, Value};
 
 use super::keys::Key;
-use crate::sample::{Cost, Functions, Halves, Look, Shares, times};
+use crate::sample::{Functions, Halves, Look, Shares, times};
 
 /// What "lately" is.
 pub(super) const LATELY: Duration = Duration::from_secs(10);
@@ -112,19 +112,6 @@ impl Totals {
         let longest = named.map(|(_, times)| times.running.saturating_add(times.waiting)).max();
         Duration::from_nanos(longest.unwrap_or_default())
     }
-
-    fn running(&mut self, costs: &[Cost]) {
-        for cost in costs {
-            let times = self.functions.entry(cost.function).or_default();
-            (times.own, times.total) = (cost.own_nano, cost.total_nano);
-        }
-    }
-
-    fn waiting(&mut self, costs: &[Cost]) {
-        for cost in costs {
-            self.functions.entry(cost.function).or_default().waiting = cost.total_nano;
-        }
-    }
 }
 
 /// How the run goes.
@@ -135,7 +122,7 @@ pub(super) struct Course {
 }
 
 /// What a view knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     shares: Shares,
     /// The parts of the last seconds, each with where in the run it ends.
@@ -148,9 +135,10 @@ pub(super) struct State {
     pub(super) course: Course,
     said: VecDeque<String>,
     pub(super) sort: Sort,
-    pub(super) own_first: bool,
+    /// Whether functions of the program do not come before others.
+    pub(super) mixed: bool,
     pub(super) since_start: bool,
-    pub(super) show_threads: bool,
+    pub(super) hide_threads: bool,
     pub(super) filter: String,
     /// Whether the filter is being typed.
     pub(super) typing: bool,
@@ -158,28 +146,6 @@ pub(super) struct State {
     pub(super) scroll: usize,
     /// How many fit, as far as that is known.
     pub(super) page: usize,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            shares: Shares::default(),
-            lately: VecDeque::new(),
-            left: Duration::ZERO,
-            heard: Duration::ZERO,
-            all: Totals::default(),
-            course: Course::default(),
-            said: VecDeque::new(),
-            sort: Sort::default(),
-            own_first: true,
-            since_start: false,
-            show_threads: true,
-            filter: String::new(),
-            typing: false,
-            scroll: 0,
-            page: 10,
-        }
-    }
 }
 
 impl State {
@@ -195,8 +161,13 @@ impl State {
         }
         let (running, waiting) = (std::mem::take(&mut self.shares.running), std::mem::take(&mut self.shares.waiting));
         (part.running, part.waiting) = (running.nano(), waiting.nano());
-        part.running(&running.by_own());
-        part.waiting(&waiting.by_own());
+        for cost in running.by_own() {
+            let times = part.functions.entry(cost.function).or_default();
+            (times.own, times.total) = (cost.own_nano, cost.total_nano);
+        }
+        for cost in waiting.by_own() {
+            part.functions.entry(cost.function).or_default().waiting = cost.total_nano;
+        }
         self.all.add(&part);
         self.heard = self.heard.max(until);
         self.lately.push_back((self.heard, part));
@@ -292,7 +263,7 @@ impl State {
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
             // Functions of the program that did not take any of it are not worth the first places.
-            let behind = self.own_first && !(self.functions().get(*number).own && by > 0);
+            let behind = !self.mixed && !(self.functions().get(*number).own && by > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });
         rows
@@ -321,8 +292,8 @@ impl State {
             Key::Character('s') => self.sort_by(Sort::Own),
             Key::Character('t') => self.sort_by(Sort::Total),
             Key::Character('w') => self.sort_by(Sort::Waiting),
-            Key::Character('o') => self.own_first = !self.own_first,
-            Key::Character('h') => self.show_threads = !self.show_threads,
+            Key::Character('o') => self.mixed = !self.mixed,
+            Key::Character('h') => self.hide_threads = !self.hide_threads,
             Key::Character('a') => self.since_start = !self.since_start,
             Key::Character('/') => self.typing = true,
             Key::Escape => self.filter.clear(),

@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         // Names are there; nobody is to be asked for them.
         profile.set_symbolicated(true);
         let categories = Kind::ALL.map(|kind| profile.add_category(kind.name(), color(kind)));
-        let labels = timeline.stacks().functions().map(|(function, _)| {
+        let labels = timeline.reading.stacks.functions().map(|(function, _)| {
             let label = match function.place() {
                 "" => function.name.to_string(),
                 place => format!("{} ({place})", function.name),
@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
     }
 
     fn samples(&mut self, track: &Track, thread: ThreadHandle) {
-        let stacks = self.timeline.stacks();
+        let stacks = &self.timeline.reading.stacks;
         let mut interned = Interned::default();
         let is_time = self.timeline.unit(track) == Unit::Nanoseconds;
         let scale = if is_time { MILLISECOND as i64 } else { 1 };

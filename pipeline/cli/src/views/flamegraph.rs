@@ -14,10 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use clap::ValueEnum;
-use profbridge_model::{Losses, Profiles, Reason};
-use profbridge_wire::folded::choice::NotShown;
+use profbridge_model::{Profiles, Reason};
 
-use super::reading::{Given, MOST_WEIGHT, Reading, State};
+use super::reading::{MOST_WEIGHT, Reading, State};
 use super::stacks::Node;
 use cells::Cells;
 use picture::{Picture, View};
@@ -35,7 +34,8 @@ pub(crate) enum Layout {
 /// The stacks of any number of batches, added up.
 #[derive(Debug, Default)]
 pub(crate) struct FlameGraph {
-    reading: Reading,
+    /// What was read, and what was not.
+    pub(crate) reading: Reading,
     /// By state and process.
     weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
     /// The sum of all values.
@@ -43,12 +43,12 @@ pub(crate) struct FlameGraph {
 }
 
 impl FlameGraph {
-    /// Takes a batch. `given` is what is known of it beside what it says.
-    pub(crate) fn add(&mut self, batch: &Profiles, given: Option<Given<'_>>) {
+    /// Takes a batch.
+    pub(crate) fn add(&mut self, batch: &Profiles) {
         let Self { reading, weights, sum } = self;
         let mut observed = Vec::new();
         let (mut refused, mut negative) = (0, 0);
-        reading.read(batch, given, |one| {
+        reading.read(batch, |one| {
             let mut weight = 0;
             one.each(|_, value| {
                 if value < 0 {
@@ -69,19 +69,9 @@ impl FlameGraph {
         reading.losses.add_observations(Reason::LimitExceeded, refused);
         reading.losses.add_observations(Reason::NegativeValue, negative);
         for (state, thread, node, weight) in observed {
-            let process = reading.threads()[thread as usize].process;
+            let process = reading.threads[thread as usize].process;
             *weights.entry((state, process)).or_default().entry(node).or_default() += weight;
         }
-    }
-
-    /// What all of it is called, as far as it says so itself.
-    pub(crate) fn title(&self) -> Option<String> {
-        self.reading.title()
-    }
-
-    /// What was not taken, and why.
-    pub(crate) fn losses(&self) -> &Losses {
-        &self.reading.losses
     }
 
     /// How many stacks are drawn; `None` where there are none.
@@ -92,13 +82,8 @@ impl FlameGraph {
 
     /// The types of values that are drawn and no time of threads, in words.
     pub(crate) fn types(&self) -> String {
-        let types: Vec<String> = self.reading.types().iter().map(ToString::to_string).collect();
+        let types: Vec<String> = self.reading.types.iter().map(ToString::to_string).collect();
         if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
-    }
-
-    /// The types of values that are not drawn.
-    pub(crate) fn not_shown(&self) -> &NotShown {
-        &self.reading.not_shown
     }
 
     /// Draws it as SVG.
@@ -114,7 +99,7 @@ impl FlameGraph {
         for &(state, ref name) in &names {
             let of = self.weights.iter().filter(|((of, _), _)| *of == state);
             let processes = of.map(|(&(_, process), weights)| {
-                let label = &*self.reading.processes()[process as usize].label;
+                let label = &*self.reading.processes[process as usize].label;
                 let weights = weights.iter().map(|(&node, &weight)| (node, weight));
                 (several.then_some(label), weights.collect::<Vec<_>>())
             });

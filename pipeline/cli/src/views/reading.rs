@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use profbridge_model::meaning::Mode;
 use profbridge_model::thread::{self, Thread as Identity};
 use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample};
-use profbridge_wire::folded;
 use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
+use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
 
 use super::stacks::{Node, OfBatch, Stacks, clean};
+use crate::terminal;
 
 /// What a thread did in the time that is shown, or what is shown instead of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,15 +65,6 @@ pub(crate) struct Thread {
     pub(crate) id: Box<str>,
 }
 
-/// What is known of a batch beside what it says: whose it is, and that all in it ran, or that all in it waited.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Given<'a> {
-    /// What its process is called.
-    pub(crate) label: &'a str,
-    /// What its threads did.
-    pub(crate) state: State,
-}
-
 /// A sample with its place.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
@@ -117,12 +109,16 @@ pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
 pub(crate) struct Reading {
     /// The stacks.
     pub(crate) stacks: Stacks,
-    processes: Vec<Process>,
+    /// The processes, by their numbers.
+    pub(crate) processes: Vec<Process>,
     process_numbers: HashMap<Process, u32>,
-    threads: Vec<Thread>,
+    /// The threads, by their numbers.
+    pub(crate) threads: Vec<Thread>,
     thread_numbers: HashMap<Thread, u32>,
     /// The types that are no time of threads, by their numbers.
-    types: Vec<ShownType>,
+    pub(crate) types: Vec<ShownType>,
+    /// What processes are called by.
+    pub(crate) called_by: CalledBy,
     /// Whether all types are read, not only the one of each scope that is chosen.
     all_types: bool,
     /// The types that were left out.
@@ -167,66 +163,42 @@ impl Reading {
         }
     }
 
-    /// The types that are read, by their numbers.
-    pub(crate) fn types(&self) -> &[ShownType] {
-        &self.types
-    }
-
     /// The number of a type; `None` where there are too many.
     fn number_of(&mut self, own: ShownType) -> Option<u32> {
-        let known = self.types.iter().position(|known| *known == own);
-        let number = known.or_else(|| {
-            let room = self.types.len() < MOST_TYPES;
-            room.then(|| {
-                self.types.push(own);
-                self.types.len() - 1
-            })
-        });
-        number.map(|number| number as u32)
-    }
-
-    /// The processes, by their numbers.
-    pub(crate) fn processes(&self) -> &[Process] {
-        &self.processes
+        let number = self.types.iter().position(|known| *known == own).unwrap_or(self.types.len());
+        if number == self.types.len() && number < MOST_TYPES {
+            self.types.push(own);
+        }
+        (number < self.types.len()).then_some(number as u32)
     }
 
     /// What all of it is called: a process and how many there are beside it; `None` where none has a name.
     pub(crate) fn title(&self) -> Option<String> {
         let mut labels: Vec<&str> = self.processes.iter().map(|process| &*process.label).collect();
         labels.retain(|label| !label.is_empty());
-        let first = labels.first()?;
-        Some(match labels.len() - 1 {
-            0 => (*first).to_owned(),
-            1 => format!("{first} and one more process"),
-            more => format!("{first} and {more} more processes"),
-        })
-    }
-
-    /// The threads, by their numbers.
-    pub(crate) fn threads(&self) -> &[Thread] {
-        &self.threads
+        Some(terminal::with_others(labels.first()?, labels.len() - 1))
     }
 
     /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of the types of a scope
     /// the chosen ones are taken ([`profbridge_wire::folded::choice`]), behind them the others where all are read.
-    pub(crate) fn read(&mut self, batch: &Profiles, given: Option<Given<'_>>, mut take: impl FnMut(&Observed<'_>)) {
+    pub(crate) fn read(&mut self, batch: &Profiles, mut take: impl FnMut(&Observed<'_>)) {
         match pruned(batch) {
-            Some(pruned) => self.read_all(&pruned.batch, given, &mut take),
-            None => self.read_all(batch, given, &mut take),
+            Some(pruned) => self.read_all(&pruned.batch, &mut take),
+            None => self.read_all(batch, &mut take),
         }
     }
 
-    fn read_all(&mut self, batch: &Profiles, given: Option<Given<'_>>, take: &mut impl FnMut(&Observed<'_>)) {
+    fn read_all(&mut self, batch: &Profiles, take: &mut impl FnMut(&Observed<'_>)) {
         let mut of_batch = OfBatch::new(batch);
         for resource in batch.resources() {
             let mut threads = HashMap::new();
             for scope in &resource.scopes {
-                let types = shown(batch, scope, given.is_none());
+                let types = shown(batch, scope, true);
                 for chosen in [true, false] {
                     let of = scope.profiles.iter().zip(&types).filter(|(_, shown)| shown.is_chosen == chosen);
                     for (profile, shown) in of {
                         if chosen || self.all_types {
-                            let place = Place { resource: &resource.resource, given, profile, shown };
+                            let place = Place { resource: &resource.resource, profile, shown };
                             self.read_profile(batch, place, &mut of_batch, &mut threads, take);
                         } else {
                             let observations = self.not_shown.add(batch, profile);
@@ -246,17 +218,16 @@ impl Reading {
         threads: &mut HashMap<Attributes, Whose>,
         take: &mut impl FnMut(&Observed<'_>),
     ) {
-        let Place { given, profile, shown, .. } = place;
-        let of_profile = match (&shown.own, given) {
-            (Some(own), _) => match self.number_of(own.clone()) {
+        let Place { profile, shown, .. } = place;
+        let of_profile = match &shown.own {
+            Some(own) => match self.number_of(own.clone()) {
                 Some(number) => State::Type(number),
                 None => {
                     let observations = batch.observations_of(profile);
                     return self.losses.add_observations(Reason::LimitExceeded, observations);
                 }
             },
-            (None, Some(given)) => given.state,
-            (None, None) => match Mode::of(batch.dictionary(), profile) {
+            None => match Mode::of(batch.dictionary(), profile) {
                 Mode::OffCpu => State::Waiting,
                 Mode::Wall => State::Wall,
                 Mode::Cpu | Mode::Other => State::Running,
@@ -285,7 +256,7 @@ impl Reading {
     /// The number of the thread of a sample's attributes; `None` where there are too many.
     fn thread(&mut self, batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Option<u32> {
         let dictionary = batch.dictionary();
-        let process = self.process(process_of(batch, place, attributes))?;
+        let process = self.process(folded::Process::of(batch, place.resource, attributes, self.called_by))?;
         let identity =
             Identity::of(dictionary, attributes).or_else(|| Identity::of(dictionary, place.profile.attributes));
         let (id, name) = identity.map_or_else(Default::default, |Identity { id, name }| (id, name));
@@ -293,7 +264,8 @@ impl Reading {
         number(&mut self.threads, &mut self.thread_numbers, thread)
     }
 
-    fn process(&mut self, process: Process) -> Option<u32> {
+    fn process(&mut self, of: folded::Process<'_>) -> Option<u32> {
+        let process = Process { label: clean(&of.to_string()), pid: of.pid };
         number(&mut self.processes, &mut self.process_numbers, process)
     }
 }
@@ -331,14 +303,6 @@ struct Whose {
 #[derive(Clone, Copy)]
 struct Place<'a> {
     resource: &'a Resource,
-    given: Option<Given<'a>>,
     profile: &'a Profile,
     shown: &'a Shown,
-}
-
-/// The process that a sample is of.
-fn process_of(batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Process {
-    let of = folded::Process::of(batch, place.resource, attributes);
-    let label = place.given.map_or_else(|| clean(&of.to_string()), |given| given.label.into());
-    Process { label, pid: of.pid }
 }

@@ -6,8 +6,7 @@
 
 use std::io;
 
-use serde::Serialize;
-use serde::ser::{SerializeSeq, SerializeStruct, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::reading::Unit;
 use super::timeline::{Observation, Timeline, Track};
@@ -23,30 +22,57 @@ const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -> io::Result<()> {
     timeline.sort();
     let (timeline, tracks) = (&*timeline, timeline.tracks());
-    serde_json::to_writer(out, &File { timeline, tracks: &tracks, title }).map_err(io::Error::from)
+    let frames = Each(|| {
+        timeline.reading.stacks.functions().map(|(function, line)| {
+            let in_source = !function.file.is_empty();
+            let file = if in_source { &function.file } else { &function.module };
+            Frame { name: &function.name, file, line: line.filter(|_| in_source) }
+        })
+    });
+    let profiles = Each(|| {
+        tracks.iter().map(|track| Sampled {
+            kind: "sampled",
+            name: timeline.name(track),
+            unit: match timeline.unit(track) {
+                Unit::Nanoseconds => "nanoseconds",
+                Unit::Count(_) => "none",
+                Unit::Bytes => "bytes",
+            },
+            start: 0,
+            end: track.weight(),
+            samples: Each(|| runs(track).map(|run| timeline.reading.stacks.path(run[0].node))),
+            weights: Each(|| {
+                runs(track).map(|run| run.iter().fold(0u64, |sum, one| sum.saturating_add(one.weight.unsigned_abs())))
+            }),
+        })
+    });
+    let exporter = concat!("profbridge@", env!("CARGO_PKG_VERSION"));
+    let file = File { schema: SCHEMA, exporter, name: title, active: 0, shared: Shared { frames }, profiles };
+    serde_json::to_writer(out, &file).map_err(io::Error::from)
 }
 
-struct File<'a> {
-    timeline: &'a Timeline,
-    tracks: &'a [&'a Track],
-    title: &'a str,
+/// Observations of the same stack one after another, as one.
+fn runs(track: &Track) -> impl Iterator<Item = &[Observation]> {
+    track.observations.chunk_by(|one, next| one.node == next.node)
 }
 
-impl Serialize for File<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut file = serializer.serialize_struct("File", 6)?;
-        file.serialize_field("$schema", SCHEMA)?;
-        file.serialize_field("exporter", concat!("profbridge@", env!("CARGO_PKG_VERSION")))?;
-        file.serialize_field("name", self.title)?;
-        file.serialize_field("activeProfileIndex", &0)?;
-        file.serialize_field("shared", &Shared(self.timeline))?;
-        file.serialize_field("profiles", &Profiles(self))?;
-        file.end()
-    }
+#[derive(Serialize)]
+struct File<'a, F: Serialize, P: Serialize> {
+    #[serde(rename = "$schema")]
+    schema: &'a str,
+    exporter: &'a str,
+    name: &'a str,
+    #[serde(rename = "activeProfileIndex")]
+    active: u32,
+    shared: Shared<F>,
+    profiles: P,
 }
 
 /// The functions of all profiles.
-struct Shared<'a>(&'a Timeline);
+#[derive(Serialize)]
+struct Shared<F: Serialize> {
+    frames: F,
+}
 
 #[derive(Serialize)]
 struct Frame<'a> {
@@ -58,78 +84,25 @@ struct Frame<'a> {
     line: Option<u32>,
 }
 
-impl Serialize for Shared<'_> {
+#[derive(Serialize)]
+struct Sampled<S: Serialize, W: Serialize> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    unit: &'static str,
+    #[serde(rename = "startValue")]
+    start: u64,
+    #[serde(rename = "endValue")]
+    end: u64,
+    samples: S,
+    weights: W,
+}
+
+/// A list that is never held as a whole.
+struct Each<F>(F);
+
+impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Each<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Frames<'a>(&'a Timeline);
-        impl Serialize for Frames<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_seq(self.0.stacks().functions().map(|(function, line)| {
-                    let in_source = !function.file.is_empty();
-                    let file = if in_source { &function.file } else { &function.module };
-                    Frame { name: &function.name, file, line: line.filter(|_| in_source) }
-                }))
-            }
-        }
-        let mut shared = serializer.serialize_struct("Shared", 1)?;
-        shared.serialize_field("frames", &Frames(self.0))?;
-        shared.end()
-    }
-}
-
-struct Profiles<'a>(&'a File<'a>);
-
-impl Serialize for Profiles<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.tracks.iter().map(|track| Sampled { timeline: self.0.timeline, track }))
-    }
-}
-
-struct Sampled<'a> {
-    timeline: &'a Timeline,
-    track: &'a Track,
-}
-
-impl Serialize for Sampled<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let unit = match self.timeline.unit(self.track) {
-            Unit::Nanoseconds => "nanoseconds",
-            Unit::Count(_) => "none",
-            Unit::Bytes => "bytes",
-        };
-        let mut profile = serializer.serialize_struct("Sampled", 7)?;
-        profile.serialize_field("type", "sampled")?;
-        profile.serialize_field("name", &self.timeline.name(self.track))?;
-        profile.serialize_field("unit", unit)?;
-        profile.serialize_field("startValue", &0)?;
-        profile.serialize_field("endValue", &self.track.weight())?;
-        profile.serialize_field("samples", &Samples(self))?;
-        profile.serialize_field("weights", &Weights(self.track))?;
-        profile.end()
-    }
-}
-
-/// Observations of the same stack one after another, as one.
-fn runs(observations: &[Observation]) -> impl Iterator<Item = &[Observation]> {
-    observations.chunk_by(|one, next| one.node == next.node)
-}
-
-struct Samples<'a>(&'a Sampled<'a>);
-
-impl Serialize for Samples<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut samples = serializer.serialize_seq(None)?;
-        for run in runs(&self.0.track.observations) {
-            samples.serialize_element(&self.0.timeline.stacks().path(run[0].node))?;
-        }
-        samples.end()
-    }
-}
-
-struct Weights<'a>(&'a Track);
-
-impl Serialize for Weights<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let sum = |run: &[Observation]| run.iter().fold(0u64, |sum, one| sum.saturating_add(one.weight.unsigned_abs()));
-        serializer.collect_seq(runs(&self.0.observations).map(sum))
+        serializer.collect_seq((self.0)())
     }
 }

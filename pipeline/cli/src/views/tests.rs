@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use profbridge_model::{Builder, Function, Line, Location, LocationId, Mapping, Profile, Profiles};
-use profbridge_wire::folded::{Folded, Threads};
+use profbridge_wire::folded::{CalledBy, Folded, Threads};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::pprof::{decode, encode, groups};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::flamegraph::{FlameGraph, Layout};
-use super::reading::{Given, Reading, State};
+use super::reading::Reading;
 use super::stacks::{Stacks, clean};
 use super::timeline::Timeline;
 use super::{firefox, speedscope};
@@ -71,8 +71,8 @@ fn expected(ones: &[One]) -> Sums {
 
 fn timeline(ones: &[One]) -> Timeline {
     let mut timeline = Timeline::default();
-    timeline.add(&profiles(ones, false), None);
-    timeline.add(&profiles(ones, true), None);
+    timeline.add(&profiles(ones, false));
+    timeline.add(&profiles(ones, true));
     timeline
 }
 
@@ -193,7 +193,7 @@ proptest! {
     fn flame_graph_has_everything(ones in ones()) {
         let mut graph = FlameGraph::default();
         for waits in [false, true] {
-            graph.add(&profiles(&ones, waits), None);
+            graph.add(&profiles(&ones, waits));
         }
         let svg = draw(&graph, Layout::Icicle);
         for (name, waits) in [("running", false), ("waiting", true)] {
@@ -246,7 +246,7 @@ fn colours() {
     let stack = builder.stack(&[kernel, copy, main]);
     builder.sample(stack, None, None, &[T0], &[5 * MS as i64]);
     let mut graph = FlameGraph::default();
-    graph.add(&builder.finish().unwrap(), None);
+    graph.add(&builder.finish().unwrap());
     let svg = draw(&graph, Layout::Icicle);
     let class = |name: &str| {
         let rest = svg.split(&format!("<title>{name}")).nth(1).unwrap();
@@ -266,7 +266,7 @@ fn colours() {
 fn layouts() {
     let ones = [One { thread: 0, waits: false, stack: vec![0, 1, 2], time: 0, weight: 5_000_000 }];
     let mut graph = FlameGraph::default();
-    graph.add(&profiles(&ones, false), None);
+    graph.add(&profiles(&ones, false));
     for (layout, root_first) in [(Layout::Icicle, true), (Layout::Flame, false)] {
         let svg = draw(&graph, layout);
         let y = |from: &str| {
@@ -288,25 +288,25 @@ fn layouts() {
 fn hostile_names() {
     let hostile = "</title><script>alert(1)</script>]]>&amp;\"'\u{202e}\u{0}\u{ffff}";
     let mut builder = Builder::new();
-    builder.resource(&[("service.name", hostile.into())]);
-    let sample_type = builder.value_type("cpu", "nanoseconds");
-    builder.profile(Profile { sample_type, ..Profile::default() });
-    let of = builder.frame(hostile, hostile, 1);
-    let stack = builder.stack(&[of]);
-    let thread = builder.attributes(&[("thread.name", hostile.into())]);
-    builder.sample(stack, thread, None, &[T0], &[5]);
+    for service in [hostile, "other"] {
+        builder.resource(&[("service.name", service.into())]);
+        let sample_type = builder.value_type("cpu", "nanoseconds");
+        builder.profile(Profile { sample_type, ..Profile::default() });
+        let of = builder.frame(hostile, hostile, 1);
+        let stack = builder.stack(&[of]);
+        let thread = builder.attributes(&[("thread.name", hostile.into())]);
+        builder.sample(stack, thread, None, &[T0], &[5]);
+    }
     let batch = builder.finish().unwrap();
     let mut graph = FlameGraph::default();
-    for label in [hostile, "other"] {
-        graph.add(&batch, Some(Given { label, state: State::Running }));
-    }
+    graph.add(&batch);
     let mut svg = Vec::new();
     graph.draw(hostile, Layout::Icicle, &mut svg).unwrap();
     let svg = String::from_utf8(svg).unwrap();
     assert_eq!((svg.matches("<script>").count(), svg.matches("]]>").count()), (1, 1));
     assert!(svg.contains("&lt;script&gt;alert(1)") && !svg.contains(['\u{202e}', '\u{0}', '\u{ffff}']), "{svg}");
     let mut timeline = Timeline::default();
-    timeline.add(&batch, None);
+    timeline.add(&batch);
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
     assert!(file["shared"]["frames"][0]["name"].as_str().unwrap().contains("<script>alert(1)</script>"));
 }
@@ -323,7 +323,7 @@ fn places() {
     let stack = builder.stack(&[seen, earlier, started, bare]);
     builder.sample(stack, None, None, &[T0], &[5]);
     let mut timeline = Timeline::default();
-    timeline.add(&builder.finish().unwrap(), None);
+    timeline.add(&builder.finish().unwrap());
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
     let mut frames: Vec<String> = list(&file["shared"]["frames"]).iter().map(Value::to_string).collect();
     frames.sort();
@@ -351,15 +351,15 @@ fn units() {
     };
     let (bytes, time) = (of("alloc_space", "bytes"), of("cpu", "nanoseconds"));
     let mut timeline = Timeline::default();
-    timeline.add(&bytes, None);
+    timeline.add(&bytes);
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
     assert_eq!((&file["profiles"][0]["unit"], &file["profiles"][0]["endValue"]), (&"bytes".into(), &4096.into()));
     let file = json(&mut timeline, firefox);
     assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![4096]));
     let mut graph = FlameGraph::default();
-    graph.add(&bytes, None);
+    graph.add(&bytes);
     assert!(draw(&graph, Layout::Icicle).contains("<title>alloc_space\n4.0 KiB, 100.00 %"));
-    graph.add(&time, None);
+    graph.add(&time);
     let svg = draw(&graph, Layout::Icicle);
     assert!(
         svg.contains("<title>alloc_space\n4.0 KiB, 100.00 %") && svg.contains("<title>running\n0.0041 ms, 100.00 %")
@@ -390,7 +390,7 @@ fn every_form_has_what_was_given() {
     }
     let batch = builder.finish().unwrap();
     let mut timeline = Timeline::default();
-    timeline.add(&batch, None);
+    timeline.add(&batch);
     let file = json(&mut timeline, firefox);
     let sum = |thread: &Value| {
         let weights = list(&thread["samples"]["weight"]).iter().map(|weight| weight.as_i64().unwrap());
@@ -404,7 +404,7 @@ fn every_form_has_what_was_given() {
     let found: std::collections::BTreeMap<_, _> = list(&file["threads"]).iter().map(sum).collect();
     assert_eq!(found, expected.into());
     timeline.leave_out_negative();
-    assert_eq!(timeline.losses().to_string(), "1 negative_value");
+    assert_eq!(timeline.reading.losses.to_string(), "1 negative_value");
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
     let sum = |profile: &Value| (profile["name"].as_str().unwrap().to_owned(), profile["endValue"].as_i64().unwrap());
     let expected = all([5 * MS as i64, 20 * MS as i64, 3, 10]);
@@ -412,11 +412,11 @@ fn every_form_has_what_was_given() {
     assert_eq!(list(&file["profiles"]).iter().map(sum).collect::<Vec<_>>(), expected);
     let rest = ["alloc_space (bytes), 2 observations", "samples (count), 1 observation"];
     let mut graph = FlameGraph::default();
-    graph.add(&batch, None);
+    graph.add(&batch);
     let svg = draw(&graph, Layout::Icicle);
     assert!(svg.contains("<title>running\n5.0 ms, ") && svg.contains("<title>waiting\n20.0 ms, "), "{svg}");
-    assert_eq!(graph.not_shown().in_words().collect::<Vec<_>>(), rest);
-    let mut folded = Folded::new(Threads::Apart).with_states().with_processes();
+    assert_eq!(graph.reading.not_shown.in_words().collect::<Vec<_>>(), rest);
+    let mut folded = Folded::new(Threads::Apart).with_states().with_processes(CalledBy::Service);
     folded.add(&batch);
     let mut text = Vec::new();
     folded.write(&mut text).unwrap();
@@ -447,7 +447,7 @@ fn bounds() {
         reading.stacks = stacks;
         let mut taken = 0;
         for _ in 0..2 {
-            reading.read(&batch, None, |observed| observed.each(|_, _| taken += 1));
+            reading.read(&batch, |observed| observed.each(|_, _| taken += 1));
         }
         assert!(taken > 0 && taken < 12, "{taken}");
         assert_eq!(taken + reading.losses.total().observations, 12);
@@ -487,7 +487,7 @@ fn told_states() {
     };
     let shown = |kind: &str| {
         let mut timeline = Timeline::default();
-        timeline.add(&told(kind), None);
+        timeline.add(&told(kind));
         let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
         let of =
             |profile: &Value| (profile["name"].as_str().unwrap().to_owned(), profile["endValue"].as_u64().unwrap());
@@ -497,7 +497,7 @@ fn told_states() {
     assert_eq!(shown("wall"), [track("", 5), track(" [running or waiting]", 10), track(" [waiting]", 5)]);
     assert_eq!(shown("cpu"), [track("", 20)]);
     let mut graph = FlameGraph::default();
-    graph.add(&told("wall"), None);
+    graph.add(&told("wall"));
     let svg = draw(&graph, Layout::Icicle);
     let names: Vec<&str> = svg.split("data-name=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert_eq!(names, ["running", "running or waiting", "waiting"]);
@@ -521,7 +521,7 @@ fn threads_of_profiles() {
         builder.sample(stack, None, None, &[T0], &[5]);
     }
     let mut timeline = Timeline::default();
-    timeline.add(&builder.finish().unwrap(), None);
+    timeline.add(&builder.finish().unwrap());
     let names: Vec<&str> = timeline.tracks().into_iter().map(|track| &*timeline.thread(track).0.name).collect();
     assert_eq!(names, ["main", "pool"]);
 }
@@ -546,7 +546,7 @@ fn what_is_too_narrow_is_said() {
     let mut weights: Vec<_> = (0..50).map(|n| (format!("f{n}"), 3)).collect();
     let drawn = |weights: &[(String, i64)]| {
         let mut graph = FlameGraph::default();
-        graph.add(&weighted("nanoseconds", weights), None);
+        graph.add(&weighted("nanoseconds", weights));
         draw(&graph, Layout::Icicle)
     };
     assert!(!drawn(&weights).contains("too narrow"));
@@ -572,7 +572,7 @@ fn too_many_cells() {
         builder.sample(stack, None, None, &[], &[MS as i64]);
     }
     let mut graph = FlameGraph::default();
-    graph.add(&builder.finish().unwrap(), None);
+    graph.add(&builder.finish().unwrap());
     let svg = draw(&graph, Layout::Icicle);
     assert!(svg.len() < 40 << 20, "{} bytes", svg.len());
     assert!(
@@ -588,11 +588,11 @@ fn long_names_that_begin_in_the_same_way() {
     let long = |end: &str| format!("{}{end}", "vector<".repeat(300));
     let batch = weighted("nanoseconds", &[(long("int>"), 5), (long("char>"), 7)]);
     let mut graph = FlameGraph::default();
-    graph.add(&batch, None);
+    graph.add(&batch);
     let svg = draw(&graph, Layout::Icicle);
     assert_eq!(svg.matches("<title>vector&lt;").count(), 2, "{svg}");
     let mut timeline = Timeline::default();
-    timeline.add(&batch, None);
+    timeline.add(&batch);
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
     assert_eq!(list(&file["shared"]["frames"]).len(), 3);
 }
@@ -604,7 +604,7 @@ fn heavy_weights_for_firefox() {
     let most = i64::from(i32::MAX);
     let weights = [("heavy", 3 * most + 1), ("more", most << 17), ("light", 5), ("edge", most)];
     let mut timeline = Timeline::default();
-    timeline.add(&weighted("bytes", &weights.map(|(name, weight)| (name.to_owned(), weight))), None);
+    timeline.add(&weighted("bytes", &weights.map(|(name, weight)| (name.to_owned(), weight))));
     let mut text = Vec::new();
     let made = firefox::File::new(&mut timeline, "title");
     made.write(&mut text).unwrap();
@@ -627,15 +627,15 @@ fn sums_that_overflow() {
     {
         let batch = weighted(unit, &weights);
         let mut timeline = Timeline::default();
-        timeline.add(&batch, None);
+        timeline.add(&batch);
         let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
         let profile = &file["profiles"][0];
         let sum: u64 = list(&profile["weights"]).iter().map(|weight| weight.as_u64().unwrap()).sum();
         assert_eq!((sum, profile["endValue"].as_u64()), (left, Some(left)), "{unit}");
-        assert_eq!(timeline.losses().total().observations, lost);
+        assert_eq!(timeline.reading.losses.total().observations, lost);
         let mut graph = FlameGraph::default();
-        graph.add(&batch, None);
-        assert_eq!(graph.losses().total().observations, lost);
+        graph.add(&batch);
+        assert_eq!(graph.reading.losses.total().observations, lost);
         draw(&graph, Layout::Flame);
     }
 }

@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use profbridge_model::{Losses, Profiles, Reason};
+use profbridge_model::{Profiles, Reason};
 
-use super::reading::{Given, MOST_WEIGHT, Process, Reading, State, Thread, Unit};
-use super::stacks::{Node, Stacks};
+use super::reading::{MOST_WEIGHT, Process, Reading, State, Thread, Unit};
+use super::stacks::Node;
 
 /// The most observations that are held, of 24 bytes each.
 const MOST_OBSERVATIONS: usize = 8 << 20;
@@ -44,7 +44,8 @@ impl Track {
 /// The samples of any number of batches.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    reading: Reading,
+    /// What was read, and what was not.
+    pub(crate) reading: Reading,
     tracks: Vec<Track>,
     numbers: HashMap<(u32, State), usize>,
     held: usize,
@@ -60,11 +61,11 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Takes a batch. `given` is what is known of it beside what it says.
-    pub(crate) fn add(&mut self, batch: &Profiles, given: Option<Given<'_>>) {
+    /// Takes a batch.
+    pub(crate) fn add(&mut self, batch: &Profiles) {
         let Self { reading, tracks, numbers, held, weight: sum } = self;
         let mut refused = 0;
-        reading.read(batch, given, |observed| {
+        reading.read(batch, |observed| {
             let (thread, state) = (observed.thread, observed.state);
             let at = *numbers.entry((thread, state)).or_insert_with(|| {
                 tracks.push(Track { thread, state, observations: Vec::new() });
@@ -86,11 +87,6 @@ impl Timeline {
         reading.losses.add_observations(Reason::LimitExceeded, refused);
     }
 
-    /// What all of it is called, as far as it says so itself.
-    pub(crate) fn title(&self) -> Option<String> {
-        self.reading.title()
-    }
-
     /// What the weights of a track are a number of.
     pub(crate) fn unit(&self, track: &Track) -> Unit {
         self.reading.unit(track.state)
@@ -108,25 +104,15 @@ impl Timeline {
         self.reading.losses.add_observations(Reason::NegativeValue, count);
     }
 
-    /// What was not taken, and why.
-    pub(crate) fn losses(&self) -> &Losses {
-        &self.reading.losses
-    }
-
     /// Whether nothing in it has any weight.
     pub(crate) fn is_empty(&self) -> bool {
         self.weight == 0
     }
 
-    /// The stacks.
-    pub(crate) fn stacks(&self) -> &Stacks {
-        &self.reading.stacks
-    }
-
     /// The thread of a track, and its process.
     pub(crate) fn thread(&self, track: &Track) -> (&Thread, &Process) {
-        let thread = &self.reading.threads()[track.thread as usize];
-        (thread, &self.reading.processes()[thread.process as usize])
+        let thread = &self.reading.threads[track.thread as usize];
+        (thread, &self.reading.processes[thread.process as usize])
     }
 
     /// What a track is called: its process where that is known, its thread, and its state where it is not the first

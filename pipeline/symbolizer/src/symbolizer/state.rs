@@ -25,7 +25,6 @@ const AGES: usize = 8;
 pub(super) enum Identity {
     Object(Key),
     PerfMap(u64),
-    Kernel,
     Vdso,
 }
 
@@ -34,7 +33,6 @@ pub(super) enum Identity {
 pub(super) enum Content {
     Elf(Arc<Origin>),
     PerfMap(Arc<File>, Arc<Vec<u32>>),
-    Kernel,
     Vdso,
 }
 
@@ -58,7 +56,7 @@ impl Content {
         match self {
             Self::Elf(origin) => matches!(origin.source, Source::File(_)) || origin.root.is_some(),
             Self::PerfMap(..) => true,
-            Self::Kernel | Self::Vdso => false,
+            Self::Vdso => false,
         }
     }
 }

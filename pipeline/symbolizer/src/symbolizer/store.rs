@@ -19,7 +19,7 @@ use crate::input::{self, Input};
 use crate::perf_map::PerfMap;
 use crate::symbol_table::{Builder, SymbolTable};
 use crate::unwind_table::UnwindTable;
-use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, kernel, plt};
+use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, plt, vdso};
 
 /// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
 const MAX_KEPT_OPEN: usize = 32;
@@ -194,8 +194,9 @@ impl<'a> Store<'a> {
 
     /// The objects that wait for no debug file any more, and whether one came: then they are read anew.
     pub(super) fn arrived(&mut self) -> Vec<(ObjectId, bool)> {
-        let Self { elsewhere, coming, entries, .. } = self;
+        let Self { elsewhere, coming, entries, counting, .. } = self;
         let Some(server) = &elsewhere.server else { return Vec::new() };
+        counting.debug_files_failed.store(server.failures(), Ordering::Relaxed);
         let mut arrived = Vec::new();
         coming.retain(|&object, ids| {
             let mut came = false;
@@ -236,8 +237,7 @@ impl<'a> Store<'a> {
                     let nobody = FileIdentity { device: 0, inode: 0, size: 0, modified_nano: 0 };
                     Ok(Names::PerfMap { map: PerfMap::default(), identity: nobody })
                 }
-                Some(Content::Kernel) => kernel::symbols().map(Names::Table),
-                Some(Content::Vdso) => kernel::vdso().and_then(|bytes| self.read_vdso(bytes)),
+                Some(Content::Vdso) => vdso::read().and_then(|bytes| self.read_vdso(bytes)),
             };
             let coming = self.elsewhere.coming.take();
             if !coming.is_empty() {
@@ -431,7 +431,6 @@ impl<'a> Store<'a> {
         let file = match content {
             Some(Content::Elf(origin)) => &*origin.path,
             Some(Content::PerfMap(..)) => "perf map",
-            Some(Content::Kernel) => "/proc/kallsyms",
             Some(Content::Vdso) => "[vdso]",
             None => "closed",
         };

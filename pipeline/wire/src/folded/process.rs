@@ -4,6 +4,16 @@ use std::fmt::{self, Display, Formatter};
 
 use profbridge_model::{AttributeSetId, Profiles, Resource, Value};
 
+/// What processes are called by first, and else by the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CalledBy {
+    /// Their service.
+    #[default]
+    Service,
+    /// Their executable: programs that one process executes one after the other have one service.
+    Executable,
+}
+
 /// A process, as far as profiles name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process<'a> {
@@ -16,7 +26,12 @@ pub struct Process<'a> {
 impl<'a> Process<'a> {
     /// The process of a sample with these attributes: by its own, which the eBPF profiler writes, else by those of its
     /// resource.
-    pub fn of(batch: &'a Profiles, resource: &'a Resource, attributes: Option<AttributeSetId>) -> Self {
+    pub fn of(
+        batch: &'a Profiles,
+        resource: &'a Resource,
+        attributes: Option<AttributeSetId>,
+        called_by: CalledBy,
+    ) -> Self {
         let dictionary = batch.dictionary();
         let find = |key: &str| dictionary.find(attributes, key).or_else(|| batch.find(&resource.attributes, key));
         let text = |key: &str| match find(key) {
@@ -24,7 +39,12 @@ impl<'a> Process<'a> {
             _ => None,
         };
         let path = || text("process.executable.path").and_then(|path| path.rsplit('/').next());
-        let name = text("service.name").or_else(|| text("process.executable.name")).or_else(path);
+        let executable = || text("process.executable.name").or_else(path);
+        let service = || text("service.name");
+        let name = match called_by {
+            CalledBy::Service => service().or_else(executable),
+            CalledBy::Executable => executable().or_else(service),
+        };
         let pid = match find("process.pid") {
             Some(Value::Int(pid)) => u32::try_from(*pid).ok(),
             _ => None,

@@ -1,7 +1,7 @@
 use profbridge_model::{Builder, Function, Location, Mapping, Profile, Profiles, Reason};
 
 use super::choice::ShownType;
-use super::{Folded, Threads};
+use super::{CalledBy, Folded, Threads};
 
 fn text(folded: &Folded) -> String {
     let mut out = Vec::new();
@@ -305,7 +305,7 @@ fn states() {
 #[test]
 fn processes() {
     let told = |resources: &[(&[(&str, &str)], i64)], samples: &[&str]| {
-        let mut folded = Folded::new(Threads::Apart).with_states().with_processes();
+        let mut folded = Folded::new(Threads::Apart).with_states().with_processes(CalledBy::Service);
         folded.add(&batch(|builder| {
             for (attributes, value) in resources {
                 let attributes: Vec<_> = attributes.iter().map(|&(key, value)| (key, value.into())).collect();
@@ -335,7 +335,7 @@ fn processes() {
 /// Guarantees: all that is written has the limit, what stands in front of stacks included.
 #[test]
 fn attack_long_processes() {
-    let mut folded = Folded { max_bytes: 64 << 10, ..Folded::new(Threads::Merged) }.with_processes();
+    let mut folded = Folded { max_bytes: 64 << 10, ..Folded::new(Threads::Merged) }.with_processes(CalledBy::Service);
     folded.add(&batch(|builder| {
         let name = "x".repeat(1_000);
         builder.resource(&[("service.name", name.as_str().into())]);

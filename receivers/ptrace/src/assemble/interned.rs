@@ -141,10 +141,5 @@ fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing into a string never fails.
-        write!(text, "{byte:02x}").ok();
-        text
-    })
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

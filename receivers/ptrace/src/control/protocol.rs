@@ -69,31 +69,31 @@ pub struct SpanHeaders {
 
 /// An answer of profbridge.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Response {
     /// Whether the request was understood and allowed.
     pub ok: bool,
     /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
     /// What happened, for a person.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// How many processes were switched on or off by the request.
-    #[serde(default)]
     pub changed: u64,
     /// For `profiler`: the `profiler_id` of the chunks in which the process is at the moment, 32 hexadecimal digits.
     /// The value of a transaction's `contexts.profile.profiler_id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub profiler_id: Option<String>,
     /// For `profiler` with a thread: the thread's key in those chunks. The value of a transaction's
     /// `contexts.trace.data["thread.id"]`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
     /// The processes that the request was about, and what happened to each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessAnswer>,
     /// For `status`: the targets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetStatus>,
 }
 
@@ -131,7 +131,8 @@ pub struct TargetStatus {
 }
 
 /// A process.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProcessStatus {
     /// Its id.
     pub pid: u32,
@@ -140,7 +141,6 @@ pub struct ProcessStatus {
     /// The session, as in the resource attribute `profbridge.session.id`.
     pub session: String,
     /// The `profiler_id` of the chunks in which it is at the moment: 32 hexadecimal digits.
-    #[serde(default)]
     pub profiler_id: String,
     /// Whether the session is sampled.
     pub sampled: bool,
@@ -153,26 +153,19 @@ pub struct ProcessStatus {
     /// The present rate, in hertz.
     pub rate_hertz: f64,
     /// The configured rate, in hertz. The present rate is lower while `max_cpu` or `max_stopped` is overspent.
-    #[serde(default)]
     pub configured_hertz: f64,
     /// Ticks that were left out because a budget was overspent.
-    #[serde(default)]
     pub lowered_ticks: u64,
     /// Ticks that were skipped because the sampler was late, and times at which the kernel paused sampling because
     /// there were too many samples.
-    #[serde(default)]
     pub missed_ticks: u64,
     /// How often a thread was stopped.
-    #[serde(default)]
     pub stops: u64,
     /// How often a stop was refused, by another tracer or by the kernel.
-    #[serde(default)]
     pub refused_stops: u64,
     /// 99 of 100 stops were at most this long: a power of two, in microseconds.
-    #[serde(default)]
     pub stop_p99_micros: u64,
     /// The longest stop, in microseconds.
-    #[serde(default)]
     pub longest_stop_micros: u64,
     /// Observations since it was attached.
     pub observations: u64,
@@ -181,26 +174,30 @@ pub struct ProcessStatus {
     /// Observations that were lost before they reached a pipeline.
     pub lost: u64,
     /// How running threads are sampled, for a person.
-    #[serde(default)]
     pub running: String,
     /// How much running time was not sampled, in milliseconds.
-    #[serde(default)]
     pub not_sampled_millis: u64,
     /// The right that would show more of running threads, for a person; empty if there is none.
-    #[serde(default)]
     pub more: String,
     /// How many system calls returned early because their thread was stopped in them.
-    #[serde(default)]
     pub cut_calls: u64,
 }
 
-impl Response {
-    /// A refusal.
+impl Fault {
+    /// A rule that is broken somewhere.
     #[must_use]
-    pub fn refused(place: impl Into<String>, rule: impl Into<String>) -> Self {
-        Self { error: Some(Fault { place: place.into(), rule: rule.into() }), ..Self::default() }
+    pub fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self { place: place.into(), rule: rule.into() }
     }
+}
 
+impl From<Fault> for Response {
+    fn from(fault: Fault) -> Self {
+        Self { error: Some(fault), ..Self::default() }
+    }
+}
+
+impl Response {
     /// A response with nothing but a message.
     #[must_use]
     pub fn said(message: impl Into<String>) -> Self {
@@ -215,9 +212,8 @@ impl Request {
     ///
     /// The first rule of JSON or of the protocol that a line breaks, and the column.
     pub fn read(line: &[u8]) -> Result<Self, Fault> {
-        let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
         if line.len() > MAX_REQUEST {
-            return Err(fault("request", format!("is longer than {MAX_REQUEST} bytes")));
+            return Err(Fault::new("request", format!("is longer than {MAX_REQUEST} bytes")));
         }
         serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
@@ -227,7 +223,7 @@ impl Request {
                 0 => "request".to_owned(),
                 column => format!("request, column {column}"),
             };
-            fault(&place, rule.to_owned())
+            Fault::new(place, rule)
         })
     }
 }
@@ -239,15 +235,11 @@ impl SpanHeaders {
     ///
     /// The header that is malformed, and the rule that it breaks.
     pub fn span(&self) -> Result<(SpanKey, Decision), Fault> {
-        let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
-        match (&self.sentry_trace, &self.traceparent) {
-            (Some(header), None) => {
-                trace_header::sentry_trace(header).map_err(|malformed| fault("sentry-trace", malformed.to_string()))
-            }
-            (None, Some(header)) => {
-                trace_header::traceparent(header).map_err(|malformed| fault("traceparent", malformed.to_string()))
-            }
-            _ => Err(fault("request", "has either sentry-trace or traceparent".to_owned())),
-        }
+        let (place, read) = match (&self.sentry_trace, &self.traceparent) {
+            (Some(header), None) => ("sentry-trace", trace_header::sentry_trace(header)),
+            (None, Some(header)) => ("traceparent", trace_header::traceparent(header)),
+            _ => return Err(Fault::new("request", "has either sentry-trace or traceparent")),
+        };
+        read.map_err(|malformed| Fault::new(place, malformed.to_string()))
     }
 }

@@ -1,16 +1,15 @@
 //! Serves the control socket: reads requests, passes them to the driver, and writes its answers.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::protocol::{MAX_REQUEST, Request, Response};
+use super::protocol::{Fault, MAX_REQUEST, Request, Response};
 use super::socket::Socket;
 use crate::spans::ConnectionId;
 
@@ -74,14 +73,14 @@ impl Server {
             let Ok(peer) = stream.peer_cred() else { continue };
             if peer.uid() != own && peer.uid() != 0 {
                 let rule = format!("only user {own}, which runs profbridge, and root may use it");
-                tasks.spawn(turn_away(stream, Response::refused("connection", rule)));
+                tasks.spawn(turn_away(stream, Fault::new("connection", rule)));
                 continue;
             }
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 let rule = format!("at most {max_connections} clients may be connected");
                 // Connections that are refused are limited in number as well.
                 if tasks.len() < 2 * max_connections {
-                    tasks.spawn(turn_away(stream, Response::refused("connection", rule)));
+                    tasks.spawn(turn_away(stream, Fault::new("connection", rule)));
                 }
                 continue;
             };
@@ -92,99 +91,60 @@ impl Server {
     }
 }
 
-async fn turn_away(mut stream: UnixStream, response: Response) {
+async fn turn_away(mut stream: UnixStream, fault: Fault) {
     // A client that does not read is not told.
-    write(&mut stream, &response).await.ok();
+    write(&mut stream, &fault.into()).await.ok();
 }
 
 async fn serve(
-    mut stream: UnixStream,
+    stream: UnixStream,
     connection: ConnectionId,
     peer: Option<u32>,
     heard: mpsc::Sender<ControlEvent>,
     _place: OwnedSemaphorePermit,
 ) {
-    let mut lines = Lines::default();
     // Whatever ended the connection, its spans end with it.
-    converse(&mut stream, &mut lines, connection, peer, &heard).await.ok();
+    converse(BufReader::new(stream), connection, peer, &heard).await.ok();
     heard.send(ControlEvent::Closed(connection)).await.ok();
 }
 
 async fn converse(
-    stream: &mut UnixStream,
-    lines: &mut Lines,
+    mut stream: BufReader<UnixStream>,
     connection: ConnectionId,
     peer: Option<u32>,
     heard: &mpsc::Sender<ControlEvent>,
 ) -> io::Result<()> {
+    let mut line = Vec::new();
     loop {
-        let line = match lines.next(stream).await? {
-            Line::End => return Ok(()),
-            Line::TooLong => {
-                let rule = format!("a line has at most {MAX_REQUEST} bytes");
-                return write(stream, &Response::refused("request", rule)).await;
+        line.clear();
+        (&mut stream).take(MAX_REQUEST as u64 + 1).read_until(b'\n', &mut line).await?;
+        if line.pop_if(|byte| *byte == b'\n').is_none() {
+            if line.len() <= MAX_REQUEST {
+                // An unfinished last line is ignored: its sender may have been cut off in the middle of it.
+                return Ok(());
             }
-            Line::Whole(line) => line,
-        };
+            let rule = format!("a line has at most {MAX_REQUEST} bytes");
+            return write(&mut stream, &Fault::new("request", rule).into()).await;
+        }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         let response = match Request::read(&line) {
-            Err(fault) => Response { error: Some(fault), ..Response::default() },
+            Err(fault) => fault.into(),
             Ok(request) => {
                 let (answer, answered) = oneshot::channel();
                 let asked = ControlEvent::Request { connection, peer, request, answer };
-                let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+                let gone = |()| io::Error::from(io::ErrorKind::BrokenPipe);
                 heard.send(asked).await.map_err(|_| gone(()))?;
                 answered.await.map_err(|_| gone(()))?
             }
         };
-        write(stream, &response).await?;
+        write(&mut stream, &response).await?;
     }
 }
 
-async fn write(stream: &mut UnixStream, response: &Response) -> io::Result<()> {
+async fn write(stream: &mut (impl AsyncWrite + Unpin), response: &Response) -> io::Result<()> {
     let mut line = serde_json::to_vec(response)?;
     line.push(b'\n');
     tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(&line)).await.map_err(io::Error::from)?
-}
-
-/// The next thing on a connection.
-enum Line {
-    Whole(Vec<u8>),
-    TooLong,
-    End,
-}
-
-/// Divides the bytes that are read into lines.
-#[derive(Default)]
-struct Lines {
-    /// Bytes that are not a whole line yet: at most one request and one read.
-    rest: VecDeque<u8>,
-    /// How much of `rest` has been searched for the end of a line.
-    seen: usize,
-}
-
-impl Lines {
-    async fn next(&mut self, stream: &mut UnixStream) -> io::Result<Line> {
-        loop {
-            let end = self.rest.iter().skip(self.seen).position(|&byte| byte == b'\n').map(|at| at + self.seen);
-            if let Some(end) = end {
-                self.seen = 0;
-                let mut line: Vec<u8> = self.rest.drain(..=end).collect();
-                line.pop();
-                return Ok(if line.len() > MAX_REQUEST { Line::TooLong } else { Line::Whole(line) });
-            }
-            self.seen = self.rest.len();
-            if self.rest.len() > MAX_REQUEST {
-                return Ok(Line::TooLong);
-            }
-            let mut read = [0; 1024];
-            match stream.read(&mut read).await? {
-                // An unfinished last line is ignored: its sender may have been cut off in the middle of it.
-                0 => return Ok(Line::End),
-                count => self.rest.extend(&read[..count]),
-            }
-        }
-    }
 }

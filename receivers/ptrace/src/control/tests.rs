@@ -183,7 +183,7 @@ fn turned_away() {
     stream.write_all(b"{\"ok\":false,\"error\":{\"place\":\"connection\",\"rule\":\"full\"}}\n").unwrap();
     drop(stream);
     let answer = client.request(&Request::Status(Choice::default())).unwrap();
-    assert_eq!(answer, Response::refused("connection", "full"));
+    assert_eq!(answer, Fault::new("connection", "full").into());
     assert!(matches!(client.request(&Request::Status(Choice::default())), Err(ClientError::Io(_))));
 }
 

@@ -11,50 +11,32 @@ use tokio::time::Instant;
 /// How long a target may have had a process before a span has to be announced for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether a span was announced for a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Announcement {
-    /// It has had a process since this moment, and no span was announced.
-    AwaitedSince(Instant),
-    /// A span was announced, or the missing announcement was reported.
-    Settled,
-}
-
-/// The targets that wait for an announcer.
+/// The targets that have had a process, and until when a span has to be announced for each; `None` once one was, or its
+/// absence was reported.
 #[derive(Debug, Default)]
-pub(super) struct Announcers(HashMap<TargetId, Announcement>);
+pub(super) struct Announcers(HashMap<TargetId, Option<Instant>>);
 
 impl Announcers {
     /// A process was found of a target whose sampling is decided by spans.
     pub(super) fn found(&mut self, target: TargetId, now: Instant) {
-        self.0.entry(target).or_insert(Announcement::AwaitedSince(now));
+        self.0.entry(target).or_insert(Some(now + PATIENCE));
     }
 
     /// A span was announced for a target, with whatever decision.
     pub(super) fn announced(&mut self, target: TargetId) {
-        self.0.insert(target, Announcement::Settled);
+        self.0.insert(target, None);
     }
 
     /// When the next target will have waited for too long.
     pub(super) fn due(&self) -> Option<Instant> {
-        let due = |state: &Announcement| match state {
-            Announcement::AwaitedSince(since) => Some(*since + PATIENCE),
-            Announcement::Settled => None,
-        };
-        self.0.values().filter_map(due).min()
+        self.0.values().flatten().min().copied()
     }
 
     /// The targets that have waited for too long, each once.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<TargetId> {
-        let waits = |(target, state): (&TargetId, &mut Announcement)| match state {
-            Announcement::AwaitedSince(since) if *since + PATIENCE <= now => {
-                *state = Announcement::Settled;
-                Some(*target)
-            }
-            _ => None,
-        };
-        let mut due: Vec<TargetId> = self.0.iter_mut().filter_map(waits).collect();
-        due.sort_unstable();
-        due
+        let overdue = self.0.iter_mut().filter_map(|(target, due)| due.take_if(|due| *due <= now).map(|_| *target));
+        let mut overdue: Vec<TargetId> = overdue.collect();
+        overdue.sort_unstable();
+        overdue
     }
 }

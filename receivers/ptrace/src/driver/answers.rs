@@ -1,9 +1,7 @@
 //! The driver's answers to requests of the control socket.
 
-use std::time::UNIX_EPOCH;
-
+use profbridge_engine::clock::Clock;
 use profbridge_sampler::message::{Status, TargetId};
-use tokio::sync::oneshot;
 
 use super::tracked::Tracked;
 use super::{Driver, threads};
@@ -24,7 +22,8 @@ impl Driver {
             }
             ControlEvent::Request { connection, peer, request, answer } => {
                 let response = self.answer(connection, peer, request);
-                reply(answer, response.unwrap_or_else(|fault| Response { error: Some(fault), ..Response::default() }));
+                // Fails only if the client is gone.
+                answer.send(response.unwrap_or_else(Response::from)).ok();
             }
         }
     }
@@ -46,28 +45,27 @@ impl Driver {
             return Ok(TargetId(found as u32));
         }
         let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
-        let rule = format!("is none of the configured targets, which are {}", names.join(", "));
-        Err(Fault { place: "target".to_owned(), rule })
+        Err(Fault::new("target", format!("is none of the configured targets, which are {}", names.join(", "))))
+    }
+
+    /// The attached processes, with their numbers.
+    fn attached_processes(&self) -> impl Iterator<Item = (u64, &Tracked)> {
+        self.live.values().filter_map(|&number| Some((number, self.processes.get(&number)?)))
     }
 
     /// The attached processes that a request names. If it names one and there is none, that is an error.
     fn choose(&self, choice: &Choice) -> Result<Vec<u64>, Fault> {
         let target = choice.target.as_deref().map(|name| self.target(name)).transpose()?;
-        let mut chosen: Vec<u64> = self.live.values().copied().collect();
-        chosen.sort_unstable();
-        chosen.retain(|number| {
-            self.processes.get(number).is_some_and(|tracked| {
-                target.is_none_or(|target| tracked.process.target == target)
-                    && choice.pid.is_none_or(|pid| tracked.process.pid == pid)
-            })
+        let chosen = self.attached_processes().filter(|(_, tracked)| {
+            target.is_none_or(|target| tracked.process.target == target)
+                && choice.pid.is_none_or(|pid| tracked.process.pid == pid)
         });
-        match (choice.pid, chosen.is_empty()) {
-            (Some(_), true) => {
-                let rule = "is no process that is attached for a configured target".to_owned();
-                Err(Fault { place: "pid".to_owned(), rule })
-            }
-            _ => Ok(chosen),
+        let mut chosen: Vec<u64> = chosen.map(|(number, _)| number).collect();
+        chosen.sort_unstable();
+        if choice.pid.is_some() && chosen.is_empty() {
+            return Err(Fault::new("pid", "is no process that is attached for a configured target"));
         }
+        Ok(chosen)
     }
 
     fn switch(&mut self, choice: &Choice, on: bool) -> Result<Response, Fault> {
@@ -147,13 +145,11 @@ impl Driver {
 
     /// Which profiler samples a process, and what chunks call one of its threads.
     fn say_profiler(&self, peer: Option<u32>, choice: &ThreadChoice) -> Result<Response, Fault> {
-        let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
         let Some(pid) = choice.pid.or(peer) else {
             let rule = "the client's process id is not known here (another PID namespace?): name it";
-            return Err(fault("pid", rule.to_owned()));
+            return Err(Fault::new("pid", rule));
         };
-        let attached = self.live.values().filter_map(|number| self.processes.get(number));
-        let mut of_process = attached.filter(|tracked| tracked.process.pid == pid);
+        let mut of_process = self.attached_processes().map(|(_, tracked)| tracked).filter(|of| of.process.pid == pid);
         // A process may belong to two targets, of which one is sampled.
         let first = of_process.next();
         let tracked = first.filter(|tracked| tracked.lifecycle().is_running()).or(of_process.next()).or(first);
@@ -163,7 +159,7 @@ impl Driver {
         let thread_id = choice.thread.map(|thread| {
             threads::in_our_namespace(&tracked.process, thread)
                 .map(|thread| thread.to_string())
-                .ok_or_else(|| fault("thread", format!("{thread} is no thread of process {pid}")))
+                .ok_or_else(|| Fault::new("thread", format!("{thread} is no thread of process {pid}")))
         });
         let running = tracked.lifecycle().is_running();
         let message = (!running).then(|| "the profiler of the process does not run at the moment".to_owned());
@@ -178,7 +174,7 @@ impl Driver {
 
     /// The id of the profiler in whose chunks a process is at the moment.
     fn profiler_id(&self, tracked: &Tracked) -> Option<String> {
-        let now = UNIX_EPOCH.elapsed().map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let now = Clock::system().now().unix_nano;
         let (rules, identity) = (&self.parts.identity, tracked.identity?);
         Some(rules.profiler_id(identity, rules.cell(identity, now)).to_string())
     }
@@ -197,38 +193,34 @@ impl Driver {
             (Some(pid), None, _) | (None, None, Some(pid)) => Scope::Process(pid),
             (None, None, None) => {
                 let rule = "the client's process id is not known here (another PID namespace?): name a target";
-                return Err(Fault { place: "pid".to_owned(), rule: rule.to_owned() });
+                return Err(Fault::new("pid", rule));
             }
         };
         let announced = self
             .spans
             .start(connection, scope, key, decision)
-            .map_err(|refused| Fault { place: "request".to_owned(), rule: refused.to_string() })?;
+            .map_err(|refused| Fault::new("request", refused.to_string()))?;
         self.heard_of(scope);
-        let changed = match announced {
-            Announced::Counts => self.spans_changed(scope),
-            Announced::NotSampled => return Ok(Response::said("the root span is not sampled")),
-            Announced::Deferred => {
-                return Ok(Response::said(
-                    "the sampling decision is deferred: announce the span again when it is made",
-                ));
+        Ok(Response::said(match announced {
+            Announced::Counts => {
+                let changed = self.spans_changed(scope);
+                return Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() });
             }
-            Announced::Known => return Ok(Response::said("the span is known")),
-        };
-        Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() })
+            Announced::NotSampled => "the root span is not sampled",
+            Announced::Deferred => "the sampling decision is deferred: announce the span again when it is made",
+            Announced::Known => "the span is known",
+        }))
     }
 
     /// A process of a target, which need not be attached yet.
     fn member(&self, pid: u32, target: TargetId) -> Result<Scope, Fault> {
-        let attached = self.live.values().filter_map(|number| self.processes.get(number));
-        let targets: Vec<TargetId> =
-            attached.filter(|tracked| tracked.process.pid == pid).map(|tracked| tracked.process.target).collect();
+        let of_process = self.attached_processes().filter(|(_, tracked)| tracked.process.pid == pid);
+        let targets: Vec<TargetId> = of_process.map(|(_, tracked)| tracked.process.target).collect();
         if targets.is_empty() || targets.contains(&target) {
             return Ok(Scope::Member(pid, target));
         }
         let names: Vec<&str> = targets.iter().map(|&target| self.name(target)).collect();
-        let rule = format!("is a process of {}, and not of {}", names.join(", "), self.name(target));
-        Err(Fault { place: "pid".to_owned(), rule })
+        Err(Fault::new("pid", format!("is a process of {}, and not of {}", names.join(", "), self.name(target))))
     }
 
     fn span_end(&mut self, connection: ConnectionId, headers: &SpanHeaders) -> Result<Response, Fault> {
@@ -255,10 +247,8 @@ impl Driver {
     }
 
     fn in_scope(&self, scope: Scope) -> Vec<u64> {
-        let is_in = |number: &&u64| {
-            self.processes.get(number).is_some_and(|tracked| scope.covers(tracked.process.target, tracked.process.pid))
-        };
-        self.live.values().filter(is_in).copied().collect()
+        let covered = |tracked: &Tracked| scope.covers(tracked.process.target, tracked.process.pid);
+        self.attached_processes().filter(|(_, tracked)| covered(tracked)).map(|(number, _)| number).collect()
     }
 
     /// Spans of a scope started or ended. Returns how many profilers started or stopped.
@@ -308,11 +298,6 @@ fn stop_p99_micros(status: &Status) -> u64 {
         }
     }
     longest
-}
-
-fn reply(answer: oneshot::Sender<Response>, response: Response) {
-    // Fails only if the client is gone.
-    answer.send(response).ok();
 }
 
 #[cfg(test)]

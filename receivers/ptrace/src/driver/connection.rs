@@ -11,7 +11,7 @@ use crate::resource::ENVIRONMENT;
 impl Driver {
     pub(super) fn connect(&mut self, link: Link) {
         self.link = Some(link);
-        self.backoff.started(Instant::now());
+        self.restarts.started(Instant::now());
         for index in 0..self.settings.targets.len() {
             if let Some(target) = self.watch(index) {
                 self.tell(Command::Watch(target));
@@ -52,7 +52,7 @@ impl Driver {
         self.link = None;
         let now = Instant::now();
         let how = how.unwrap_or_else(|| "it stopped".to_owned());
-        let pause = self.backoff.ended(now);
+        let pause = self.restarts.ended(now).unwrap_or_default();
         tracing::error!("{}: the sampler process is gone, another one starts in {pause:?}: {how}", self.parts.id);
         self.parts.intake.note("sampler_restarts", 1);
         for (_, number) in std::mem::take(&mut self.live) {
@@ -68,7 +68,7 @@ impl Driver {
         match (self.parts.launch)() {
             Ok(link) => self.connect(link),
             Err(error) => {
-                let pause = self.backoff.ended(now);
+                let pause = self.restarts.ended(now).unwrap_or_default();
                 tracing::error!(
                     "{}: the sampler process cannot start, next attempt in {pause:?}: {error}",
                     self.parts.id

@@ -8,47 +8,21 @@ use profbridge_sampler::message::{Status, Stops};
 use profbridge_sampler::what_shows_more;
 
 use super::Driver;
+use crate::counters::COUNTERS;
 
 impl Driver {
     /// Adds to the metrics what the counters of a process have grown by.
-    pub(super) fn status(&mut self, status: Status) {
+    pub(super) fn status(&mut self, mut status: Status) {
         let Some(&number) = self.live.get(&status.process) else { return };
         let Some(process) = self.processes.get_mut(&number) else { return };
-        let before = std::mem::replace(&mut process.status, status);
-        let more = |after: u64, before: u64| after.saturating_sub(before);
-        let notes = [
-            ("sampler_ticks", more(status.ticks, before.ticks)),
-            ("sampler_missed_ticks", more(status.missed_ticks, before.missed_ticks)),
-            ("sampler_lowered_ticks", more(status.lowered_ticks, before.lowered_ticks)),
-            ("sampler_stops", more(status.stops, before.stops)),
-            ("sampler_refused_stops", more(status.refused_stops, before.refused_stops)),
-            ("sampler_stopped_nanoseconds", more(status.stopped_nano, before.stopped_nano)),
-            ("sampler_complete_stacks", more(status.complete, before.complete)),
-            ("sampler_truncated_stacks", more(status.truncated, before.truncated)),
-            ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
-            ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
-            ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
-            ("sampler_recorded_nanoseconds", more(status.recorded_nano, before.recorded_nano)),
-            ("sampler_counted_nanoseconds", more(status.counted_nano, before.counted_nano)),
-            ("sampler_not_placed_nanoseconds", more(status.not_placed_nano, before.not_placed_nano)),
-            ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
-            ("sampler_interpreted_stacks", more(status.interpreted, before.interpreted)),
-            ("sampler_unproven_frames", more(status.unproven_frames, before.unproven_frames)),
-            ("sampler_missing_callers", more(status.missing_callers, before.missing_callers)),
-            ("sampler_unknown_functions", more(status.unknown_functions, before.unknown_functions)),
-            ("sampler_positioned_frames", more(status.positioned_frames, before.positioned_frames)),
-            ("sampler_unpositioned_frames", more(status.unpositioned_frames, before.unpositioned_frames)),
-            ("sampler_inlining_frames", more(status.inlining_frames, before.inlining_frames)),
-            ("sampler_contexts", more(status.contexts, before.contexts)),
-            ("sampler_torn_contexts", more(status.torn_contexts, before.torn_contexts)),
-            ("sampler_unproven_contexts", more(status.unproven_contexts, before.unproven_contexts)),
-        ];
-        for (name, count) in notes {
-            if count > 0 {
-                self.parts.intake.note(name, count);
+        let mut before = std::mem::replace(&mut process.status, status);
+        for (name, counter) in COUNTERS {
+            let more = counter(&mut status).saturating_sub(*counter(&mut before));
+            if more > 0 {
+                self.parts.intake.note(name, more);
             }
         }
-        let lost = more(status.lost_observations, before.lost_observations);
+        let lost = status.lost_observations.saturating_sub(before.lost_observations);
         if lost > 0 {
             self.parts.intake.refused(Reason::QueueFull, Quantities::observations(lost));
         }

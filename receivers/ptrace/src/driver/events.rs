@@ -1,17 +1,15 @@
 //! What the sampler process says: processes that come and go, their mappings and their samples.
 
 use profbridge_model::{Quantities, Reason};
-use profbridge_sampler::message::{
-    self, AttributeValue, Command, Detached, Event, ProblemKind, Process, ProcessId, Select,
-};
+use profbridge_sampler::message::{self, Command, Detached, Event, ProblemKind, Process, ProcessId, Select};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
 
-use super::command::CommandProcess;
 use super::counted::missing;
 use super::tracked::{self, Tracked};
 use super::{Driver, sampled_at_once};
 use crate::lifecycle::{Lifecycle, Mode};
+use crate::record::{Life, ProcessRecord};
 use crate::resource;
 use crate::session::Session;
 use crate::symbols::ProcessNames;
@@ -40,14 +38,6 @@ impl Driver {
                 }
             }
             Event::Attached(process) => self.attached(*process),
-            Event::Mapping(mapping) => self.mapping(mapping),
-            Event::PerfMap { process, file } => {
-                if let Some(names) = self.find(process).and_then(|process| process.names.as_mut()) {
-                    names.perf_map(file);
-                }
-            }
-            Event::Resource { process, attributes } => self.shown(process, &attributes),
-            Event::Functions { process, first, functions } => self.functions(process, first, functions),
             Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => self.status(status),
             Event::Problem(problem) => self.problem(&problem),
@@ -58,6 +48,9 @@ impl Driver {
                     tracing::info!("{}: the command of {} ended with code {code}", self.parts.id, self.name(target));
                 }
             }
+            Event::Mapping(_) | Event::PerfMap { .. } | Event::Functions { .. } | Event::Resource { .. } => {
+                self.learn(event);
+            }
         }
     }
 
@@ -65,7 +58,7 @@ impl Driver {
         let index = process.target.0 as usize;
         let Some(target) = self.settings.targets.get(index) else { return };
         if matches!(target.select, Select::Command(_)) {
-            let is = CommandProcess::of(&process);
+            let is = Life::of(&process);
             match self.targets[index].command {
                 // What the command started, with `subprocesses`. The command itself comes first.
                 Some(known) if known.pid != process.pid => {}
@@ -119,10 +112,8 @@ impl Driver {
         let running = lifecycle.is_running();
         let due = Instant::now() + self.settings.export_interval;
         let identity = resource::identity(&self.parts.identity, &described.attributes);
-        let mut tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
-        tracked.identity = identity;
-        tracked.claims(&[], &self.settings.thread_attributes);
-        tracked.gaps = gaps;
+        let record = ProcessRecord::new(described.attributes, names, &self.settings.thread_attributes);
+        let tracked = Tracked::new(process, session, lifecycle, record, identity, gaps, due);
         self.processes.insert(number, tracked);
         self.live.insert(id, number);
         self.count_level(number);
@@ -131,45 +122,34 @@ impl Driver {
         }
     }
 
-    /// A file is mapped into a process.
-    fn mapping(&mut self, mapping: message::Mapping) {
-        let left = self.room_for_descriptions(mapping.process);
-        let Some(process) = self.find(mapping.process) else { return };
-        if !process.mapping(mapping, left) {
-            self.parts.intake.note("sampler_mappings_left_out", 1);
+    /// The sampler process describes a process.
+    fn learn(&mut self, event: Event) {
+        let Some(&number) = ProcessRecord::described_by(&event).and_then(|process| self.live.get(&process)) else {
+            return;
+        };
+        let all: u64 = self.processes.values().map(|process| process.record.bytes()).sum();
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let own = MAX_DESCRIPTIONS.0.saturating_sub(process.record.bytes());
+        let left = own.min(MAX_DESCRIPTIONS.1.saturating_sub(all));
+        let is_resource = matches!(event, Event::Resource { .. });
+        let is_mapping = matches!(event, Event::Mapping(_));
+        let omitted = process.record.learn(event, left, &self.settings.thread_attributes);
+        if is_resource {
+            // Where the configuration has it that instances of services identify processes, one that says which it is
+            // only here has an identity from now on.
+            process.identity = resource::identity(&self.parts.identity, process.record.resource());
         }
-    }
-
-    /// A process shows its resource in its memory.
-    fn shown(&mut self, process: ProcessId, attributes: &[(String, AttributeValue)]) {
-        let Some(process) = self.live.get(&process).and_then(|number| self.processes.get_mut(number)) else { return };
-        process.claims(attributes, &self.settings.thread_attributes);
-        // Where the configuration has it that instances of services identify processes, one that says which it is only
-        // here has an identity from now on.
-        process.identity = resource::identity(&self.parts.identity, process.resource());
-    }
-
-    /// A process runs functions that an interpreter names.
-    fn functions(&mut self, process: ProcessId, first: u32, functions: Vec<message::Function>) {
-        let left = self.room_for_descriptions(process);
-        let Some(process) = self.find(process) else { return };
-        let omitted = process.functions(first, functions, left);
         if omitted > 0 {
-            self.parts.intake.note("sampler_functions_left_out", omitted);
+            let note = if is_mapping { "sampler_mappings_left_out" } else { "sampler_functions_left_out" };
+            self.parts.intake.note(note, omitted);
         }
-    }
-
-    /// How many more bytes the mappings and functions of a process may take.
-    fn room_for_descriptions(&mut self, process: ProcessId) -> u64 {
-        let all: u64 = self.processes.values().map(|process| process.mapping_bytes).sum();
-        let own = self.find(process).map_or(0, |process| process.mapping_bytes);
-        MAX_DESCRIPTIONS.0.saturating_sub(own).min(MAX_DESCRIPTIONS.1.saturating_sub(all))
     }
 
     fn batch(&mut self, batch: message::Batch) {
+        let number = self.live.get(&batch.process).copied();
         // The lifecycle may have stopped a process before its sampler process was replaced, while the new one samples
         // it from its first moment. Samples taken before the new one is told are not wanted.
-        if self.find(batch.process).is_some_and(|process| !process.has_run()) {
+        if number.and_then(|number| self.processes.get(&number)).is_some_and(|process| !process.has_run()) {
             return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
         }
         let waiting: u64 = self.processes.values().map(|process| process.pending_bytes).sum();
@@ -186,7 +166,7 @@ impl Driver {
             }
             return;
         }
-        let Some(&number) = self.live.get(&batch.process) else {
+        let Some(number) = number else {
             // Its entry was removed when its sampler process ended, which sends nothing after that.
             return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use profbridge_model::{Quantities, Reason};
+use profbridge_symbolizer::Counters;
 use tokio::time::Instant;
 
 use super::Driver;
@@ -38,7 +39,7 @@ impl Driver {
             return;
         }
         let mut assembler = Assembler::new();
-        assembler.process(process.subject(&self.settings.thread_attributes), &batches);
+        assembler.process(process.record.subject(&self.settings.thread_attributes), &batches);
         let intake = &self.parts.intake;
         match assembler.finish() {
             Ok(assembled) => {
@@ -59,13 +60,16 @@ impl Driver {
         }
     }
 
-    /// Logs how many names came too late.
-    pub(super) fn note_late(&mut self) {
+    /// Counts names that came too late, and debug files that could not be brought.
+    pub(super) fn note_symbols(&mut self) {
         let Some(symbolizer) = &self.parts.symbolizer else { return };
-        let late = symbolizer.counters().late;
-        let more = late.saturating_sub(std::mem::replace(&mut self.late, late));
-        if more > 0 {
-            self.parts.intake.note("late_names", more);
+        let Counters { late, debug_files_failed, .. } = symbolizer.counters();
+        let counts = [("late_names", late), ("debug_files_failed", debug_files_failed)];
+        for ((name, count), noted) in counts.into_iter().zip(&mut self.noted) {
+            let more = count.saturating_sub(std::mem::replace(noted, count));
+            if more > 0 {
+                self.parts.intake.note(name, more);
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What is remembered of the sessions of a sampler process that has ended.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::VecDeque;
 
+use profbridge_engine::clock::Clock;
 use profbridge_sampler::message::TargetId;
 use profbridge_sampler::owner::Gaps;
 use profbridge_sampler::protocol::MAX_PROCESSES;
@@ -27,8 +27,7 @@ impl Left {
         let mut gaps = std::mem::take(&mut tracked.gaps);
         let lifecycle = tracked.lifecycle();
         if lifecycle.is_running() {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            gaps.open(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+            gaps.open(Clock::system().now().unix_nano);
         }
         Self { target: tracked.process.target, pid: tracked.process.pid, lifecycle, gaps }
     }
@@ -42,37 +41,27 @@ impl Left {
 }
 
 /// The remembered sessions. They outlast any number of sampler processes, since one may end before it has found all
-/// processes again. There are at most as many as can be attached at once; beyond that the oldest are forgotten.
+/// processes again, the oldest first. There are at most as many as can be attached at once; beyond that the oldest are forgotten.
 #[derive(Debug, Default)]
-pub(super) struct Remembered {
-    sessions: HashMap<u64, (Left, u64)>,
-    /// The sessions in the order in which they were left behind.
-    order: BTreeMap<u64, u64>,
-    next: u64,
-}
+pub(super) struct Remembered(VecDeque<(u64, Left)>);
 
 impl Remembered {
     pub(super) fn put(&mut self, session: u64, left: Left) {
         self.take(session);
-        self.sessions.insert(session, (left, self.next));
-        self.order.insert(self.next, session);
-        self.next += 1;
-        if self.order.len() > MAX_PROCESSES
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.sessions.remove(&oldest);
+        self.0.push_back((session, left));
+        if self.0.len() > MAX_PROCESSES {
+            self.0.pop_front();
         }
     }
 
     pub(super) fn take(&mut self, session: u64) -> Option<Left> {
-        let (left, place) = self.sessions.remove(&session)?;
-        self.order.remove(&place);
-        Some(left)
+        let place = self.0.iter().position(|(known, _)| *known == session)?;
+        self.0.remove(place).map(|(_, left)| left)
     }
 
     /// Spans of a scope started or ended: sets how many are open now for each process.
     pub(super) fn spans_changed(&mut self, scope: Scope, open: impl Fn(TargetId, u32) -> usize) {
-        for (left, _) in self.sessions.values_mut().filter(|(left, _)| scope.covers(left.target, left.pid)) {
+        for (_, left) in self.0.iter_mut().filter(|(_, left)| scope.covers(left.target, left.pid)) {
             left.spans_changed(open(left.target, left.pid));
         }
     }
@@ -80,15 +69,13 @@ impl Remembered {
     /// Limits the number of remembered threads. Those of the oldest sessions are forgotten first, since their processes
     /// are likely gone.
     pub(super) fn keep_threads(&mut self, most: usize) {
-        let mut threads: usize = self.sessions.values().map(|(left, _)| left.gaps.threads()).sum();
-        for session in self.order.values() {
+        let mut threads: usize = self.0.iter().map(|(_, left)| left.gaps.threads()).sum();
+        for (_, left) in &mut self.0 {
             if threads <= most {
                 return;
             }
-            if let Some((left, _)) = self.sessions.get_mut(session) {
-                threads -= left.gaps.threads();
-                left.gaps.forget();
-            }
+            threads -= left.gaps.threads();
+            left.gaps.forget();
         }
     }
 }
@@ -119,9 +106,9 @@ mod tests {
             remembered.put(session, left(true, 10));
         }
         remembered.keep_threads(30);
-        assert_eq!(remembered.sessions[&3].0.gaps.threads(), 10);
+        assert_eq!(remembered.0[0].1.gaps.threads(), 10);
         remembered.keep_threads(20);
-        let threads = [3, 1, 2].map(|session| remembered.sessions[&session].0.gaps.threads());
+        let threads: Vec<usize> = remembered.0.iter().map(|(_, left)| left.gaps.threads()).collect();
         assert_eq!(threads, [0, 10, 10]);
         assert!(remembered.take(3).is_some());
     }
@@ -136,10 +123,10 @@ mod tests {
         }
         remembered.put(0, left(true, 0));
         remembered.put(u64::MAX, left(false, 0));
-        assert_eq!((remembered.sessions.len(), remembered.order.len()), (MAX_PROCESSES, MAX_PROCESSES));
+        assert_eq!(remembered.0.len(), MAX_PROCESSES);
         assert!(remembered.take(1).is_none(), "the oldest");
         assert!(remembered.take(0).is_some_and(|left| left.lifecycle.is_running()));
         assert!(remembered.take(0).is_none());
-        assert_eq!(remembered.order.len(), MAX_PROCESSES - 1);
+        assert_eq!(remembered.0.len(), MAX_PROCESSES - 1);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
-use profbridge_receiver_ptrace::assemble::{Assembler, Subject};
+use profbridge_receiver_ptrace::assemble::Assembler;
 use profbridge_sampler::message::{Batch, Mode, Sample};
 
 use super::Tracked;
@@ -61,7 +61,7 @@ impl Part {
             };
             let (running, waiting) = (half(false)?, half(true)?);
             if running.is_some() || waiting.is_some() {
-                let runtime = Runtime::of(&process.mappings);
+                let runtime = Runtime::of(process.record.mappings());
                 each.push(OfProcess { pid: process.pid, label: process.label.clone(), runtime, running, waiting });
             }
         }
@@ -72,9 +72,7 @@ impl Part {
 fn assemble<'a>(of: impl Iterator<Item = (&'a Tracked, &'a [Batch])>) -> Result<(Profiles, u64), Invalid> {
     let mut assembler = Assembler::new();
     for (process, batches) in of.filter(|(_, batches)| !batches.is_empty()) {
-        let Tracked { resource, mappings, functions, names, .. } = process;
-        let subject = Subject { resource, mappings, functions, thread_attributes: &[], names };
-        assembler.process(subject, batches);
+        assembler.process(process.record.subject(&[]), batches);
     }
     let assembled = assembler.finish()?;
     Ok((assembled.profiles, assembled.malformed))
@@ -85,14 +83,5 @@ fn assemble<'a>(of: impl Iterator<Item = (&'a Tracked, &'a [Batch])>) -> Result<
 fn some(batch: &Batch, blocked: bool) -> Option<Batch> {
     let is_blocked = |sample: &Sample| sample.blocked && batch.mode == Mode::Wall;
     let samples: Vec<_> = batch.samples.iter().filter(|sample| is_blocked(sample) == blocked).copied().collect();
-    (!samples.is_empty()).then(|| Batch {
-        process: batch.process,
-        period_nano: batch.period_nano,
-        mode: batch.mode,
-        threads: batch.threads.clone(),
-        locations: batch.locations.clone(),
-        stacks: batch.stacks.clone(),
-        contexts: batch.contexts.clone(),
-        samples,
-    })
+    (!samples.is_empty()).then(|| Batch { samples, ..batch.clone() })
 }

@@ -158,3 +158,19 @@ fn long_run() {
     let lengths: Vec<u64> = parts.iter().map(|part| part.each[0].running.as_ref().map_or(0, seconds)).collect();
     assert_eq!(lengths, [45, 45, 10]);
 }
+
+/// Guarantees: what two sampler processes say of processes with the same number is told apart.
+#[test]
+fn numbers() {
+    let mut collector = collector();
+    collector.attached(process(1));
+    collector.batch(batch(1, 0));
+    collector.sampler_ended();
+    collector.batch(batch(1, 1));
+    collector.attached(Process { executable: "/srv/other".to_owned(), ..process(1) });
+    collector.batch(batch(1, 2));
+    collector.cut();
+    let parts = halves(&mut collector);
+    let each: Vec<_> = parts[0].each.iter().map(|of| (&*of.label, of.running.as_ref().map(seconds))).collect();
+    assert_eq!(each, [("app1 (pid 7)", Some(1)), ("other (pid 7)", Some(1))]);
+}

@@ -1,6 +1,8 @@
 //! Figures and names as a person reads them.
 
-/// The longest name that is shown, in characters.
+use crate::terminal;
+
+/// The longest name that is shown, in columns.
 const LONGEST: usize = 90;
 
 /// Nanoseconds in seconds.
@@ -13,18 +15,9 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:>5.1} %", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
 }
 
-/// A name that fits a line: what is too long loses its middle, since both ends tell functions apart.
+/// A name that fits a line.
 pub(super) fn shortened(name: &str) -> String {
-    let length = name.chars().count();
-    if length <= LONGEST {
-        return name.to_owned();
-    }
-    let head = LONGEST / 2;
-    let tail = LONGEST - head - 1;
-    let mut short: String = name.chars().take(head).collect();
-    short.push('…');
-    short.extend(name.chars().skip(length - tail));
-    short
+    terminal::shortened(name, LONGEST)
 }
 
 #[cfg(test)]

@@ -133,19 +133,15 @@ impl Run<'_> {
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        let Some(writer) = self.output.writer.take() else { return Ok(()) };
+        let Some(mut writer) = self.output.writer.take() else { return Ok(()) };
         let format = self.output.destination.as_ref().map(|destination| destination.format.what());
         let what = format.unwrap_or_default();
-        let title = self.processes.title().unwrap_or_default();
-        let closed = writer.close(&title, &mut self.output.written);
-        let report = &self.output.written.report;
-        let error = report.error.iter().map(ToString::to_string);
-        let lost: Vec<String> = report.losses.explanations().chain(error).collect();
-        for explanation in lost {
+        let closed = writer.close(&self.processes.title().unwrap_or_default());
+        let error = writer.report.error.iter().map(ToString::to_string);
+        for explanation in writer.report.losses.explanations().chain(error) {
             self.say(&format!("note: not in the file: {explanation}"));
         }
-        closed?;
-        for (path, size) in std::mem::take(&mut self.output.written.files) {
+        for (path, size) in closed? {
             self.show(&wrote(&path, size, what));
         }
         Ok(())

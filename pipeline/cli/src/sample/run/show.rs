@@ -140,10 +140,8 @@ impl Run<'_> {
             let until = self.begun.map(|begun| heard.saturating_duration_since(begun));
             view.take(halves, until.unwrap_or_default());
         }
-        self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
-        match &mut self.output.writer {
-            Some(writer) => writer.take(halves, &mut self.output.written),
-            None => Ok(()),
-        }
+        let Some(writer) = &mut self.output.writer else { return Ok(()) };
+        writer.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
+        writer.take(&halves.whole)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use profbridge_receiver_ptrace::record::Life;
 use profbridge_receiver_ptrace::resource::ENVIRONMENT;
 use profbridge_sampler::message::{Command, Mode, Process, ProcessId, Select, Settings, Stops, Target, TargetId};
 use profbridge_sampler::owner::Ending;
@@ -27,22 +28,6 @@ pub(super) fn settings(arguments: &Subject) -> Settings {
     };
     let (rate_hertz, subprocesses) = (arguments.rate, arguments.subprocesses);
     Settings { rate_hertz, mode, stops, subprocesses, max_processes: MOST_PROCESSES, ..Settings::default() }
-}
-
-/// What tells a process from another one that gets its id later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    start_unix_nano: u64,
-    exec_id: u64,
-}
-
-impl Identity {
-    /// Whether both are the same process. One that executes another program keeps its start, which moves with the wall
-    /// clock; what it executes does not. The start comes from a clock of 10 ms and the time of the boot.
-    fn is_same(self, other: Self) -> bool {
-        let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
-        started_together || self.exec_id == other.exec_id
-    }
 }
 
 impl Run<'_> {
@@ -144,7 +129,7 @@ impl Run<'_> {
 
     /// Whether a process that was attached to is the one that was before. If not, the run is over.
     pub(super) fn is_the_same(&mut self, process: &Process) -> bool {
-        let is = Identity { start_unix_nano: process.start_unix_nano, exec_id: process.exec_id };
+        let is = Life::of(process);
         // A later process with the name is as good as the first one.
         if self.sampling.pids.is_empty() {
             return true;
@@ -165,6 +150,7 @@ impl Run<'_> {
         // A command that it did not find yet runs without being sampled until it is found again.
         self.release();
         self.course.lose();
+        self.collector.sampler_ended();
         self.stats.forget_all();
         self.follow.start_over();
         let begun = if self.begun.is_some() { self.begun_unix_nano } else { unix_nano() };
@@ -180,21 +166,5 @@ fn describe(ending: &Ending) -> String {
         Ending::Killed(signal) => format!("signal {signal}"),
         Ending::Misbehaved(what) => format!("it broke the rules: {what}"),
         Ending::Stopped | Ending::TimedOut | Ending::Unknown => "nobody knows why".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: a process that executed another program, and one whose start moved with the clock, is the same; one
-    /// with neither is not.
-    #[test]
-    fn identities() {
-        let is = |start_unix_nano, exec_id| Identity { start_unix_nano, exec_id };
-        let first = is(5_000_000_000, 1);
-        assert!(first.is_same(is(5_010_000_000, 2)));
-        assert!(first.is_same(is(900_000_000_000, 1)));
-        assert!(!first.is_same(is(7_000_000_000, 2)));
     }
 }

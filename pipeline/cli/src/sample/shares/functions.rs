@@ -72,7 +72,6 @@ impl Function {
 pub(crate) struct Functions {
     all: Vec<Function>,
     numbers: HashMap<Function, u32>,
-    others: Option<u32>,
 }
 
 /// The functions of each location of one batch, the innermost first.
@@ -115,29 +114,18 @@ impl Functions {
         lines
     }
 
-    fn number(&mut self, function: Function) -> u32 {
+    fn number(&mut self, mut function: Function) -> u32 {
+        if self.all.len() >= MOST_FUNCTIONS && !self.numbers.contains_key(&function) {
+            let (name, empty) = ("[other functions]".into(), || "".into());
+            function = Function { name, module: empty(), source: empty(), line: 0, own: false };
+        }
         if let Some(&number) = self.numbers.get(&function) {
             return number;
         }
-        if self.all.len() < MOST_FUNCTIONS {
-            let number = self.push(function.clone());
-            self.numbers.insert(function, number);
-            return number;
-        }
-        match self.others {
-            Some(number) => number,
-            None => {
-                let (name, empty) = ("[other functions]".into(), || "".into());
-                let number = self.push(Function { name, module: empty(), source: empty(), line: 0, own: false });
-                self.others = Some(number);
-                number
-            }
-        }
-    }
-
-    fn push(&mut self, function: Function) -> u32 {
-        self.all.push(function);
-        (self.all.len() - 1) as u32
+        let number = self.all.len() as u32;
+        self.all.push(function.clone());
+        self.numbers.insert(function, number);
+        number
     }
 }
 

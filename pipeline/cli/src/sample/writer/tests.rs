@@ -2,55 +2,64 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::decode::{Findings, Options, decode};
+use profbridge_model::thread::{STATE, State};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_relay_rules::validate_json;
-use profbridge_sampler::message::Mode;
 use profbridge_wire::folded::Counted;
 
-use super::{Writer, Written};
+use super::Writer;
 use crate::destination::{self, Destination};
-use crate::sample::collect::{Halves, OfProcess};
-use crate::sample::runtimes::Runtime;
 use crate::views::flamegraph::Layout;
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
-/// Two seconds of one process: a thread that runs, and another that waits.
-fn profiles(start: u64, running: bool, waiting: bool) -> Profiles {
-    let mut builder = Builder::new();
-    builder.resource(&[("host.name", "h".into()), ("process.pid", 7.into()), ("service.name", "app".into())]);
+/// Two seconds of a process: a thread that runs, and another that waits.
+fn process(builder: &mut Builder, (pid, name): (i64, &str), start: u64, running: bool) {
+    builder.resource(&[
+        ("host.name", "h".into()),
+        ("process.pid", pid.into()),
+        ("process.executable.name", name.into()),
+    ]);
     let sample_type = builder.value_type("wall", "nanoseconds");
     let (time_unix_nano, duration_nano) = (start, 2_000_000_000);
     builder.profile(Profile { sample_type, period: 10_000_000, time_unix_nano, duration_nano, ..Profile::default() });
     let [hot, park] = ["hot", "park"].map(|name| builder.frame(name, "app.c", 1));
     let (hot, park) = (builder.stack(&[hot]), builder.stack(&[park]));
-    let runner = builder.attributes(&[("thread.id", 7.into()), ("thread.name", "runner".into())]);
-    let sleeper = builder.attributes(&[("thread.id", 8.into())]);
+    let state = |state: State| (STATE, state.name().into());
+    let runner =
+        builder.attributes(&[("thread.id", 7.into()), ("thread.name", "runner".into()), state(State::Running)]);
+    let sleeper = builder.attributes(&[("thread.id", 8.into()), state(State::Waiting)]);
     let times: Vec<u64> = (0..200).map(|tick| start + tick * 10_000_000).collect();
     if running {
         builder.sample(hot, runner, None, &times, &vec![10_000_000; 200]);
     }
-    if waiting {
-        builder.sample(park, sleeper, None, &[start, start + 1_000_000_000], &[1_000_000_000, 990_000_000]);
-    }
+    builder.sample(park, sleeper, None, &[start, start + 1_000_000_000], &[1_000_000_000, 990_000_000]);
+}
+
+fn part(start: u64) -> Profiles {
+    let mut builder = Builder::new();
+    process(&mut builder, (7, "app"), start, true);
     builder.finish().unwrap()
 }
 
-fn part(start: u64) -> Halves {
-    let (running, waiting) = (Some(profiles(start, true, false)), Some(profiles(start, false, true)));
-    let each = vec![OfProcess { pid: 7, label: "app (pid 7)".to_owned(), runtime: Runtime::Native, running, waiting }];
-    Halves { whole: profiles(start, true, true), each, malformed: 0 }
+/// The same where another process did nothing but wait for it.
+fn part_with_wrapper(name: &str) -> Profiles {
+    let mut builder = Builder::new();
+    process(&mut builder, (6, "timeout"), T0, false);
+    process(&mut builder, (7, name), T0, true);
+    builder.finish().unwrap()
 }
 
-/// The same where another process did nothing but wait for it.
-fn part_with_wrapper(start: u64) -> Halves {
-    let mut part = part(start);
-    let waiting = Some(profiles(start, false, true));
-    part.each.insert(
-        0,
-        OfProcess { pid: 6, label: "timeout (pid 6)".to_owned(), runtime: Runtime::Native, running: None, waiting },
-    );
-    part
+/// Time on the processor.
+fn part_on_cpu() -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("process.pid", 7.into()), ("process.executable.name", "app".into())]);
+    let sample_type = builder.value_type("cpu", "nanoseconds");
+    builder.profile(Profile { sample_type, time_unix_nano: T0, ..Profile::default() });
+    let hot = builder.frame("hot", "app.c", 1);
+    let (hot, runner) = (builder.stack(&[hot]), builder.attributes(&[("thread.name", "runner".into())]));
+    builder.sample(hot, runner, None, &[T0], &[2_000_000_000]);
+    builder.finish().unwrap()
 }
 
 /// A file, as what its ending says.
@@ -59,20 +68,17 @@ fn destination(path: PathBuf) -> Destination {
     Destination { path, format, layout: Layout::default() }
 }
 
-fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
-    let path = folder.join(name);
-    let destination = destination(path);
-    let mut written = Written::default();
-    let mut writer = Writer::open(&destination, mode).unwrap();
+fn write(folder: &Path, name: &str, parts: &[Profiles]) -> Vec<PathBuf> {
+    let mut writer = Writer::open(destination(folder.join(name))).unwrap();
     for part in parts {
-        writer.take(part, &mut written).unwrap();
+        writer.take(part).unwrap();
     }
-    writer.close("app", &mut written).unwrap();
-    for (path, size) in &written.files {
+    let files = writer.close("app").unwrap();
+    for (path, size) in &files {
         assert_eq!(fs::metadata(path).unwrap().len(), *size);
     }
-    assert!(written.report.losses.is_none(), "{}", written.report.losses);
-    written
+    assert!(writer.report.losses.is_none(), "{}", writer.report.losses);
+    files.into_iter().map(|(path, _)| path).collect()
 }
 
 /// Guarantees: on the wall clock running and waiting stacks have roots of their own, then the thread; on the
@@ -80,13 +86,11 @@ fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
 #[test]
 fn folded() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.folded", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
-    let text = fs::read_to_string(&written.files[0].0).unwrap();
+    let written = write(folder.path(), "a.folded", &[part(T0), part(T0 + 2_000_000_000)]);
+    let text = fs::read_to_string(&written[0]).unwrap();
     assert_eq!(text, "[running];runner;hot 4000000000\n[waiting];thread 8;park 3980000000\n");
-    let mut running = part(T0);
-    running.each[0].waiting = None;
-    let written = write(folder.path(), "b.folded", Mode::Cpu, &[running]);
-    assert_eq!(fs::read_to_string(&written.files[0].0).unwrap(), "runner;hot 2000000000\n");
+    let written = write(folder.path(), "b.folded", &[part_on_cpu()]);
+    assert_eq!(fs::read_to_string(&written[0]).unwrap(), "runner;hot 2000000000\n");
 }
 
 /// Guarantees: where there are several processes each stack stands below its own, and a process's name cannot end a
@@ -94,18 +98,16 @@ fn folded() {
 #[test]
 fn several_processes() {
     let folder = tempfile::tempdir().unwrap();
-    let mut part = part_with_wrapper(T0);
-    part.each[1].label = "a;b (pid 7)".to_owned();
-    let written = write(folder.path(), "a.folded", Mode::Wall, &[part]);
-    let text = fs::read_to_string(&written.files[0].0).unwrap();
+    let written = write(folder.path(), "a.folded", &[part_with_wrapper("a;b")]);
+    let text = fs::read_to_string(&written[0]).unwrap();
     let expected = "\
 [running];a:b (pid 7);runner;hot 2000000000
-[waiting];timeout (pid 6);thread 8;park 1990000000
 [waiting];a:b (pid 7);thread 8;park 1990000000
+[waiting];timeout (pid 6);thread 8;park 1990000000
 ";
     assert_eq!(text, expected);
-    let written = write(folder.path(), "a.svg", Mode::Wall, &[part_with_wrapper(T0)]);
-    let svg = fs::read_to_string(&written.files[0].0).unwrap();
+    let written = write(folder.path(), "a.svg", &[part_with_wrapper("app")]);
+    let svg = fs::read_to_string(&written[0]).unwrap();
     assert!(["timeout (pid 6)", "app (pid 7)"].iter().all(|name| svg.contains(name)), "{svg}");
 }
 
@@ -113,8 +115,8 @@ fn several_processes() {
 #[test]
 fn svg() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.svg", Mode::Wall, &[part(T0)]);
-    let svg = fs::read_to_string(&written.files[0].0).unwrap();
+    let written = write(folder.path(), "a.svg", &[part(T0)]);
+    let svg = fs::read_to_string(&written[0]).unwrap();
     assert!(
         ["hot", "park", "<title>running\n", "<title>waiting\n", "app"].iter().all(|name| svg.contains(name)),
         "{svg}"
@@ -136,9 +138,8 @@ fn pprof() {
         let times: Vec<u64> = (0..samples).map(|tick| T0 + tick).collect();
         builder.sample(stack, thread, None, &times, &vec![1; times.len()]);
     }
-    let part = Halves { whole: builder.finish().unwrap(), each: Vec::new(), malformed: 0 };
-    let written = write(folder.path(), "a.pb.gz", Mode::Wall, &[part]);
-    let functions = written.files.iter().map(|(path, _)| {
+    let written = write(folder.path(), "a.pb.gz", &[builder.finish().unwrap()]);
+    let functions = written.iter().map(|path| {
         let (mut functions, mut findings) = (Vec::new(), Findings::default());
         let options = Options { limit: usize::MAX, counted: Counted::default() };
         decode("", fs::read(path).unwrap().into(), options, &mut findings, |telemetry| {
@@ -158,8 +159,8 @@ fn pprof() {
 #[test]
 fn otlp() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.otlp", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
-    let bytes = fs::read(&written.files[0].0).unwrap();
+    let written = write(folder.path(), "a.otlp", &[part(T0), part(T0 + 2_000_000_000)]);
+    let bytes = fs::read(&written[0]).unwrap();
     profbridge_bench::profcheck::assert_valid(&bytes);
     let decoded = profbridge_wire::otlp::decode(bytes.into(), &profbridge_wire::otlp::Limits::default()).unwrap();
     assert_eq!(decoded.profiles.observations(), 2 * 202);
@@ -179,12 +180,12 @@ fn long_run() {
         let frame = builder.frame("hot", "app.c", 1);
         let stack = builder.stack(&[frame]);
         builder.sample(stack, None, None, &times, &vec![1; times.len()]);
-        Halves { whole: builder.finish().unwrap(), each: Vec::new(), malformed: 0 }
+        builder.finish().unwrap()
     };
     let parts = [many(T0), many(T0 + 700_000), many(T0 + 1_400_000)];
-    assert_eq!(write(folder.path(), "a.pprof", Mode::Wall, &parts).files.len(), 1);
-    let written = write(folder.path(), "a.otlp", Mode::Wall, &parts);
-    let bytes = fs::read(&written.files[0].0).unwrap();
+    assert_eq!(write(folder.path(), "a.pprof", &parts).len(), 1);
+    let written = write(folder.path(), "a.otlp", &parts);
+    let bytes = fs::read(&written[0]).unwrap();
     let decoded = profbridge_wire::otlp::decode(bytes.into(), &profbridge_wire::otlp::Limits::default()).unwrap();
     assert_eq!(decoded.profiles.observations(), 2_100_000);
 }
@@ -193,10 +194,10 @@ fn long_run() {
 #[test]
 fn envelopes() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.envelope", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
-    let names: Vec<_> = written.files.iter().map(|(path, _)| path.file_name().unwrap().to_str().unwrap()).collect();
+    let written = write(folder.path(), "a.envelope", &[part(T0), part(T0 + 2_000_000_000)]);
+    let names: Vec<_> = written.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["a.envelope", "a-2.envelope"]);
-    for (path, _) in &written.files {
+    for path in &written {
         let bytes = fs::read(path).unwrap();
         let payload = bytes.split(|&byte| byte == b'\n').nth(2).unwrap();
         validate_json(payload).unwrap();
@@ -209,8 +210,7 @@ fn nothing() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.svg", "a.envelope"] {
         let destination = destination(folder.path().join(name));
-        let crate::Failure(why) =
-            Writer::open(&destination, Mode::Wall).unwrap().close("app", &mut Written::default()).unwrap_err();
+        let crate::Failure(why) = Writer::open(destination).unwrap().close("app").unwrap_err();
         assert!(why.contains(name) && why.contains("not a single"), "{why}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -38,7 +38,7 @@ fn tolerance() {
         }
     }
     let mut graph = FlameGraph::default();
-    graph.add(&builder.finish().unwrap(), None);
+    graph.add(&builder.finish().unwrap());
     let mut svg = Vec::new();
     graph.draw("title", Layout::default(), &mut svg).unwrap();
     let svg = String::from_utf8(svg).unwrap();

@@ -1,0 +1,40 @@
+//! Collapsed stacks: what threads did, the process where there are several, the thread, and its functions.
+
+use std::path::PathBuf;
+
+use profbridge_codec::Report;
+use profbridge_wire::folded::{CalledBy, Folded, Threads};
+
+use crate::Failure;
+use crate::files::write_file;
+use crate::terminal::counted;
+
+/// Collects stacks, and writes them at the end.
+pub(crate) struct Stacks {
+    path: PathBuf,
+    pub(super) folded: Folded,
+}
+
+impl Stacks {
+    /// An output that writes nothing before its end.
+    pub(crate) fn open(path: PathBuf, called_by: CalledBy) -> Self {
+        Self { path, folded: Folded::new(Threads::Apart).with_states().with_processes(called_by) }
+    }
+
+    /// Writes the file, unless there is nothing for it, and returns its size in bytes.
+    pub(super) fn close(&mut self, report: &mut Report) -> Result<Option<(PathBuf, u64)>, Failure> {
+        report.losses.merge(self.folded.losses());
+        report.not_shown.extend(self.folded.not_shown().in_words());
+        if self.folded.is_empty() {
+            return Ok(None);
+        }
+        let size = write_file(&self.path, |file| self.folded.write(file))?;
+        Ok(Some((self.path.clone(), size)))
+    }
+
+    /// What it holds, in words.
+    pub(crate) fn holds(&self) -> String {
+        let of = self.folded.shown_type().map_or_else(String::new, |of| format!(" of {of}"));
+        counted(self.folded.lines().count() as u64, "stack") + &of
+    }
+}

@@ -1,0 +1,171 @@
+//! What is known of one process while it is sampled: its resource, its files, its functions and their names.
+
+use std::mem::size_of;
+
+use profbridge_sampler::message::{Batch, Event, Function, Process, ProcessId};
+
+use crate::assemble::{Attribute, FileMapping, Nameless, Names, Subject};
+use crate::resource::with_claims;
+use crate::symbols::ProcessNames;
+
+/// What tells a process from another one that gets its id later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// Its id.
+    pub pid: u32,
+    start_unix_nano: u64,
+    exec_id: u64,
+}
+
+impl Life {
+    /// Of a process.
+    #[must_use]
+    pub fn of(process: &Process) -> Self {
+        Self { pid: process.pid, start_unix_nano: process.start_unix_nano, exec_id: process.exec_id }
+    }
+
+    /// Whether two descriptions are of the same process. It may execute another program, which changes its exec id but
+    /// not its start; and the computed start moves with the wall clock, which does not change the exec id. The start is
+    /// computed from a clock of 10 ms and the time of the boot.
+    #[must_use]
+    pub fn is_same(self, other: Self) -> bool {
+        let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
+        self.pid == other.pid && (started_together || self.exec_id == other.exec_id)
+    }
+}
+
+/// A process as profiles describe it, from what the sampler process says of it beside its samples.
+#[derive(Debug)]
+pub struct ProcessRecord {
+    /// What is known of it from outside.
+    described: Vec<Attribute>,
+    /// That, and what it shows of itself.
+    resource: Vec<Attribute>,
+    mappings: Vec<FileMapping>,
+    functions: Vec<Function>,
+    names: Option<ProcessNames>,
+    bytes: u64,
+}
+
+impl ProcessRecord {
+    /// A process with these attributes; `thread_attributes` are the keys of those of its threads. Without `names` none
+    /// are looked up.
+    #[must_use]
+    pub fn new(described: Vec<Attribute>, names: Option<ProcessNames>, thread_attributes: &[String]) -> Self {
+        let resource = with_claims(&described, &[], thread_attributes);
+        Self { described, resource, mappings: Vec::new(), functions: Vec::new(), names, bytes: 0 }
+    }
+
+    /// The process that an event describes; `None` of events that [`learn`](Self::learn) does not take.
+    #[must_use]
+    pub fn described_by(event: &Event) -> Option<ProcessId> {
+        match event {
+            Event::Mapping(mapping) => Some(mapping.process),
+            Event::PerfMap { process, .. } | Event::Functions { process, .. } | Event::Resource { process, .. } => {
+                Some(*process)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes what an event says. Mappings and functions that take more than `left` bytes are left out with all later
+    /// ones of their kind: addresses in such files have no mapping, and such functions no name. Returns how many mappings
+    /// or functions were left out.
+    pub fn learn(&mut self, event: Event, mut left: u64, thread_attributes: &[String]) -> u64 {
+        let mut omitted = 0;
+        match event {
+            Event::Mapping(mapping) => {
+                // Its path is stored here and with its names.
+                let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
+                let bytes = (2 * size_of::<FileMapping>() + 2 * mapping.path.len() + build_id) as u64;
+                // Mappings are found by their index, so none may follow one that is missing.
+                if bytes > left || mapping.index as usize != self.mappings.len() {
+                    return 1;
+                }
+                self.bytes += bytes;
+                self.mappings.push(FileMapping::from(&mapping));
+                if let Some(names) = &mut self.names {
+                    names.mapping(mapping);
+                }
+            }
+            Event::Functions { first, functions, .. } => {
+                for (number, function) in (first as usize..).zip(functions) {
+                    let bytes = (size_of::<Function>() + function.text()) as u64;
+                    // Functions are found by their number, so none may follow one that is missing.
+                    if bytes > left || number != self.functions.len() {
+                        omitted += 1;
+                        continue;
+                    }
+                    left -= bytes;
+                    self.bytes += bytes;
+                    self.functions.push(function);
+                }
+            }
+            Event::PerfMap { file, .. } => {
+                if let Some(names) = &mut self.names {
+                    names.perf_map(file);
+                }
+            }
+            Event::Resource { attributes, .. } => {
+                self.resource = with_claims(&self.described, &attributes, thread_attributes);
+            }
+            _ => {}
+        }
+        omitted
+    }
+
+    /// How many bytes its mappings and functions take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The attributes of its resource.
+    #[must_use]
+    pub fn resource(&self) -> &[Attribute] {
+        &self.resource
+    }
+
+    /// The files that are mapped into it.
+    #[must_use]
+    pub fn mappings(&self) -> &[FileMapping] {
+        &self.mappings
+    }
+
+    /// Asks for the names of all locations of a batch.
+    pub fn ask(&mut self, batch: &Batch) {
+        if let Some(names) = &mut self.names {
+            names.ask(batch);
+        }
+    }
+
+    /// Whether more names may still be found for a batch. What was refused is requested again.
+    pub fn is_late(&mut self, batch: &Batch) -> bool {
+        self.names.as_mut().is_some_and(|names| names.is_late(batch))
+    }
+
+    /// The process for an [`Assembler`](crate::assemble::Assembler).
+    #[must_use]
+    pub fn subject<'a>(&'a self, thread_attributes: &'a [String]) -> Subject<'a> {
+        let Self { resource, mappings, functions, names, .. } = self;
+        let names = names.as_ref().map_or(&Nameless as &dyn Names, |names| names);
+        Subject { resource, mappings, functions, thread_attributes, names }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a process that executed another program, and one whose start moved with the clock, is the same; one
+    /// with neither is not, nor is one with another id.
+    #[test]
+    fn lives() {
+        let is = |pid, start_unix_nano, exec_id| Life { pid, start_unix_nano, exec_id };
+        let first = is(7, 5_000_000_000, 1);
+        assert!(first.is_same(is(7, 5_010_000_000, 2)));
+        assert!(first.is_same(is(7, 900_000_000_000, 1)));
+        assert!(!first.is_same(is(7, 7_000_000_000, 2)));
+        assert!(!first.is_same(is(8, 5_000_000_000, 1)));
+    }
+}

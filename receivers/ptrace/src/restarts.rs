@@ -1,0 +1,107 @@
+//! When a sampler process that ended is started again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A sampler process that lived for this long begins the series of pauses anew.
+const HEALTHY: Duration = Duration::from_secs(60);
+
+/// The pauses before the starts of a series, in milliseconds, of a receiver, which goes on with the last of them.
+const OF_RECEIVER: [u64; 7] = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000];
+
+/// Those of a run that somebody waits for, which gives up after the last of them.
+const OF_RUN: [u64; 5] = [0, 200, 400, 800, 1_600];
+
+/// The pauses between sampler processes, which are longer as long as these end soon.
+#[derive(Debug)]
+pub struct Restarts {
+    pauses: &'static [u64],
+    is_endless: bool,
+    count: usize,
+    started: Option<Instant>,
+    due: Option<Instant>,
+}
+
+impl Restarts {
+    /// As a receiver has them, which never gives up.
+    #[must_use]
+    pub fn of_receiver() -> Self {
+        Self { pauses: &OF_RECEIVER, is_endless: true, count: 0, started: None, due: None }
+    }
+
+    /// As a run has them, which gives up what ends again and again.
+    #[must_use]
+    pub fn of_run() -> Self {
+        Self { pauses: &OF_RUN, is_endless: false, ..Self::of_receiver() }
+    }
+
+    /// A sampler process was started.
+    pub fn started(&mut self, now: Instant) {
+        (self.started, self.due) = (Some(now), None);
+    }
+
+    /// The sampler process has ended, or could not start. Returns the pause before the next, if there is to be one.
+    pub fn ended(&mut self, now: Instant) -> Option<Duration> {
+        if self.started.take().is_some_and(|started| now.saturating_duration_since(started) >= HEALTHY) {
+            self.count = 0;
+        }
+        let pause = self.pauses.get(self.count).or(self.pauses.last().filter(|_| self.is_endless));
+        let pause = pause.map(|&milliseconds| Duration::from_millis(milliseconds));
+        self.count += 1;
+        self.due = pause.map(|pause| now + pause);
+        pause
+    }
+
+    /// When the next one starts; `None` while one runs, and where none does any more.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pauses, in milliseconds, between sampler processes that end at once.
+    fn pauses(restarts: &mut Restarts, start: Instant) -> Vec<Option<u128>> {
+        let pause = |_| {
+            restarts.started(start);
+            assert_eq!(restarts.due(), None);
+            let pause = restarts.ended(start);
+            assert_eq!(restarts.due(), pause.map(|pause| start + pause));
+            pause.map(|pause| pause.as_millis())
+        };
+        (0..8).map(pause).collect()
+    }
+
+    /// Guarantees: pauses of a receiver double up to a minute, and a sampler process that lived for a minute starts over
+    /// with a second.
+    #[test]
+    fn of_receiver() {
+        let (mut restarts, start) = (Restarts::of_receiver(), Instant::now());
+        let expected = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
+        assert_eq!(pauses(&mut restarts, start), expected.map(Some));
+        restarts.started(start);
+        assert_eq!(restarts.ended(start + HEALTHY), Some(Duration::from_secs(1)));
+        let again = restarts.ended(start + HEALTHY);
+        assert_eq!(again, Some(Duration::from_secs(2)), "an attempt that failed counts as well");
+    }
+
+    /// Guarantees: a sampler process of a run is started again at once, then after pauses that double, and in the end no
+    /// more; one that lived for a minute begins the series anew, and one that cannot be started is tried no more often.
+    #[test]
+    fn of_run() {
+        let (mut restarts, start) = (Restarts::of_run(), Instant::now());
+        let expected = [Some(0), Some(200), Some(400), Some(800), Some(1_600), None, None, None];
+        assert_eq!(pauses(&mut restarts, start), expected);
+        restarts.started(start);
+        let mut now = start + HEALTHY;
+        let attempts = std::iter::from_fn(|| {
+            now += restarts.ended(now)?;
+            Some(now)
+        });
+        assert_eq!(attempts.count(), 5);
+    }
+}
