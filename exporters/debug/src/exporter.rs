@@ -55,7 +55,7 @@ impl Exporter for DebugExporter {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_engine::testing;
+    use profbridge_testkit as testing;
 
     use super::*;
 

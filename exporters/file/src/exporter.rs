@@ -10,6 +10,7 @@ use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
 };
 use profbridge_engine::config::Duration;
+use profbridge_engine::delivery::ExporterContext;
 use profbridge_model::{Reason, Telemetry};
 use tokio::time::timeout;
 
@@ -123,7 +124,7 @@ impl Exporter for FileExporter {
         })
     }
 
-    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+    fn start<'a>(&'a self, _: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         Box::pin(async {
             let opened = self.open().await;
             let opened = opened.map_err(|error| StartError(cannot_be_written(&self.settings.path, &error)))?;

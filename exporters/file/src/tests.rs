@@ -10,8 +10,9 @@ use std::path::Path;
 
 use profbridge_engine::component::{Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
-use profbridge_engine::testing::{ManualClock, START_UNIX_NANO};
+use profbridge_engine::delivery::ExporterContext;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, Profiles, Telemetry};
+use profbridge_testkit::{ManualClock, START_UNIX_NANO};
 
 use crate::config::Config;
 use crate::exporter::FileExporter;
@@ -25,6 +26,10 @@ fn exporter(path: &Path, more: &str) -> FileExporter {
 
 fn requests(exporter: &FileExporter, telemetry: impl Into<Telemetry>) -> Vec<Request<Meta>> {
     exporter.prepare(&telemetry.into(), ManualClock::default().now()).requests
+}
+
+fn context() -> ExporterContext {
+    profbridge_testkit::exporter_context("file")
 }
 
 /// Writes telemetry by an exporter that was started.

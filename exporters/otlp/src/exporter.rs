@@ -2,15 +2,15 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use ::http::HeaderMap;
 use profbridge_codec::otlp::Encoder;
 use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
 };
-use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::via::{self, Via};
+use profbridge_engine::delivery::ExporterContext;
+use profbridge_engine::http_out::{self, HttpOut};
+use profbridge_engine::via::Via;
 use profbridge_model::{Reason, Telemetry};
-use profbridge_net::client::{HttpClient, grpc_channel};
+use profbridge_net::client::grpc_channel;
 use tonic::transport::Channel;
 
 use crate::answer::{self, Refused};
@@ -25,20 +25,19 @@ pub(crate) struct OtlpExporter {
     encoder: Mutex<Encoder>,
     limit: PeerLimit,
     client: OnceLock<Client>,
-    /// The processes that something came through.
-    via: OnceLock<Via>,
 }
 
 enum Client {
-    Grpc(Channel),
-    Http(Box<HttpClient>),
+    /// With the processes that something came through.
+    Grpc(Channel, Via),
+    Http(Box<HttpOut>),
 }
 
 impl OtlpExporter {
     pub(crate) fn new(settings: Settings) -> Self {
         let limit = PeerLimit::new(settings.max_request_bytes);
         let encoder = Mutex::new(prepare::encoder(&settings));
-        Self { settings, encoder, limit, client: OnceLock::new(), via: OnceLock::new() }
+        Self { settings, encoder, limit, client: OnceLock::new() }
     }
 
     /// Makes one attempt. Where the peer says that the request is too large, it is cut, and its parts are sent one
@@ -70,35 +69,18 @@ impl OtlpExporter {
         }
     }
 
-    /// The headers that every request has.
-    fn headers(&self) -> HeaderMap {
-        let mut headers = self.settings.headers.clone();
-        if let Some(via) = self.via.get() {
-            headers.insert(via::HEADER, via.header());
-        }
-        headers
-    }
-
     async fn send_once(&self, request: &Request<Meta>) -> Result<Accepted, Refused> {
-        match (self.client.get(), &self.settings.target) {
-            (Some(Client::Grpc(channel)), _) => {
-                let timeout = self.settings.timeout;
-                let export = grpc::export(channel, &self.settings, self.headers(), request);
+        let settings = &self.settings;
+        match self.client.get().ok_or_else(http_out::not_started)? {
+            Client::Grpc(channel, via) => {
+                let timeout = settings.timeout;
+                let export = grpc::export(channel, settings, via, request);
                 tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
                     let within = profbridge_engine::config::Duration::from(timeout);
-                    Err(answer::unanswered(&self.settings, &format!("no answer within {within}")).into())
+                    Err(answer::unanswered(settings, &format!("no answer within {within}")).into())
                 })
             }
-            (Some(Client::Http(client)), target) => {
-                let url = target.url(request.meta.batch.signal);
-                http::export(client, url, &self.settings, self.headers(), request).await
-            }
-            _ => Err(SendError {
-                retry: Retry::Never,
-                reason: Reason::Internal,
-                message: "the exporter was not started".to_owned(),
-            }
-            .into()),
+            Client::Http(out) => http::export(out, settings, request).await,
         }
     }
 }
@@ -115,23 +97,18 @@ impl Exporter for OtlpExporter {
         Box::pin(self.attempt(request))
     }
 
-    fn share(&self, _: PeerLimits, via: Via) {
-        self.via.get_or_init(|| via);
-    }
-
     fn destinations(&self) -> Vec<String> {
         self.settings.target.addresses()
     }
 
-    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+    fn start<'a>(&'a self, context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         Box::pin(async {
-            let failed = |error: &dyn std::fmt::Display| StartError(format!("{}: {error}", self.settings.host));
+            let via = context.via.clone();
             let client = match &self.settings.target {
-                Target::Grpc(config) => Client::Grpc(grpc_channel(config).map_err(|error| failed(&error))?),
-                Target::Http { client, .. } => {
-                    Client::Http(Box::new(HttpClient::new(client).map_err(|error| failed(&error))?))
-                }
+                Target::Grpc(config) => grpc_channel(config).map(|channel| Client::Grpc(channel, via)),
+                Target::Http { client, .. } => HttpOut::new(client, via).map(|out| Client::Http(Box::new(out))),
             };
+            let client = client.map_err(|error| StartError(format!("{}: {error}", self.settings.host)))?;
             // Started once, by contract; a second client would be the same.
             self.client.get_or_init(|| client);
             Ok(())

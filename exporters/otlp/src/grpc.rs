@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use profbridge_codec::otlp::Signal;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_engine::via::{self, Via};
 use profbridge_model::Reason;
 use profbridge_net::client::ConnectError;
 use profbridge_net::error_chain;
@@ -52,13 +53,13 @@ const PREFIX: usize = 5;
 pub(crate) async fn export(
     channel: &Channel,
     settings: &Settings,
-    headers: HeaderMap,
+    via: &Via,
     request: &Request<Meta>,
 ) -> Result<Accepted, Refused> {
     let mut channel = channel.clone();
     let response = async {
         poll_fn(|cx| channel.poll_ready(cx)).await?;
-        channel.call(call(settings, headers, request)).await
+        channel.call(call(settings, via, request)).await
     };
     let response = response.await.map_err(|error| unanswered(settings, &error))?;
     let (head, body) = response.into_parts();
@@ -81,14 +82,15 @@ pub(crate) async fn export(
 }
 
 /// The request. The channel adds scheme, host and user agent.
-fn call(settings: &Settings, headers: HeaderMap, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
+fn call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
     let compression = request.meta.compression.content_encoding();
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
     *call.version_mut() = Version::HTTP_2;
     *call.uri_mut() = Uri::from_static(method(request.meta.batch.signal));
-    *call.headers_mut() = headers;
+    *call.headers_mut() = settings.headers.clone();
     let headers = call.headers_mut();
+    headers.insert(via::HEADER, via.header());
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     if let Some(name) = compression {
@@ -230,7 +232,7 @@ fn verdict(
         },
         _ => (Retry::Never, Reason::RejectedByPeer),
     };
-    let mut error = answer::refused(settings, retry, reason, name(status.code()), status.message());
+    let mut error = answer::refused(settings, retry, reason, &name(status.code()), status.message());
     // OUT_OF_RANGE is what tonic's servers say.
     let too_large = matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange)
         && retry_info.is_none()
@@ -261,27 +263,16 @@ fn code_of(status: StatusCode) -> Code {
     }
 }
 
-/// The name that specifications use.
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+/// The name that specifications use: `NOT_FOUND` of `NotFound`.
+fn name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
     }
+    name
 }
 
 /// Why there is no answer: what the connector says, where there is no connection.

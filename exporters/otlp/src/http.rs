@@ -2,12 +2,14 @@
 
 use std::time::SystemTime;
 
+use ::http::StatusCode;
 use ::http::header::{self, HeaderMap, HeaderValue};
-use ::http::{StatusCode, Uri};
+use bytes::Bytes;
 use profbridge_codec::otlp::{Encoding, Signal};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_engine::http_out::{self, Answer, HttpOut};
 use profbridge_model::Reason;
-use profbridge_net::client::{Failure, HttpClient, Response};
+use profbridge_net::client::Failure;
 use profbridge_net::compression::ACCEPT_ENCODING;
 use prost::Message as _;
 
@@ -20,16 +22,10 @@ const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
 /// Makes one attempt.
-pub(crate) async fn export(
-    client: &HttpClient,
-    url: Option<&Uri>,
-    settings: &Settings,
-    mut headers: HeaderMap,
-    request: &Request<Meta>,
-) -> Result<Accepted, Refused> {
+pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request<Meta>) -> Result<Accepted, Refused> {
     let signal = request.meta.batch.signal;
     // What has nowhere to go was not made a request.
-    let url = url.ok_or_else(|| SendError {
+    let url = settings.target.url(signal).ok_or_else(|| SendError {
         retry: Retry::Never,
         reason: Reason::Internal,
         message: format!("{}: no URL takes {}", settings.host, signal.name()),
@@ -38,61 +34,49 @@ pub(crate) async fn export(
         Encoding::Protobuf => PROTOBUF,
         Encoding::Json => JSON,
     };
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-    if let Some(name) = request.meta.compression.content_encoding() {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
-    }
+    let mut headers = settings.headers.clone();
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ACCEPT_ENCODING));
-    match client.post(url, headers, request.body.clone()).await {
-        Ok(response) if response.status.is_success() => Ok(success(settings, request, response)),
-        Ok(response) => {
-            let (status, text) = (response.status, text(&response));
-            let pause = retry_after(&response.headers, SystemTime::now());
-            let error = refused(settings, signal, status, pause, &text);
-            // 413 is the specification's; the Collector's receiver says 400.
-            let too_large = status == 413 || (status == 400 && answer::says_too_large(&text));
-            Err(Refused { error, too_large })
-        }
-        Err(failure) => Ok(failed(settings, signal, failure)?),
+    let coding = request.meta.compression.content_encoding();
+    let answer = out.post(url, headers, media, coding, request.body.clone()).await;
+    let answer = answer.map_err(|failure| unanswered(settings, &failure))?;
+    if answer.status.is_success() {
+        return Ok(match &answer.body {
+            Ok(body) => success(settings, request, &answer.headers, body.clone()),
+            Err(cause) => answer::unreadable(settings, &cause.to_string()),
+        });
     }
+    let (status, text) = (answer.status, text(&answer));
+    let error = refused(settings, signal, status, retry_after(&answer.headers, SystemTime::now()), &text);
+    // 413 is the specification's; the Collector's receiver says 400.
+    let too_large = answer.body.is_ok() && (status == 413 || (status == 400 && answer::says_too_large(&text)));
+    Err(Refused { error, too_large })
 }
 
-fn success(settings: &Settings, request: &Request<Meta>, response: Response) -> Accepted {
+fn success(settings: &Settings, request: &Request<Meta>, headers: &HeaderMap, body: Bytes) -> Accepted {
     // An empty body is an answer without anything in it, whatever its type and its coding are called.
-    if response.body.is_empty() {
+    if body.is_empty() {
         return answer::accepted(settings, request, &[]);
     }
     // An answer has the type of its request; one of the other type can be read all the same.
-    let is_json = match media_type(&response.headers) {
+    let is_json = match media_type(headers) {
         PROTOBUF => false,
         JSON => true,
         _ => return answer::unreadable(settings, "it is neither protobuf nor JSON; this may not be an OTLP receiver"),
     };
-    match answer::unpacked(response.headers.get(header::CONTENT_ENCODING), response.body) {
+    match answer::unpacked(headers.get(header::CONTENT_ENCODING), body) {
         Ok(message) if is_json => answer::accepted_json(settings, request, &message),
         Ok(message) => answer::accepted(settings, request, &message),
         Err(why) => answer::unreadable(settings, &why),
     }
 }
 
-fn failed(settings: &Settings, signal: Signal, failure: Failure) -> Result<Accepted, SendError> {
+fn unanswered(settings: &Settings, failure: &Failure) -> SendError {
+    let message = failure.to_string();
     match failure {
-        Failure::Response { status, cause, .. } if status.is_success() => {
-            Ok(answer::unreadable(settings, &cause.to_string()))
-        }
-        Failure::Response { status, headers, .. } => {
-            Err(refused(settings, signal, status, retry_after(&headers, SystemTime::now()), ""))
-        }
-        Failure::Unsendable(_) => {
-            Err(SendError { retry: Retry::Never, reason: Reason::Internal, message: failure.to_string() })
-        }
-        Failure::Redirected { .. } => Err(SendError {
-            retry: Retry::Never,
-            reason: Reason::RejectedByPeer,
-            message: format!("{}: {failure}", settings.host),
-        }),
-        Failure::Connect(_) | Failure::TimedOut { .. } => Err(answer::unanswered(settings, &failure.to_string())),
-        Failure::Broken { .. } => Err(answer::broken(settings, &failure.to_string())),
+        Failure::Broken { .. } => answer::broken(settings, &message),
+        Failure::Redirected { .. } => http_out::unanswered(failure, format!("{}: {message}", settings.host)),
+        Failure::Unsendable(_) => http_out::unanswered(failure, message),
+        _ => answer::unanswered(settings, &message),
     }
 }
 
@@ -129,11 +113,12 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Retry> {
 }
 
 /// What an error's body says: the message of a `google.rpc.Status`, as the specification asks for, or plain text.
-fn text(response: &Response) -> String {
-    let Ok(body) = answer::unpacked(response.headers.get(header::CONTENT_ENCODING), response.body.clone()) else {
+fn text(answer: &Answer) -> String {
+    let coding = answer.headers.get(header::CONTENT_ENCODING);
+    let Some(Ok(body)) = answer.body.as_ref().ok().map(|body| answer::unpacked(coding, body.clone())) else {
         return String::new();
     };
-    match media_type(&response.headers) {
+    match media_type(&answer.headers) {
         PROTOBUF => tonic_types::Status::decode(body).map(|status| status.message).unwrap_or_default(),
         JSON => {
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -40,7 +40,7 @@ impl PeerLimit {
                  a fitting `max_request_bytes` spares the attempts"
             );
         }
-        let parts = messages.into_iter().map(|message| message.request(|batch| Meta::of(batch, encoding, compression)));
+        let parts = messages.into_iter().map(|message| message.with(|batch| Meta::of(batch, encoding, compression)));
         Some(parts.collect())
     }
 }

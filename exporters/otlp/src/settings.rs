@@ -208,7 +208,7 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
         tls: encrypted.then(|| config.tls.clone()),
         proxies: Proxies::from_env(),
         timeout,
-        max_idle_connections: config.sending_queue.num_consumers(),
+        max_idle_connections: config.sending_queue.num_consumers,
         http2_prior_knowledge: config.http2_prior_knowledge,
         max_response_bytes: MAX_RESPONSE_BYTES,
         ..HttpClientConfig::default()

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use profbridge_codec::otlp::{Encoder, EncoderOptions};
 use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
-use profbridge_engine::testing::{ManualClock, batch};
 use profbridge_model::{Builder, Profiles, Telemetry};
+use profbridge_testkit::{ManualClock, batch};
 use profbridge_wire::otlp::{self, EncodeOptions, Limits};
 
 use crate::config::Protocol;
@@ -35,7 +35,7 @@ fn settings(protocol: Protocol, yaml: &str) -> Settings {
 
 /// Starts an exporter, prepares `telemetry` and makes one attempt for each request.
 async fn send_all(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Result<Accepted, SendError>> {
-    exporter.start().await.unwrap();
+    exporter.start(&profbridge_testkit::exporter_context("otlp")).await.unwrap();
     let mut outcomes = Vec::new();
     for request in requests(exporter, telemetry) {
         outcomes.push(exporter.send(&request).await);

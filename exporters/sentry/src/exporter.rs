@@ -7,10 +7,11 @@ use std::time::Duration;
 use profbridge_codec::sentry::Encoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
+use profbridge_engine::delivery::ExporterContext;
+use profbridge_engine::http_out::HttpOut;
 use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::via::Via;
 use profbridge_model::{Reason, SampledOut, Telemetry};
-use profbridge_net::client::{HttpClient, HttpClientConfig, Passage, Proxies};
+use profbridge_net::client::{EndpointError, HttpClientConfig, Passage, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 use tokio::sync::Semaphore;
 
@@ -25,17 +26,20 @@ use crate::sampled_out;
 pub struct SentryExporter {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    pub(crate) client: OnceLock<HttpClient>,
+    /// What is there after the start.
+    pub(crate) started: OnceLock<Started>,
     proxies: Proxies,
     encoder: Mutex<Encoder>,
     /// Whether it was said that spans came which no processor had put together.
     ungrouped: Once,
-    /// Where the limits go that are handed back to clients.
-    pub(crate) peer_limits: OnceLock<PeerLimits>,
-    /// The processes that something came through.
-    pub(crate) via: OnceLock<Via>,
     /// How many bodies are unpacked and compressed anew at the same time.
     pub(crate) rewriting: Semaphore,
+}
+
+pub(crate) struct Started {
+    pub(crate) out: HttpOut,
+    /// Where the limits go that are handed back to clients.
+    pub(crate) peer_limits: PeerLimits,
 }
 
 impl SentryExporter {
@@ -50,18 +54,16 @@ impl SentryExporter {
         Self {
             settings,
             clock,
-            client: OnceLock::new(),
+            started: OnceLock::new(),
             proxies,
             encoder,
             ungrouped: Once::new(),
-            peer_limits: OnceLock::new(),
-            via: OnceLock::new(),
             rewriting: Semaphore::new(2),
         }
     }
 
     /// Builds the client. Reads certificates where a DSN needs them.
-    fn connect(&self) -> Result<(), StartError> {
+    fn connect(&self, context: &ExporterContext) -> Result<(), StartError> {
         let encrypted = self.settings.destinations.is_encrypted();
         // This timeout is the only one. No timeout is an hour.
         let timeout = match self.settings.delivery.timeout {
@@ -73,28 +75,22 @@ impl SentryExporter {
             proxies: self.proxies.clone(),
             connect_timeout: timeout.min(Duration::from_secs(10)),
             timeout,
-            max_idle_connections: self.settings.delivery.queue.num_consumers(),
+            max_idle_connections: self.settings.delivery.queue.num_consumers,
             http2_prior_knowledge: self.settings.http2_prior_knowledge,
             // What a client's request says of it stays as it is.
             names_itself: false,
             ..HttpClientConfig::default()
         };
-        self.offer_way(&config)?;
-        let client = HttpClient::new(&config).map_err(|error| StartError(error.to_string()))?;
-        self.client.get_or_init(|| client);
-        Ok(())
-    }
-
-    /// Offers receivers a way to the upstreams for requests that they do not read.
-    fn offer_way(&self, config: &HttpClientConfig) -> Result<(), StartError> {
-        let (Some(_), Some(limits), Some(via)) =
-            (self.settings.destinations.upstream_of(None), self.peer_limits.get(), self.via.get())
-        else {
-            return Ok(());
-        };
-        let passage = Passage::new(config).map_err(|error| StartError(error.to_string()))?;
-        let way = ToUpstream { destinations: Arc::clone(&self.settings.destinations), passage, via: via.clone() };
-        limits.offer_way(&self.settings.id, Arc::new(way));
+        let ExporterContext { peer_limits, via, .. } = context;
+        let failed = |error: EndpointError| StartError(error.to_string());
+        if self.settings.destinations.upstream_of(None).is_some() {
+            // A way to the upstreams for requests that receivers do not read.
+            let destinations = Arc::clone(&self.settings.destinations);
+            let way = ToUpstream { destinations, passage: Passage::new(&config).map_err(failed)?, via: via.clone() };
+            peer_limits.offer_way(&self.settings.id, Arc::new(way));
+        }
+        let out = HttpOut::new(&config, via.clone()).map_err(failed)?;
+        self.started.get_or_init(|| Started { out, peer_limits: peer_limits.clone() });
         Ok(())
     }
 
@@ -149,11 +145,6 @@ impl Exporter for SentryExporter {
         none.then(|| "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or `upstream` for envelopes of SDKs".to_owned())
     }
 
-    fn share(&self, limits: PeerLimits, via: Via) {
-        self.peer_limits.get_or_init(|| limits);
-        self.via.get_or_init(|| via);
-    }
-
     fn destinations(&self) -> Vec<String> {
         self.settings.destinations.addresses()
     }
@@ -176,8 +167,8 @@ impl Exporter for SentryExporter {
         })
     }
 
-    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
-        Box::pin(std::future::ready(self.connect()))
+    fn start<'a>(&'a self, context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
+        Box::pin(std::future::ready(self.connect(context)))
     }
 
     fn refuses(&self, request: &Request<Meta>) -> Option<Reason> {

@@ -45,8 +45,7 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
         "sends profiles to Sentry as profile_chunk envelopes, spans as transactions, and forwards envelopes",
         TelemetryKind::ALL,
     )
-    .needs(|_| &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")])
-    .without_links(),
+    .needs(|_| &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")]),
     create,
 };
 

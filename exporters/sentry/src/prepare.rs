@@ -129,10 +129,9 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     let compression = compression(settings.compression, destination);
     let mut report = destination.take_report(now.monotonic_nano);
     let item = report.as_ref().and_then(|report| report.item(seconds(now)));
-    let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| {
-        let way = Way { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None };
-        Meta { report: report.take(), ..way.chunk(&chunk) }
-    });
+    let prepared = encoder
+        .profiles(profiles, compression, item)
+        .prepared(|chunk| Meta { report: report.take(), ..Way::to(destination, compression).chunk(&chunk) });
     if let Some(report) = report {
         destination.report().merge(&report);
     }
@@ -153,24 +152,17 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
 }
 
 fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
-    let (destination, auth) = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
-        Ok(Some(Place::Own(destination))) => {
-            let auth = destination.auth_of(envelope.meta.sentry_client.as_deref());
-            (destination, auth)
-        }
-        Ok(Some(Place::Configured(position))) => {
-            let destination = Arc::clone(settings.destinations.configured(position));
-            let client = envelope.meta.sentry_client.as_deref();
-            let auth = client.and_then(|client| destination.auth_of(Some(client)));
-            (destination, auth)
-        }
+    let place = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
+        Ok(Some(place)) => place,
         Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
         Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
+    let client = envelope.meta.sentry_client.as_deref();
+    // Under a DSN of ours nothing is sent in the name of a client that says no name.
+    let is_named = client.is_some() || matches!(place, Place::Own(_));
+    let destination = place.destination(settings);
     let mut headers = forwarded(envelope);
-    if let Some(auth) = auth {
-        headers.push((AUTH, auth));
-    }
+    headers.extend(destination.auth_of(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
     let RequestMeta { project_id, public_key, .. } = &envelope.meta;
     let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
     let way = Way { compression: compression(settings.compression, &destination), destination, headers, peer_key };
@@ -200,6 +192,11 @@ struct Way {
 }
 
 impl Way {
+    /// What is ours.
+    fn to(destination: &Arc<Destination>, compression: Compression) -> Self {
+        Self { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None }
+    }
+
     /// The envelope as it came, as far as it can go so.
     fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
         let item = |item: &Item| Contained {
@@ -241,16 +238,8 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
     let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
     // Small, so it is not compressed.
     let body = envelope::write(&envelope, Ending::Newline).ok()?;
-    let meta = Meta {
-        destination: Arc::clone(destination),
-        body: Body::Ours(Compression::None),
-        items: vec![Contained { limited_by: &[Category::Internal], counted: None }],
-        report: Some(report),
-        billed: Duration::ZERO,
-        headers: Vec::new(),
-        arrived: None,
-        peer_key: None,
-    };
+    let items = vec![Contained { limited_by: &[Category::Internal], counted: None }];
+    let meta = Meta { report: Some(report), ..Way::to(destination, Compression::None).meta(items) };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
 
@@ -274,11 +263,9 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
     let encoded = encoder.spans(spans, route);
     let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();
     let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans, .. }| {
-        let destination = Arc::clone(settings.destinations.configured(target));
-        let compression = compression(settings.compression, &destination);
-        let way = Way { destination, compression, headers: Vec::new(), peer_key: None };
+        let destination = settings.destinations.configured(target);
         let items = if is_container { vec![Contained::spans(spans)] } else { Contained::transaction(spans).to_vec() };
-        way.meta(items)
+        Way::to(destination, compression(settings.compression, destination)).meta(items)
     });
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use profbridge_codec::compress;
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_engine::via;
+use profbridge_engine::http_out::{self, Answer as Response};
+use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::envelope::Received;
 use profbridge_model::{Envelope, Reason};
-use profbridge_net::client::{Failure, Response};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_wire::sentry::Category;
 use profbridge_wire::sentry::client_report::Discarded;
@@ -75,18 +75,21 @@ impl SentryExporter {
     async fn try_encodings(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let meta = &request.meta;
         let destination = &meta.destination;
+        let unchanged = Head::of(meta);
+        let gzip = Head { encoding: Compression::GZIP.content_encoding(), ..unchanged };
         let may_change = self.settings.compression == config::Compression::Auto
             && matches!(meta.body, Body::Ours(Compression::Zstd { .. }));
         if !may_change {
             let (head, body) = match self.late(request).await? {
-                Some(body) => (Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) }, body),
-                None => (Head::of(meta), request.body.clone()),
+                Some(body) => (gzip, body),
+                None => (unchanged, request.body.clone()),
             };
-            let answered = self.post(destination, head, body).await?;
-            return self.conclude(meta, answered);
+            return self.conclude(meta, self.post(destination, head, body).await?);
         }
+        // The status with which the server may have refused zstd.
+        let mut refused = None;
         if destination.zstd() != Zstd::Refused {
-            let answered = self.post(destination, Head::of(meta), request.body.clone()).await?;
+            let answered = self.post(destination, unchanged, request.body.clone()).await?;
             match refuses_zstd(answered.status, destination.zstd()) {
                 Refusal::No => {
                     if Verdict::of(answered.status) == Verdict::Accepted {
@@ -95,26 +98,14 @@ impl SentryExporter {
                     return self.conclude(meta, answered);
                 }
                 Refusal::Certain => self.give_up_zstd(destination, answered.status),
-                Refusal::Possible => {
-                    let body = self.gzipped(request.body.clone()).await?;
-                    let second = self
-                        .post(
-                            destination,
-                            Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) },
-                            body,
-                        )
-                        .await?;
-                    if Verdict::of(second.status) == Verdict::Accepted {
-                        self.give_up_zstd(destination, answered.status);
-                    }
-                    return self.conclude(meta, second);
-                }
+                Refusal::Possible => refused = Some(answered.status),
             }
         }
         let body = self.gzipped(request.body.clone()).await?;
-        let answered = self
-            .post(destination, Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) }, body)
-            .await?;
+        let answered = self.post(destination, gzip, body).await?;
+        if let Some(status) = refused.filter(|_| Verdict::of(answered.status) == Verdict::Accepted) {
+            self.give_up_zstd(destination, status);
+        }
         self.conclude(meta, answered)
     }
 
@@ -174,34 +165,21 @@ impl SentryExporter {
 
     /// Posts a body and takes note of the limits in the answer.
     async fn post(&self, destination: &Destination, head: Head<'_>, body: Bytes) -> Result<Answered, SendError> {
-        let Some(client) = self.client.get() else {
-            return Err(internal("the exporter was not started".to_owned()));
-        };
+        let started = self.started.get().ok_or_else(http_out::not_started)?;
         let mut headers: HeaderMap = head.headers.iter().cloned().collect();
         if head.peer_key.is_none() {
             let ours = HeaderValue::from_static(profbridge_net::USER_AGENT);
             headers.entry(USER_AGENT).or_insert(ours);
         }
         headers.entry(AUTH).or_insert_with(|| destination.auth().clone());
-        if let Some(via) = self.via.get() {
-            headers.insert(via::HEADER, via.header());
-        }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
-        if let Some(encoding) = head.encoding {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
-        }
-        match client.post(destination.url(), headers, body).await {
-            Ok(response) => Ok(self.read(destination, head.peer_key, &response)),
-            // Only the body is unreadable, and nothing depends on it.
-            Err(Failure::Response { status, headers, .. }) => {
-                let response = Response { status, headers: *headers, body: Bytes::new() };
-                Ok(self.read(destination, head.peer_key, &response))
-            }
-            Err(failure) => Err(unanswered(destination, &failure)),
-        }
+        let posted = started.out.post(destination.url(), headers, envelope::CONTENT_TYPE, head.encoding, body).await;
+        let unanswered = |failure| http_out::unanswered(&failure, message::failed(destination.dsn(), &failure));
+        let response = posted.map_err(unanswered)?;
+        Ok(self.read(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
     }
 
-    fn read(&self, destination: &Destination, peer_key: Option<&str>, response: &Response) -> Answered {
+    /// Takes note of the limits in an answer, for others of the same client as well.
+    fn read(&self, destination: &Destination, client: Option<(&str, &PeerLimits)>, response: &Response) -> Answered {
         let status = response.status.as_u16();
         let now = self.clock.now();
         let text = |name: HeaderName| response.headers.get(name).and_then(|value| value.to_str().ok());
@@ -212,10 +190,8 @@ impl SentryExporter {
         let limits = lines.collect::<Vec<_>>().join(",");
         let limits = Some(limits.as_str()).filter(|limits| !limits.is_empty());
         let answer = Answer { status, limits, retry_after };
-        if let (Some(key), Some(clients)) = (peer_key, self.peer_limits.get()) {
-            for (time, text) in limits_of(answer) {
-                clients.publish(key, text, time);
-            }
+        if let Some((key, clients)) = client {
+            limits_of(answer).into_iter().for_each(|(time, text)| clients.publish(key, text, time));
         }
         for (what, time) in destination.limit(answer, now.monotonic_nano) {
             let to = message::place(destination.dsn());
@@ -227,7 +203,9 @@ impl SentryExporter {
                 "sentry limits {what}; they are dropped meanwhile"
             );
         }
-        let detail = (!response.status.is_success()).then(|| detail(&response.body, destination.dsn())).flatten();
+        // Nothing depends on a body that cannot be read.
+        let body = response.body.as_ref().ok().filter(|_| !response.status.is_success());
+        let detail = body.and_then(|body| detail(body, destination.dsn()));
         Answered { status, detail, retry_after }
     }
 
@@ -292,14 +270,4 @@ fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
 
 fn internal(message: String) -> SendError {
     SendError { retry: Retry::Never, reason: Reason::Internal, message }
-}
-
-fn unanswered(destination: &Destination, failure: &Failure) -> SendError {
-    let message = message::failed(destination.dsn(), failure);
-    match failure {
-        Failure::Redirected { .. } | Failure::Unsendable(_) => {
-            SendError { retry: Retry::Never, reason: Reason::RejectedByPeer, message }
-        }
-        _ => SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message },
-    }
 }

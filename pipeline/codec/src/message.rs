@@ -2,30 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use profbridge_engine::component::{Prepared, Request, add_note};
+use profbridge_engine::component::{Prepared, add_note};
 use profbridge_model::{Losses, Profiles, Quantities};
 
-/// A finished message. It owns its bytes and refers to nothing.
-#[derive(Debug, Clone)]
-pub struct Message<M> {
-    /// The bytes, framed and compressed.
-    pub body: Bytes,
-    /// How much is in it.
-    pub quantities: Quantities,
-    /// How many `Sample` messages of OTLP it was made from.
-    pub samples: u64,
-    /// What else is known of it.
-    pub meta: M,
-}
-
-impl<M> Message<M> {
-    /// The same as an exporter hands it to the engine.
-    pub fn request<N>(self, meta: impl FnOnce(M) -> N) -> Request<N> {
-        let Self { body, quantities, samples, meta: known } = self;
-        Request { body, quantities, samples, meta: meta(known) }
-    }
-}
+/// A finished message. It owns its bytes, framed and compressed, and refers to nothing.
+pub use profbridge_engine::component::Request as Message;
 
 /// What became of telemetry: `in + synthesized = quantities of the messages + losses`.
 #[derive(Debug)]
@@ -93,7 +74,7 @@ impl<M> Encoded<M> {
         if let Some(error) = error {
             tracing::error!(%error, "a message could not be written");
         }
-        let requests = self.messages.into_iter().map(|message| message.request(&mut meta));
+        let requests = self.messages.into_iter().map(|message| message.with(&mut meta));
         Prepared { requests: requests.collect(), losses, synthesized, notes }
     }
 }

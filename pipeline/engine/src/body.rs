@@ -8,6 +8,7 @@
 //! the beginning, and without an announcement one request at a time grows large: requests that wait for more while they
 //! hold a part would wait for each other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
@@ -18,7 +19,7 @@ use hyper::header::EXPECT;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 use profbridge_net::compression::{Coding, DecompressError, Decompressor};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::budget::Permit;
 use crate::component::Rejected;
@@ -219,6 +220,33 @@ pub async fn discard_rest(request: Request<Incoming>, time: Duration) {
             data.advance(data.remaining());
         }
     }
+}
+
+/// How many requests are unpacked and read at the same time: as many as there are cores. The others wait, with nothing
+/// but what they sent, so that none is slow because all are.
+pub fn slots() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)))
+}
+
+/// Runs `work` on a thread for blocking work, once there is a slot. Where it fails, what it was made of is gone, and is
+/// given back to the system if it is much. `None` where it panicked, which the log says.
+pub async fn run_in<T: Send + 'static, E: Send + 'static>(
+    slots: &Arc<Semaphore>,
+    intake: &Intake,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Option<Result<T, E>> {
+    // Never closed.
+    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
+    let intake = intake.clone();
+    let task = tokio::task::spawn_blocking(move || {
+        let result = work();
+        if result.is_err() {
+            intake.refused_large();
+        }
+        drop(slot);
+        result
+    });
+    task.await.inspect_err(|error| tracing::error!(%error, "reading a request failed")).ok()
 }
 
 /// Why a body was not unpacked.

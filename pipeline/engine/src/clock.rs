@@ -44,7 +44,7 @@ impl fmt::Debug for Clock {
 }
 
 /// Nanoseconds; saturates after 584 years.
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

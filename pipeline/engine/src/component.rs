@@ -18,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use profbridge_model::{Losses, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry, Whose};
 
+use crate::delivery::ExporterContext;
 use crate::telemetry::ItemCounts;
 
 /// A future that a trait object returns.
@@ -115,9 +116,12 @@ pub trait Processor: Send {
     /// are too large for it are made smaller.
     fn fit_memory(&mut self, _limit: u64) {}
 
-    /// Says that no exporter of the pipeline sends the links of samples, so that none need be made. Called at most
-    /// once, before anything else.
-    fn leave_out_links(&mut self) {}
+    /// Says of which types the exporters of its pipeline are, so that nothing need be made that none of them sends, and
+    /// whether profiles come to them other than in envelopes. Returns what is worth a warning then. Called once, before
+    /// anything else.
+    fn goes_to(&mut self, _exporters: &[&str], _profiles_come: bool) -> Option<Warning> {
+        None
+    }
 
     /// Takes telemetry. What it does not hold or drop goes to `out`. It need not take in all of it at once, see
     /// [`Processor::is_absorbing`].
@@ -154,6 +158,15 @@ pub trait Processor: Send {
     fn held(&self) -> Held {
         Held::default()
     }
+}
+
+/// Something that works, and perhaps not as it was meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Warning {
+    /// What happens, and why.
+    pub message: &'static str,
+    /// What to do about it.
+    pub hint: &'static str,
 }
 
 /// Hands telemetry to a processor and lets it take in all of it, for whoever uses one without a pipeline. All that it
@@ -261,6 +274,12 @@ pub struct Request<M> {
 }
 
 impl<M> Request<M> {
+    /// The same, with something else that is known of it.
+    pub fn with<N>(self, meta: impl FnOnce(M) -> N) -> Request<N> {
+        let Self { body, quantities, samples, meta: known } = self;
+        Request { body, quantities, samples, meta: meta(known) }
+    }
+
     /// How much is in it as the Collector counts it.
     pub(crate) fn items(&self) -> ItemCounts {
         ItemCounts { samples: self.samples, spans: self.quantities.spans }
@@ -348,10 +367,6 @@ pub trait Exporter: Send + Sync + 'static {
         None
     }
 
-    /// Says where to publish the limits that a destination sets to those whose telemetry is forwarded, and what to name
-    /// in the header [`via::HEADER`](crate::via::HEADER) of each request. Called once, before the start.
-    fn share(&self, _limits: crate::peer_limits::PeerLimits, _via: crate::via::Via) {}
-
     /// Where it connects to, each as `HOST:PORT`, so that one that leads back here is noticed.
     fn destinations(&self) -> Vec<String> {
         Vec::new()
@@ -359,7 +374,9 @@ pub trait Exporter: Send + Sync + 'static {
 
     /// Acquires what sending needs (a folder, a file), or fails the start of profbridge with a message that names what
     /// is missing. A destination that cannot be reached is no reason to fail: it may come up later.
-    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+    /// The context says among others where to publish the limits that a destination sets to those whose telemetry is
+    /// forwarded, and what to name in the header [`via::HEADER`](crate::via::HEADER) of each request. Called once.
+    fn start<'a>(&'a self, _context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::component::{
     Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Request, Retry, SendError, StartError,
 };
+use crate::delivery::ExporterContext;
 use crate::intake::Intake;
 use crate::receiver::{Receiver, ReceiverContext, RunningReceiver};
 
@@ -147,7 +148,7 @@ impl Exporter for FakeExporter {
         Box::pin(std::future::ready(*self.seen.keeps.lock().unwrap()))
     }
 
-    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+    fn start<'a>(&'a self, _: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         let fails = *self.seen.start_fails.lock().unwrap();
         let result = if fails { Err(StartError("told to fail".to_owned())) } else { Ok(()) };
         Box::pin(std::future::ready(result))

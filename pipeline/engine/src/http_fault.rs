@@ -4,10 +4,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::Full;
 use profbridge_model::Reason;
 use profbridge_net::body::BodyError;
-use profbridge_net::compression::{CodingError, DecompressError};
+use profbridge_net::compression::{self, CodingError, DecompressError};
 
 use crate::body::{ReadError, UnpackError};
 use crate::component::{Rejected, Retry};
@@ -69,6 +72,30 @@ impl HttpFault {
             Some(_) => telemetry.refused(ItemCounts::NONE),
             None => telemetry.failed(ItemCounts::NONE),
         }
+    }
+
+    /// The same, and says in the log why a peer's request was not taken.
+    pub(crate) fn tell(&self, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
+        self.count(telemetry);
+        telemetry.not_taken(self.refusal(peer));
+    }
+
+    /// The answer: this text, and what the status wants said beside it, such as the methods that are allowed.
+    pub fn answer(&self, content_type: &'static str, text: String, allowed: &'static str) -> Response<Full<Bytes>> {
+        let mut answer = Response::new(Full::from(text));
+        *answer.status_mut() = self.status;
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let said = match self.status {
+            StatusCode::METHOD_NOT_ALLOWED => Some((ALLOW, HeaderValue::from_static(allowed))),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                Some((ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING)))
+            }
+            _ => None,
+        };
+        headers.extend(said);
+        headers.extend(self.retry_after.map(|delay| (RETRY_AFTER, retry_after(delay))));
+        answer
     }
 }
 
@@ -148,14 +175,17 @@ impl<'a> Tally<'a> {
     }
 
     /// Counts the request under its outcome, and says in the log why it was not taken.
-    pub fn finish(mut self, outcome: Result<ItemCounts, &HttpFault>) {
-        let Some(telemetry) = self.telemetry.take() else { return };
-        match outcome {
+    pub fn finish(self, outcome: Result<ItemCounts, &HttpFault>) {
+        self.end(|telemetry, peer| match outcome {
             Ok(items) => telemetry.accepted(items),
-            Err(fault) => {
-                fault.count(telemetry);
-                telemetry.not_taken(fault.refusal(self.peer));
-            }
+            Err(fault) => fault.tell(telemetry, peer),
+        });
+    }
+
+    /// Has the request counted with `count`, which is told who sent it.
+    pub fn end(mut self, count: impl FnOnce(&TransportTelemetry, Option<IpAddr>)) {
+        if let Some(telemetry) = self.telemetry.take() {
+            count(telemetry, self.peer);
         }
     }
 }

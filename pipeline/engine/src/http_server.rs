@@ -114,10 +114,8 @@ impl HttpServer {
             // A certificate names the server already.
             let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
             let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));
-            let answer = checked.map(|()| service.call(request)).inspect_err(|fault| {
-                fault.count(&telemetry);
-                telemetry.not_taken(fault.refusal(peer.map(|peer| peer.addr.ip())));
-            });
+            let from = peer.map(|peer| peer.addr.ip());
+            let answer = checked.map(|()| service.call(request)).inspect_err(|fault| fault.tell(&telemetry, from));
             async move {
                 Ok::<_, Infallible>(match answer {
                     Ok(answer) => answer.await?.map(Either::Left),

@@ -17,7 +17,7 @@ use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub(crate) use arrivals::{Arrival, Arrivals, channel};
+pub use arrivals::{Arrival, Arrivals, channel};
 
 use self::arrivals::{Fate, WithdrawnWhenDropped};
 pub(crate) use self::rejections::queue_full;
@@ -36,17 +36,17 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The entrance to one pipeline.
 #[derive(Debug, Clone)]
-pub(crate) struct Entrance {
+pub struct Entrance {
     /// The pipeline's id.
-    pub(crate) pipeline: Arc<str>,
+    pub pipeline: Arc<str>,
     /// What it carries.
-    pub(crate) carries: Carries,
+    pub carries: Carries,
     /// Its channel. Bounded; what waits in it is bounded in bytes by the memory budget.
-    pub(crate) sender: mpsc::Sender<Arrival>,
+    pub sender: mpsc::Sender<Arrival>,
     /// The pipeline's own counters.
-    pub(crate) edge: Edge,
+    pub edge: Edge,
     /// The exporters behind it.
-    pub(crate) sinks: Sinks,
+    pub sinks: Sinks,
 }
 
 impl Entrance {
@@ -59,7 +59,7 @@ impl Entrance {
 
 /// The exporters behind a pipeline.
 #[derive(Clone)]
-pub(crate) struct Sinks(pub(crate) Arc<[Arc<dyn Sink>]>);
+pub struct Sinks(pub Arc<[Arc<dyn Sink>]>);
 
 impl std::fmt::Debug for Sinks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -86,16 +86,17 @@ struct Shared {
 
 /// How a receiver is ended.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub struct End {
     /// The receiver shall stop: nothing then waits for room.
-    pub(crate) shutdown: Shutdown,
+    pub shutdown: Shutdown,
     /// The receiver is soon cut off. Whoever still waits is answered now, while the answer can still leave: what a
     /// pipeline has begun to take is the pipelines' from here on, and what none has begun to take is given back.
-    pub(crate) last_call: Shutdown,
+    pub last_call: Shutdown,
 }
 
 impl Intake {
-    pub(crate) fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: End) -> Self {
+    /// An entrance to these pipelines.
+    pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: End) -> Self {
         Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }), deadline: None }
     }
 

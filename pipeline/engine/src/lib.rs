@@ -6,9 +6,10 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! peer_limits  via  component  budget  health  balance  calendar   words and counts that need nothing else
+//! peer_limits  via  component  budget  health  balance  calendar  ledger   words and counts that need nothing else
 //! clock  config  service  telemetry                           time, configuration, counters
 //! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
+//! http_out                                                    what exporters over HTTP share
 //! receiver  body  http_fault  web_pages  http_server          receivers, and what those over HTTP share
 //! registry  plan  pipeline  run                               descriptions; running
 //! ```
@@ -23,8 +24,10 @@ pub mod config;
 pub mod delivery;
 pub mod health;
 pub mod http_fault;
+pub mod http_out;
 pub mod http_server;
 pub mod intake;
+mod ledger;
 pub mod peer_limits;
 mod pipeline;
 pub mod plan;
@@ -33,9 +36,13 @@ pub mod registry;
 pub mod run;
 pub mod service;
 pub mod telemetry;
-pub mod testing;
 pub mod via;
 pub mod web_pages;
 
 #[cfg(test)]
+extern crate self as profbridge_engine;
+#[cfg(test)]
 mod fakes;
+#[cfg(test)]
+#[path = "../../testkit/src/lib.rs"]
+pub mod testing;

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
-use crate::component::Processor;
+use crate::component::{Processor, Warning};
 use crate::config::{
     Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference, Section,
     Severity, SourcePosition, check_references,
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
-use crate::registry::{Description, Factory, Registry, Warning, find};
+use crate::registry::{Description, Factory, Registry, find};
 use crate::service::ServiceSettings;
 use crate::via;
 
@@ -138,6 +138,37 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
 /// Makes a component of its section.
 type Create<T> = fn(&Section) -> Result<T, Problems>;
 
+type CreateExporter = Create<Box<dyn DynExporter>>;
+
+type CreateProcessor = fn(&Section, &Rules) -> Result<Box<dyn Processor>, Problems>;
+
+/// A component as a pipeline names it.
+struct Used<'a, C: 'static> {
+    position: usize,
+    reference: &'a Reference,
+    factory: &'static Factory<C>,
+    section: &'a Section,
+}
+
+impl<C> Used<'_, C> {
+    fn description(&self) -> &'static Description {
+        &self.factory.description
+    }
+}
+
+/// The components that a pipeline names. What is of no known type, or configured nowhere, has been reported.
+fn used<'a, C: 'static>(
+    factories: &'static [Factory<C>],
+    sections: &'a Ordered<ComponentId, Section>,
+    references: &'a [Reference],
+) -> Vec<Used<'a, C>> {
+    let known = |(position, reference): (usize, &'a Reference)| {
+        let factory = find(factories, &reference.id.kind)?;
+        Some(Used { position, reference, factory, section: sections.get(&reference.id)? })
+    };
+    references.iter().enumerate().filter_map(known).collect()
+}
+
 struct Maker<'a> {
     registry: &'a Registry,
     identity: Rules,
@@ -176,23 +207,23 @@ impl Maker<'_> {
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
-        let mut exporters = pipeline.exporters.iter().map(|of| find(self.registry.exporters, &of.id.kind));
-        let no_links = exporters.all(|factory| factory.is_some_and(|factory| factory.description.leaves_out_links));
+        let exporters = used(self.registry.exporters, &config.exporters, &pipeline.exporters);
+        let kinds: Vec<&str> = pipeline.exporters.iter().map(|exporter| &*exporter.id.kind).collect();
+        let profiles_come = self.comes(id, pipeline, TelemetryKind::Profiles);
+        let used_processors = used(self.registry.processors, &config.processors, &pipeline.processors);
         let mut processors = Vec::new();
-        for reference in &pipeline.processors {
-            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
-            let Some(section) = config.processors.get(&reference.id) else { continue };
-            if let Some(mut processor) = self.keep((factory.create)(section, &self.identity)) {
-                if no_links {
-                    processor.leave_out_links();
-                }
-                processors.push((reference.id.to_string(), processor));
+        for used in &used_processors {
+            let made = (used.factory.create)(used.section, &self.identity);
+            let Some(mut processor) = self.keep(made) else { continue };
+            if let Some(Warning { message, hint }) = processor.goes_to(&kinds, profiles_come) {
+                let message = format!("`{}`: {message}", used.reference.id);
+                self.report_used(id, "processors", used, message, hint.to_owned(), Severity::Warning);
             }
+            processors.push((used.reference.id.to_string(), processor));
         }
         self.check_order(id, &pipeline.processors);
-        self.check_needs(config, id, pipeline);
-        self.check_wants(config, id, pipeline);
-        self.warn_of_processors(config, id, pipeline);
+        self.check_needs(id, pipeline, &exporters);
+        self.check_wants(id, pipeline, &used_processors);
         self.check_kinds(id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
@@ -246,20 +277,17 @@ impl Maker<'_> {
     }
 
     /// Whether the processors are there without which an exporter cannot send what comes to it.
-    fn check_needs(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        for (position, reference) in pipeline.exporters.iter().enumerate() {
-            let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
-            let Some(section) = config.exporters.get(&reference.id) else { continue };
-            for (kind, needed) in (factory.description.needs)(section) {
+    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[Used<'_, CreateExporter>]) {
+        for exporter in exporters {
+            for (kind, needed) in (exporter.description().needs)(exporter.section) {
                 let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
-                if is_there || !factory.description.takes.contains(kind) || !self.comes(id, pipeline, *kind) {
+                if is_there || !exporter.description().takes.contains(kind) || !self.comes(id, pipeline, *kind) {
                     continue;
                 }
-                let key_path = format!("service.pipelines.{id}.exporters.{position}");
-                let noun = kind.noun();
-                let message = format!("`{}` takes {noun} only behind the processor `{needed}`", reference.id);
+                let (noun, name) = (kind.noun(), &exporter.reference.id);
+                let message = format!("`{name}` takes {noun} only behind the processor `{needed}`");
                 let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
-                self.report(&reference.position, key_path, message, hint, Severity::Error);
+                self.report_used(id, "exporters", exporter, message, hint, Severity::Error);
             }
         }
     }
@@ -275,41 +303,35 @@ impl Maker<'_> {
 
     /// Whether something comes into the pipeline without which a processor does not work. In an envelope there may be
     /// anything.
-    fn check_wants(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        let mut missing = Vec::new();
-        for (position, reference) in pipeline.processors.iter().enumerate() {
-            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
-            let Some(section) = config.processors.get(&reference.id) else { continue };
-            let wanted = (factory.description.wants)(section).iter().copied();
-            let comes = |kind| self.comes(id, pipeline, kind) || self.comes(id, pipeline, TelemetryKind::Envelopes);
-            missing.extend(wanted.filter(|kind| !comes(*kind)).map(|kind| (position, reference, kind)));
-        }
-        for (position, reference, wanted) in missing {
-            let key_path = format!("service.pipelines.{id}.processors.{position}");
-            let noun = wanted.noun();
-            let message =
-                format!("`{}` is configured to work by {noun}, and none come into this pipeline", reference.id);
-            let hint = format!(
-                "name a receiver that emits {noun}, in a pipeline that carries everything, which is one that is called \
-                 neither `profiles` nor `traces`; or change the processor's section"
-            );
-            self.report(&reference.position, key_path, message, hint, Severity::Error);
+    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[Used<'_, CreateProcessor>]) {
+        for processor in processors {
+            let wanted = (processor.description().wants)(processor.section);
+            for wanted in wanted.iter().copied() {
+                if self.comes(id, pipeline, wanted) || self.comes(id, pipeline, TelemetryKind::Envelopes) {
+                    continue;
+                }
+                let (noun, name) = (wanted.noun(), &processor.reference.id);
+                let message = format!("`{name}` is configured to work by {noun}, and none come into this pipeline");
+                let hint = format!(
+                    "name a receiver that emits {noun}, in a pipeline that carries everything, which is one that is called \
+                     neither `profiles` nor `traces`; or change the processor's section"
+                );
+                self.report_used(id, "processors", processor, message, hint, Severity::Error);
+            }
         }
     }
 
-    /// What processors warn of, given the exporters that get profiles: each warning once.
-    fn warn_of_processors(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        let come = self.comes(id, pipeline, TelemetryKind::Profiles);
-        let exporters: Vec<&str> = pipeline.exporters.iter().filter(|_| come).map(|of| &*of.id.kind).collect();
-        for (position, reference) in pipeline.processors.iter().enumerate() {
-            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
-            let Some(section) = config.processors.get(&reference.id) else { continue };
-            if let Some(Warning { message, hint }) = (factory.description.warns)(section, &exporters) {
-                let key_path = format!("service.pipelines.{id}.processors.{position}");
-                let message = format!("`{}`: {message}", reference.id);
-                self.report(&reference.position, key_path, message, hint.to_owned(), Severity::Warning);
-            }
-        }
+    fn report_used<C: 'static>(
+        &mut self,
+        id: &PipelineId,
+        list: &str,
+        used: &Used<'_, C>,
+        message: String,
+        hint: String,
+        severity: Severity,
+    ) {
+        let key_path = format!("service.pipelines.{id}.{list}.{}", used.position);
+        self.report(&used.reference.position, key_path, message, hint, severity);
     }
 
     /// Whether the pipeline carries anything of what its receivers emit, and of what its exporters take.
@@ -320,31 +342,24 @@ impl Maker<'_> {
             return;
         }
         let includes = |kinds: &[TelemetryKind]| kinds.iter().any(|kind| carries.includes(*kind));
+        let mut wrong = Vec::new();
         for (position, reference) in pipeline.receivers.iter().enumerate() {
             let Some(factory) = find(self.registry.receivers, &reference.id.kind) else { continue };
-            let emits = factory.description.emits;
-            if !includes(emits) {
-                let message = format!("`{}` emits {}, which this pipeline does not carry", reference.id, nouns(emits));
-                self.report_kind(id, "receivers", position, reference, message);
-            }
+            wrong.push(("receivers", position, reference, "emits", factory.description.emits));
         }
         for (position, reference) in pipeline.exporters.iter().enumerate() {
             let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
-            let takes = factory.description.takes;
-            if !includes(takes) {
-                let message = format!("`{}` takes {}, which this pipeline does not carry", reference.id, nouns(takes));
-                self.report_kind(id, "exporters", position, reference, message);
-            }
+            wrong.push(("exporters", position, reference, "takes", factory.description.takes));
         }
-    }
-
-    fn report_kind(&mut self, id: &PipelineId, list: &str, position: usize, reference: &Reference, message: String) {
-        let key_path = format!("service.pipelines.{id}.{list}.{position}");
-        let hint = format!(
-            "name it in a pipeline that carries everything, which is one that is not called `{}`; or delete it here",
-            id.signal
-        );
-        self.report(&reference.position, key_path, message, hint, Severity::Error);
+        for (list, position, reference, verb, kinds) in wrong.into_iter().filter(|(.., kinds)| !includes(kinds)) {
+            let key_path = format!("service.pipelines.{id}.{list}.{position}");
+            let message = format!("`{}` {verb} {}, which this pipeline does not carry", reference.id, nouns(kinds));
+            let hint = format!(
+                "name it in a pipeline that carries everything, which is one that is not called `{}`; or delete it here",
+                id.signal
+            );
+            self.report(&reference.position, key_path, message, hint, Severity::Error);
+        }
     }
 
     /// Whether an exporter sends to a receiver of this process, which would take the same for ever.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
+use tokio::task::JoinSet;
 
 use crate::component::{BoxFuture, StartError};
 use crate::intake::Intake;
@@ -85,4 +86,19 @@ pub struct RunningReceiver {
     pub addresses: Vec<(&'static str, SocketAddr)>,
     /// Completes when it has stopped.
     pub stopped: BoxFuture<'static, ()>,
+}
+
+/// Completes when all of what a receiver consists of has stopped, each part in a task of its own. A panic of one is the
+/// receiver's.
+pub fn together(parts: Vec<BoxFuture<'static, ()>>) -> BoxFuture<'static, ()> {
+    Box::pin(async {
+        let mut tasks: JoinSet<()> = parts.into_iter().collect();
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended
+                && let Ok(panic) = error.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    })
 }

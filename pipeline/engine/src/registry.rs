@@ -67,20 +67,6 @@ pub struct Description {
     pub needs: fn(&Section) -> Needs,
     /// What must come into its pipeline for it to work, given its section. Asked of processors.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
-    /// What is worth a warning of its section, given the types of the exporters that profiles of its pipeline come to:
-    /// none where none come. Asked of processors that a pipeline uses.
-    pub warns: fn(&Section, &[&str]) -> Option<Warning>,
-    /// Whether samples leave it without their links, since what it writes has no place for them. Asked of exporters.
-    pub leaves_out_links: bool,
-}
-
-/// Something that works, and perhaps not as it was meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Warning {
-    /// What happens, and why.
-    pub message: &'static str,
-    /// What to do about it.
-    pub hint: &'static str,
 }
 
 impl Description {
@@ -117,18 +103,6 @@ impl Description {
         Self { wants, ..self }
     }
 
-    /// The same with what is worth a warning.
-    #[must_use]
-    pub const fn warns(self, warns: fn(&Section, &[&str]) -> Option<Warning>) -> Self {
-        Self { warns, ..self }
-    }
-
-    /// The same of an exporter that sends samples without their links.
-    #[must_use]
-    pub const fn without_links(self) -> Self {
-        Self { leaves_out_links: true, ..self }
-    }
-
     /// The same under another name.
     #[must_use]
     pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
@@ -136,17 +110,7 @@ impl Description {
     }
 
     const fn new(kind: &'static str, summary: &'static str) -> Self {
-        Self {
-            kind,
-            summary,
-            takes: &[],
-            emits: &[],
-            behind: &[],
-            needs: |_| &[],
-            wants: |_| &[],
-            warns: |_, _| None,
-            leaves_out_links: false,
-        }
+        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[], wants: |_| &[] }
     }
 }
 

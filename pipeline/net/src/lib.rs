@@ -13,10 +13,12 @@
 pub mod body;
 pub mod client;
 pub mod compression;
+mod log_gate;
 pub mod server;
 pub mod shutdown;
 pub mod tls;
 
+pub use log_gate::LogGate;
 pub use shutdown::{Shutdown, Trigger};
 
 #[cfg(test)]

@@ -22,9 +22,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
-use profbridge_engine::component::{Held, Now, Outbox, Processor};
+use profbridge_engine::component::{Held, Now, Outbox, Processor, Warning};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::{Description, ProcessorFactory, SPANS, Warning};
+use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
 use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
 use profbridge_wire::spans::SpanView;
@@ -68,6 +68,9 @@ pub const ASKED_LATER: &str = "namespace_questions_put_off";
 /// The types of exporters that always send the links of samples, by all of their names.
 const OTLP: [&str; 4] = ["otlp", "otlp_grpc", "otlp_http", "otlphttp"];
 
+/// The type of exporters that never sends them: chunks have no place for them.
+const SENTRY: &str = "sentry";
+
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
     description: Description::processor(
@@ -79,8 +82,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     .wants(|section| match is_stateless(section) {
         true => SPANS,
         false => &[TelemetryKind::Profiles, TelemetryKind::Spans],
-    })
-    .warns(warn),
+    }),
     create,
 };
 
@@ -101,15 +103,6 @@ const NO_WAIT: Warning = Warning {
 
 fn is_stateless(section: &Section) -> bool {
     section.extract::<Config>().is_ok_and(|config| config.stateless)
-}
-
-fn warn(section: &Section, exporters: &[&str]) -> Option<Warning> {
-    let config = section.extract::<Config>().ok()?;
-    if config.stateless {
-        return Some(STATELESS);
-    }
-    let to_otlp = exporters.iter().any(|exporter| OTLP.contains(exporter));
-    (config.profile_wait.is_zero() && to_otlp).then_some(NO_WAIT)
 }
 
 fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Problems> {
@@ -323,8 +316,15 @@ impl Processor for LinkSpans {
         }
     }
 
-    fn leave_out_links(&mut self) {
-        self.links = None;
+    fn goes_to(&mut self, exporters: &[&str], profiles_come: bool) -> Option<Warning> {
+        if exporters.iter().all(|exporter| *exporter == SENTRY) {
+            self.links = None;
+        }
+        if self.settings.stateless {
+            return Some(STATELESS);
+        }
+        let to_otlp = profiles_come && exporters.iter().any(|exporter| OTLP.contains(exporter));
+        (self.settings.profile_wait == 0 && to_otlp).then_some(NO_WAIT)
     }
 
     fn is_absorbing(&self) -> bool {

@@ -7,7 +7,7 @@ mod work;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use profbridge_engine::body::Received;
+use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
@@ -39,8 +39,7 @@ pub(crate) struct Caller {
     pub(crate) telemetry: TransportTelemetry,
     /// The largest request in bytes, as it is decoded.
     pub(crate) max_bytes: usize,
-    /// How many requests are unpacked and decoded at the same time: as many as there are cores. The others wait, with
-    /// nothing but what they sent, so that none is slow because all are.
+    /// How many requests are unpacked and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
     /// What the peers are, and what their resources get.
     pub(crate) origin: Arc<Origin>,
@@ -127,7 +126,6 @@ impl Caller {
     ) -> Result<(Decoded, Permit), Fault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
-        let afterwards = self.intake.clone();
         let work = Work { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
         let small = match (content, form) {
             (Content::Traces, Form::Protobuf) => SMALL_OF_SPANS,
@@ -136,21 +134,26 @@ impl Caller {
         if coding == Coding::Identity && bytes.len() <= small {
             return work.run(bytes, coding);
         }
-        let defect = |_| Fault::new(Kind::Internal, "the request could not be decoded, see the log of profbridge");
-        // Never closed.
-        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| defect(()))?;
-        let task = tokio::task::spawn_blocking(move || {
-            let result = work.run(bytes, coding);
-            if result.is_err() {
-                afterwards.refused_large();
+        let done = body::run_in(&self.slots, &self.intake, move || work.run(bytes, coding)).await;
+        let defect = "the request could not be decoded, see the log of profbridge";
+        done.unwrap_or_else(|| Err(Fault::new(Kind::Internal, defect)))
+    }
+}
+
+/// Counts a call under its outcome, and says in the log why it failed.
+pub(crate) fn count(outcome: &Result<Taken, Fault>, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
+    match outcome {
+        Ok(taken) => {
+            telemetry.accepted(taken.items);
+            telemetry.failed_partly(taken.refused_items);
+        }
+        Err(fault) => {
+            match fault.refused {
+                Some(_) => telemetry.refused(fault.items),
+                None => telemetry.failed(fault.items),
             }
-            drop(slot);
-            result
-        });
-        task.await.map_err(|error| {
-            tracing::error!(%error, "decoding a request failed");
-            defect(())
-        })?
+            telemetry.not_taken(fault.refusal(peer));
+        }
     }
 }
 

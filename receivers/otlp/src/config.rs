@@ -18,6 +18,9 @@ use serde::Deserialize;
 /// The largest request that can be configured, in MiB: a protobuf message is smaller than 2 GiB.
 const LARGEST_MIB: u32 = 2047;
 
+/// How long the rest of a request is read that is refused unread.
+const LINGER: Duration = Duration::from_secs(5);
+
 /// What is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -137,9 +140,9 @@ impl Default for Http {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// OTLP over gRPC.
-    pub grpc: Option<GrpcSettings>,
+    pub grpc: Option<ProtocolSettings>,
     /// OTLP over HTTP.
-    pub http: Option<HttpSettings>,
+    pub http: Option<ProtocolSettings>,
     /// What resources get that they came without.
     pub resource: ResourceSettings,
 }
@@ -153,28 +156,12 @@ pub struct ResourceSettings {
     pub insert: Vec<(String, String)>,
 }
 
-/// How OTLP over gRPC is served.
+/// How OTLP is served over one protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrpcSettings {
+pub struct ProtocolSettings {
     /// `host:port`.
     pub endpoint: String,
     /// How large a message may be and how long it may take to come. The size holds before and after decompression.
-    pub body: BodyLimits,
-    /// What connections may cost.
-    pub server: ServerLimits,
-    /// Encryption, and with it the authority of client certificates.
-    pub tls: Option<TlsServerConfig>,
-    /// Where requests of signals go that are not taken: scheme, host and port, and over HTTP what stands before a
-    /// signal's path.
-    pub forward_unsupported: Option<Uri>,
-}
-
-/// How OTLP over HTTP is served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpSettings {
-    /// `host:port`.
-    pub endpoint: String,
-    /// How large a body may be and how long it may take to come. The size holds before and after decompression.
     pub body: BodyLimits,
     /// How long the rest of a body that is refused unread is read and forgotten, so that its sender sees the answer.
     pub linger: Duration,
@@ -223,7 +210,7 @@ impl Config {
 }
 
 impl Grpc {
-    fn check(self, section: &Section, problems: &mut Vec<Problem>) -> GrpcSettings {
+    fn check(self, section: &Section, problems: &mut Vec<Problem>) -> ProtocolSettings {
         endpoint(section, "protocols.grpc.endpoint", &self.endpoint, problems);
         if !(1..=LARGEST_MIB).contains(&self.max_recv_msg_size_mib) {
             let message = format!("the largest message is from 1 to {LARGEST_MIB} MiB");
@@ -245,9 +232,10 @@ impl Grpc {
         }
         let path = "protocols.grpc.forward_unsupported";
         let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
-        GrpcSettings {
+        ProtocolSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(ByteSize::from_mib(self.max_recv_msg_size_mib).as_usize()),
+            linger: LINGER,
             server: ServerLimits {
                 versions: HttpVersions::Http2,
                 max_connections: self.max_connections,
@@ -267,7 +255,7 @@ impl Grpc {
 }
 
 impl Http {
-    fn check(self, section: &Section, problems: &mut Vec<Problem>) -> HttpSettings {
+    fn check(self, section: &Section, problems: &mut Vec<Problem>) -> ProtocolSettings {
         endpoint(section, "protocols.http.endpoint", &self.endpoint, problems);
         if !(1..=ByteSize::from_mib(LARGEST_MIB).get()).contains(&self.max_request_body_size.get()) {
             let message = format!("the largest body is from 1 byte to {LARGEST_MIB}MiB");
@@ -278,10 +266,10 @@ impl Http {
         check_connections(section, "protocols.http.", connections, problems);
         let path = "protocols.http.forward_unsupported";
         let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
-        HttpSettings {
+        ProtocolSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
-            linger: Duration::from_secs(5),
+            linger: LINGER,
             server: ServerLimits {
                 max_connections: self.max_connections,
                 max_connections_per_peer: self.max_connections_per_peer,

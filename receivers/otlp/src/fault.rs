@@ -51,20 +51,22 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// One word for the log.
-    fn reason(self) -> &'static str {
+    /// One word for the log, the status in gRPC, and the status in HTTP.
+    fn answers(self) -> (&'static str, Code, StatusCode) {
         match self {
-            Kind::Invalid => "malformed",
-            Kind::TooLarge => "too_large",
-            Kind::TooSlow => "too_slow",
-            Kind::Aborted => "aborted",
-            Kind::Coding => "compression",
-            Kind::Format => "format",
-            Kind::Unknown => "unknown_path",
-            Kind::Signal => "other_signal",
-            Kind::Method => "method",
-            Kind::Busy => "busy",
-            Kind::Internal => "internal",
+            Kind::Invalid => ("malformed", Code::InvalidArgument, StatusCode::BAD_REQUEST),
+            Kind::TooLarge => ("too_large", Code::ResourceExhausted, StatusCode::PAYLOAD_TOO_LARGE),
+            // A 408 would be lost data: OTLP clients repeat nothing but 429, 502, 503 and 504. 504 is what google.rpc's
+            // code.proto maps DEADLINE_EXCEEDED to.
+            Kind::TooSlow => ("too_slow", Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
+            Kind::Aborted => ("aborted", Code::Cancelled, StatusCode::BAD_REQUEST),
+            Kind::Coding => ("compression", Code::Unimplemented, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            Kind::Format => ("format", Code::InvalidArgument, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            Kind::Unknown => ("unknown_path", Code::Unimplemented, StatusCode::NOT_FOUND),
+            Kind::Signal => ("other_signal", Code::Unimplemented, StatusCode::NOT_FOUND),
+            Kind::Method => ("method", Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED),
+            Kind::Busy => ("busy", Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+            Kind::Internal => ("internal", Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }
@@ -149,7 +151,7 @@ impl Fault {
 
     /// What the log says of it.
     pub(crate) fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
-        let reason = self.refused.map_or_else(|| self.kind.reason(), Reason::as_str);
+        let reason = self.refused.map_or_else(|| self.kind.answers().0, Reason::as_str);
         let retry = match (self.retry_after, self.kind) {
             (Some(delay), _) => Retry::After(delay),
             (None, Kind::TooSlow | Kind::Aborted) => Retry::Later,
@@ -160,31 +162,12 @@ impl Fault {
 
     /// The status in gRPC.
     pub(crate) fn code(&self) -> Code {
-        match self.kind {
-            Kind::Invalid | Kind::Format => Code::InvalidArgument,
-            Kind::TooLarge => Code::ResourceExhausted,
-            Kind::TooSlow => Code::DeadlineExceeded,
-            Kind::Aborted => Code::Cancelled,
-            Kind::Coding | Kind::Unknown | Kind::Signal | Kind::Method => Code::Unimplemented,
-            Kind::Busy => Code::Unavailable,
-            Kind::Internal => Code::Internal,
-        }
+        self.kind.answers().1
     }
 
     /// The status in HTTP.
     pub(crate) fn status(&self) -> StatusCode {
-        match self.kind {
-            Kind::Invalid | Kind::Aborted => StatusCode::BAD_REQUEST,
-            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            // A 408 would be lost data: OTLP clients repeat nothing but 429, 502, 503 and 504. 504 is what google.rpc's
-            // code.proto maps DEADLINE_EXCEEDED to.
-            Kind::TooSlow => StatusCode::GATEWAY_TIMEOUT,
-            Kind::Coding | Kind::Format => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Kind::Unknown | Kind::Signal => StatusCode::NOT_FOUND,
-            Kind::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        self.kind.answers().2
     }
 }
 

@@ -27,12 +27,11 @@ mod origin;
 mod producers;
 mod receiver;
 mod senders;
-mod tally;
 mod version;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, GrpcSettings, HttpSettings, ResourceSettings, Settings};
+pub use config::{Config, ProtocolSettings, ResourceSettings, Settings};
 pub use host::ThisHost;
 pub use receiver::{FACTORY, Otlp};

@@ -4,21 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyper::service::service_fn;
-use profbridge_engine::component::BoxFuture;
-use profbridge_engine::component::StartError;
+use profbridge_engine::body;
+use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
-use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, ReceiverFactory};
 use profbridge_model::TelemetryKind;
 use profbridge_net::body::BodyLimits;
-use profbridge_net::server::ServerLimits;
-use profbridge_net::tls::TlsServerConfig;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::call::Caller;
-use crate::config::{GrpcSettings, HttpSettings, Settings};
+use crate::config::{ProtocolSettings, Settings};
 use crate::elsewhere::{GrpcElsewhere, HttpElsewhere};
 use crate::host::ThisHost;
 use crate::origin::Origin;
@@ -82,8 +78,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         );
     }
     let origin = Arc::new(Origin::new(context.id.clone(), settings.resource, host));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let slots = Arc::new(Semaphore::new(cores));
+    let slots = body::slots();
     let caller = |protocol: &'static str, body: &BodyLimits| Caller {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport(protocol),
@@ -93,45 +88,29 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     };
     let mut addresses = Vec::new();
     let mut servers = Vec::new();
-    if let Some(GrpcSettings { endpoint, body, server, tls, forward_unsupported }) = settings.grpc {
+    if let Some(settings) = settings.grpc {
+        let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
         let elsewhere = forward_unsupported.as_ref().map(GrpcElsewhere::new).transpose()?;
-        let service = grpc::Service { caller: caller("grpc", &body), body, elsewhere };
+        let service = grpc::Service { caller: caller("grpc", &body), body, elsewhere, linger };
         let service = service_fn(move |request| service.clone().answer(request));
-        let at = server_of("grpc", "protocols.grpc.", endpoint, tls, server);
-        let (address, running) = at.listen(service, &context).await?;
+        let (address, running) = server_of("grpc", "protocols.grpc.", settings).listen(service, &context).await?;
         addresses.push(("grpc", address));
         servers.push(running);
     }
-    if let Some(HttpSettings { endpoint, body, linger, server, tls, forward_unsupported }) = settings.http {
-        let elsewhere = forward_unsupported.map(HttpElsewhere::new).transpose()?;
+    if let Some(settings) = settings.http {
+        let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
+        let elsewhere = forward_unsupported.clone().map(HttpElsewhere::new).transpose()?;
         let service = http::Service { caller: caller("http", &body), body, elsewhere, linger };
         let service = service_fn(move |request| service.clone().answer(request));
-        let at = server_of("http", "protocols.http.", endpoint, tls, server);
-        let (address, running) = at.listen(service, &context).await?;
+        let (address, running) = server_of("http", "protocols.http.", settings).listen(service, &context).await?;
         addresses.push(("http", address));
         servers.push(running);
     }
-    let stopped = Box::pin(async {
-        let mut servers: JoinSet<()> = servers.into_iter().collect();
-        while let Some(ended) = servers.join_next().await {
-            // Only a panic of the accept loop itself, which the engine then sees as ours.
-            if let Err(error) = ended
-                && let Ok(panic) = error.try_into_panic()
-            {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    });
-    Ok(RunningReceiver { addresses, stopped })
+    Ok(RunningReceiver { addresses, stopped: together(servers) })
 }
 
-fn server_of(
-    transport: &'static str,
-    keys: &'static str,
-    endpoint: String,
-    tls: Option<TlsServerConfig>,
-    limits: ServerLimits,
-) -> HttpServer {
+fn server_of(transport: &'static str, keys: &'static str, settings: ProtocolSettings) -> HttpServer {
+    let ProtocolSettings { endpoint, tls, server: limits, .. } = settings;
     // gRPC is spoken by no page.
     let cors_origins = (transport == "http").then(Vec::new);
     HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits, cors_origins }

@@ -41,7 +41,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) intake: Intake,
-    /// How many profiles are unpacked and read at the same time: as many as there are cores.
+    /// How many profiles are unpacked and read at the same time.
     pub(crate) slots: Arc<Semaphore>,
     /// What resources get that they came without.
     pub(crate) insert: Arc<[(String, String)]>,
@@ -93,21 +93,8 @@ impl Caller {
             senders: self.senders.clone(),
             insert: Arc::clone(&self.insert),
         };
-        let afterwards = self.intake.clone();
-        // Never closed.
-        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| fault::internal())?;
-        let task = tokio::task::spawn_blocking(move || {
-            let result = work.run(arrived);
-            if result.is_err() {
-                afterwards.refused_large();
-            }
-            drop(slot);
-            result
-        });
-        let (profiles, permit) = task.await.map_err(|error| {
-            tracing::error!(%error, "reading a profile failed");
-            fault::internal()
-        })??;
+        let done = body::run_in(&self.slots, &self.intake, move || work.run(arrived)).await;
+        let (profiles, permit) = done.ok_or_else(fault::internal)??;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         if samples > 0 {
             self.intake.consume(profiles, permit).await?;

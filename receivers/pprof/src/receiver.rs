@@ -1,17 +1,15 @@
 //! The receiver as the engine sees it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
+use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
-use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::call::{Caller, Senders};
 use crate::config::Settings;
@@ -63,18 +61,16 @@ impl Receiver for Pprof {
 
 async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Settings { push, mut scrape, insert } = settings;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let slots = Arc::new(Semaphore::new(cores));
     let (insert, senders) = (insert.into(), Senders::default());
-    let caller = Caller { intake: context.next.clone(), slots, insert, clock, senders };
-    let mut scrapers = Vec::new();
+    let caller = Caller { intake: context.next.clone(), slots: body::slots(), insert, clock, senders };
+    let (mut addresses, mut parts) = (Vec::new(), Vec::<BoxFuture<'static, ()>>::new());
     for target in std::mem::take(&mut scrape.targets) {
         let name = target.name.clone();
         let telemetry = context.telemetry.transport("scrape");
         let scraper = Scraper::new(&context.id, &scrape, target, caller.clone(), telemetry);
-        scrapers.push(scraper.map_err(|error| StartError(format!("scrape.targets.{name}.tls: {error}")))?);
+        let scraper = scraper.map_err(|error| StartError(format!("scrape.targets.{name}.tls: {error}")))?;
+        parts.push(Box::pin(scraper.run(context.shutdown.clone())));
     }
-    let (mut addresses, mut served) = (Vec::new(), None);
     if let Some(push) = push {
         let server = HttpServer {
             transport: "http",
@@ -90,30 +86,7 @@ async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Re
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, stopped) = server.listen(service, &context).await?;
         addresses.push(("http", address));
-        served = Some(stopped);
+        parts.push(stopped);
     }
-    let shutdown = context.shutdown;
-    let stopped = async move {
-        let mut tasks = JoinSet::new();
-        for scraper in scrapers {
-            tasks.spawn(scraper.run(shutdown.clone()));
-        }
-        let serving = async {
-            if let Some(served) = served {
-                served.await;
-            }
-        };
-        let fetching = async {
-            while let Some(ended) = tasks.join_next().await {
-                // A panic is the receiver's.
-                if let Err(error) = ended
-                    && error.is_panic()
-                {
-                    std::panic::resume_unwind(error.into_panic());
-                }
-            }
-        };
-        tokio::join!(serving, fetching);
-    };
-    Ok(RunningReceiver { addresses, stopped: Box::pin(stopped) })
+    Ok(RunningReceiver { addresses, stopped: together(parts) })
 }

@@ -8,15 +8,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::{Tally, retry_after};
+use profbridge_engine::http_fault::Tally;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::body::BodyLimits;
-use profbridge_net::compression::{self, Coding};
+use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 
 use crate::call::{Arrived, Caller};
@@ -107,21 +107,5 @@ fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
 }
 
 fn refused(fault: &Fault) -> Answer {
-    let mut response = Response::new(Full::new(Bytes::from(format!("{}\n", fault.message))));
-    *response.status_mut() = fault.status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    match fault.status {
-        StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static("POST"));
-        }
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING));
-        }
-        _ => {}
-    }
-    if let Some(delay) = fault.retry_after {
-        headers.insert(RETRY_AFTER, retry_after(delay));
-    }
-    response
+    fault.answer("text/plain; charset=utf-8", format!("{}\n", fault.message), "POST")
 }

@@ -2,7 +2,7 @@
 
 use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_symbolizer::Symbolizer;
 use tokio::net::UnixListener;
@@ -87,22 +87,12 @@ pub(crate) async fn start(
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(couriers);
         // Dropping the set ends the server, which runs for ever by itself.
         let mut server_task = JoinSet::new();
         if let Some(server) = server {
             server_task.spawn(server.run());
         }
-        tasks.spawn(driver.run(link, heard, shutdown));
-        while let Some(ended) = tasks.join_next().await {
-            // A panic of the task becomes one of the receiver, which the engine handles.
-            if let Err(error) = ended
-                && let Ok(panic) = error.try_into_panic()
-            {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        together(vec![Box::pin(couriers), Box::pin(driver.run(link, heard, shutdown))]).await;
         drop(server_task);
     });
     Ok(RunningReceiver { addresses: Vec::new(), stopped })

@@ -6,13 +6,11 @@
 use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW, CONTENT_TYPE, HeaderName, RETRY_AFTER,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CONTENT_TYPE, HeaderName, RETRY_AFTER,
 };
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use profbridge_engine::http_fault::retry_after;
-use profbridge_net::compression;
 use serde_json::json;
 
 use crate::fault::Fault;
@@ -20,6 +18,8 @@ use crate::limits::Limited;
 
 const ERROR: HeaderName = HeaderName::from_static("x-sentry-error");
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
+
+const JSON: &str = "application/json";
 
 /// The headers that a browser's request may have.
 const ALLOWED_HEADERS: &str = "x-sentry-auth, x-requested-with, x-forwarded-for, origin, referer, accept, content-type, \
@@ -32,10 +32,16 @@ const MAX_AGE: &str = "3600";
 pub(crate) type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
 fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
-    let mut response = Response::new(Either::Left(Full::new(Bytes::from(body.to_string()))));
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    readable(response)
+}
+
+/// Lets pages read an answer.
+fn readable(answer: Response<Full<Bytes>>) -> Answer {
+    let mut response = answer.map(Either::Left);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     let exposed = HeaderValue::from_static("x-sentry-error,x-sentry-rate-limits,retry-after");
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
@@ -66,22 +72,10 @@ pub(crate) fn limited(limits: &Limited) -> Answer {
 
 /// The request was refused.
 pub(crate) fn refused(fault: &Fault) -> Answer {
-    let mut answer = json(fault.status, &json!({ "detail": fault.message, "causes": [] }));
-    let headers = answer.headers_mut();
+    let body = json!({ "detail": fault.message, "causes": [] });
+    let mut answer = readable(fault.answer(JSON, body.to_string(), "POST, OPTIONS"));
     if let Ok(value) = HeaderValue::from_str(&fault.message) {
-        headers.insert(ERROR, value);
-    }
-    if let Some(delay) = fault.retry_after {
-        headers.insert(RETRY_AFTER, retry_after(delay));
-    }
-    match fault.status {
-        StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static("POST, OPTIONS"));
-        }
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-            headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING));
-        }
-        _ => {}
+        answer.headers_mut().insert(ERROR, value);
     }
     answer
 }

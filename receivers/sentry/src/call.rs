@@ -1,5 +1,6 @@
 //! One request, after its head was read and before it is answered: read, unpacked, checked, handed to the pipelines.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ pub(crate) struct Caller {
     pub(crate) way: Option<Arc<dyn Onward>>,
     /// The names of this listener, beside those of the loopback.
     pub(crate) allowed_hosts: Arc<[String]>,
-    /// How many requests are unpacked and read at the same time: as many as there are cores.
+    /// How many requests are unpacked and read at the same time.
     pub(crate) slots: Arc<Semaphore>,
     /// Who looks for the processes that send, where that is asked for.
     pub(crate) clients: Option<Clients>,
@@ -111,7 +112,7 @@ impl Outcome {
     /// How much was read of the request.
     pub(crate) fn items(&self) -> ItemCounts {
         match self {
-            Self::Taken { items, .. } | Self::Limited { items, .. } => *items,
+            Self::Taken { items, .. } => *items,
             Self::HandedOn(_) => ItemCounts::NONE,
         }
     }
@@ -139,7 +140,9 @@ pub(crate) struct Head {
 /// What became of a request that was not refused.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The pipelines have it.
+    /// The pipelines have it. Where Sentry would take nothing of it at the moment its client is told so, but other
+    /// exporters may take its profiles, and the one that is limited reports to Sentry what it drops, as the client, which
+    /// leaves that to the server, does not.
     Taken {
         /// The id of its event.
         event_id: Option<String>,
@@ -148,25 +151,8 @@ pub(crate) enum Outcome {
         /// The limits that hold for its client.
         limits: Option<Limited>,
     },
-    /// Sentry would take nothing of it at the moment, which its client is told. The pipelines have it all the same:
-    /// other exporters may take its profiles, and the one that is limited reports to Sentry what it drops, as the
-    /// client, which leaves that to the server, does not.
-    Limited {
-        /// How much was read of it.
-        items: ItemCounts,
-        /// The limits that hold for its client.
-        limits: Limited,
-    },
     /// A server has answered, to which it went on unread.
     HandedOn(Response<Incoming>),
-}
-
-/// What was read of a body.
-enum Read {
-    /// All of it.
-    Whole(Received),
-    /// The beginning of one that goes on as it comes.
-    First(Received),
 }
 
 impl Caller {
@@ -179,10 +165,10 @@ impl Caller {
     ) -> Result<Outcome, Fault> {
         let intake = self.waiting();
         intake.room().await?;
-        let received = match self.read(&head, &intake, body).await? {
-            Read::Whole(received) => received,
-            Read::First(first) => return self.hand_on_large(head, parts, first, body.take()).await,
-        };
+        let (received, is_whole) = self.read(&head, &intake, body).await?;
+        if !is_whole {
+            return self.hand_on_large(head, parts, received, body.take()).await;
+        }
         // At the other end of a proxy's connection is the proxy.
         let client = head.peer.filter(|_| head.meta.forwarded_for.is_none()).zip(head.owner.clone());
         let is_packed = head.form == Form::Envelope && head.coding != Coding::Identity;
@@ -209,10 +195,7 @@ impl Caller {
             spans: envelope.spans().map(|spans| spans.spans().len() as u64).sum(),
         };
         intake.consume(envelope, permit).await?;
-        Ok(match limits {
-            Some(limits) if limits.everything => Outcome::Limited { items, limits },
-            limits => Outcome::Taken { event_id, items, limits },
-        })
+        Ok(Outcome::Taken { event_id, items, limits })
     }
 
     /// The intake for a request that has come now.
@@ -223,8 +206,13 @@ impl Caller {
         }
     }
 
-    /// Reads a body, or the beginning of one that is large and goes on as it comes.
-    async fn read(&self, head: &Head, intake: &Intake, body: &mut Option<Guarded<Incoming>>) -> Result<Read, Fault> {
+    /// Reads a body, or the beginning of one that is large and goes on as it comes, and says whether it is all of it.
+    async fn read(
+        &self,
+        head: &Head,
+        intake: &Intake,
+        body: &mut Option<Guarded<Incoming>>,
+    ) -> Result<(Received, bool), Fault> {
         let Some(body) = body else { return Err(Fault::malformed("the body is empty")) };
         let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
         let limit = self.settings.body.max_bytes;
@@ -244,12 +232,12 @@ impl Caller {
             let part = usize::try_from(intake.memory_limit() / MOST_OF_MEMORY).unwrap_or(usize::MAX);
             let most = if has_way { part } else { usize::MAX };
             if has_way && !is_read(buffer.bytes(), head.coding) || announced.is_some_and(|length| length > most) {
-                return Ok(Read::First(buffer.finish()));
+                return Ok((buffer.finish(), false));
             }
             buffer.announce(announced.unwrap_or(0)).await?;
             ended = body::fill(&mut buffer, body, most).await?;
         }
-        Ok(if ended { Read::Whole(buffer.finish()) } else { Read::First(buffer.finish()) })
+        Ok((buffer.finish(), ended))
     }
 
     /// Hands an envelope on of which the beginning was read.
@@ -323,13 +311,9 @@ impl Caller {
             Some((peer, owner)) => match clients.known(&owner) {
                 Some(known) => known,
                 None => {
-                    let slot = Arc::clone(&self.slots).acquire_owned().await.ok()?;
-                    let task = tokio::task::spawn_blocking(move || {
-                        let found = clients.look_up(&owner, Ends { client: peer.addr, own: peer.own });
-                        drop(slot);
-                        found
-                    });
-                    task.await.ok().flatten()
+                    let ends = Ends { client: peer.addr, own: peer.own };
+                    let look_up = move || Ok::<_, Infallible>(clients.look_up(&owner, ends));
+                    body::run_in(&self.slots, &self.intake, look_up).await.and_then(|Ok(found)| found)
                 }
             },
         };
@@ -350,28 +334,8 @@ impl Caller {
             }
         }
         work.intake = intake.clone();
-        let failed =
-            || Fault::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read");
-        // Never closed.
-        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| failed())?;
-        let task = tokio::task::spawn_blocking(move || {
-            let result = work.run();
-            let result = match result {
-                Ok(envelope) => Ok(work.finish(envelope)),
-                Err(fault) => {
-                    let afterwards = work.intake.clone();
-                    drop(work);
-                    afterwards.refused_large();
-                    Err(fault)
-                }
-            };
-            drop(slot);
-            result
-        });
-        task.await.map_err(|error| {
-            tracing::error!(%error, "reading a request failed");
-            failed()
-        })?
+        let done = body::run_in(&self.slots, intake, move || work.run().map(|envelope| work.finish(envelope))).await;
+        done.unwrap_or_else(|| Err(fault::internal()))
     }
 }
 

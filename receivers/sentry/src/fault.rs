@@ -7,6 +7,11 @@ use profbridge_wire::sentry::item_limits::ItemLimitError;
 
 pub(crate) use profbridge_engine::http_fault::HttpFault as Fault;
 
+/// profbridge has a defect.
+pub(crate) fn internal() -> Fault {
+    Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read")
+}
+
 /// Nobody knows in whose name the client sends.
 pub(crate) fn unauthenticated(error: ClientAuthError) -> Fault {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::UNAUTHORIZED);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
+use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
@@ -57,7 +58,6 @@ impl Receiver for Sentry {
 }
 
 async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let server = HttpServer {
         transport: "http",
         keys: "",
@@ -92,7 +92,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         peer_limits: context.peer_limits.clone(),
         way,
         allowed_hosts: Arc::clone(&context.allowed_hosts),
-        slots: Arc::new(Semaphore::new(cores)),
+        slots: body::slots(),
     };
     let unattended = Arc::new(Semaphore::new(MOST_UNATTENDED as usize));
     let service = Service { caller, clock: Clock::system(), linger: LINGER, unattended: Arc::clone(&unattended) };

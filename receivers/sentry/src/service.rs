@@ -87,7 +87,7 @@ impl Service {
         });
         Ok(task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a request handler panicked");
-            answer::refused(&Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read"))
+            answer::refused(&fault::internal())
         }))
     }
 
@@ -114,8 +114,8 @@ impl Service {
             tally.finish(outcome.as_ref().map(Outcome::items));
         }
         match outcome {
+            Ok(Outcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
             Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
-            Ok(Outcome::Limited { limits, .. }) => answer::limited(&limits),
             Ok(Outcome::HandedOn(response)) => response.map(Either::Right),
             Err(fault) => {
                 if let Some(rest) = body {

@@ -15,7 +15,7 @@ use profbridge_codec::otlp::Framing;
 #[tokio::test]
 async fn full_device() {
     let exporter = exporter(Path::new("/dev/full"), "format: otlp");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     let requests = requests(&exporter, chunk(1, 0));
     for _ in 0..2 {
         let error = exporter.send(&requests[0]).await.unwrap_err();
@@ -31,10 +31,10 @@ async fn bad_paths_fail_the_start() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     for more in ["", "format: otlp"] {
-        let error = exporter(&file.join("below"), more).start().await.unwrap_err().to_string();
+        let error = exporter(&file.join("below"), more).start(&context()).await.unwrap_err().to_string();
         assert!(error.starts_with(&format!("{} cannot be written: ", file.join("below").display())), "{error}");
     }
-    let error = exporter(folder.path(), "format: otlp").start().await.unwrap_err().to_string();
+    let error = exporter(folder.path(), "format: otlp").start(&context()).await.unwrap_err().to_string();
     assert!(error.contains("cannot be written: it is a folder, and this `format` writes one file"), "{error}");
 }
 
@@ -46,7 +46,7 @@ async fn a_folder_that_was_removed() {
     for (more, name) in [("rotation: {max_files: 2}", "envelopes"), ("format: otlp", "frames/profiles.otlp")] {
         let path = folder.path().join(name);
         let exporter = exporter(&path, more);
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         let removed = path.ancestors().find(|above| above.parent() == Some(folder.path())).unwrap();
         for n in 0..2 {
             write(&exporter, chunk(n, 0)).await.unwrap();
@@ -71,7 +71,7 @@ async fn rights() {
     let (envelopes, file) = (folder.path().join("a/envelopes"), folder.path().join("b/profiles.otlp"));
     for (path, more) in [(&envelopes, ""), (&file, "format: otlp")] {
         let exporter = exporter(path, more);
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         write(&exporter, chunk(1, 0)).await.unwrap();
     }
     let envelope = envelopes.join(names(&envelopes).remove(0));
@@ -85,7 +85,7 @@ async fn rights() {
         assert_eq!(mode(&path), expected & !umask, "{}", path.display());
     }
     std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-    exporter(&file, "format: otlp").start().await.unwrap();
+    exporter(&file, "format: otlp").start(&context()).await.unwrap();
     assert_eq!(mode(&file), 0o600);
 }
 
@@ -110,7 +110,7 @@ async fn a_pipe_that_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
     let path = pipe(folder.path());
     let exporter = exporter(&path, "format: otlp");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     let requests = requests(&exporter, chunk(1, 0));
     let error = exporter.send(&requests[0]).await.unwrap_err();
     assert_eq!((error.retry, error.reason), (Retry::Later, Reason::WriteFailed));
@@ -153,7 +153,7 @@ fn a_pipe_that_is_full() {
     let first = runtime();
     first.block_on(async {
         // The timeout holds for the start as well, which a busy machine may not keep.
-        while exporter.start().await.is_err() {}
+        while exporter.start(&context()).await.is_err() {}
         for _ in 0..3 {
             let error = exporter.send(&requests[0]).await.unwrap_err();
             assert_eq!((error.retry, error.reason), (Retry::Later, Reason::WriteFailed));
@@ -204,14 +204,15 @@ async fn devices_are_never_renamed() {
         }
         let after = std::fs::symlink_metadata(path).unwrap();
         assert_eq!((before.ino(), before.file_type()), (after.ino(), after.file_type()));
-        let error = exporter(path, "format: otlp, rotation: {max_size: 1MiB}").start().await.unwrap_err().to_string();
+        let error =
+            exporter(path, "format: otlp, rotation: {max_size: 1MiB}").start(&context()).await.unwrap_err().to_string();
         assert!(error.contains(&format!("it is a {name}, which cannot be rotated; delete `rotation`")), "{error}");
     }
-    let error = exporter(&path, "").start().await.unwrap_err().to_string();
+    let error = exporter(&path, "").start(&context()).await.unwrap_err().to_string();
     assert!(error.contains("it is no folder, and `format: sentry` writes a folder of files"), "{error}");
     let socket = folder.path().join("socket");
     let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let error = exporter(&socket, "format: otlp").start().await.unwrap_err().to_string();
+    let error = exporter(&socket, "format: otlp").start(&context()).await.unwrap_err().to_string();
     assert!(error.contains("it is a socket"), "{error}");
     let expected = [vec!["pipe", "socket"], vec!["null", "pipe", "socket"]];
     assert!(expected.iter().any(|expected| names(folder.path()) == *expected), "{:?}", names(folder.path()));
@@ -246,7 +247,7 @@ async fn full_within_a_write() {
     std::fs::create_dir(folder.path().join("envelopes")).unwrap();
     let path = folder.path().join("profiles.otlp");
     let frames = exporter(&path, "format: otlp");
-    frames.start().await.unwrap();
+    frames.start(&context()).await.unwrap();
     let mut whole = 0;
     let error = loop {
         match write(&frames, chunk(whole, 0)).await {
@@ -261,7 +262,7 @@ async fn full_within_a_write() {
     assert!(whole > 0 && found as u128 == whole);
 
     let envelopes = exporter(&folder.path().join("envelopes"), "");
-    let started = envelopes.start().await;
+    let started = envelopes.start(&context()).await;
     let written = match started {
         Ok(()) => write(&envelopes, chunk(1, 0)).await.map_err(|error| error.message),
         Err(error) => Err(error.to_string()),
@@ -273,7 +274,7 @@ async fn full_within_a_write() {
     std::fs::remove_file(&path).unwrap();
     write(&frames, chunk(1, 0)).await.unwrap();
     assert!(path.exists());
-    envelopes.start().await.unwrap();
+    envelopes.start(&context()).await.unwrap();
     write(&envelopes, chunk(1, 0)).await.unwrap();
     assert_eq!(names(&folder.path().join("envelopes")).len(), 1);
 }

@@ -1,8 +1,8 @@
 use std::io::Read as _;
 use std::time::{Duration, SystemTime};
 
-use profbridge_engine::testing;
 use profbridge_model::{Envelope, Quantities, Reason};
+use profbridge_testkit as testing;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 
 use super::*;
@@ -15,7 +15,7 @@ async fn one_file_per_chunk() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made/on/the/way");
     let exporter = exporter(&path, "environment: test");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     write(&exporter, chunk(1, 0)).await.unwrap();
     write(&exporter, chunk(2, 61)).await.unwrap();
     let names = names(&path);
@@ -69,7 +69,7 @@ fn uncut() {
 async fn the_same_chunk_is_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let exporter = exporter(folder.path(), "");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     let first = requests(&exporter, chunk(1, 0));
     exporter.send(&first[0]).await.unwrap();
     exporter.send(&first[0]).await.unwrap();
@@ -85,7 +85,7 @@ async fn compressed() {
     for (compression, ending) in [("none", ".envelope"), ("gzip", ".envelope.gz"), ("zstd", ".envelope.zst")] {
         let path = folder.path().join(compression);
         let exporter = exporter(&path, &format!("compression: {compression}"));
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         write(&exporter, chunk(1, 0)).await.unwrap();
         let name = names(&path).remove(0);
         assert!(name.ends_with(ending), "{name}");
@@ -108,7 +108,7 @@ async fn compressed() {
 async fn forwarded_envelopes() {
     let folder = tempfile::tempdir().unwrap();
     let exporter = exporter(folder.path(), "");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     let items = vec![envelope::item("transaction", None, &b"{}"[..]), envelope::item("novelty", None, &b"\x00\n"[..])];
     let envelope = Envelope { header: br#"{"event_id":"a"}"#[..].into(), items, ..Envelope::default() };
     let request = &requests(&exporter, envelope.clone())[0];
@@ -196,7 +196,7 @@ async fn leftovers_of_a_killed_process() {
     for name in [&old, &other] {
         std::fs::File::options().write(true).open(folder.path().join(name)).unwrap().set_modified(hour_ago).unwrap();
     }
-    exporter(folder.path(), "").start().await.unwrap();
+    exporter(folder.path(), "").start(&context()).await.unwrap();
     let mut expected = vec![fresh, other];
     expected.sort_unstable();
     assert_eq!(names(folder.path()), expected);
@@ -207,7 +207,7 @@ async fn leftovers_of_a_killed_process() {
 async fn readers_see_whole_envelopes() {
     let folder = tempfile::tempdir().unwrap();
     let exporter = exporter(folder.path(), "rotation: {max_files: 5}");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     let path = folder.path().to_owned();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let reader = std::thread::spawn(move || {

@@ -49,7 +49,7 @@ async fn appends() {
     let received = otlp::decode(message.into(), &Limits::default()).unwrap().profiles;
     for _ in 0..2 {
         let exporter = exporter(&path, "format: otlp");
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         write(&exporter, received.clone()).await.unwrap();
         let views = vec![View::profiles(0, chunk(2, 0)), View::profiles(1, chunk(3, 0))];
         write(&exporter, Envelope { views, ..Envelope::default() }).await.unwrap();
@@ -84,7 +84,7 @@ async fn references_are_resolved() {
     let received = otlp::decode(otlp::encode(&part, &options).into(), &Limits::default()).unwrap().profiles;
     assert!(received.dictionary().tables().references);
     let exporter = exporter(&path, "format: otlp");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     write(&exporter, received).await.unwrap();
     let written = otlp::decode(valid_messages(&path).remove(0), &Limits::default()).unwrap().profiles;
     assert!(!written.dictionary().tables().references);
@@ -96,7 +96,7 @@ async fn compressed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
     let exporter = exporter(&path, "format: otlp, compression: zstd");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     write(&exporter, chunk(1, 0)).await.unwrap();
     write(&exporter, chunk(2, 0)).await.unwrap();
     for message in messages(&path) {
@@ -113,7 +113,7 @@ async fn json_lines() {
     let path = folder.path().join("profiles.json");
     for process in [1, 2] {
         let exporter = exporter(&path, "format: json");
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         write(&exporter, chunk(process, 0)).await.unwrap();
     }
     let text = std::fs::read_to_string(&path).unwrap();
@@ -126,7 +126,7 @@ async fn json_lines() {
 
     let path = folder.path().join("profiles.frames");
     let exporter = exporter(&path, "format: json, compression: zstd");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     write(&exporter, chunk(1, 0)).await.unwrap();
     let text = zstd::stream::decode_all(&messages(&path)[0][..]).unwrap();
     assert_eq!(otlp::json::decode(&text, &Limits::default()).unwrap().profiles.observations(), 20);
@@ -221,7 +221,7 @@ async fn dropped_attempts_do_not_write_twice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
     let exporter = exporter(&path, "format: otlp");
-    exporter.start().await.unwrap();
+    exporter.start(&context()).await.unwrap();
     let requests = requests(&exporter, chunk(1, 0));
     for _ in 0..20 {
         // Polled once, so that the write has begun, and dropped.
@@ -273,7 +273,7 @@ async fn payloads() {
     {
         let path = folder.path().join(number.to_string());
         let exporter = exporter(&path, more);
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         let batch = came(format);
         write(&exporter, batch.clone()).await.unwrap();
         let mut messages = valid_messages(&path);

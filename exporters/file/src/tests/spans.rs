@@ -1,7 +1,7 @@
-use profbridge_engine::testing;
 use profbridge_model::spans::Segment;
 use profbridge_model::{Quantities, Reason, Span, Spans};
 use profbridge_relay_rules::validate_transaction;
+use profbridge_testkit as testing;
 use profbridge_wire::otlp::{Limits, delimited, json, traces};
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 
@@ -51,7 +51,7 @@ async fn one_file_per_transaction() {
     for compression in ["none", "gzip", "zstd"] {
         let folder = tempfile::tempdir().unwrap();
         let exporter = exporter(folder.path(), &format!("compression: {compression}"));
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         for _ in 0..2 {
             write(&exporter, grouped(&[3, 1], 61)).await.unwrap();
         }
@@ -88,7 +88,7 @@ async fn appended() {
     let spans = received(&[3, 1], 0);
     for (path, format) in [(&frames, "otlp"), (&lines, "json")] {
         let exporter = exporter(path, &format!("format: {format}"));
-        exporter.start().await.unwrap();
+        exporter.start(&context()).await.unwrap();
         write(&exporter, spans.clone()).await.unwrap();
         write(&exporter, chunk(1, 0)).await.unwrap();
         write(&exporter, spans.clone()).await.unwrap();

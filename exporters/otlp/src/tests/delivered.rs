@@ -5,12 +5,9 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesPartialSuccess, ExportProfilesServiceResponse,
 };
-use profbridge_engine::budget::Budget;
-use profbridge_engine::delivery::{ExporterContext, Stop};
-use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::telemetry::Metrics;
-use profbridge_engine::via::Via;
+use profbridge_engine::delivery::Stop;
 use profbridge_model::Reason;
+use profbridge_testkit::exporter_context;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -42,10 +39,8 @@ async fn a_busy_peer_gets_it_later() {
         "{{endpoint: '{}', tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 1ms, max_interval: 2ms}}}}",
         peer.address
     );
-    let budget = Budget::new(1 << 30);
-    let telemetry = Metrics::new(budget.clone()).exporter("otlp");
-    let context =
-        ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default(), via: Via::new(1) };
+    let context = exporter_context("otlp");
+    let telemetry = context.telemetry.clone();
     let exporter = (FACTORY.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
     let running = exporter.start(context).await.unwrap();
     running.sink().accept(&batch(&[4, 6]).into(), ManualClock::default().now());
@@ -55,7 +50,7 @@ async fn a_busy_peer_gets_it_later() {
     let deadline = Instant::now() + Duration::from_secs(120);
     running.stop(Stop { deadline, close_by: deadline }).await;
     assert!(peer.seen.try_recv().is_err());
-    assert_eq!((telemetry.retries(), telemetry.sent_requests()), (2, 1));
+    assert_eq!((telemetry.totals().retries, telemetry.totals().requests), (2, 1));
     let totals = telemetry.edge().totals();
     assert_eq!((totals.inbound.total(), totals.outbound.total()), (10, 5));
     assert_eq!((totals.dropped.get(Reason::RejectedByPeer).total(), totals.dropped.total().total()), (5, 5));
@@ -85,24 +80,16 @@ async fn an_answer_that_trickles_is_an_answer() {
     });
     let retry = "retry_on_failure: {initial_interval: 1ms, max_interval: 2ms, max_elapsed_time: 10s}";
     let yaml = format!("{{endpoint: 'http://{address}', timeout: 2s, {retry}}}");
-    let budget = Budget::new(1 << 30);
-    let telemetry = Metrics::new(budget.clone()).exporter("otlp_http");
+    let context = exporter_context("otlp_http");
+    let telemetry = context.telemetry.clone();
     let exporter = (OTLP_HTTP.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
-    let running = exporter
-        .start(ExporterContext {
-            telemetry: telemetry.clone(),
-            budget,
-            peer_limits: PeerLimits::default(),
-            via: Via::new(1),
-        })
-        .await
-        .unwrap();
+    let running = exporter.start(context).await.unwrap();
     running.sink().accept(&batch(&[4]).into(), ManualClock::default().now());
     let deadline = Instant::now() + Duration::from_secs(60);
     running.stop(Stop { deadline, close_by: deadline }).await;
     peer.abort();
     assert_eq!(requests.load(Ordering::Relaxed), 1);
-    assert_eq!((telemetry.retries(), telemetry.sent_requests()), (0, 1));
+    assert_eq!((telemetry.totals().retries, telemetry.totals().requests), (0, 1));
     let totals = telemetry.edge().totals();
     assert_eq!((totals.inbound.total(), totals.outbound.total(), totals.dropped.total().total()), (4, 4, 0));
     assert_eq!(totals.notes, [("otlp_answers_unreadable", 1)]);

@@ -239,7 +239,7 @@ async fn attempts_may_be_dropped() {
     });
     let hang = hang.await;
     let exporter = to(hang.address, "");
-    exporter.start().await.unwrap();
+    exporter.start(&profbridge_testkit::exporter_context("otlp")).await.unwrap();
     let requests = requests(&exporter, &batch(&[1]).into());
     tokio::select! {
         outcome = exporter.send(&requests[0]) => panic!("{outcome:?}"),

@@ -142,7 +142,7 @@ async fn retries_go_on_where_they_were() {
     let mut peer = peer.await;
     let yaml = format!("{{endpoint: 'http://{}', compression: none}}", peer.address);
     let exporter = exporter(Protocol::Http, &yaml);
-    exporter.start().await.unwrap();
+    exporter.start(&profbridge_testkit::exporter_context("otlp")).await.unwrap();
     let requests = requests(&exporter, &batch(&[50_000]).into());
     assert_eq!(exporter.send(&requests[0]).await.unwrap_err().retry, Retry::Later);
     assert_eq!(exporter.send(&requests[0]).await, Ok(Accepted::default()));

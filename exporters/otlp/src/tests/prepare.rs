@@ -1,7 +1,7 @@
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use profbridge_engine::testing;
 use profbridge_model::{Envelope, Quantities, View};
 use profbridge_net::compression::{Coding, decompress};
+use profbridge_testkit as testing;
 use prost::Message as _;
 
 use super::*;

@@ -105,7 +105,11 @@ async fn refused_client_certificate() {
 async fn bad_files_fail_the_start() {
     for (protocol, endpoint) in [(Protocol::Grpc, "127.0.0.1:1"), (Protocol::Http, "https://127.0.0.1:1")] {
         let yaml = format!("{{endpoint: '{endpoint}', tls: {{ca_file: /missing/ca.pem}}}}");
-        let error = exporter(protocol, &yaml).start().await.unwrap_err().to_string();
+        let error = exporter(protocol, &yaml)
+            .start(&profbridge_testkit::exporter_context("otlp"))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("127.0.0.1:1: /missing/ca.pem: cannot be read"), "{error}");
     }
 }

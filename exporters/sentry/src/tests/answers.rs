@@ -1,6 +1,6 @@
 use profbridge_engine::component::{Exporter, Now, Retry, SendError};
-use profbridge_engine::testing::START_UNIX_NANO;
 use profbridge_model::Reason;
+use profbridge_testkit::START_UNIX_NANO;
 use serde_json::json;
 
 use super::server::{Reply, Server};
@@ -94,7 +94,7 @@ async fn outages() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let yaml = format!("dsn: http://{KEY}@{address}/1");
-    let exporter = super::exporter(&yaml, &profbridge_engine::testing::ManualClock::default()).await;
+    let exporter = super::exporter(&yaml, &profbridge_testkit::ManualClock::default()).await;
     let error = exporter.send(&request(&exporter)).await.unwrap_err();
     assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted));
     assert!(error.message.contains("refused"), "{error}");

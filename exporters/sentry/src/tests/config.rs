@@ -1,8 +1,8 @@
 use profbridge_engine::component::Exporter;
 use profbridge_engine::config::Section;
-use profbridge_engine::testing::ManualClock;
 use profbridge_model::TelemetryKind;
 use profbridge_net::client::Proxies;
+use profbridge_testkit::ManualClock;
 use profbridge_wire::sentry::chunk::{LoneSamples, Prefer};
 
 use super::{KEY, settings};
@@ -38,8 +38,8 @@ fn every_key() {
     assert_eq!((settings.destinations.all().len(), settings.default), (2, Some(0)));
     assert_eq!((settings.routes["a"], settings.routes["b"]), (1, 0));
     assert_eq!(settings.from_attribute, "k8s.deployment.name");
-    assert_eq!(settings.delivery.queue.queue_size(), 1 << 20);
-    assert!(!settings.delivery.retry.is_enabled());
+    assert_eq!(settings.delivery.queue.queue_size, 1 << 20);
+    assert!(!settings.delivery.retry.enabled);
     let chunk = settings.chunk;
     assert_eq!((chunk.max_gap.as_secs(), chunk.min_active_time.as_secs()), (2, 1));
     assert_eq!((chunk.target_bytes, chunk.off_cpu), (1 << 20, true));
@@ -56,7 +56,7 @@ async fn missing_files() {
     for (scheme, fails) in [("https", true), ("http", false)] {
         let yaml = format!("dsn: {scheme}://{KEY}@sentry.example/1\ntls: {{ca_file: /nonexistent/ca.pem}}");
         let exporter = SentryExporter::with(settings(&yaml), ManualClock::default().clock(), Proxies::none());
-        match exporter.start().await {
+        match exporter.start(&profbridge_testkit::exporter_context("sentry")).await {
             Ok(()) => assert!(!fails),
             Err(error) => assert!(fails && error.to_string().contains("/nonexistent/ca.pem"), "{error}"),
         }

@@ -1,15 +1,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use profbridge_engine::budget::Budget;
 use profbridge_engine::component::Now;
 use profbridge_engine::config::Section;
-use profbridge_engine::delivery::{ExporterContext, RunningExporter, Stop};
-use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::telemetry::{ExporterTelemetry, Metrics};
-use profbridge_engine::testing::START_UNIX_NANO;
-use profbridge_engine::via::Via;
+use profbridge_engine::delivery::{RunningExporter, Stop};
+use profbridge_engine::telemetry::ExporterTelemetry;
 use profbridge_model::Reason;
+use profbridge_testkit::{START_UNIX_NANO, exporter_context};
 use profbridge_wire::sentry::Dsn;
 use serde_json::json;
 use tokio::time::Instant;
@@ -21,18 +18,10 @@ use crate::FACTORY;
 /// The exporter as the engine runs it.
 async fn run(yaml: &str) -> (RunningExporter, ExporterTelemetry) {
     assert!(settings(yaml).default.is_some());
-    let budget = Budget::new(64 << 20);
-    let telemetry = Metrics::new(budget.clone()).exporter("sentry");
+    let context = exporter_context("sentry");
+    let telemetry = context.telemetry.clone();
     let exporter = (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).unwrap();
-    let running = exporter
-        .start(ExporterContext {
-            telemetry: telemetry.clone(),
-            budget,
-            peer_limits: PeerLimits::default(),
-            via: Via::new(1),
-        })
-        .await
-        .unwrap();
+    let running = exporter.start(context).await.unwrap();
     (running, telemetry)
 }
 
@@ -61,9 +50,9 @@ async fn an_outage_is_waited_out() {
     put(&running, 1).await;
     server.until(4).await;
     running.stop(soon()).await;
-    assert_eq!((telemetry.sent_requests(), telemetry.retries()), (1, 3));
-    assert_eq!(telemetry.sent_items().samples, 1);
-    assert_eq!(telemetry.billed(), Duration::from_millis(200));
+    assert_eq!((telemetry.totals().requests, telemetry.totals().retries), (1, 3));
+    assert_eq!(telemetry.totals().sent.samples, 1);
+    assert_eq!(telemetry.totals().billed, Duration::from_millis(200));
     let bodies: Vec<_> = server.received().iter().map(|request| request.body.clone()).collect();
     assert!(bodies.iter().all(|body| *body == bodies[0]), "a retry overwrites itself");
 }
@@ -83,7 +72,7 @@ async fn behind_a_limit() {
     assert_eq!(report["discarded_events"], expected);
     let losses = telemetry.edge().totals().dropped;
     assert!(losses.get(Reason::RateLimited).total() >= 12, "{losses}");
-    assert_eq!(telemetry.sent_requests(), 0);
+    assert_eq!(telemetry.totals().requests, 0);
 }
 
 /// Guarantees: what a server does not take before the end lies in files where that is asked for: the bodies as they
@@ -143,7 +132,7 @@ async fn a_hanging_server() {
     server.until(2).await;
     let deadline = Instant::now() + Duration::from_millis(50);
     running.stop(Stop { deadline, close_by: deadline + Duration::from_secs(5) }).await;
-    assert_eq!(telemetry.sent_requests(), 0);
+    assert_eq!(telemetry.totals().requests, 0);
     let losses = telemetry.edge().totals().dropped;
     assert!(losses.get(Reason::Shutdown).total() >= 4, "{losses}");
 }
@@ -162,5 +151,5 @@ async fn an_answer_that_trickles_is_an_answer() {
     put(&running, 1).await;
     server.until(1).await;
     running.stop(soon()).await;
-    assert_eq!((telemetry.sent_requests(), telemetry.retries(), server.received().len()), (1, 0, 1));
+    assert_eq!((telemetry.totals().requests, telemetry.totals().retries, server.received().len()), (1, 0, 1));
 }

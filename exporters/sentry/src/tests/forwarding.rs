@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use profbridge_engine::component::Exporter;
-use profbridge_engine::testing::{ManualClock, START_UNIX_NANO};
 use profbridge_model::envelope::{Received, RequestMeta};
 use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
+use profbridge_testkit::{ManualClock, START_UNIX_NANO};
 use profbridge_wire::sentry::profile_items::read_items;
 use profbridge_wire::sentry::{Category, Dsn, envelope, span_items};
 use serde_json::json;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use profbridge_engine::component::Exporter;
-use profbridge_engine::testing::ManualClock;
 use profbridge_model::Reason;
+use profbridge_testkit::ManualClock;
 
 use super::server::{Reply, Server};
 use super::{batch, exporter, prepare, request};

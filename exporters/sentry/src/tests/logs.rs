@@ -3,7 +3,7 @@ use std::io;
 use std::sync::Once;
 
 use profbridge_engine::component::Exporter;
-use profbridge_engine::testing::ManualClock;
+use profbridge_testkit::ManualClock;
 
 use super::server::{Reply, Server};
 use super::{KEY, SECRET, batch, exporter, exporter_to, prepare, request};

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use profbridge_engine::component::{Exporter, Now, Prepared, Request};
 use profbridge_engine::config::Section;
-use profbridge_engine::testing::{ManualClock, START_UNIX_NANO};
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, Profiles, Telemetry};
 use profbridge_net::client::Proxies;
+use profbridge_testkit::{ManualClock, START_UNIX_NANO};
 
 use crate::prepare::Meta;
 use crate::{Config, SentryExporter, Settings};
@@ -37,7 +37,7 @@ pub(crate) fn settings(yaml: &str) -> Settings {
 pub(crate) async fn exporter(yaml: &str, clock: &ManualClock) -> SentryExporter {
     logs::install();
     let exporter = SentryExporter::with(settings(yaml), clock.clock(), Proxies::none());
-    exporter.start().await.unwrap();
+    exporter.start(&profbridge_testkit::exporter_context("sentry")).await.unwrap();
     exporter
 }
 

@@ -1,10 +1,10 @@
 use profbridge_engine::component::Exporter;
-use profbridge_engine::testing::{ManualClock, check_prepare, telemetry};
 use profbridge_model::builder::Any;
 use profbridge_model::{
     Builder, CLAIMED_ATTRIBUTE, IdentityStrength, ProcessWindow, ProfilerId, Profiles, Reason, Telemetry,
 };
 use profbridge_relay_rules::validate_json;
+use profbridge_testkit::{ManualClock, check_prepare, telemetry};
 use profbridge_wire::sentry::envelope;
 use serde_json::{Value, json};
 

@@ -126,10 +126,11 @@ impl<'a> De<'a> {
     }
 }
 
-macro_rules! integers {
-    ($($method:ident)*) => {
+/// Methods that all do what one does.
+macro_rules! forward {
+    ($to:ident: $($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-            self.integer(visitor)
+            self.$to(visitor)
         })*
     };
 }
@@ -169,13 +170,15 @@ impl<'a> Deserializer<'a> for De<'a> {
         visitor.visit_bool(value).map_err(|error: DeError| error.at(&self.path))
     }
 
-    integers! {
+    forward! { integer:
         deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
     }
 
-    fn deserialize_f32<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-        self.deserialize_f64(visitor)
+    forward! { deserialize_f64: deserialize_f32 }
+
+    forward! { deserialize_str:
+        deserialize_char deserialize_string deserialize_bytes deserialize_byte_buf deserialize_identifier
     }
 
     fn deserialize_f64<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
@@ -271,26 +274,6 @@ impl<'a> Deserializer<'a> for De<'a> {
 
     fn deserialize_ignored_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_unit()
-    }
-
-    fn deserialize_char<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_string<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_bytes<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_byte_buf<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_identifier<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
-        self.deserialize_str(visitor)
     }
 }
 

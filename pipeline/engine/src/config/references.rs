@@ -2,7 +2,7 @@
 //! exists named, and does anything come from a Collector that this program is not.
 
 use super::collector;
-use super::document::{Config, Reference, below};
+use super::document::{Config, PipelineConfig, Reference, below};
 use super::id::{Carries, ComponentId, PipelineId};
 use super::key_path;
 use super::node::Entry;
@@ -68,6 +68,20 @@ impl Role {
             Self::Exporter => "exporters",
         }
     }
+
+    fn list(self, pipeline: &PipelineConfig) -> &[Reference] {
+        match self {
+            Self::Receiver => &pipeline.receivers,
+            Self::Processor => &pipeline.processors,
+            Self::Exporter => &pipeline.exporters,
+        }
+    }
+
+    /// Where a pipeline names a component, as a part of the advice to delete it.
+    fn mention(self, pipeline: &PipelineId, Reference { id, position }: &Reference) -> String {
+        let (section, SourcePosition { file, line, .. }) = (self.section(), position);
+        format!("and `{id}` from `service.pipelines.{pipeline}.{section}` ({file}:{line})")
+    }
 }
 
 struct Check<'a> {
@@ -107,12 +121,9 @@ impl<'a> Check<'a> {
     fn named(&self, role: Role, id: &ComponentId) -> Vec<(&'a PipelineId, &'a Reference)> {
         let mut found = Vec::new();
         for (pipeline, config) in self.config.pipelines.iter() {
-            let list = match role {
-                Role::Receiver => &config.receivers,
-                Role::Processor => &config.processors,
-                Role::Exporter => &config.exporters,
-            };
-            found.extend(list.iter().filter(|reference| reference.id == *id).map(|reference| (pipeline, reference)));
+            found.extend(
+                role.list(config).iter().filter(|reference| reference.id == *id).map(|reference| (pipeline, reference)),
+            );
         }
         found
     }
@@ -131,14 +142,8 @@ impl<'a> Check<'a> {
     fn deletion(&self, entry: &Entry, roles: &[Role], id: &ComponentId) -> String {
         let mut lines = vec![format!("delete {}", self.lines(entry))];
         for role in roles {
-            for (pipeline, reference) in self.named(*role, id).into_iter().filter(|(id, _)| Self::supports(id)) {
-                let section = role.section();
-                let position = &reference.position;
-                lines.push(format!(
-                    "and `{id}` from `service.pipelines.{pipeline}.{section}` ({}:{})",
-                    position.file, position.line
-                ));
-            }
+            let named = self.named(*role, id).into_iter().filter(|(id, _)| Self::supports(id));
+            lines.extend(named.map(|(pipeline, reference)| role.mention(pipeline, reference)));
         }
         lines.join("\n")
     }
@@ -152,13 +157,8 @@ impl<'a> Check<'a> {
             for connector in entry.value.entries().unwrap_or_default() {
                 let Ok(id) = connector.key.parse() else { continue };
                 for role in [Role::Receiver, Role::Exporter] {
-                    for (pipeline, reference) in self.named(role, &id) {
-                        let (section, position) = (role.section(), &reference.position);
-                        hint.push(format!(
-                            "and `{id}` from `service.pipelines.{pipeline}.{section}` ({}:{})",
-                            position.file, position.line
-                        ));
-                    }
+                    let named = self.named(role, &id).into_iter();
+                    hint.extend(named.map(|(pipeline, reference)| role.mention(pipeline, reference)));
                 }
             }
         }
@@ -243,11 +243,8 @@ impl<'a> Check<'a> {
                 self.report(pipeline.position.clone(), &path, message, hint, Severity::Error);
                 continue;
             }
-            for (role, list) in [
-                (Role::Receiver, &pipeline.receivers),
-                (Role::Processor, &pipeline.processors),
-                (Role::Exporter, &pipeline.exporters),
-            ] {
+            for role in Role::ALL {
+                let list = role.list(pipeline);
                 if list.is_empty() && !matches!(role, Role::Processor) {
                     self.empty(role, pipeline.position.clone(), &path);
                 }

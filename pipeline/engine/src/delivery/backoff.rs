@@ -19,19 +19,19 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new(config: RetryConfig, random: fastrand::Rng) -> Self {
-        Self { config, interval: config.initial_interval(), random }
+        Self { config, interval: config.initial_interval.get(), random }
     }
 
     /// The pause before the next attempt, `elapsed` after the first one began; `None` where there is no other.
     /// `at_least` is what the destination asked for.
     pub(super) fn next(&mut self, elapsed: Duration, at_least: Duration) -> Option<Duration> {
-        if !self.config.is_enabled() {
+        if !self.config.enabled {
             return None;
         }
-        let factor = 1.0 + self.config.randomization_factor() * (2.0 * self.random.f64() - 1.0);
+        let factor = 1.0 + self.config.randomization_factor * (2.0 * self.random.f64() - 1.0);
         let pause = self.interval.mul_f64(factor).max(at_least).min(LONGEST);
-        self.interval = self.interval.mul_f64(self.config.multiplier()).min(self.config.max_interval());
-        let limit = self.config.max_elapsed_time();
+        self.interval = self.interval.mul_f64(self.config.multiplier).min(self.config.max_interval.get());
+        let limit = self.config.max_elapsed_time.get();
         (limit.is_zero() || elapsed.saturating_add(pause) <= limit).then_some(pause)
     }
 }
@@ -39,11 +39,19 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::RetryRules;
 
     fn seconds(initial: u64, max: u64, elapsed: u64, randomization: f64) -> Backoff {
         let [initial, max, elapsed] = [initial, max, elapsed].map(Duration::from_secs);
-        let config = RetryConfig::try_new(initial, max, 2.0, randomization, elapsed).unwrap();
-        Backoff::new(config, fastrand::Rng::with_seed(7))
+        let rules = RetryRules {
+            initial_interval: initial.into(),
+            max_interval: max.into(),
+            multiplier: 2.0,
+            randomization_factor: randomization,
+            max_elapsed_time: elapsed.into(),
+            ..RetryRules::default()
+        };
+        Backoff::new(rules.try_into().unwrap(), fastrand::Rng::with_seed(7))
     }
 
     /// Guarantees: pauses grow by the multiplier up to the longest, and end where the time is over.

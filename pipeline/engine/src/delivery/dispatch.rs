@@ -16,7 +16,7 @@ use crate::component::{Accepted, Exporter, Retry, SendError};
 /// Sends what is queued until the queue is closed and empty, or the deadline of a shutdown has passed. From then on no
 /// attempt begins; those under way have until [`Core::cut_off`]. One task while there is nothing to send.
 pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
-    let consumers = core.settings().queue.num_consumers();
+    let consumers = core.settings.queue.num_consumers;
     let mut sending = JoinSet::new();
     let mut open = true;
     let over = core.over();
@@ -26,7 +26,7 @@ pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
             biased;
             () = &mut over, if open => open = false,
             Some(ended) = sending.join_next(), if !sending.is_empty() => note_panic(&core, ended),
-            ticket = core.queue().pop(), if open && sending.len() < consumers => match ticket {
+            ticket = core.queue.pop(), if open && sending.len() < consumers => match ticket {
                 Some(ticket) => {
                     core.publish();
                     sending.spawn(send(ticket));
@@ -35,8 +35,8 @@ pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
             },
         }
     }
-    core.queue().close();
-    while let Some(ticket) = core.queue().try_pop() {
+    core.queue.close();
+    while let Some(ticket) = core.queue.try_pop() {
         core.leave_unsent(ticket);
     }
 }
@@ -44,16 +44,16 @@ pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
 /// Ends the consumers by the deadline, then lets the exporter say what it still has to say.
 pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<()>, stop: Stop) {
     core.drain_by(stop);
-    core.queue().close();
+    core.queue.close();
     if let Err(error) = (&mut task).await {
         tracing::error!(exporter = core.telemetry().id(), %error, "the consumers of a queue failed");
-        while let Some(ticket) = core.queue().try_pop() {
+        while let Some(ticket) = core.queue.try_pop() {
             ticket.lost(Reason::Internal);
         }
     }
     core.give_up();
     keep(&core, stop.close_by).await;
-    if timeout_at(stop.close_by, core.exporter().close()).await.is_err() {
+    if timeout_at(stop.close_by, core.exporter.close()).await.is_err() {
         tracing::warn!(exporter = core.telemetry().id(), "the exporter did not close in time");
     }
 }
@@ -64,8 +64,8 @@ async fn keep<E: Exporter>(core: &Core<E>, by: Instant) {
     if unsent.is_empty() {
         return;
     }
-    let requests = unsent.iter().map(Ticket::request).collect();
-    let kept = timeout_at(by, core.exporter().keep(requests)).await.unwrap_or(0);
+    let requests = unsent.iter().map(|ticket| &ticket.request).collect();
+    let kept = timeout_at(by, core.exporter.keep(requests)).await.unwrap_or(0);
     for (position, ticket) in unsent.into_iter().enumerate() {
         if position < kept { ticket.failed(Reason::KeptOnDisk) } else { ticket.lost(Reason::Shutdown) }
     }
@@ -90,7 +90,7 @@ enum Outcome {
 
 /// Makes attempts to send one request until it is sent or lost, or a shutdown leaves no time for another.
 async fn send<E: Exporter>(ticket: Ticket<E>) {
-    let core = Arc::clone(ticket.core());
+    let core = Arc::clone(&ticket.core);
     let outcome = tokio::select! {
         // An answer that has come counts, however late it is looked at.
         biased;
@@ -110,17 +110,20 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
 }
 
 async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
-    let quantities = ticket.request().quantities;
+    let quantities = ticket.request.quantities;
     let started = Instant::now();
-    let mut backoff = Backoff::new(core.settings().retry, fastrand::Rng::new());
+    let mut backoff = Backoff::new(core.settings.retry, fastrand::Rng::new());
     loop {
         // A rate limit may have begun while it waited.
-        if let Some(reason) = core.exporter().refuses(ticket.request()) {
+        if let Some(reason) = core.exporter.refuses(&ticket.request) {
             return Outcome::Lost(reason);
         }
         let begun = Instant::now();
         let result = attempt(core, ticket).await;
-        core.telemetry().attempted(begun.elapsed());
+        core.telemetry().count(|totals| {
+            totals.attempts += 1;
+            totals.attempt_time += begun.elapsed();
+        });
         let error = match result {
             Ok(accepted) => return Outcome::Sent(accepted),
             Err(error) => error,
@@ -141,13 +144,13 @@ async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
         if !core.pause(pause).await {
             return Outcome::Unsent;
         }
-        core.telemetry().retried();
+        core.telemetry().count(|totals| totals.retries += 1);
     }
 }
 
 async fn attempt<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Result<Accepted, SendError> {
-    let limit = core.settings().timeout;
-    let send = core.exporter().send(ticket.request());
+    let limit = core.settings.timeout;
+    let send = core.exporter.send(&ticket.request);
     // As in the Collector, no timeout is no limit.
     if limit.is_zero() {
         return send.await;

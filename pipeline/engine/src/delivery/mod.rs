@@ -6,7 +6,6 @@
 
 mod backoff;
 mod dispatch;
-mod log_gate;
 mod queue;
 mod queue_config;
 mod retry_config;
@@ -20,7 +19,7 @@ use profbridge_model::{SampledOut, Telemetry};
 use tokio::time::Instant;
 
 pub use queue_config::{BadQueue, Overflow, QueueConfig, Sizer};
-pub use retry_config::{BadRetry, RetryConfig};
+pub use retry_config::{BadRetry, RetryConfig, RetryRules};
 
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, StartError};
@@ -175,8 +174,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
 
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>> {
         Box::pin(async move {
-            self.exporter.share(context.peer_limits.clone(), context.via.clone());
-            self.exporter.start().await?;
+            self.exporter.start(&context).await?;
             let core = Arc::new(sink::Core::new(self.exporter, self.settings, context));
             let task = tokio::spawn(dispatch::run(Arc::clone(&core)));
             let drained = Arc::clone(&core);

@@ -41,12 +41,18 @@ pub enum Overflow {
 /// Whatever the unit, the bodies in one queue never take more than the memory limit of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawQueue")]
+#[non_exhaustive]
 pub struct QueueConfig {
-    enabled: bool,
-    num_consumers: usize,
-    queue_size: u64,
-    sizer: Sizer,
-    overflow: Overflow,
+    /// Whether there is a queue. Without one a pipeline waits until what it handed over before was sent or lost.
+    pub enabled: bool,
+    /// How many requests are sent at the same time.
+    pub num_consumers: usize,
+    /// How much may wait or be on its way, in the unit of the sizer.
+    pub queue_size: u64,
+    /// The unit of the size.
+    pub sizer: Sizer,
+    /// What happens where the queue has no room.
+    pub overflow: Overflow,
 }
 
 /// [`QueueConfig`] as it is written.
@@ -205,30 +211,5 @@ impl QueueConfig {
     /// No queue: while a request is on its way, its pipeline waits with the next.
     pub fn disabled() -> Self {
         Self { enabled: false, ..Self::default() }
-    }
-
-    /// Whether there is a queue. Without one a pipeline waits until what it handed over before was sent or lost.
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
-    /// How many requests are sent at the same time.
-    pub fn num_consumers(&self) -> usize {
-        self.num_consumers
-    }
-
-    /// How much may wait or be on its way, in the unit of the sizer.
-    pub fn queue_size(&self) -> u64 {
-        self.queue_size
-    }
-
-    /// The unit of the size.
-    pub fn sizer(&self) -> Sizer {
-        self.sizer
-    }
-
-    /// What happens where the queue has no room.
-    pub fn overflow(&self) -> Overflow {
-        self.overflow
     }
 }

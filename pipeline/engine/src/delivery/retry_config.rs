@@ -1,34 +1,47 @@
 //! What may be written about further attempts, in the Collector's vocabulary (opentelemetry-collector
 //! `config/configretry`).
 
-use std::time::Duration;
+use std::ops::Deref;
 
 use serde::Deserialize;
 
-use crate::config;
+use crate::config::Duration;
 
-/// `retry_on_failure`: when another attempt is made, and until when.
+/// `retry_on_failure`, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(try_from = "RetryRules")]
+pub struct RetryConfig(RetryRules);
+
+/// `retry_on_failure`: when another attempt is made, and until when. The defaults are the Collector's: after 5 s, then
+/// 1.5 times as long up to 30 s, within 5 minutes, each pause half as long to half as long again.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(try_from = "RawRetry")]
-pub struct RetryConfig {
-    enabled: bool,
-    initial_interval: Duration,
-    randomization_factor: f64,
-    multiplier: f64,
-    max_interval: Duration,
-    max_elapsed_time: Duration,
+#[serde(default, deny_unknown_fields)]
+pub struct RetryRules {
+    /// Whether there is more than one attempt.
+    pub enabled: bool,
+    /// The pause after the first attempt.
+    pub initial_interval: Duration,
+    /// By which part of it a pause is shortened or lengthened at random, at most.
+    pub randomization_factor: f64,
+    /// How much longer a pause is than the one before.
+    pub multiplier: f64,
+    /// The longest pause, before it is varied at random.
+    pub max_interval: Duration,
+    /// How long after the first attempt another may begin; zero: no limit.
+    pub max_elapsed_time: Duration,
 }
 
-/// [`RetryConfig`] as it is written.
-#[derive(Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct RawRetry {
-    enabled: bool,
-    initial_interval: config::Duration,
-    randomization_factor: f64,
-    multiplier: f64,
-    max_interval: config::Duration,
-    max_elapsed_time: config::Duration,
+impl Default for RetryRules {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            initial_interval: Duration::from_secs(5),
+            randomization_factor: 0.5,
+            multiplier: 1.5,
+            max_interval: Duration::from_secs(30),
+            max_elapsed_time: Duration::from_secs(300),
+        }
+    }
 }
 
 /// The rule that a `retry_on_failure` broke. The part behind `; ` is the hint.
@@ -55,122 +68,40 @@ pub enum BadRetry {
     MaxElapsed,
 }
 
-impl Default for RawRetry {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            initial_interval: config::Duration::from_secs(5),
-            randomization_factor: 0.5,
-            multiplier: 1.5,
-            max_interval: config::Duration::from_secs(30),
-            max_elapsed_time: config::Duration::from_secs(300),
-        }
-    }
-}
-
-impl Default for RetryConfig {
-    /// The Collector's: after 5 s, then 1.5 times as long up to 30 s, within 5 minutes, each pause half as long to half
-    /// as long again.
-    fn default() -> Self {
-        Self::unchecked(RawRetry::default())
-    }
-}
-
-impl TryFrom<RawRetry> for RetryConfig {
+impl TryFrom<RetryRules> for RetryConfig {
     type Error = BadRetry;
 
-    fn try_from(raw: RawRetry) -> Result<Self, BadRetry> {
-        Self::unchecked(raw).checked()
+    fn try_from(rules: RetryRules) -> Result<Self, BadRetry> {
+        if rules.initial_interval < Duration::from_millis(1) {
+            return Err(BadRetry::Initial);
+        }
+        if !(0.0..=1.0).contains(&rules.randomization_factor) {
+            return Err(BadRetry::Randomization);
+        }
+        if !(1.0..=100.0).contains(&rules.multiplier) {
+            return Err(BadRetry::Multiplier);
+        }
+        if rules.max_interval < rules.initial_interval {
+            return Err(BadRetry::MaxInterval);
+        }
+        if !rules.max_elapsed_time.is_zero() && rules.max_elapsed_time < rules.initial_interval {
+            return Err(BadRetry::MaxElapsed);
+        }
+        Ok(Self(rules))
     }
 }
 
 impl RetryConfig {
-    /// Pauses from `initial` to `max`, each `multiplier` times the one before, none beginning later than `max_elapsed`
-    /// after the first attempt (zero: no limit), each shortened or lengthened at random by up to `randomization` of it.
-    ///
-    /// # Errors
-    ///
-    /// Names the rule that is broken.
-    pub fn try_new(
-        initial: Duration,
-        max: Duration,
-        multiplier: f64,
-        randomization: f64,
-        max_elapsed: Duration,
-    ) -> Result<Self, BadRetry> {
-        Self::unchecked(RawRetry {
-            enabled: true,
-            initial_interval: initial.into(),
-            randomization_factor: randomization,
-            multiplier,
-            max_interval: max.into(),
-            max_elapsed_time: max_elapsed.into(),
-        })
-        .checked()
-    }
-
     /// One attempt, and no other.
     pub fn disabled() -> Self {
-        Self { enabled: false, ..Self::default() }
+        Self(RetryRules { enabled: false, ..RetryRules::default() })
     }
+}
 
-    fn unchecked(raw: RawRetry) -> Self {
-        Self {
-            enabled: raw.enabled,
-            initial_interval: raw.initial_interval.get(),
-            randomization_factor: raw.randomization_factor,
-            multiplier: raw.multiplier,
-            max_interval: raw.max_interval.get(),
-            max_elapsed_time: raw.max_elapsed_time.get(),
-        }
-    }
+impl Deref for RetryConfig {
+    type Target = RetryRules;
 
-    fn checked(self) -> Result<Self, BadRetry> {
-        if self.initial_interval < Duration::from_millis(1) {
-            return Err(BadRetry::Initial);
-        }
-        if !(0.0..=1.0).contains(&self.randomization_factor) {
-            return Err(BadRetry::Randomization);
-        }
-        if !(1.0..=100.0).contains(&self.multiplier) {
-            return Err(BadRetry::Multiplier);
-        }
-        if self.max_interval < self.initial_interval {
-            return Err(BadRetry::MaxInterval);
-        }
-        if !self.max_elapsed_time.is_zero() && self.max_elapsed_time < self.initial_interval {
-            return Err(BadRetry::MaxElapsed);
-        }
-        Ok(self)
-    }
-
-    /// Whether there is more than one attempt.
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
-    /// The pause after the first attempt.
-    pub fn initial_interval(&self) -> Duration {
-        self.initial_interval
-    }
-
-    /// By which part of it a pause is shortened or lengthened at random, at most.
-    pub fn randomization_factor(&self) -> f64 {
-        self.randomization_factor
-    }
-
-    /// How much longer a pause is than the one before.
-    pub fn multiplier(&self) -> f64 {
-        self.multiplier
-    }
-
-    /// The longest pause, before it is varied at random.
-    pub fn max_interval(&self) -> Duration {
-        self.max_interval
-    }
-
-    /// How long after the first attempt another may begin; zero: no limit.
-    pub fn max_elapsed_time(&self) -> Duration {
-        self.max_elapsed_time
+    fn deref(&self) -> &RetryRules {
+        &self.0
     }
 }

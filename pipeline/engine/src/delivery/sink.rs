@@ -2,42 +2,38 @@
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use profbridge_model::{Quantities, Reason, SampledOut, Telemetry, Unit};
+use profbridge_net::LogGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::log_gate::LogGate;
 use super::queue::{Bounds, Queue, Refusal};
 use super::ticket::Ticket;
 use super::{DeliverySettings, ExporterContext, Overflow, Sink, Sizer, Stop};
 use crate::balance::Balance;
-use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, Prepared, Request, SendError};
+use crate::ledger::Ledger;
 use crate::telemetry::{ExporterTelemetry, QueueGauges};
 
-/// What pipelines have given an exporter that is not prepared, and so not counted, yet.
-#[derive(Debug, Default)]
-struct Given {
-    quantities: Quantities,
-    /// What was not prepared by the end is counted as lost.
-    closed: bool,
-}
+/// Between two lines of one kind in the log.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 pub(super) struct Core<E: Exporter> {
-    exporter: E,
-    settings: DeliverySettings,
-    context: ExporterContext,
-    queue: Queue<Ticket<E>>,
+    pub(super) exporter: E,
+    pub(super) settings: DeliverySettings,
+    pub(super) context: ExporterContext,
+    pub(super) queue: Queue<Ticket<E>>,
     /// When a shutdown has to be over, once it has begun.
     end: watch::Sender<Option<Stop>>,
     /// What a shutdown leaves unsent; `None` once it was taken.
     unsent: Mutex<Option<Vec<Ticket<E>>>>,
     /// An exporter prepares one batch at a time, whichever pipeline it comes from.
     preparing: Mutex<()>,
-    given: Mutex<Given>,
+    /// What pipelines have given the exporter that is not prepared, and so not counted, yet.
+    ledger: Ledger,
     failing: AtomicBool,
     failures: LogGate,
     losses: LogGate,
@@ -47,8 +43,9 @@ pub(super) struct Core<E: Exporter> {
 impl<E: Exporter> Core<E> {
     pub(super) fn new(exporter: E, settings: DeliverySettings, context: ExporterContext) -> Self {
         // Without a queue one request is on its way, and its pipeline waits.
-        let units = if settings.queue.is_enabled() { settings.queue.queue_size() } else { 1 };
+        let units = if settings.queue.enabled { settings.queue.queue_size } else { 1 };
         let bounds = Bounds { units, bytes: context.budget.limit() };
+        let [failures, losses, warnings] = [BETWEEN_LINES; 3].map(LogGate::new);
         let core = Self {
             exporter,
             settings,
@@ -57,38 +54,22 @@ impl<E: Exporter> Core<E> {
             end: watch::Sender::new(None),
             unsent: Mutex::new(Some(Vec::new())),
             preparing: Mutex::new(()),
-            given: Mutex::default(),
+            ledger: Ledger::default(),
             failing: AtomicBool::new(false),
-            failures: LogGate::default(),
-            losses: LogGate::default(),
-            warnings: LogGate::default(),
+            failures,
+            losses,
+            warnings,
         };
         core.publish();
         core
-    }
-
-    pub(super) fn exporter(&self) -> &E {
-        &self.exporter
-    }
-
-    pub(super) fn settings(&self) -> &DeliverySettings {
-        &self.settings
     }
 
     pub(super) fn telemetry(&self) -> &ExporterTelemetry {
         &self.context.telemetry
     }
 
-    pub(super) fn budget(&self) -> &Budget {
-        &self.context.budget
-    }
-
-    pub(super) fn queue(&self) -> &Queue<Ticket<E>> {
-        &self.queue
-    }
-
     pub(super) fn sizer(&self) -> Sizer {
-        if self.settings.queue.is_enabled() { self.settings.queue.sizer() } else { Sizer::Requests }
+        if self.settings.queue.enabled { self.settings.queue.sizer } else { Sizer::Requests }
     }
 
     /// Shows the queue's state in the metrics.
@@ -208,24 +189,21 @@ impl<E: Exporter> Core<E> {
         self.exporter.prepare(telemetry, now)
     }
 
-    fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts what is still being prepared as lost: it comes too late, and so does everything from here on.
     pub(super) fn give_up(&self) {
-        let mut given = self.given();
-        given.closed = true;
-        let late = std::mem::take(&mut given.quantities);
+        self.ledger.close(|late| self.count_late(late));
+    }
+
+    fn count_late(&self, late: Quantities) {
         self.telemetry().edge().add_in(late);
         self.telemetry().edge().drop(Reason::Shutdown, late);
     }
 
     fn enqueue(&self, mut ticket: Ticket<E>) {
-        let weight = ticket.weight();
+        let weight = ticket.weight;
         // It may be taken out, and settled, before the push returns.
-        ticket.set_queued(true);
-        let pushed = match self.settings.queue.overflow() {
+        ticket.queued = true;
+        let pushed = match self.settings.queue.overflow {
             Overflow::Drop => self.queue.try_push(ticket, weight),
             Overflow::Refuse | Overflow::Wait => {
                 self.queue.push(ticket, weight).map_err(|ticket| (ticket, Refusal::Closed))
@@ -235,52 +213,13 @@ impl<E: Exporter> Core<E> {
             self.publish();
             return;
         };
-        ticket.set_queued(false);
+        ticket.queued = false;
         if refusal == Refusal::Closed {
             return self.leave_unsent(ticket);
         }
-        let quantities = ticket.request().quantities;
+        let quantities = ticket.request.quantities;
         ticket.lost(Reason::QueueFull);
         self.note_loss(quantities, Reason::QueueFull, Reason::QueueFull.explanation());
-    }
-}
-
-/// A batch from when a pipeline gives it until it is prepared. One whose preparation panics is the pipeline's to count.
-struct Preparing<'a, E: Exporter> {
-    core: &'a Core<E>,
-    quantities: Quantities,
-}
-
-impl<'a, E: Exporter> Preparing<'a, E> {
-    fn new(core: &'a Core<E>, quantities: Quantities) -> Self {
-        let mut given = core.given();
-        given.quantities += quantities;
-        let is_late = given.closed;
-        drop(given);
-        if is_late {
-            core.give_up();
-        }
-        Self { core, quantities }
-    }
-
-    /// Counts it with `count`; `None` where it was counted as lost while it was prepared.
-    fn end<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
-        let mut given = self.core.given();
-        let quantities = std::mem::take(&mut self.quantities);
-        if given.closed {
-            return None;
-        }
-        given.quantities = given.quantities.saturating_sub(quantities);
-        Some(count())
-    }
-}
-
-impl<E: Exporter> Drop for Preparing<'_, E> {
-    fn drop(&mut self) {
-        if !self.quantities.is_none() {
-            let mut given = self.core.given();
-            given.quantities = given.quantities.saturating_sub(self.quantities);
-        }
     }
 }
 
@@ -293,7 +232,7 @@ impl<E: Exporter> Sink for Entrance<E> {
     }
 
     fn overflow(&self) -> Overflow {
-        self.0.settings.queue.overflow()
+        self.0.settings.queue.overflow
     }
 
     fn has_room(&self) -> bool {
@@ -332,7 +271,8 @@ impl<E: Exporter> Sink for Entrance<E> {
     fn accept(&self, telemetry: &Telemetry, now: Now) {
         let core = &self.0;
         let inbound = telemetry.quantities();
-        let preparing = Preparing::new(core, inbound);
+        // Until it is prepared; one whose preparation panics is the pipeline's to count.
+        let Some(handing) = core.ledger.hand(inbound) else { return core.count_late(inbound) };
         let prepared = core.prepare(telemetry, now);
         let edge = core.telemetry().edge();
         let balance = Balance {
@@ -343,7 +283,7 @@ impl<E: Exporter> Sink for Entrance<E> {
             ..Balance::default()
         };
         debug_assert!(balance.unaccounted().is_none(), "{}: {balance}", core.telemetry().id());
-        let tickets = preparing.end(|| {
+        let tickets = handing.done(|| {
             edge.add_in(inbound);
             edge.add_synthesized(prepared.synthesized);
             edge.drop_all(&prepared.losses);

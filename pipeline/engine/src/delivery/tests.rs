@@ -32,10 +32,23 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Queues of `entries` requests, one consumer, pauses of exactly 1, 2, 4 and 8 s within a minute.
+/// After 1 s, then twice as long up to 8 s, within a minute.
+fn retry() -> RetryConfig {
+    let rules = RetryRules {
+        initial_interval: seconds(1).into(),
+        max_interval: seconds(8).into(),
+        multiplier: 2.0,
+        randomization_factor: 0.0,
+        max_elapsed_time: seconds(60).into(),
+        ..RetryRules::default()
+    };
+    rules.try_into().unwrap()
+}
+
 fn settings(entries: u64, overflow: Overflow) -> DeliverySettings {
     DeliverySettings {
         queue: QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, 1, overflow).unwrap(),
-        retry: RetryConfig::try_new(seconds(1), seconds(8), 2.0, 0.0, seconds(60)).unwrap(),
+        retry: retry(),
         timeout: seconds(5),
     }
 }
@@ -72,7 +85,7 @@ impl Delivery {
         assert_eq!(totals.held, crate::component::Held::default());
         assert_eq!(totals.inbound + totals.synthesized, totals.outbound + totals.dropped.total(), "{totals:?}");
         assert_eq!(self.budget.used(), 0);
-        assert_eq!(self.telemetry.queue().size, 0);
+        assert_eq!(self.telemetry.totals().queue.size, 0);
         assert!(*self.fake.seen.closed.lock().unwrap(), "the exporter was not closed");
         totals
     }
@@ -87,8 +100,8 @@ async fn sends() {
     let telemetry = delivery.telemetry.clone();
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!((totals.inbound.total(), totals.outbound.total()), (12, 12));
-    assert_eq!((telemetry.sent_items().samples, telemetry.sent_requests(), telemetry.sent_bytes()), (2, 2, 976));
-    assert_eq!(telemetry.billed(), seconds(4));
+    assert_eq!((telemetry.totals().sent.samples, telemetry.totals().requests, telemetry.totals().bytes), (2, 2, 976));
+    assert_eq!(telemetry.totals().billed, seconds(4));
 }
 
 /// Guarantees: what a destination refuses inside of a request that it accepts is counted as lost and not sent again.
@@ -117,7 +130,7 @@ async fn retry_schedule() {
         fake.seen.attempts.lock().unwrap().iter().map(|at| at.duration_since(started).as_secs()).collect();
     // After 1 s; after 2 s; 5 s until the timeout and 4 s; the 20 s that the destination asks for.
     assert_eq!(at, [0, 1, 3, 12, 32]);
-    assert_eq!(delivery.telemetry.retries(), 4);
+    assert_eq!(delivery.telemetry.totals().retries, 4);
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.outbound.total(), 1);
 }
@@ -136,7 +149,7 @@ async fn retries_are_used_up() {
     let telemetry = delivery.telemetry.clone();
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.dropped.get(Reason::RetriesExhausted).total(), 6);
-    assert_eq!(telemetry.send_failed_items().samples, 1);
+    assert_eq!(telemetry.totals().send_failed.samples, 1);
 }
 
 /// Guarantees: a failure for good is not repeated, and the exporter, which said so, is not told.
@@ -173,10 +186,10 @@ async fn full_queue_drops_the_newest() {
         delivery.put(observations).await;
     }
     assert_eq!(before, Instant::now());
-    assert_eq!(delivery.telemetry.queue().size, 3 * ENTRY);
-    assert_eq!(delivery.telemetry.queue().capacity, 3 * ENTRY);
+    assert_eq!(delivery.telemetry.totals().queue.size, 3 * ENTRY);
+    assert_eq!(delivery.telemetry.totals().queue.capacity, 3 * ENTRY);
     assert_eq!(delivery.budget.used(), 3 * ENTRY);
-    assert_eq!(delivery.telemetry.enqueue_failed_items().samples, 2);
+    assert_eq!(delivery.telemetry.totals().enqueue_failed.samples, 2);
     assert_eq!(fake.lost(), [(4, Reason::QueueFull), (5, Reason::QueueFull)]);
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!((totals.dropped.get(Reason::QueueFull).total(), totals.dropped.get(Reason::Shutdown).total()), (9, 6));
@@ -192,7 +205,7 @@ async fn other_sizers() {
         for _ in 0..3 {
             delivery.put(5).await;
         }
-        assert_eq!(delivery.telemetry.queue().size, size, "{sizer:?}");
+        assert_eq!(delivery.telemetry.totals().queue.size, size, "{sizer:?}");
         let totals = delivery.stop(seconds(1)).await;
         assert_eq!(totals.dropped.get(Reason::QueueFull).total(), 5, "{sizer:?}");
     }
@@ -207,14 +220,14 @@ async fn nothing_weighs_nothing() {
     let fake = FakeExporter::always(Reply::Hang);
     let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
     delivery.give(envelope(0)).await;
-    assert_eq!(delivery.telemetry.queue().size, 1);
+    assert_eq!(delivery.telemetry.totals().queue.size, 1);
     delivery.put(0).await;
-    assert_eq!(delivery.telemetry.queue().size, 2);
+    assert_eq!(delivery.telemetry.totals().queue.size, 2);
     delivery.give(envelope(3)).await;
-    assert_eq!(delivery.telemetry.queue().size, 5);
+    assert_eq!(delivery.telemetry.totals().queue.size, 5);
     assert_eq!(delivery.telemetry.edge().totals().held.quantities, Quantities::items(4));
     delivery.give(envelope(2)).await;
-    assert_eq!(delivery.telemetry.queue().size, 5);
+    assert_eq!(delivery.telemetry.totals().queue.size, 5);
     let totals = delivery.stop(seconds(1)).await;
     assert_eq!(totals.inbound, Quantities::items(6));
     assert_eq!(totals.dropped.get(Reason::QueueFull), Quantities::items(2));
@@ -284,7 +297,7 @@ async fn more_than_the_bound() {
     for _ in 0..4 {
         delivery.running.sink().accept(&batch(2).into(), ManualClock::default().now());
     }
-    assert_eq!(delivery.telemetry.queue().size, 4 * ENTRY);
+    assert_eq!(delivery.telemetry.totals().queue.size, 4 * ENTRY);
     assert_eq!(delivery.budget.used(), 4 * ENTRY);
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.outbound.total(), 8);
@@ -317,7 +330,7 @@ async fn without_a_queue() {
     assert!(!delivery.running.sink().has_room());
     delivery.running.sink().room().await;
     assert_eq!(started.elapsed(), seconds(3));
-    assert_eq!(delivery.telemetry.sent_requests(), 1);
+    assert_eq!(delivery.telemetry.totals().requests, 1);
     delivery.stop(seconds(10)).await;
 }
 
@@ -332,7 +345,7 @@ async fn consumers() {
         delivery.put(1).await;
     }
     fake.attempts(3).await;
-    assert_eq!(delivery.telemetry.queue().in_flight, 3);
+    assert_eq!(delivery.telemetry.totals().queue.in_flight, 3);
     delivery.stop(seconds(10)).await;
     // 3, 3 and 1, one second each.
     assert_eq!(started.elapsed(), seconds(3));
@@ -490,7 +503,7 @@ proptest! {
             let expected: u64 = batches.iter().map(|(observations, _)| observations).sum();
             for (observations, pause) in batches {
                 delivery.put(observations).await;
-                assert!(delivery.telemetry.queue().size <= entries * ENTRY);
+                assert!(delivery.telemetry.totals().queue.size <= entries * ENTRY);
                 tokio::time::sleep(seconds(pause)).await;
             }
             let started = Instant::now();
@@ -524,10 +537,10 @@ fn written(yaml: &str) -> Result<Written, String> {
 fn config_is_the_collectors() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
-    assert_eq!((defaults.sending_queue.queue_size(), defaults.sending_queue.num_consumers()), (64 << 20, 64));
-    assert_eq!((defaults.sending_queue.sizer(), defaults.sending_queue.overflow()), (Sizer::Bytes, Overflow::Refuse));
+    assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 64));
+    assert_eq!((defaults.sending_queue.sizer, defaults.sending_queue.overflow), (Sizer::Bytes, Overflow::Refuse));
     assert_eq!(defaults.retry_on_failure, RetryConfig::default());
-    assert_eq!(defaults.retry_on_failure.max_elapsed_time(), seconds(300));
+    assert_eq!(defaults.retry_on_failure.max_elapsed_time.get(), seconds(300));
     let yaml = "{sending_queue: {sizer: requests, num_consumers: 10, block_on_overflow: true}, retry_on_failure: {enabled: false}}";
     let collector = written(yaml).unwrap();
     assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, Overflow::Wait).unwrap());
@@ -542,11 +555,11 @@ fn config_is_the_collectors() {
         "{sizer: bytes, queue_size: '8388608'}",
     ] {
         let bytes = written(&format!("{{sending_queue: {yaml}}}")).unwrap().sending_queue;
-        assert_eq!((bytes.sizer(), bytes.queue_size()), (Sizer::Bytes, 8 << 20), "{yaml}");
+        assert_eq!((bytes.sizer, bytes.queue_size), (Sizer::Bytes, 8 << 20), "{yaml}");
     }
     let drops = written("{sending_queue: {drop_on_overflow: true}}").unwrap();
-    assert_eq!(drops.sending_queue.overflow(), Overflow::Drop);
-    assert!(!written("{sending_queue: {enabled: false}}").unwrap().sending_queue.is_enabled());
+    assert_eq!(drops.sending_queue.overflow, Overflow::Drop);
+    assert!(!written("{sending_queue: {enabled: false}}").unwrap().sending_queue.enabled);
 }
 
 /// Guarantees: each rule that is broken is named at its place.

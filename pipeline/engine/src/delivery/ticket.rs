@@ -17,10 +17,11 @@ use crate::component::{Accepted, Held, Request};
 const ENTRY_BYTES: u64 = 512;
 
 pub(super) struct Ticket<E: Exporter> {
-    core: Arc<Core<E>>,
-    request: Request<E::Meta>,
-    weight: Weight,
-    queued: bool,
+    pub(super) core: Arc<Core<E>>,
+    pub(super) request: Request<E::Meta>,
+    pub(super) weight: Weight,
+    /// Whether it counts in the queue until it is settled.
+    pub(super) queued: bool,
     settled: bool,
     _memory: Permit,
 }
@@ -28,7 +29,7 @@ pub(super) struct Ticket<E: Exporter> {
 impl<E: Exporter> Ticket<E> {
     /// Takes a request over and counts it as held.
     pub(super) fn new(core: &Arc<Core<E>>, request: Request<E::Meta>) -> Self {
-        let beside = ENTRY_BYTES.saturating_add(core.exporter().meta_bytes(&request));
+        let beside = ENTRY_BYTES.saturating_add(core.exporter.meta_bytes(&request));
         let bytes = (request.body.len() as u64).saturating_add(beside);
         let units = match core.sizer() {
             Sizer::Bytes => bytes,
@@ -37,26 +38,9 @@ impl<E: Exporter> Ticket<E> {
             Sizer::Items => request.quantities.total().max(1),
         };
         core.telemetry().edge().hold(Held { quantities: request.quantities, bytes });
-        let memory = core.budget().charge(bytes);
+        let memory = core.context.budget.charge(bytes);
         let weight = Weight { units, bytes };
         Self { core: Arc::clone(core), request, weight, queued: false, settled: false, _memory: memory }
-    }
-
-    pub(super) fn core(&self) -> &Arc<Core<E>> {
-        &self.core
-    }
-
-    pub(super) fn request(&self) -> &Request<E::Meta> {
-        &self.request
-    }
-
-    pub(super) fn weight(&self) -> Weight {
-        self.weight
-    }
-
-    /// Remembers that it counts in the queue until it is settled.
-    pub(super) fn set_queued(&mut self, queued: bool) {
-        self.queued = queued;
     }
 
     /// The destination took it.
@@ -79,15 +63,16 @@ impl<E: Exporter> Ticket<E> {
     pub(super) fn lost(mut self, reason: Reason) {
         self.count(reason);
         self.settle();
-        self.core.exporter().lost(&self.request, reason);
+        self.core.exporter.lost(&self.request, reason);
     }
 
     fn count(&self, reason: Reason) {
         let telemetry = self.core.telemetry();
         telemetry.edge().drop(reason, self.request.quantities);
+        let items = self.request.items();
         match reason {
-            Reason::QueueFull => telemetry.enqueue_failed(self.request.items()),
-            _ => telemetry.send_failed(self.request.items()),
+            Reason::QueueFull => telemetry.count(|totals| totals.enqueue_failed += items),
+            _ => telemetry.count(|totals| totals.send_failed += items),
         }
     }
 
@@ -96,7 +81,7 @@ impl<E: Exporter> Ticket<E> {
         let held = Held { quantities: self.request.quantities, bytes: self.weight.bytes };
         self.core.telemetry().edge().release(held);
         if self.queued {
-            self.core.queue().settle(self.weight);
+            self.core.queue.settle(self.weight);
             self.core.publish();
         }
     }
@@ -111,7 +96,7 @@ impl<E: Exporter> Drop for Ticket<E> {
         self.settle();
         // A second panic while the first unwinds would end the process.
         if !std::thread::panicking() {
-            self.core.exporter().lost(&self.request, Reason::Internal);
+            self.core.exporter.lost(&self.request, Reason::Internal);
         }
     }
 }

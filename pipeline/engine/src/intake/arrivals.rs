@@ -12,14 +12,15 @@ use crate::telemetry::Edge;
 
 /// Telemetry on its way into a pipeline.
 #[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) telemetry: Telemetry,
+pub struct Arrival {
+    /// What arrives.
+    pub telemetry: Telemetry,
     /// The request's memory, shared by the pipelines it goes to.
-    pub(crate) permit: Arc<Permit>,
+    pub permit: Arc<Permit>,
     /// The receiver's counters, for one of the pipelines it goes to.
-    pub(crate) source: Option<Edge>,
+    pub source: Option<Edge>,
     /// Told when the processors have it.
-    pub(crate) taken: oneshot::Sender<Result<(), Rejected>>,
+    pub taken: oneshot::Sender<Result<(), Rejected>>,
     /// Whether it may still be withdrawn.
     pub(super) fate: Arc<Fate>,
 }
@@ -60,10 +61,10 @@ impl Drop for WithdrawnWhenDropped {
 
 /// The inner end of an entrance.
 #[derive(Debug)]
-pub(crate) struct Arrivals(mpsc::Receiver<Arrival>);
+pub struct Arrivals(mpsc::Receiver<Arrival>);
 
 /// Both ends of an entrance in which so many requests may wait.
-pub(crate) fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
+pub fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
     let (sender, receiver) = mpsc::channel(waiting);
     (sender, Arrivals(receiver))
 }
@@ -71,7 +72,7 @@ pub(crate) fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
 impl Arrivals {
     /// The next request, which is then the pipeline's to take. `None` where there will never be another. Safe to
     /// cancel.
-    pub(crate) async fn recv(&mut self) -> Option<Arrival> {
+    pub async fn recv(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.recv().await?;
             if arrival.fate.becomes(Fate::TAKEN) {
@@ -93,7 +94,7 @@ impl Arrivals {
     }
 
     /// Lets nothing more in.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.0.close();
     }
 }

@@ -16,64 +16,46 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// tries again for the first time.
 const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
+fn rejected(component: String, reason: Reason, retry: Retry, message: impl Into<String>) -> Rejected {
+    Rejected { component, reason, retry, message: message.into() }
+}
+
 /// The memory budget is used up, or the request is larger than all of it.
 pub(super) fn out_of_memory(exhausted: Exhausted) -> Rejected {
     let Exhausted { wanted, used, limit } = exhausted;
     let component = "service.limits.memory".to_owned();
     if wanted > limit {
         let message = format!("the request needs {wanted} bytes of memory, the limit is {limit}");
-        return Rejected { component, reason: Reason::LimitExceeded, retry: Retry::Never, message };
+        return rejected(component, Reason::LimitExceeded, Retry::Never, message);
     }
     let message = format!("{used} of {limit} bytes of memory are used, {wanted} more are needed");
-    Rejected { component, reason: Reason::MemoryLimit, retry: Retry::After(RETRY_AFTER), message }
+    rejected(component, Reason::MemoryLimit, Retry::After(RETRY_AFTER), message)
 }
 
 /// The queue of an exporter is full.
 pub(crate) fn queue_full(exporter: &str) -> Rejected {
-    Rejected {
-        component: format!("exporters/{exporter}"),
-        reason: Reason::QueueFull,
-        retry: Retry::After(QUEUE_RETRY_AFTER),
-        message: format!("the queue of exporter {exporter} is full: {}", Reason::QueueFull.explanation()),
-    }
+    let message = format!("the queue of exporter {exporter} is full: {}", Reason::QueueFull.explanation());
+    rejected(format!("exporters/{exporter}"), Reason::QueueFull, Retry::After(QUEUE_RETRY_AFTER), message)
 }
 
 /// The request has left this process before.
 pub(super) fn circle(exporter: &str) -> Rejected {
-    Rejected {
-        component: format!("exporters/{exporter}"),
-        reason: Reason::Loop,
-        retry: Retry::Never,
-        message: Reason::Loop.explanation().to_owned(),
-    }
+    rejected(format!("exporters/{exporter}"), Reason::Loop, Retry::Never, Reason::Loop.explanation())
 }
 
 /// profbridge ends.
 pub(super) fn stopped(pipeline: &str) -> Rejected {
-    Rejected {
-        component: format!("pipelines/{pipeline}"),
-        reason: Reason::Shutdown,
-        retry: Retry::Later,
-        message: "profbridge is shutting down".to_owned(),
-    }
+    rejected(format!("pipelines/{pipeline}"), Reason::Shutdown, Retry::Later, "profbridge is shutting down")
 }
 
 /// The thread of a pipeline is gone.
 pub(super) fn broken(pipeline: &str) -> Rejected {
-    Rejected {
-        component: format!("pipelines/{pipeline}"),
-        reason: Reason::Internal,
-        retry: Retry::Later,
-        message: "the pipeline has failed, see the log of profbridge".to_owned(),
-    }
+    let message = "the pipeline has failed, see the log of profbridge";
+    rejected(format!("pipelines/{pipeline}"), Reason::Internal, Retry::Later, message)
 }
 
 /// Nothing takes this kind of telemetry.
 pub(super) fn unroutable(edge: &Edge, telemetry: &Telemetry) -> Rejected {
-    Rejected {
-        component: edge.component().to_owned(),
-        reason: Reason::Unroutable,
-        retry: Retry::Never,
-        message: format!("no pipeline of this receiver carries {}", telemetry.kind().noun()),
-    }
+    let message = format!("no pipeline of this receiver carries {}", telemetry.kind().noun());
+    rejected(edge.component().to_owned(), Reason::Unroutable, Retry::Never, message)
 }

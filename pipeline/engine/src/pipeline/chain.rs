@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 
 use profbridge_model::{Losses, Quantities, SampledOut, Telemetry};
 
-use super::ledger::Ledger;
 use crate::balance::Balance;
 use crate::budget::{Budget, Permit};
 use crate::component::{Held, Now, Outbox, Processor};
+use crate::ledger::Ledger;
 use crate::telemetry::Edge;
 
 /// The processors of a pipeline, in order.

@@ -1,7 +1,6 @@
 //! A pipeline: its processors, its exporters, and the thread on which they work.
 
 mod chain;
-mod ledger;
 mod thread;
 
 use std::sync::{Arc, OnceLock};
@@ -11,7 +10,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub(crate) use chain::Chain;
-use ledger::Ledger;
 
 use crate::budget::Budget;
 use crate::clock::Clock;
@@ -20,6 +18,7 @@ use crate::config::Carries;
 use crate::delivery::Sink;
 use crate::health::Health;
 use crate::intake::{self, Entrance, Sinks};
+use crate::ledger::Ledger;
 use crate::telemetry::{ComponentKind, Edge, Metrics};
 
 /// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the

@@ -136,7 +136,6 @@ impl Worker {
     fn fail(&mut self, message: &str) {
         let health = &self.around.health;
         health.set("pipelines", &self.counters.id, ComponentState::Failed(format!("panicked: {message}")));
-        self.counters.ledger.take_back();
         self.count_left();
         let lost = self.counters.unsettled();
         self.counters.give_up(Reason::Internal);
@@ -336,12 +335,13 @@ impl Worker {
         }
         let Some(telemetry) = out else { return };
         let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
+        let quantities = telemetry.quantities();
         // Given up meanwhile: it is counted as lost already.
-        if self.counters.ledger.hand(telemetry.quantities()) {
+        if let Some(handing) = self.counters.ledger.hand(quantities) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            self.counters.ledger.handed(|quantities| self.counters.edge.add_out(quantities));
+            handing.done(|| self.counters.edge.add_out(quantities));
         }
         drop(memory);
     }

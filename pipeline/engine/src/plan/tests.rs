@@ -1,12 +1,14 @@
 use std::time::Duration;
 
+use profbridge_model::Telemetry;
 use serde::Deserialize;
 
 use super::*;
+use crate::component::{Now, Outbox};
 use crate::config::{Source, load};
 use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver};
-use crate::fakes::{FakeExporter, FakeReceiver, Holder};
-use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS, Warning};
+use crate::fakes::{FakeExporter, FakeReceiver};
+use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -14,6 +16,7 @@ struct Settings {
     chunks: bool,
     by_spans: bool,
     always_late: bool,
+    late_to_sink: bool,
     dsn: Option<String>,
 }
 
@@ -27,8 +30,19 @@ fn receiver(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
 }
 
 fn processor(section: &Section, _identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
-    section.extract::<Settings>()?;
-    Ok(Box::new(Holder::new(Duration::ZERO)))
+    Ok(Box::new(section.extract::<Settings>()?))
+}
+
+impl Processor for Settings {
+    fn goes_to(&mut self, exporters: &[&str], profiles_come: bool) -> Option<Warning> {
+        let warning = Warning { message: "it is late", hint: "be early" };
+        let is_late = self.late_to_sink && profiles_come && exporters.contains(&"sink");
+        (self.always_late || is_late).then_some(warning)
+    }
+
+    fn process(&mut self, telemetry: Telemetry, _: Now, out: &mut Outbox) {
+        out.send(telemetry);
+    }
 }
 
 fn exporter(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
@@ -53,13 +67,7 @@ const REGISTRY: Registry = Registry {
             create: processor,
         },
         ProcessorFactory {
-            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]).warns(
-                |section, exporters| {
-                    let Settings { always_late, by_spans, .. } = settings(section);
-                    let warning = Warning { message: "it is late", hint: "be early" };
-                    (always_late || by_spans && exporters.contains(&"sink")).then_some(warning)
-                },
-            ),
+            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]),
             create: processor,
         },
         ProcessorFactory {
@@ -362,7 +370,7 @@ fn processors_warn() {
     let warnings = |pipeline: &str| -> Vec<String> {
         let yaml = format!(
             "receivers: {{otlp: , sdk: }}
-processors: {{symbolize: {{by_spans: true}}, symbolize/b: , symbolize/c: {{always_late: true}}, chunk: }}
+processors: {{symbolize: {{late_to_sink: true}}, symbolize/b: , symbolize/c: {{always_late: true}}, chunk: }}
 exporters: {{sink: , sink/b: , relay: }}
 service: {{pipelines: {{{pipeline}}}}}
 "

@@ -9,7 +9,7 @@ use profbridge_model::{Losses, Quantities};
 use crate::component::Held;
 use crate::config;
 use crate::pipeline::{Chain, Counters};
-use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
+use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ExporterTotals, ReceiverTelemetry};
 
 /// What became of everything that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,13 +124,8 @@ impl PipelineReport {
 
 impl ExporterReport {
     pub(super) fn new(telemetry: &ExporterTelemetry) -> Self {
-        Self {
-            id: telemetry.id().to_owned(),
-            totals: telemetry.edge().totals(),
-            requests: telemetry.sent_requests(),
-            bytes: telemetry.sent_bytes(),
-            billed: telemetry.billed(),
-        }
+        let ExporterTotals { requests, bytes, billed, .. } = telemetry.totals();
+        Self { id: telemetry.id().to_owned(), totals: telemetry.edge().totals(), requests, bytes, billed }
     }
 
     /// By how much the law of conservation is broken: nothing, or there is a defect.

@@ -11,7 +11,7 @@ use super::item_counts::ItemCounts;
 use super::page::Page;
 use super::process::Usage;
 use super::receiver::Outcome;
-use super::{All, ComponentKind, Edge, EdgeTotals, ExporterTelemetry, Producer, ReceiverTelemetry};
+use super::{All, ComponentKind, Edge, EdgeTotals, ExporterTotals, Producer, TransportTelemetry};
 
 /// Reads the counters when somebody asks.
 #[derive(Debug)]
@@ -147,6 +147,51 @@ type Item = (&'static str, &'static str, fn(ItemCounts) -> u64);
 const ITEMS: [Item; 2] =
     [("profile_samples", "Samples", |items| items.samples), ("spans", "Spans", |items| items.spans)];
 
+/// A metric that there is for each exporter: its name, its description, and its value as it stands on the page.
+type ExporterMetric = (&'static str, &'static str, fn(&ExporterTotals) -> String);
+
+const EXPORTER_METRICS: [ExporterMetric; 9] = [
+    ("profbridge_exporter_attempts_total", "Attempts to send that have ended", |of| of.attempts.to_string()),
+    ("profbridge_exporter_sent_requests_total", "Requests sent", |of| of.requests.to_string()),
+    ("profbridge_exporter_sent_bytes_total", "Bytes of the bodies sent", |of| of.bytes.to_string()),
+    ("profbridge_exporter_retries_total", "Attempts beside the first", |of| of.retries.to_string()),
+    ("profbridge_exporter_attempt_seconds_total", "Seconds that these attempts took", |of| {
+        of.attempt_time.as_secs_f64().to_string()
+    }),
+    ("profbridge_billed_seconds_total", "Seconds for which the destination will send a bill", |of| {
+        of.billed.as_secs_f64().to_string()
+    }),
+    ("otelcol_exporter_queue_size", "What the queue holds, in the unit of its sizer", |of| of.queue.size.to_string()),
+    ("otelcol_exporter_queue_capacity", "What the queue may hold, in the same unit", |of| {
+        of.queue.capacity.to_string()
+    }),
+    ("otelcol_exporter_in_flight_requests", "Requests being sent", |of| of.queue.in_flight.to_string()),
+];
+
+fn connections(out: &mut Page, transports: &[(Labels<'_>, TransportTelemetry)]) {
+    type Read = fn(StatsSnapshot) -> u64;
+    let ends: [(&str, Read); 6] = [
+        ("served", |stats| stats.opened),
+        ("refused", |stats| stats.refused),
+        ("handshake_failed", |stats| stats.handshakes_failed),
+        ("wrong_protocol", |stats| stats.wrong_protocol),
+        ("timed_out", |stats| stats.timed_out),
+        ("accept_failed", |stats| stats.accepts_failed),
+    ];
+    let help = "Connections, by what became of them; one that was served may also have timed out";
+    let mut family = out.counter("profbridge_receiver_connections_total", help);
+    for (labels, transport) in transports {
+        let stats = transport.connections().snapshot();
+        for (outcome, read) in ends {
+            family.put(&with(labels, "outcome", outcome), read(stats));
+        }
+    }
+    let mut family = out.gauge("profbridge_receiver_open_connections", "Connections that are open");
+    for (labels, transport) in transports {
+        family.put(labels, transport.connections().snapshot().open);
+    }
+}
+
 impl Collector {
     /// The page with all of them.
     pub(super) fn page(&self) -> String {
@@ -160,6 +205,12 @@ impl Collector {
 
     fn receivers(&self, out: &mut Page) {
         let receivers = self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let transports = receivers.iter().flat_map(|receiver| {
+            let labels =
+                |transport: &TransportTelemetry| vec![("receiver", receiver.id()), ("transport", transport.name())];
+            receiver.transports().into_iter().map(move |transport| (labels(&transport), transport))
+        });
+        let transports: Vec<(Labels<'_>, TransportTelemetry)> = transports.collect();
         let metrics = [
             ("accepted", "the pipelines took", Outcome::Success),
             ("refused", "the pipelines refused", Outcome::Refused),
@@ -169,25 +220,15 @@ impl Collector {
             for (what, help, outcome) in metrics {
                 let name = format!("otelcol_receiver_{what}_{signal}");
                 let mut family = out.counter(&name, &format!("{noun} {help}"));
-                for receiver in &receivers {
-                    for transport in receiver.transports() {
-                        let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
-                        family.put(&labels, read(transport.items(outcome)));
-                    }
+                for (labels, transport) in &transports {
+                    family.put(labels, read(transport.counted(outcome).0));
                 }
             }
         }
         let mut family = out.counter("otelcol_receiver_requests", "Requests by their outcome");
-        for receiver in &receivers {
-            for transport in receiver.transports() {
-                for outcome in Outcome::ALL {
-                    let labels = vec![
-                        ("receiver", receiver.id()),
-                        ("transport", transport.name()),
-                        ("outcome", outcome.as_str()),
-                    ];
-                    family.put(&labels, transport.requests(outcome));
-                }
+        for (labels, transport) in &transports {
+            for outcome in Outcome::ALL {
+                family.put(&with(labels, "outcome", outcome.as_str()), transport.counted(outcome).1);
             }
         }
         let help = "Requests by what sent them: the layout, and the name and version of the scope";
@@ -195,95 +236,35 @@ impl Collector {
         for receiver in &receivers {
             for (Producer { format, name, version }, count) in receiver.producers() {
                 let labels =
-                    vec![("receiver", receiver.id()), ("layout", format), ("producer", &*name), ("version", &*version)];
+                    [("receiver", receiver.id()), ("layout", format), ("producer", &name), ("version", &version)];
                 family.put(&labels, count);
             }
         }
-        self.connections(out, &receivers);
-    }
-
-    fn connections(&self, out: &mut Page, receivers: &[ReceiverTelemetry]) {
-        type Read = fn(StatsSnapshot) -> u64;
-        let ends: [(&str, Read); 6] = [
-            ("served", |stats| stats.opened),
-            ("refused", |stats| stats.refused),
-            ("handshake_failed", |stats| stats.handshakes_failed),
-            ("wrong_protocol", |stats| stats.wrong_protocol),
-            ("timed_out", |stats| stats.timed_out),
-            ("accept_failed", |stats| stats.accepts_failed),
-        ];
-        let help = "Connections, by what became of them; one that was served may also have timed out";
-        let mut family = out.counter("profbridge_receiver_connections_total", help);
-        for receiver in receivers {
-            for transport in receiver.transports() {
-                let stats = transport.connections().snapshot();
-                for (outcome, read) in ends {
-                    let labels =
-                        vec![("receiver", receiver.id()), ("transport", transport.name()), ("outcome", outcome)];
-                    family.put(&labels, read(stats));
-                }
-            }
-        }
-        let mut family = out.gauge("profbridge_receiver_open_connections", "Connections that are open");
-        for receiver in receivers {
-            for transport in receiver.transports() {
-                let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
-                family.put(&labels, transport.connections().snapshot().open);
-            }
-        }
+        connections(out, &transports);
     }
 
     fn exporters(&self, out: &mut Page) {
-        type Read = fn(&ExporterTelemetry) -> u64;
         let exporters = self.0.exporters.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        type Items = fn(&ExporterTelemetry) -> ItemCounts;
+        let exporters: Vec<(Labels<'_>, ExporterTotals)> =
+            exporters.iter().map(|exporter| (vec![("exporter", exporter.id())], exporter.totals())).collect();
+        type Items = fn(&ExporterTotals) -> ItemCounts;
         let items: [(&str, &str, Items); 3] = [
-            ("sent", "sent", ExporterTelemetry::sent_items),
-            ("send_failed", "that could not be sent for good", ExporterTelemetry::send_failed_items),
-            ("enqueue_failed", "for which there was no room in the queue", ExporterTelemetry::enqueue_failed_items),
+            ("sent", "sent", |totals| totals.sent),
+            ("send_failed", "that could not be sent for good", |totals| totals.send_failed),
+            ("enqueue_failed", "for which there was no room in the queue", |totals| totals.enqueue_failed),
         ];
         for (signal, noun, of) in ITEMS {
             for (what, help, read) in items {
                 let name = format!("otelcol_exporter_{what}_{signal}");
                 let mut family = out.counter(&name, &format!("{noun} {help}"));
-                for exporter in &exporters {
-                    family.put(&[("exporter", exporter.id())], of(read(exporter)));
-                }
+                exporters.iter().for_each(|(labels, totals)| family.put(labels, of(read(totals))));
             }
         }
-        let counters: [(&str, &str, Read); 4] = [
-            ("profbridge_exporter_attempts_total", "Attempts to send that have ended", ExporterTelemetry::attempts),
-            ("profbridge_exporter_sent_requests_total", "Requests sent", ExporterTelemetry::sent_requests),
-            ("profbridge_exporter_sent_bytes_total", "Bytes of the bodies sent", ExporterTelemetry::sent_bytes),
-            ("profbridge_exporter_retries_total", "Attempts beside the first", ExporterTelemetry::retries),
-        ];
-        for (name, help, read) in counters {
-            let mut family = out.counter(name, help);
-            for exporter in &exporters {
-                family.put(&[("exporter", exporter.id())], read(exporter));
-            }
-        }
-        type Time = fn(&ExporterTelemetry) -> std::time::Duration;
-        let times: [(&str, &str, Time); 2] = [
-            ("profbridge_exporter_attempt_seconds_total", "Seconds that these attempts took", |e| e.attempt_time()),
-            ("profbridge_billed_seconds_total", "Seconds for which the destination will send a bill", |e| e.billed()),
-        ];
-        for (name, help, read) in times {
-            let mut family = out.counter(name, help);
-            for exporter in &exporters {
-                family.put(&[("exporter", exporter.id())], read(exporter).as_secs_f64());
-            }
-        }
-        let gauges: [(&str, &str, Read); 3] = [
-            ("otelcol_exporter_queue_size", "What the queue holds, in the unit of its sizer", |e| e.queue().size),
-            ("otelcol_exporter_queue_capacity", "What the queue may hold, in the same unit", |e| e.queue().capacity),
-            ("otelcol_exporter_in_flight_requests", "Requests being sent", |e| e.queue().in_flight),
-        ];
-        for (name, help, read) in gauges {
-            let mut family = out.gauge(name, help);
-            for exporter in &exporters {
-                family.put(&[("exporter", exporter.id())], read(exporter));
-            }
+        for (name, help, read) in EXPORTER_METRICS {
+            // Of the Collector's metrics these are gauges.
+            let is_gauge = name.starts_with("otelcol_");
+            let mut family = if is_gauge { out.gauge(name, help) } else { out.counter(name, help) };
+            exporters.iter().for_each(|(labels, totals)| family.put(labels, read(totals)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the Collector's counters count of each signal.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::AddAssign;
 
 /// How much is in a request as the Collector counts it, which calls both items: `Sample` messages of profiles, and
 /// spans (opentelemetry-collector `receiverhelper/documentation.md`).
@@ -27,21 +27,9 @@ impl ItemCounts {
     }
 }
 
-/// Sums of them.
-#[derive(Debug, Default)]
-pub(super) struct ItemCounters {
-    samples: AtomicU64,
-    spans: AtomicU64,
-}
-
-impl ItemCounters {
-    pub(super) fn add(&self, counts: ItemCounts) {
-        let ItemCounts { samples, spans } = counts;
-        self.samples.fetch_add(samples, Ordering::Relaxed);
-        self.spans.fetch_add(spans, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> ItemCounts {
-        ItemCounts { samples: self.samples.load(Ordering::Relaxed), spans: self.spans.load(Ordering::Relaxed) }
+impl AddAssign for ItemCounts {
+    fn add_assign(&mut self, Self { samples, spans }: Self) {
+        self.samples += samples;
+        self.spans += spans;
     }
 }

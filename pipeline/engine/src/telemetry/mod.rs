@@ -20,7 +20,7 @@ pub mod server;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use edge::{Edge, EdgeTotals};
-pub use exporter::{ExporterTelemetry, QueueGauges};
+pub use exporter::{ExporterTelemetry, ExporterTotals, QueueGauges};
 pub use item_counts::ItemCounts;
 pub use producers::Producer;
 pub use receiver::{ReceiverTelemetry, TransportTelemetry};

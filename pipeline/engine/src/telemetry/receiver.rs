@@ -1,11 +1,10 @@
 //! The counters of a receiver, as the Collector's `receiverhelper` keeps them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_net::server::ServerStats;
 
-use super::item_counts::{ItemCounters, ItemCounts};
+use super::item_counts::ItemCounts;
 use super::producers::{Producer, Producers};
 use super::refusals::{Line, Refusal, Refusals};
 
@@ -27,9 +26,8 @@ pub struct TransportTelemetry {
 struct Counters {
     receiver: Arc<str>,
     transport: &'static str,
-    /// By [`Outcome`]: what was in the requests, then requests.
-    items: [ItemCounters; 3],
-    requests: [AtomicU64; 3],
+    /// By [`Outcome`]: what was in the requests, and how many there were.
+    outcomes: Mutex<[(ItemCounts, u64); 3]>,
     connections: Arc<ServerStats>,
     refusals: Refusals,
     /// Those of the receiver.
@@ -75,8 +73,7 @@ impl ReceiverTelemetry {
         let counters = Counters {
             receiver: Arc::clone(&self.id),
             transport,
-            items: Default::default(),
-            requests: Default::default(),
+            outcomes: Mutex::default(),
             connections: Arc::default(),
             refusals: Refusals::default(),
             producers: Arc::clone(&self.producers),
@@ -91,7 +88,7 @@ impl ReceiverTelemetry {
         let mut sums = [0; 3];
         for transport in self.transports() {
             for outcome in Outcome::ALL {
-                sums[outcome as usize] += transport.requests(outcome);
+                sums[outcome as usize] += transport.counted(outcome).1;
             }
         }
         sums
@@ -119,24 +116,24 @@ impl ReceiverTelemetry {
 impl TransportTelemetry {
     /// A request whose items the pipelines took.
     pub fn accepted(&self, items: ItemCounts) {
-        self.count(Outcome::Success, items);
+        self.count(Outcome::Success, items, 1);
     }
 
     /// A request whose items were refused by something behind the receiver: a pipeline or the memory budget. There are
     /// none where it was refused before it was decoded.
     pub fn refused(&self, items: ItemCounts) {
-        self.count(Outcome::Refused, items);
+        self.count(Outcome::Refused, items, 1);
     }
 
     /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. There are no items
     /// where they could not be counted.
     pub fn failed(&self, items: ItemCounts) {
-        self.count(Outcome::Failure, items);
+        self.count(Outcome::Failure, items, 1);
     }
 
     /// Items that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
     pub fn failed_partly(&self, items: ItemCounts) {
-        self.counters.items[Outcome::Failure as usize].add(items);
+        self.count(Outcome::Failure, items, 0);
     }
 
     /// Says in the log that a request was not taken: the first of its reason at once, the others once a minute. Beside
@@ -163,20 +160,19 @@ impl TransportTelemetry {
         Arc::clone(&self.counters.connections)
     }
 
-    fn count(&self, outcome: Outcome, items: ItemCounts) {
-        self.counters.items[outcome as usize].add(items);
-        self.counters.requests[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    fn count(&self, outcome: Outcome, items: ItemCounts, requests: u64) {
+        let mut outcomes = self.counters.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sum, count) = &mut outcomes[outcome as usize];
+        *sum += items;
+        *count += requests;
     }
 
     pub(super) fn name(&self) -> &'static str {
         self.counters.transport
     }
 
-    pub(super) fn items(&self, outcome: Outcome) -> ItemCounts {
-        self.counters.items[outcome as usize].get()
-    }
-
-    pub(super) fn requests(&self, outcome: Outcome) -> u64 {
-        self.counters.requests[outcome as usize].load(Ordering::Relaxed)
+    /// What was in the requests that ended so, and how many there were.
+    pub(super) fn counted(&self, outcome: Outcome) -> (ItemCounts, u64) {
+        self.counters.outcomes.lock().unwrap_or_else(PoisonError::into_inner)[outcome as usize]
     }
 }

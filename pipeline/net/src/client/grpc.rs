@@ -25,21 +25,11 @@ pub struct GrpcClientConfig {
     pub proxies: Proxies,
     /// From the name lookup to the end of the handshake.
     pub connect_timeout: Duration,
-    /// HTTP/2 pings; `None` for none.
-    pub keepalive: Option<Keepalive>,
 }
 
-/// HTTP/2 pings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keepalive {
-    /// How often. Servers close a connection that pings more often than they allow, which by
-    /// gRPC's default is once in five minutes without a call.
-    pub time: Duration,
-    /// How long the answer may take.
-    pub timeout: Duration,
-    /// Whether to ping while no call is under way.
-    pub permit_without_stream: bool,
-}
+/// How often a connection with calls under way is tested, and how long the answer may take. Servers close a connection
+/// that pings more often than they allow, which by gRPC's default is once in five minutes without a call.
+const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 impl GrpcClientConfig {
     /// The defaults for an endpoint: 10 s to connect, a ping every 60 s while calls are under way,
@@ -50,11 +40,6 @@ impl GrpcClientConfig {
             tls: TlsClientConfig::default(),
             proxies: Proxies::from_env(),
             connect_timeout: Duration::from_secs(10),
-            keepalive: Some(Keepalive {
-                time: Duration::from_secs(60),
-                timeout: Duration::from_secs(20),
-                permit_without_stream: false,
-            }),
         }
     }
 }
@@ -65,7 +50,7 @@ impl GrpcClientConfig {
 /// # Errors
 /// The endpoint or the TLS settings cannot be used.
 pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError> {
-    let destination = destination(&config.endpoint, config.tls.insecure)?;
+    let destination = grpc_destination(&config.endpoint, config.tls.insecure)?;
     let encrypted = destination.scheme_str() == Some("https");
     let tls = if encrypted { Some(config.tls.load(HttpVersions::Http2)?) } else { None };
     let connector = Connector::new(Purpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
@@ -73,14 +58,8 @@ pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError>
     // the true one as the origin, which is what its requests carry.
     let refused = |_| EndpointError::Malformed("tonic refuses it");
     let plain = with_scheme(&destination, Scheme::HTTP);
-    let mut endpoint =
-        Endpoint::from(plain).origin(destination.clone()).user_agent(crate::USER_AGENT).map_err(refused)?;
-    if let Some(keepalive) = config.keepalive {
-        endpoint = endpoint
-            .http2_keep_alive_interval(keepalive.time)
-            .keep_alive_timeout(keepalive.timeout)
-            .keep_alive_while_idle(keepalive.permit_without_stream);
-    }
+    let endpoint = Endpoint::from(plain).origin(destination.clone()).user_agent(crate::USER_AGENT).map_err(refused)?;
+    let endpoint = endpoint.http2_keep_alive_interval(PING.0).keep_alive_timeout(PING.1);
     Ok(endpoint.connect_with_connector_lazy(Fixed { connector, destination }))
 }
 
@@ -109,10 +88,6 @@ impl Service<Uri> for Fixed {
 /// # Errors
 /// The endpoint cannot be used.
 pub fn grpc_destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
-    destination(endpoint, insecure)
-}
-
-fn destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
     use EndpointError::Malformed;
     let endpoint = endpoint.strip_prefix("dns:").map_or(endpoint, |rest| rest.trim_start_matches('/'));
     let (scheme, rest) = match endpoint.split_once("://") {
@@ -138,12 +113,12 @@ fn destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
 
 #[cfg(test)]
 mod tests {
-    use super::destination;
+    use super::grpc_destination;
 
     /// Guarantees: the scheme decides about TLS, and `insecure` only where there is none.
     #[test]
     fn the_scheme_decides() {
-        let url = |endpoint, insecure| destination(endpoint, insecure).unwrap().to_string();
+        let url = |endpoint, insecure| grpc_destination(endpoint, insecure).unwrap().to_string();
         assert_eq!(url("collector:4317", false), "https://collector:4317/");
         assert_eq!(url("collector:4317", true), "http://collector:4317/");
         assert_eq!(url("https://collector:4317", true), "https://collector:4317/");
@@ -166,7 +141,7 @@ mod tests {
             ("collector:99999", "not host:port"),
             ("[::1]:", "not host:port"),
         ] {
-            let error = destination(endpoint, false).unwrap_err().to_string();
+            let error = grpc_destination(endpoint, false).unwrap_err().to_string();
             assert!(error.contains(rule), "{endpoint}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }

@@ -152,25 +152,14 @@ impl HttpClient {
     /// # Errors
     /// See [`Failure`].
     pub async fn send(&self, method: Method, url: &Uri, headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
-        let mut request = self.request(method, url, headers, body)?;
-        let connection = capture_connection(&mut request);
         let deadline = Instant::now() + self.timeout;
-        let Ok(answered) = tokio::time::timeout_at(deadline, self.client.request(request)).await else {
-            let connected = connection.connection_metadata().is_some();
-            let reached = if connected { Reached::Maybe } else { Reached::No };
-            return Err(Failure::TimedOut { timeout: self.timeout, reached });
-        };
-        let response = answered.map_err(|error| failure(&error))?;
-        let status = response.status();
-        if let Some(location) = redirect(status, response.headers()) {
-            return Err(Failure::Redirected { status, location });
-        }
+        let response = self.answered(self.request(method, url, headers, body)?, deadline).await?;
         let (head, body) = response.into_parts();
         let left = deadline.saturating_duration_since(Instant::now()).max(ANSWER_PATIENCE);
         let limits = BodyLimits { timeout: left, ..BodyLimits::new(self.max_response_bytes) };
         match body::read(body, limits).await {
-            Ok(body) => Ok(Response { status, headers: head.headers, body }),
-            Err(cause) => Err(Failure::Response { status, headers: Box::new(head.headers), cause }),
+            Ok(body) => Ok(Response { status: head.status, headers: head.headers, body }),
+            Err(cause) => Err(Failure::Response { status: head.status, headers: Box::new(head.headers), cause }),
         }
     }
 
@@ -185,13 +174,27 @@ impl HttpClient {
         limits: BodyLimits,
     ) -> Result<http::Response<Guarded<Incoming>>, Failure> {
         let request = self.request(Method::GET, url, headers, Bytes::new())?;
-        let timed_out = |_| Failure::TimedOut { timeout: self.timeout, reached: Reached::Maybe };
-        let answered = tokio::time::timeout(self.timeout, self.client.request(request)).await.map_err(timed_out)?;
-        let response = answered.map_err(|error| failure(&error))?;
-        if let Some(location) = redirect(response.status(), response.headers()) {
-            return Err(Failure::Redirected { status: response.status(), location });
-        }
+        let response = self.answered(request, Instant::now() + self.timeout).await?;
         Ok(response.map(|body| Guarded::new(body, limits)))
+    }
+
+    /// The head of the answer to a request, and its body unread.
+    async fn answered(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        deadline: Instant,
+    ) -> Result<http::Response<Incoming>, Failure> {
+        let connection = capture_connection(&mut request);
+        let Ok(answered) = tokio::time::timeout_at(deadline, self.client.request(request)).await else {
+            let connected = connection.connection_metadata().is_some();
+            let reached = if connected { Reached::Maybe } else { Reached::No };
+            return Err(Failure::TimedOut { timeout: self.timeout, reached });
+        };
+        let response = answered.map_err(|error| failure(&error))?;
+        match redirect(response.status(), response.headers()) {
+            Some(location) => Err(Failure::Redirected { status: response.status(), location }),
+            None => Ok(response),
+        }
     }
 
     fn request(

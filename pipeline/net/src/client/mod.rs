@@ -15,7 +15,7 @@ mod stream;
 
 pub use self::connector::host_and_port;
 pub use self::error::{ConnectError, EndpointError, Failure, Reached};
-pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel, grpc_destination};
+pub use self::grpc::{GrpcClientConfig, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
 pub use self::passage::{Passage, Resumed, passed_on};
 pub use self::proxy::Proxies;

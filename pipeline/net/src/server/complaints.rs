@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use crate::LogGate;
 
 /// The shortest time between two lines of one listener.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -64,41 +64,27 @@ impl Spoken {
 pub(super) struct Complaints {
     endpoint: String,
     told: Mutex<HashSet<(IpAddr, Spoken)>>,
-    handshakes: Mutex<Lines>,
-    full: Mutex<Lines>,
-    full_of_peer: Mutex<Lines>,
-}
-
-#[derive(Default)]
-struct Lines {
-    last: Option<Instant>,
-    /// Failures since the last line.
-    silent: u64,
+    handshakes: LogGate,
+    full: LogGate,
+    full_of_peer: LogGate,
 }
 
 impl Complaints {
     pub(super) fn new(endpoint: &str) -> Self {
-        Self {
-            endpoint: endpoint.to_owned(),
-            told: Mutex::default(),
-            handshakes: Mutex::default(),
-            full: Mutex::default(),
-            full_of_peer: Mutex::default(),
-        }
+        let [handshakes, full, full_of_peer] = [PAUSE; 3].map(LogGate::new);
+        Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, full, full_of_peer }
     }
 
     /// A handshake with `peer` failed for this reason.
     pub(super) fn handshake(&self, peer: SocketAddr, reason: &dyn Display) {
         let endpoint = &*self.endpoint;
-        match failed(&self.handshakes) {
+        match self.handshakes.pass() {
             None => tracing::debug!(endpoint, %peer, %reason, "tls handshake failed"),
             Some(0) => tracing::warn!(endpoint, %peer, %reason, "tls handshake failed"),
             Some(others) => tracing::warn!(endpoint, %peer, %reason, others, "tls handshakes failed"),
         }
     }
-}
 
-impl Complaints {
     /// A peer speaks another protocol than is served. Said once of each peer: its clients try again for ever.
     pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: Spoken) {
         let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
@@ -114,7 +100,7 @@ impl Complaints {
     /// A connection of `peer` was closed at once, since there are `bound` already.
     pub(super) fn full(&self, peer: SocketAddr, bound: usize) {
         let endpoint = &*self.endpoint;
-        if let Some(others) = failed(&self.full) {
+        if let Some(others) = self.full.pass() {
             tracing::warn!(
                 endpoint, %peer, others,
                 "{bound} connections are open, which is the bound (max_connections): further ones are closed at once"
@@ -125,29 +111,13 @@ impl Complaints {
     /// A connection of `peer` was closed at once, since it has `bound` already.
     pub(super) fn full_of_peer(&self, peer: SocketAddr, bound: usize) {
         let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
-        if let Some(others) = failed(&self.full_of_peer) {
+        if let Some(others) = self.full_of_peer.pass() {
             tracing::warn!(
                 endpoint, %peer, others,
                 "a peer has {bound} connections, which is the bound for one (max_connections_per_peer): its further ones \
                  are closed at once"
             );
         }
-    }
-}
-
-fn failed(lines: &Mutex<Lines>) -> Option<u64> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner).failed(Instant::now())
-}
-
-impl Lines {
-    /// Counts a failure. Where it is time for a line, gives the number of failures that had none since the last one.
-    fn failed(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
-            self.silent += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.silent))
     }
 }
 
@@ -165,14 +135,5 @@ mod tests {
         {
             assert_eq!(Spoken::of(first, only_http2), None, "{first:?}");
         }
-    }
-
-    /// Guarantees: the first failure is told at once, then one a minute, which says how many were not told.
-    #[test]
-    fn one_line_a_minute() {
-        let mut lines = Lines::default();
-        let start = Instant::now();
-        let told = [0, 1, 59, 60, 61, 119, 121, 300].map(|second| lines.failed(start + Duration::from_secs(second)));
-        assert_eq!(told, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
     }
 }

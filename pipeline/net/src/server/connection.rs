@@ -15,7 +15,6 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -29,59 +28,15 @@ use crate::{BoxError, Shutdown};
 
 /// What every connection of a server shares.
 pub(super) struct Connections<S> {
-    shared: Arc<Shared<S>>,
+    pub(super) service: S,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) limits: ServerLimits,
+    pub(super) stats: Arc<ServerStats>,
+    pub(super) complaints: Complaints,
+    pub(super) shutdown: Shutdown,
 }
 
-struct Shared<S> {
-    service: S,
-    tls: Option<TlsAcceptor>,
-    limits: ServerLimits,
-    stats: Arc<ServerStats>,
-    complaints: Arc<Complaints>,
-    shutdown: Shutdown,
-}
-
-impl<S, B> Connections<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    pub(super) fn new(
-        service: S,
-        tls: Option<Arc<ServerConfig>>,
-        limits: ServerLimits,
-        stats: Arc<ServerStats>,
-        complaints: Arc<Complaints>,
-        shutdown: Shutdown,
-    ) -> Self {
-        let tls = tls.map(TlsAcceptor::from);
-        Connections { shared: Arc::new(Shared { service, tls, limits, stats, complaints, shutdown }) }
-    }
-
-    /// Serves one connection to its end, and says in `activity` what it does.
-    pub(super) fn run(
-        &self,
-        stream: TcpStream,
-        addr: SocketAddr,
-        activity: Arc<Activity>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        async move {
-            let _open = shared.stats.opened();
-            let own = stream.local_addr().ok();
-            let Some(stream) = shared.handshake(stream, addr).await else { return };
-            let peer = Peer { addr, own, tls: matches!(stream, Stream::Tls(_)) };
-            activity.ready(Instant::now());
-            shared.serve(stream, peer, activity).await;
-        }
-    }
-}
-
-impl<S> Shared<S> {
+impl<S> Connections<S> {
     async fn handshake(&self, stream: TcpStream, addr: SocketAddr) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(Stream::Plain(stream)) };
         let mut shutdown = self.shutdown.clone();
@@ -103,12 +58,12 @@ impl<S> Shared<S> {
             Ok(Err(error)) => self.complaints.handshake(addr, &error),
             Err(_) => self.complaints.handshake(addr, &"it took too long"),
         }
-        self.stats.handshake_failed();
+        self.stats.count(|stats| stats.handshakes_failed += 1);
         None
     }
 }
 
-impl<S, B> Shared<S>
+impl<S, B> Connections<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -117,6 +72,16 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
+    /// Serves one connection to its end, and says in `activity` what it does.
+    pub(super) async fn run(self: Arc<Self>, stream: TcpStream, addr: SocketAddr, activity: Arc<Activity>) {
+        let _open = self.stats.opened();
+        let own = stream.local_addr().ok();
+        let Some(stream) = self.handshake(stream, addr).await else { return };
+        let peer = Peer { addr, own, tls: matches!(stream, Stream::Tls(_)) };
+        activity.ready(Instant::now());
+        self.serve(stream, peer, activity).await;
+    }
+
     async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
         // Requests of an HTTP/2 connection are tasks of their own; they end with it.
         let (_streams_end, streams) = Shutdown::pair();
@@ -174,7 +139,7 @@ where
                     match activity.deadline(&self.limits) {
                         Some(deadline) if deadline <= now => {
                             tracing::debug!(peer = %peer.addr, "connection timed out");
-                            self.stats.timed_out();
+                            self.stats.count(|stats| stats.timed_out += 1);
                             let end = now + self.limits.close_timeout;
                             closing = Some(end);
                             timer.as_mut().reset(end);

@@ -39,6 +39,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 use crate::{BoxError, Shutdown};
 
@@ -101,11 +102,10 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let drain_timeout = limits.drain_timeout;
-    let bounds = limits.clone();
-    let complaints = Arc::new(Complaints::new(listener.endpoint()));
-    let told = Arc::clone(&complaints);
-    let connections = Connections::new(service, tls, limits, Arc::clone(&stats), told, shutdown.clone());
+    let complaints = Complaints::new(listener.endpoint());
+    let tls = tls.map(TlsAcceptor::from);
+    let connections = Arc::new(Connections { service, tls, limits, stats, complaints, shutdown: shutdown.clone() });
+    let Connections { limits, stats, complaints, .. } = &*connections;
     let mut tasks = JoinSet::new();
     let mut slots = Slots::default();
     let mut pause = ACCEPT_PAUSE.0;
@@ -125,27 +125,27 @@ where
                 pause = ACCEPT_PAUSE.0;
                 // Closed rather than left in the backlog: the peer learns at once and can go
                 // elsewhere or come back, instead of hanging until its own timeout.
-                match slots.room(addr, &bounds) {
+                match slots.room(addr, limits) {
                     Room::Full => {
-                        stats.refused();
-                        complaints.full(addr, bounds.max_connections);
+                        stats.count(|stats| stats.refused += 1);
+                        complaints.full(addr, limits.max_connections);
                         continue;
                     }
                     Room::FullOfPeer => {
-                        stats.refused();
-                        complaints.full_of_peer(addr, bounds.max_connections_per_peer);
+                        stats.count(|stats| stats.refused += 1);
+                        complaints.full_of_peer(addr, limits.max_connections_per_peer);
                         continue;
                     }
-                    Room::Made => stats.timed_out(),
+                    Room::Made => stats.count(|stats| stats.timed_out += 1),
                     Room::Free => {}
                 }
                 let activity = Arc::new(Activity::new(Instant::now()));
-                let task = tasks.spawn(connections.run(stream, addr, Arc::clone(&activity)));
+                let task = tasks.spawn(Arc::clone(&connections).run(stream, addr, Arc::clone(&activity)));
                 slots.insert(addr, activity, task);
             }
             Err(error) if is_of_the_peer(&error) => {}
             Err(error) => {
-                stats.accept_failed();
+                stats.count(|stats| stats.accepts_failed += 1);
                 if pause == ACCEPT_PAUSE.0 {
                     tracing::warn!(endpoint = %listener.endpoint(), %error, "cannot accept a connection, trying again");
                 }
@@ -164,7 +164,7 @@ where
             note_panic(ended);
         }
     };
-    if tokio::time::timeout(drain_timeout, all).await.is_ok() {
+    if tokio::time::timeout(limits.drain_timeout, all).await.is_ok() {
         return Drained { cut: 0 };
     }
     let cut = tasks.len();

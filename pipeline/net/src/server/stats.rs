@@ -1,18 +1,10 @@
 //! What a server counts about its connections.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// Counters of one server, shared with whoever publishes them.
 #[derive(Debug, Default)]
-pub struct ServerStats {
-    opened: AtomicU64,
-    closed: AtomicU64,
-    refused: AtomicU64,
-    handshakes_failed: AtomicU64,
-    wrong_protocol: AtomicU64,
-    timed_out: AtomicU64,
-    accepts_failed: AtomicU64,
-}
+pub struct ServerStats(Mutex<StatsSnapshot>);
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,44 +28,24 @@ pub struct StatsSnapshot {
 impl ServerStats {
     /// The counters now.
     pub fn snapshot(&self) -> StatsSnapshot {
-        // `closed` first: read the other way round, a connection could be seen closed but not opened.
-        let closed = self.closed.load(Relaxed);
-        let opened = self.opened.load(Relaxed);
-        StatsSnapshot {
-            open: opened.saturating_sub(closed),
-            opened,
-            refused: self.refused.load(Relaxed),
-            handshakes_failed: self.handshakes_failed.load(Relaxed),
-            wrong_protocol: self.wrong_protocol.load(Relaxed),
-            timed_out: self.timed_out.load(Relaxed),
-            accepts_failed: self.accepts_failed.load(Relaxed),
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut StatsSnapshot)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn opened(&self) -> OpenConnection<'_> {
-        self.opened.fetch_add(1, Relaxed);
+        self.count(|stats| {
+            stats.opened += 1;
+            stats.open += 1;
+        });
         OpenConnection(self)
-    }
-
-    pub(super) fn refused(&self) {
-        self.refused.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn handshake_failed(&self) {
-        self.handshakes_failed.fetch_add(1, Relaxed);
     }
 
     /// Counts a connection on which another protocol is spoken than is served.
     pub fn wrong_protocol(&self) {
-        self.wrong_protocol.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn timed_out(&self) {
-        self.timed_out.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn accept_failed(&self) {
-        self.accepts_failed.fetch_add(1, Relaxed);
+        self.count(|stats| stats.wrong_protocol += 1);
     }
 }
 
@@ -82,6 +54,6 @@ pub(super) struct OpenConnection<'a>(&'a ServerStats);
 
 impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
-        self.0.closed.fetch_add(1, Relaxed);
+        self.0.count(|stats| stats.open -= 1);
     }
 }

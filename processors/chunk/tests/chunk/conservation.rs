@@ -1,8 +1,8 @@
 use fastrand::Rng;
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
-use profbridge_engine::testing;
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Envelope, Profile, Profiles, Telemetry, View};
+use profbridge_testkit as testing;
 use proptest::prelude::*;
 
 use crate::support::*;

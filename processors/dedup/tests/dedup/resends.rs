@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use profbridge_engine::component::Processor;
-use profbridge_engine::testing;
 use profbridge_model::{Builder, Envelope, Profile, Profiles, Reason, View};
 use profbridge_processor_dedup::FORGOTTEN;
+use profbridge_testkit as testing;
 use proptest::prelude::*;
 
 use crate::support::*;

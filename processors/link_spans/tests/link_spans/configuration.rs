@@ -1,6 +1,7 @@
 //! Sections, good and bad.
 
 use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
 use profbridge_processor_link_spans::{Config, FACTORY};
 
 /// Guarantees: bounds that would make it useless or hold for ever are refused with their key.
@@ -26,7 +27,8 @@ fn bounds_are_checked() {
 fn profiles_that_do_not_wait_are_warned_of() {
     let said = |yaml: &str, exporters: &[&str]| {
         let section = Section::from_yaml(yaml).unwrap();
-        (FACTORY.description.warns)(&section, exporters).map(|warning| warning.message)
+        let mut processor = (FACTORY.create)(&section, &Rules::default()).ok()?;
+        processor.goes_to(exporters, true).map(|warning| warning.message)
     };
     let warns = |yaml: &str, exporter: &str| said(yaml, &["debug", exporter]).is_some();
     assert!(warns("{}", "otlp") && warns("{profile_wait: 0s}", "otlp_http"));

@@ -200,7 +200,7 @@ fn threads_are_found_as_for_spans() {
 #[test]
 fn nobody_sends_links() {
     let mut processor = link_spans("{profile_wait: 8s}");
-    processor.leave_out_links();
+    assert!(processor.goes_to(&["sentry"], true).is_none());
     let before = processor.held().bytes;
     let sent = process(&mut processor, ran(1, 0, [0, 1000]).request(), at(S));
     assert!(sent.telemetry.is_empty(), "spans wait for profiles");

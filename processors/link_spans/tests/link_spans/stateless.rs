@@ -65,12 +65,13 @@ fn what_is_said_of_it() {
     let description = FACTORY.description;
     let section = Section::from_yaml("{stateless: true}").unwrap();
     assert_eq!((description.wants)(&section), SPANS);
-    let warning = (description.warns)(&section, &[]).unwrap();
+    let warning = link_spans("{stateless: true}").goes_to(&[], false).unwrap();
     for unknown in ["profbridge.session.id", "process.creation.time", "PID namespace"] {
         assert!(warning.message.contains(unknown), "{}", warning.message);
     }
     let section = Section::from_yaml("{}").unwrap();
-    assert_eq!(((description.wants)(&section).len(), (description.warns)(&section, &[])), (2, None));
+    let warning = link_spans("{}").goes_to(&[], false);
+    assert_eq!(((description.wants)(&section).len(), warning), (2, None));
 }
 
 /// Guarantees: profiles that come all the same go on at once and as they are, though `profile_wait` is set, and nothing

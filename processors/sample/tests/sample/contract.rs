@@ -1,5 +1,5 @@
-use profbridge_engine::testing::{check_processor, telemetry};
 use profbridge_model::{Envelope, Item, Telemetry, View};
+use profbridge_testkit::{check_processor, telemetry};
 use proptest::prelude::*;
 
 use crate::support::{T, batch, int, sample, span, text};

@@ -1,7 +1,7 @@
 use profbridge_engine::component::Now;
-use profbridge_engine::testing;
 use profbridge_model::Telemetry;
 use profbridge_processor_symbolize::Symbolize;
+use profbridge_testkit as testing;
 use proptest::prelude::*;
 
 use crate::support::*;

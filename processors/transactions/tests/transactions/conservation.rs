@@ -1,7 +1,7 @@
 use fastrand::Rng;
 use profbridge_engine::component::{Processor, process_all};
-use profbridge_engine::testing;
 use profbridge_model::Telemetry;
+use profbridge_testkit as testing;
 use proptest::prelude::*;
 
 use crate::support::*;

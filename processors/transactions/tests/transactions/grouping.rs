@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use profbridge_engine::component::{Outbox, Processor, process_all};
-use profbridge_engine::testing;
 use profbridge_model::{Envelope, Reason, SpanForm, Telemetry};
 use profbridge_processor_transactions::{EQUAL_IDS, WITHOUT_ROOT};
+use profbridge_testkit as testing;
 use proptest::prelude::*;
 
 use crate::support::*;

@@ -4,8 +4,8 @@ use std::task::{Context, Poll, Waker};
 use profbridge_bench::{RequestBuilder, ms};
 use profbridge_engine::budget::Budget;
 use profbridge_engine::telemetry::Metrics;
-use profbridge_engine::testing::intake;
 use profbridge_model::Telemetry;
+use profbridge_testkit::intake;
 use prost::Message as _;
 
 use super::*;

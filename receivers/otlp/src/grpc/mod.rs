@@ -16,17 +16,17 @@ use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use profbridge_engine::body;
+use profbridge_engine::http_fault::Tally;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
 use self::reply::Reply;
-use crate::call::{Caller, Content, Taken};
+use crate::call::{Caller, Content, Taken, count};
 use crate::elsewhere::GrpcElsewhere;
 use crate::fault::{Fault, Kind, Signal};
 use crate::form::Form;
-use crate::tally::Tally;
 use crate::version;
 
 /// The method, as a path.
@@ -41,9 +41,6 @@ pub(crate) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceSe
 /// The encodings that a message may have, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
-/// How long the rest of a request is read that is not for this service.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
@@ -51,6 +48,8 @@ pub(crate) struct Service {
     pub(crate) body: BodyLimits,
     /// Where signals go that are not taken here.
     pub(crate) elsewhere: Option<GrpcElsewhere>,
+    /// How long the rest of a request is read that is not for this service.
+    pub(crate) linger: Duration,
 }
 
 impl Service {
@@ -59,11 +58,11 @@ impl Service {
         // What is not for this service is answered behind its end, as over HTTP: frames of a stream that was answered
         // before are not looked at any more, whatever rule of HTTP/2 they break.
         if !speaks_grpc(request.headers()) {
-            body::discard_rest(request, LINGER).await;
+            body::discard_rest(request, self.linger).await;
             return Ok(not_grpc());
         }
         if request.method() != Method::POST {
-            body::discard_rest(request, LINGER).await;
+            body::discard_rest(request, self.linger).await;
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "gRPC uses POST\n");
             response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"));
             return Ok(response);
@@ -83,12 +82,12 @@ impl Service {
             }
             let fault = unknown(path, self.caller.takes_traces());
             self.caller.telemetry.not_taken(fault.refusal(peer));
-            body::discard_rest(request, LINGER).await;
+            body::discard_rest(request, self.linger).await;
             return Ok(reply::failure(&fault));
         }
         let tally = Tally::new(&self.caller.telemetry, peer);
         let outcome = self.export(request).await;
-        tally.finish(&outcome);
+        tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         Ok(match outcome {
             Ok(taken) => reply::success(&taken),
             Err(fault) => reply::failure(&fault),

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::retry_after;
+use profbridge_engine::http_fault::{Tally, retry_after};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::{self, Coding};
 use profbridge_net::server::Peer;
@@ -23,11 +23,10 @@ use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
 
 use self::media::Media;
-use crate::call::{Caller, Content, Taken};
+use crate::call::{Caller, Content, Taken, count};
 use crate::elsewhere::HttpElsewhere;
 use crate::fault::{Fault, Kind, Signal};
 use crate::message;
-use crate::tally::Tally;
 use crate::version;
 
 /// Where profiles go (opentelemetry-proto `profiles_service_http.yaml`).
@@ -76,7 +75,7 @@ impl Service {
             _ => Message::ProfilesResponse,
         };
         let outcome = self.export(&mut request, media).await;
-        tally.finish(&outcome);
+        tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         Ok(match outcome {
             Ok(taken) => success(&taken, message, media),
             Err(fault) => {

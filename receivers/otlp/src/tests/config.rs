@@ -3,7 +3,7 @@
 use profbridge_net::tls::HttpVersions;
 
 use super::*;
-use crate::config::{GrpcSettings, HttpSettings};
+use crate::config::ProtocolSettings;
 
 fn endpoints(yaml: &str) -> (Option<String>, Option<String>) {
     let Settings { grpc, http, .. } = settings(yaml);
@@ -56,13 +56,13 @@ resource: {local_host: false, insert: {host.id: node-3}}
 ";
     let Settings { grpc, http, resource } = settings(yaml);
     assert_eq!((resource.local_host, resource.insert), (false, vec![("host.id".to_owned(), "node-3".to_owned())]));
-    let GrpcSettings { endpoint, body, server, tls, .. } = grpc.unwrap();
+    let ProtocolSettings { endpoint, body, server, tls, .. } = grpc.unwrap();
     assert_eq!((endpoint.as_str(), body.max_bytes, server.max_concurrent_streams), ("0.0.0.0:14317", 8 << 20, 5));
     assert_eq!((server.max_connections, server.max_connections_per_peer), (6, 7));
     let times = [server.idle_timeout, server.keepalive_interval.unwrap(), server.keepalive_timeout];
     assert_eq!(times.map(|time| time.as_secs()), [11, 12, 13]);
     assert_eq!(tls.unwrap().client_ca_file.unwrap().to_str(), Some("ca.pem"));
-    let HttpSettings { endpoint, body, server, tls, .. } = http.unwrap();
+    let ProtocolSettings { endpoint, body, server, tls, .. } = http.unwrap();
     assert_eq!((endpoint.as_str(), body.max_bytes, server.idle_timeout.as_secs()), ("[::1]:14318", 20 << 20, 14));
     assert_eq!((server.max_connections, server.max_connections_per_peer), (8, 9));
     assert_eq!(tls, None);

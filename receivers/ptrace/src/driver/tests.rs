@@ -7,13 +7,13 @@ use profbridge_engine::delivery::Overflow;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::receiver::{ReceiverContext, RunningReceiver};
 use profbridge_engine::telemetry::Metrics;
-use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Reason, Telemetry, Value};
 use profbridge_net::Trigger;
 use profbridge_sampler::message::{
     self, AttributeValue, Batch, Detached, Event, Level, Location, Mode, ProblemKind, Process, Rights, Sample, Select,
     Settings as Sampling, Stack, Status, Target, Thread, Trust,
 };
+use profbridge_testkit::{Consumer, intake};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -7,7 +7,7 @@ use profbridge_model::{
     Builder, Envelope, Item, Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, Telemetry, View,
 };
 
-use crate::component::Now;
+use profbridge_engine::component::Now;
 
 /// A batch with up to `max_samples` samples, of random processes and stacks, around the time `now`. Some samples have
 /// many timestamps, some one, some none; some profiles have no samples.

@@ -19,8 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::{Clock, nanos};
-use crate::component::Now;
+use profbridge_engine::budget::Budget;
+use profbridge_engine::clock::{Clock, nanos};
+use profbridge_engine::component::Now;
+use profbridge_engine::delivery::ExporterContext;
+use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::telemetry::Metrics;
+use profbridge_engine::via::Via;
 
 /// The time at which a [`ManualClock`] starts: 2026-01-01 00:00:00 UTC, in nanoseconds since the Unix epoch.
 pub const START_UNIX_NANO: u64 = 1_767_225_600_000_000_000;
@@ -48,4 +53,11 @@ impl ManualClock {
         let this = self.clone();
         Clock::from_fn(move || this.now())
     }
+}
+
+/// What an exporter with this id needs of the engine.
+pub fn exporter_context(id: &str) -> ExporterContext {
+    let budget = Budget::new(64 << 20);
+    let telemetry = Metrics::new(budget.clone()).exporter(id);
+    ExporterContext { telemetry, budget, peer_limits: PeerLimits::default(), via: Via::new(1) }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use profbridge_model::{Quantities, Telemetry};
 
 use super::ManualClock;
-use crate::balance::Balance;
-use crate::component::{Now, Outbox, Processor};
+use profbridge_engine::balance::Balance;
+use profbridge_engine::component::{Now, Outbox, Processor};
 
 /// Calls in one stream.
 const STEPS: usize = 60;

@@ -3,8 +3,8 @@
 use profbridge_model::Telemetry;
 
 use super::ManualClock;
-use crate::balance::Balance;
-use crate::component::{Exporter, Now};
+use profbridge_engine::balance::Balance;
+use profbridge_engine::component::{Exporter, Now};
 
 /// Batches in one stream.
 const BATCHES: usize = 40;

@@ -6,13 +6,13 @@ use profbridge_model::Telemetry;
 use profbridge_net::{Shutdown, Trigger};
 use tokio::sync::watch;
 
-use crate::budget::Budget;
-use crate::component::{BoxFuture, Now, Rejected};
-use crate::config::Carries;
-use crate::delivery::{Overflow, Sink};
-use crate::health::Health;
-use crate::intake::{Arrivals, End, Entrance, Intake, Sinks, channel};
-use crate::telemetry::{ComponentKind, Edge, EdgeTotals, Metrics};
+use profbridge_engine::budget::Budget;
+use profbridge_engine::component::{BoxFuture, Now, Rejected};
+use profbridge_engine::config::Carries;
+use profbridge_engine::delivery::{Overflow, Sink};
+use profbridge_engine::health::Health;
+use profbridge_engine::intake::{Arrivals, End, Entrance, Intake, Sinks, channel};
+use profbridge_engine::telemetry::{ComponentKind, Edge, EdgeTotals, Metrics};
 
 /// The receiving end of [`intake`].
 #[derive(Debug)]

@@ -1,0 +1,51 @@
+//! Keeps a line that could be written for every request to one in a while.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Lets one line through per interval and counts the others.
+#[derive(Debug)]
+pub struct LogGate {
+    interval: Duration,
+    state: Mutex<(Option<Instant>, u64)>,
+}
+
+impl LogGate {
+    /// Lets a line through once in `interval`.
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, state: Mutex::default() }
+    }
+
+    /// Whether to write a line now, and how many were kept back since the last.
+    pub fn pass(&self) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if state.0.is_some_and(|last| now.duration_since(last) < self.interval) {
+            state.1 += 1;
+            return None;
+        }
+        state.0 = Some(now);
+        Some(std::mem::take(&mut state.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a flood writes one line at once and then one per interval, which says how many were kept back.
+    #[tokio::test(start_paused = true)]
+    async fn one_line_per_interval() {
+        let gate = LogGate::new(Duration::from_secs(60));
+        let mut told = Vec::new();
+        let mut before = 0;
+        for second in [0, 1, 59, 60, 61, 119, 121, 300] {
+            tokio::time::advance(Duration::from_secs(second - before)).await;
+            before = second;
+            told.push(gate.pass());
+        }
+        assert_eq!(told, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
+    }
+}
