@@ -13,8 +13,8 @@
 //!   message refused as a whole, so the batch then no longer knows what it was received as, and is never forwarded like
 //!   that.
 //! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised, see the module
-//!   `layout` beside this one, and read by the module `older` below this one into the same tables, with the same limits
-//!   and checks. What cannot be told apart is refused, with the names of the layouts that it could be.
+//!   `layout` beside this one. 1.8 and 1.9 differ in the numbers of some fields; what came before is rewritten first, by
+//!   the module `older` below this one, within the same limits. What cannot be told apart is refused, with the names of the layouts that it could be.
 //!
 //! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
 //! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up
@@ -37,6 +37,7 @@ pub(crate) mod run;
 pub(crate) mod sets;
 mod value;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -48,6 +49,7 @@ use self::census::Census;
 use self::run::Spill;
 use self::sets::Sets;
 use super::error::{DecodeError, Fault, Result};
+use super::json;
 use super::layout::{self, Layout, Verdict};
 use super::limits::{Budget, Limits};
 use super::reader::Reader;
@@ -165,12 +167,17 @@ fn in_limit(request: &Bytes, limits: &Limits) -> std::result::Result<(), DecodeE
 
 /// Decodes a request in one layout, and says whether something in it is odd enough to ask for another.
 fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Result<(Decoded, bool), DecodeError> {
-    let mut decoder = Decoder::new(request, limits, layout);
-    let resources = match older::release(layout) {
-        Some(release) => decoder.run_release(release),
-        None => decoder.run(),
+    let Some(rewritten) = older::rewrite(request, limits, layout) else {
+        let mut decoder = Decoder::new(request, limits, layout);
+        let resources = decoder.run()?;
+        return decoder.finish(resources, request);
     };
-    decoder.finish(resources?, request)
+    let older::Rewritten { request, budget, faults, left_out } = rewritten?;
+    let request = Bytes::from(request.into_boxed_slice());
+    let mut decoder = Decoder { budget, known_faults: faults, left_out, ..Decoder::new(&request, limits, layout) };
+    // Offsets would be those of the request as it was rewritten.
+    let resources = decoder.run().map_err(|fault| json::without_offset(fault.into()))?;
+    decoder.finish(resources, &request)
 }
 
 /// Whether all samples are of the shape that samples of 1.9 with values have when they are read as 1.10, and some have
@@ -213,8 +220,10 @@ struct Decoder<'a> {
     dangling: Option<(&'static str, u32)>,
     /// Something was found that is odd enough to look whether the layout is an older one.
     suspicious: bool,
-    /// What only the older layouts need.
-    older: older::State,
+    /// What is known already to be wrong with single profiles, in order, and what was left out, of a request that was
+    /// rewritten.
+    known_faults: VecDeque<(RequestPart, Invalid)>,
+    left_out: Vec<(&'static str, u64)>,
 }
 
 impl<'a> Decoder<'a> {
@@ -237,7 +246,8 @@ impl<'a> Decoder<'a> {
             faults: Vec::new(),
             dangling: None,
             suspicious: false,
-            older: older::State::default(),
+            known_faults: VecDeque::new(),
+            left_out: Vec::new(),
         }
     }
 
@@ -266,15 +276,6 @@ impl<'a> Decoder<'a> {
         for &span in &resources {
             census.resource_profiles(Reader::at(request, span))?;
         }
-        self.all_resources(&resources, &census)
-    }
-
-    /// Reads the resources, once everything that they refer to is read, and what they hold is counted.
-    fn all_resources(
-        &mut self,
-        resources: &[ByteRange],
-        census: &Census,
-    ) -> Result<Vec<profbridge_model::ResourceProfiles>> {
         self.budget.charge::<profbridge_model::ResourceProfiles>(resources.len())?;
         census.charge(&mut self.budget)?;
         let samples = &mut self.samples;
@@ -283,7 +284,6 @@ impl<'a> Decoder<'a> {
         samples.link.reserve_exact(census.samples);
         samples.timestamps.reserve_exact(census.samples);
 
-        let request = self.request;
         let mut decoded = Vec::with_capacity(resources.len());
         for (r, &span) in resources.iter().enumerate() {
             let resource = self.resource_profiles(Reader::at(request, span), r);
@@ -300,9 +300,16 @@ impl<'a> Decoder<'a> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.strings.append(&mut self.inline);
         tables.table_strings = self.table_strings;
-        tables.references = self.references;
+        // What was rewritten has references that the sender did not write, and counts as memory beyond the request.
+        let rewritten = self.layout <= Layout::V1_7;
+        tables.references = self.references && !rewritten;
         self.sets.finish(&mut tables);
-        tables.buffer = Buffer::new(request.clone(), self.spill.take());
+        let spill = self.spill.take();
+        tables.buffer = match rewritten {
+            true if spill.is_empty() => Buffer::new(Bytes::new(), request.clone()),
+            true => Buffer::new(Bytes::new(), [&request[..], &spill].concat().into()),
+            false => Buffer::new(request.clone(), spill),
+        };
         let within = |invalid: Invalid| Invalid { place: format!("dictionary.{}", invalid.place), ..invalid };
         let (dictionary, replaced) = checked(tables, &mut self.budget, within)?;
         self.replaced += replaced;
@@ -317,7 +324,7 @@ impl<'a> Decoder<'a> {
         // Other bytes than text where text should be are a reason to look whether the layout is an older one.
         let suspicious = self.suspicious || self.sets.odd || self.replaced > 0;
         let suspicious = suspicious || (self.layout == Layout::V1_10 && has_shape_of_1_9(&profiles));
-        let (replaced_strings, layout, left_out) = (self.replaced, self.layout, self.older.take_left_out());
+        let (replaced_strings, layout, left_out) = (self.replaced, self.layout, std::mem::take(&mut self.left_out));
         Ok((Decoded { profiles, refused, replaced_strings, layout, left_out }, suspicious))
     }
 

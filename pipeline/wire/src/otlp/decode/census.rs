@@ -16,11 +16,6 @@ pub(super) struct Census {
 }
 
 impl Census {
-    /// Where all of it is counted already.
-    pub(super) fn of(scopes: usize, profiles: usize, samples: usize) -> Self {
-        Self { scopes, profiles, samples }
-    }
-
     /// Counts a `ResourceProfiles`.
     pub(super) fn resource_profiles(&mut self, mut reader: Reader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {

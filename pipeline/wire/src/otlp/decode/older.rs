@@ -1,134 +1,791 @@
-//! The layouts of opentelemetry-proto before 1.10, read into the same tables.
+//! Requests of opentelemetry-proto before 1.8, rewritten as 1.10 says the same, which today's decoder then reads.
 //!
-//! | layout | what is its own |
-//! |---|---|
-//! | [`v1_9`] | the numbers of a sample's fields |
-//! | [`v1_8`] | the numbers of a profile's fields, comments, the temporality |
-//! | [`v1_7`] | tables without a zero element, ranges of locations, several types in a profile |
-//! | [`v1_6`] | tables beside the resources |
-//! | [`v1_4`] | tables in each profile |
-//! | [`v1_3`] | containers, labels, build ids, types of frames |
+//! [`fields`] has a table for each release of what becomes of its fields. There a table has no zero element, so that
+//! index 0 is its first element, and a profile may have tables of its own. Here an element is stored once, by what it
+//! says, behind a zero element: a reference to one that is all zero says as much as none, and becomes none.
 //!
-//! 1.8 and 1.9 have today's dictionary and are read by today's decoder with other numbers. The earlier ones have a
-//! reader of their own, which is driven by tables of the releases' field numbers ([`mod@release`]): [`tables`] and
-//! [`elements`] read the tables, [`profile`] and [`sample`] what refers to them.
+//! What was a field and is an attribute since becomes that attribute. A profile may have several types of samples: each
+//! type becomes a profile. The first of them keeps the profile's id. Each further one has the first 16 bytes of a hash
+//! of that id and its position among the types, so that ids are unique, and equal when the profile is sent again; a
+//! profile without an id makes profiles without. What a profiler wrote itself (`original_payload`) stays with the first.
+//!
+//! What is held while a request is rewritten is charged to one budget, and what is written to another, which the
+//! decoder continues: either is proportional to the request as it came.
 
-mod attributes;
-mod census;
-mod elements;
-mod executable;
-mod profile;
-mod release;
+mod fields;
 mod sample;
-mod tables;
-mod v1_3;
-mod v1_4;
-mod v1_6;
-mod v1_7;
-mod v1_8;
-mod v1_9;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 
-use profbridge_model::{AttributeId, ByteRange, ResourceProfiles, StackId, StringId};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::profiles::RequestPart;
+use profbridge_model::varint;
+use xxhash_rust::xxh3::xxh3_128;
 
+use super::super::encode::put::{bytes, fixed64, head, int};
 use super::super::error::{Fault, Result};
 use super::super::layout::Layout;
+use super::super::limits::{Budget, Limits};
 use super::super::reader::Reader;
 use super::Decoder;
-use super::census::Census;
+use super::profile::{COMMENT, not_delta};
 
-use self::census::Counts;
-use self::release::{Home, Release};
-use self::tables::Parts;
+use self::fields::{CONTAINER, Fields, Home, LABEL, LINK, Part, Release, Table, To, UNIT, VALUE_TYPE, each, each_at};
 
-/// What a decoder of an older layout remembers.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    /// Texts that no request holds, and what they are called.
-    texts: Vec<(&'static str, Option<StringId>)>,
-    /// Attributes that say that something is so, by their key.
-    flags: Vec<(&'static str, Option<AttributeId>)>,
-    /// The tables that all profiles share.
-    parts: Parts,
-    /// The main executable of each profile of the resource at hand, as far as it is known.
-    executables: Vec<Option<StringId>>,
-    /// The stacks, by their packed locations.
-    stacks: HashMap<Box<[u8]>, Option<StackId>>,
+/// `Mapping.build_id` of 1.3 by its kind: the linker's, and one whose algorithm is the producer's own.
+const BUILD_IDS: [&str; 2] = ["process.executable.build_id.gnu", "process.executable.build_id.profiling"];
+
+/// A request that was rewritten.
+#[derive(Debug)]
+pub(super) struct Rewritten {
+    pub(super) request: Vec<u8>,
+    /// What is left for the decoder.
+    pub(super) budget: Budget,
+    /// What is wrong with single profiles, in order.
+    pub(super) faults: VecDeque<(RequestPart, Invalid)>,
     /// What was left out, by the name of its field.
+    pub(super) left_out: Vec<(&'static str, u64)>,
+}
+
+/// Rewrites a request of a release up to 1.7; `None` for a later one.
+pub(super) fn rewrite(request: &[u8], limits: &Limits, layout: Layout) -> Option<Result<Rewritten>> {
+    let release = match layout {
+        Layout::V1_3 => &fields::V1_3,
+        Layout::V1_4 => &fields::V1_4,
+        Layout::V1_6 => &fields::V1_6,
+        Layout::V1_7 => &fields::V1_7,
+        Layout::V1_8 | Layout::V1_9 | Layout::V1_10 => return None,
+    };
+    let mut rewriter = Rewriter {
+        release,
+        limits,
+        held: Budget::new(limits, request.len()),
+        budget: Budget::new(limits, request.len()),
+        checker: Decoder::new(request, limits, layout),
+        tables: Default::default(),
+        keys: vec![0],
+        parts: Parts::default(),
+        path: Vec::new(),
+        invalid: None,
+        executables: Vec::new(),
+        faults: VecDeque::new(),
+        left_out: Vec::new(),
+    };
+    let written = rewriter.request(Reader::new(request));
+    let place = rewriter.place("");
+    let Rewriter { budget, faults, left_out, .. } = rewriter;
+    Some(match written {
+        Ok(request) => Ok(Rewritten { request, budget, faults, left_out }),
+        Err(fault) if place.is_empty() => Err(fault),
+        Err(fault) => Err(fault.within(place)),
+    })
+}
+
+/// The different elements of a table, encoded, behind the zero element.
+#[derive(Debug)]
+struct Elements {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+    index: HashTable<u32>,
+    state: RandomState,
+}
+
+impl Default for Elements {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), ends: vec![0], index: HashTable::new(), state: RandomState::default() }
+    }
+}
+
+impl Elements {
+    fn get(&self, id: u32) -> &[u8] {
+        let id = id as usize;
+        &self.bytes[self.ends[id.saturating_sub(1)]..self.ends[id]]
+    }
+
+    /// The id of an element; 0 where nothing in it is set.
+    fn add(&mut self, element: &[u8], held: &mut Budget) -> Result<u32> {
+        if element.is_empty() {
+            return Ok(0);
+        }
+        let hash = self.state.hash_one(element);
+        if let Some(&id) = self.index.find(hash, |&id| self.get(id) == element) {
+            return Ok(id);
+        }
+        held.charge::<u8>(element.len())?;
+        // Where it ends, and its share of the hash table.
+        held.charge::<[usize; 2]>(1)?;
+        // Each takes a byte of the budget at least, which is far from 2^32 elements.
+        let id = self.ends.len() as u32;
+        self.bytes.extend_from_slice(element);
+        self.ends.push(self.bytes.len());
+        let Self { bytes, ends, index, state } = self;
+        index.insert_unique(hash, id, |&id| state.hash_one(&bytes[ends[id as usize - 1]..ends[id as usize]]));
+        Ok(id)
+    }
+}
+
+/// The tables that the indices of a message refer to.
+#[derive(Debug, Default)]
+struct Parts {
+    /// Each element's id in the table that is written.
+    ids: [Vec<u32>; Table::ALL.len()],
+    /// `attribute_units`: the unit of each key.
+    units: HashMap<u32, u32>,
+    /// An attribute is one of a process.
+    of_process: bool,
+    /// The file of the first mapping.
+    main_file: u32,
+}
+
+/// A message while it is rewritten.
+#[derive(Debug, Default)]
+struct Draft {
+    /// Its fields, as far as they are written.
+    fields: Vec<u8>,
+    attributes: Vec<u32>,
+    /// What is needed of it: see the tables of fields.
+    numbers: [u64; 4],
+    lists: [Vec<u64>; 3],
+    /// A profile's id, and what its profiler wrote itself.
+    id: [u8; 16],
+    payload: Vec<u8>,
+    /// The unit is that of counts.
+    counts: bool,
+}
+
+struct Rewriter<'a> {
+    release: &'static Release,
+    limits: &'a Limits,
+    /// What may still be held while the request is rewritten, and what may still be written.
+    held: Budget,
+    budget: Budget,
+    /// Reads attributes, to see whether they can be read.
+    checker: Decoder<'a>,
+    tables: [Elements; Table::ALL.len()],
+    /// The keys of the attributes.
+    keys: Vec<u32>,
+    parts: Parts,
+    /// Where the message at hand stands.
+    path: Vec<(&'static str, Option<usize>)>,
+    /// What is wrong in the tables or the profile at hand: what was noted first.
+    invalid: Option<Invalid>,
+    /// The main executable of each profile of the resource at hand; 0 where it is not known.
+    executables: Vec<u32>,
+    faults: VecDeque<(RequestPart, Invalid)>,
     left_out: Vec<(&'static str, u64)>,
-    /// The lists of the message at hand: attributes, times, locations.
-    ids: Vec<Option<AttributeId>>,
-    times: Vec<u8>,
-    locations: Vec<u32>,
 }
 
-impl State {
-    fn leave_out(&mut self, field: &'static str, count: u64) {
-        if count == 0 {
-            return;
+impl<'a> Rewriter<'a> {
+    fn request(&mut self, request: Reader<'a>) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        // What is not rewritten is copied.
+        self.budget.charge::<u8>(request.rest().len())?;
+        match self.release.home {
+            Home::Request => self.read_tables(&[request])?,
+            Home::Dictionary => {
+                let dictionaries = self.messages(request, &[2])?;
+                self.path.push(("dictionary", None));
+                self.read_tables(&dictionaries)?;
+            }
+            Home::Container | Home::Profile => {}
         }
-        match self.left_out.iter_mut().find(|(known, _)| *known == field) {
-            Some((_, known)) => *known += count,
-            None => self.left_out.push((field, count)),
+        if let Some(Invalid { place, rule }) = self.invalid.take() {
+            self.path.clear();
+            return Err(Fault::value(place, rule));
+        }
+        self.path.clear();
+        let mut r = 0;
+        each_at(request, &[1], &mut |resource| {
+            self.within("resource_profiles", r, |this| {
+                put_nested(&mut out, 0x0a, |out| this.resource_profiles(resource, r, out))
+            })?;
+            r += 1;
+            Ok(())
+        })?;
+        let written: usize = self.tables.iter().map(|table| table.bytes.len() + 8 * table.ends.len()).sum();
+        self.budget.charge::<u8>(written)?;
+        put_nested(&mut out, 0x12, |out| {
+            for (table, elements) in Table::ALL.into_iter().zip(&self.tables) {
+                for id in 0..elements.ends.len() as u32 {
+                    put(out, (table as u8 + 1) << 3 | 2, elements.get(id));
+                }
+            }
+            Ok(())
+        })?;
+        match out.len() > i32::MAX as usize {
+            true => Err(Fault::limit("bytes of the request, rewritten as of 1.10", i32::MAX as u64)),
+            false => Ok(out),
         }
     }
 
-    pub(super) fn take_left_out(&mut self) -> Vec<(&'static str, u64)> {
-        std::mem::take(&mut self.left_out)
-    }
-}
-
-/// The field numbers of a layout that has a reader of its own.
-pub(super) fn release(layout: Layout) -> Option<&'static Release> {
-    match layout {
-        Layout::V1_3 => Some(&v1_3::V1_3),
-        Layout::V1_4 => Some(&v1_4::V1_4),
-        Layout::V1_6 => Some(&v1_6::V1_6),
-        Layout::V1_7 => Some(&v1_7::V1_7),
-        Layout::V1_8 | Layout::V1_9 | Layout::V1_10 => None,
-    }
-}
-
-impl<'a> Decoder<'a> {
-    /// Reads a request of a release up to 1.7.
-    pub(super) fn run_release(&mut self, release: &'static Release) -> Result<Vec<ResourceProfiles>> {
-        let mut resources = Vec::new();
-        let mut pieces = Vec::new();
-        let mut reader = Reader::new(self.request);
-        while let Some(key) = reader.key()? {
-            match key {
-                0x0a => {
-                    self.budget.charge::<ByteRange>(1)?;
-                    resources.push(reader.span()?);
+    /// Copies the fields of a message, with those of field 2 as `inner` writes them.
+    fn copy_around(
+        &mut self,
+        mut reader: Reader<'a>,
+        name: &'static str,
+        out: &mut Vec<u8>,
+        mut inner: impl FnMut(&mut Self, usize, Reader<'a>, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let mut i = 0;
+        loop {
+            let rest = reader.rest();
+            match reader.key()? {
+                None => return Ok(()),
+                Some(0x12) => {
+                    let message = reader.message()?;
+                    self.within(name, i, |this| inner(this, i, message, out))?;
+                    i += 1;
                 }
-                0x12 if release.home == Home::Dictionary => {
-                    self.budget.charge::<Reader<'_>>(1)?;
-                    pieces.push(reader.message()?);
+                Some(key) => {
+                    reader.skip(key)?;
+                    out.extend_from_slice(&rest[..rest.len() - reader.rest().len()]);
                 }
-                _ => reader.skip(key)?,
             }
         }
-        if release.home == Home::Request {
-            pieces.push(Reader::new(self.request));
-        }
+    }
 
-        let mut counts = Counts::default();
-        for &span in &resources {
-            counts.resource(release, Reader::at(self.request, span))?;
+    fn resource_profiles(&mut self, reader: Reader<'a>, r: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.executables.clear();
+        self.copy_around(reader, "scope_profiles", out, |this, s, scope, out| {
+            let mut written = 0;
+            put_nested(out, 0x12, |out| {
+                this.copy_around(scope, "profiles", out, |this, _, profile, out| {
+                    this.profile(profile, [r, s], &mut written, out)
+                })
+            })
+        })?;
+        if self.release.home == Home::Container { self.give_executable(reader, out) } else { Ok(()) }
+    }
+
+    /// Reads a profile and writes what it becomes: one for each of its types.
+    fn profile(
+        &mut self,
+        reader: Reader<'a>,
+        [r, s]: [usize; 2],
+        written: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let release = self.release;
+        let mut draft = Draft::default();
+        let pieces = match release.home {
+            Home::Container => self.messages(reader, &[8])?,
+            _ => vec![reader],
+        };
+        if matches!(release.home, Home::Container | Home::Profile) {
+            self.read_tables(&pieces)?;
+        }
+        if release.home == Home::Container {
+            self.read(reader, CONTAINER, &mut draft)?;
+            self.executables.push(if self.parts.of_process { 0 } else { self.parts.main_file });
         }
         for &piece in &pieces {
-            counts.strings += release::count(piece, release.tables, release::Table::String)?;
+            self.read(piece, release.profile, &mut draft)?;
         }
-        self.budget.charge::<ByteRange>(counts.strings)?;
-        self.table_strings = 1 + counts.strings as u32;
-        self.zero_elements()?;
-        let mut parts = self.tables_of(release, &pieces)?;
-        if let Some(invalid) = parts.invalid.take() {
-            let table = Fault::value(invalid.place, invalid.rule);
-            return Err(if release.home == Home::Dictionary { table.within("dictionary") } else { table });
+        let mut types = Vec::new();
+        self.each_part(&pieces, release.profile, Part::SampleType, |this, _, reader| {
+            this.held.charge::<Draft>(1)?;
+            let mut sample_type = Draft::default();
+            this.read(reader, VALUE_TYPE, &mut sample_type)?;
+            types.push(sample_type);
+            Ok(())
+        })?;
+        if types.is_empty() {
+            types.push(Draft::default());
         }
-        self.older.parts = parts;
-        self.all_resources(&resources, &Census::of(counts.scopes, counts.profiles, counts.samples))
+        let [mut time, mut duration, start, end] = draft.numbers;
+        if start != 0 {
+            (time, duration) = (start, end.saturating_sub(start));
+            if end < start && end != 0 {
+                self.note("end_time_unix_nano", || format!("{end} is before start_time_unix_nano, {start}"));
+            }
+        }
+        fixed64(&mut draft.fields, 0x19, time);
+        int(&mut draft.fields, 0x20, duration);
+        let [locations, comments, _] = std::mem::take(&mut draft.lists);
+        let rows = self.rows(&pieces, &locations, [time, duration])?;
+        draft.attributes.extend(self.comments(&comments)?);
+        put_list(&mut draft.fields, 0x5a, &draft.attributes);
+
+        let (first, mut after_first) = (*written, out.len());
+        for (k, sample_type) in types.iter().enumerate() {
+            // The type, the id, and what stands before the profile.
+            let more = sample_type.fields.len() + draft.fields.len() + draft.payload.len() + 32;
+            self.budget.charge::<u8>(more)?;
+            put_nested(out, 0x12, |out| {
+                bytes(out, 0x0a, &sample_type.fields);
+                out.extend_from_slice(&draft.fields);
+                match (draft.id, k) {
+                    ([0, ..], _) if draft.id == [0; 16] => {}
+                    (id, 0) => put(out, 0x3a, &id),
+                    (id, _) => put(out, 0x3a, &id_of_type(id, k)),
+                }
+                if k == 0 {
+                    out.extend_from_slice(&draft.payload);
+                }
+                self.samples(&rows, [k, types.len()], sample_type.counts, out)
+            })?;
+            *written += 1;
+            if k == 0 {
+                after_first = out.len();
+            }
+        }
+        if let Some(invalid) = self.invalid.take() {
+            // It counts as the one that was sent.
+            out.truncate(after_first);
+            *written = first + 1;
+            self.faults.push_back((RequestPart::Profile(r, s, first), invalid));
+        }
+        Ok(())
     }
+
+    /// Reads the tables that stand in these messages, each once all are read that it refers to.
+    fn read_tables(&mut self, pieces: &[Reader<'a>]) -> Result<()> {
+        self.parts = Parts::default();
+        use Table::{Attribute, Function, Link, Location, Mapping, String};
+        self.elements(pieces, Part::Element(String))?;
+        self.elements(pieces, Part::Unit)?;
+        for table in [Attribute, Link, Function, Mapping, Location] {
+            self.elements(pieces, Part::Element(table))?;
+        }
+        Ok(())
+    }
+
+    fn elements(&mut self, pieces: &[Reader<'a>], part: Part) -> Result<()> {
+        self.each_part(pieces, self.release.tables, part, |this, i, reader| {
+            this.held.charge::<u32>(1)?;
+            let Part::Element(table) = part else { return this.unit(reader) };
+            let id = match table {
+                Table::String => this.add(table, reader.rest())?,
+                Table::Attribute => this.attribute_in_place(reader)?,
+                Table::Mapping => this.element(table, reader, this.release.mapping, 0x2a)?,
+                Table::Location => this.element(table, reader, this.release.location, 0x22)?,
+                Table::Function => this.element(table, reader, this.release.function, 0)?,
+                Table::Link | Table::Stack => this.element(table, reader, LINK, 0)?,
+            };
+            if table == Table::String && i == 0 && id != 0 {
+                this.note("", || "is not the empty string, which element 0 has to be".to_owned());
+            }
+            this.parts.ids[table as usize].push(id);
+            Ok(())
+        })
+    }
+
+    /// Reads an element of a table, with its attributes in the field of this key.
+    fn element(&mut self, table: Table, reader: Reader<'a>, fields: Fields, attributes: u8) -> Result<u32> {
+        let mut draft = Draft::default();
+        self.read(reader, fields, &mut draft)?;
+        match table {
+            Table::Mapping => {
+                if self.parts.ids[table as usize].is_empty() {
+                    self.note_main_file(reader)?;
+                }
+                self.build_id(&mut draft)?;
+            }
+            Table::Location => self.frame_type(&mut draft)?,
+            _ => {}
+        }
+        put_list(&mut draft.fields, attributes, &draft.attributes);
+        self.add(table, &draft.fields)
+    }
+
+    fn unit(&mut self, reader: Reader<'a>) -> Result<()> {
+        let mut draft = Draft::default();
+        self.read(reader, UNIT, &mut draft)?;
+        let [key, unit, ..] = draft.numbers;
+        let unit = self.index(unit, Table::String, "unit_strindex");
+        let key = self.index(key, Table::String, "attribute_key_strindex");
+        self.held.charge::<[u64; 3]>(1)?;
+        self.parts.units.insert(key, unit);
+        Ok(())
+    }
+
+    /// Reads a message by its table of fields.
+    fn read(&mut self, reader: Reader<'a>, fields: Fields, draft: &mut Draft) -> Result<()> {
+        each(reader, fields, |name, to, wire| {
+            match to {
+                To::Int(field) => int(&mut draft.fields, field << 3, wire.number()?),
+                To::Index(field, table) => {
+                    let id = self.index(wire.number()?, table, name);
+                    int(&mut draft.fields, field << 3, id.into());
+                }
+                To::IndexUnlessZero(field, table) => {
+                    let index = wire.number()?;
+                    let id = if index == 0 { 0 } else { self.index(index, table, name) };
+                    int(&mut draft.fields, field << 3, id.into());
+                }
+                To::Unit(field) => {
+                    let id = self.index(wire.number()?, Table::String, name);
+                    draft.counts = self.text(id) == b"count";
+                    int(&mut draft.fields, field << 3, id.into());
+                }
+                To::Id(field, len) => {
+                    let id = self.id(wire.message()?.rest(), len, name);
+                    bytes(&mut draft.fields, field << 3 | 2, id);
+                }
+                To::ProfileId => {
+                    let id = self.id(wire.message()?.rest(), 16, name);
+                    draft.id = id.try_into().unwrap_or_default();
+                }
+                To::Payload(field) => bytes(&mut draft.payload, field << 3 | 2, wire.message()?.rest()),
+                To::Message(field, fields) => {
+                    let (inner, mut message) = (wire.message()?, Draft::default());
+                    self.at((name, None), |this| this.read(inner, fields, &mut message))?;
+                    put(&mut draft.fields, field << 3 | 2, &message.fields);
+                }
+                To::Attributes => wire.list(|index| {
+                    self.held.charge::<u32>(1)?;
+                    draft.attributes.push(self.index(index, Table::Attribute, name));
+                    Ok(())
+                })?,
+                To::Attribute => {
+                    let (inner, i) = (wire.message()?, draft.attributes.len());
+                    draft.attributes.push(self.within(name, i, |this| this.attribute_in_place(inner))?);
+                }
+                To::Flag(key) => {
+                    if wire.number()? != 0 {
+                        draft.attributes.push(self.attribute(key, &[0x10, 1])?);
+                    }
+                }
+                To::Text(key) => {
+                    let text = self.index(wire.number()?, Table::String, name);
+                    if text != 0 {
+                        draft.attributes.push(self.attribute(key, &reference(text))?);
+                    }
+                }
+                To::Label => {
+                    let inner = wire.message()?;
+                    draft.attributes.push(self.at((name, None), |this| this.label(inner))?);
+                }
+                To::Temporality => {
+                    let temporality = wire.number()?;
+                    if let Some(rule) = not_delta(temporality) {
+                        self.note(name, || rule);
+                    }
+                }
+                To::LeftOut => self.leave_out(name, wire.number()?),
+                To::Number(place) => draft.numbers[place] = wire.number()?,
+                To::Fixed(place) => draft.numbers[place] = wire.fixed64()?,
+                To::Time(place) => {
+                    let time = wire.number()?;
+                    if time > i64::MAX as u64 {
+                        self.note(name, || format!("{} ns is no time", time as i64));
+                    }
+                    draft.numbers[place] = time;
+                }
+                To::List(place) => wire.list(|number| {
+                    self.held.charge::<u64>(1)?;
+                    draft.lists[place].push(number);
+                    Ok(())
+                })?,
+                To::Part(_) => drop(wire.message()?),
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `visit` with each message of this kind, and with its position among them.
+    fn each_part(
+        &mut self,
+        pieces: &[Reader<'a>],
+        fields: Fields,
+        part: Part,
+        mut visit: impl FnMut(&mut Self, usize, Reader<'a>) -> Result<()>,
+    ) -> Result<()> {
+        let mut i = 0;
+        for &piece in pieces {
+            each(piece, fields, |name, to, wire| {
+                if to == To::Part(part) {
+                    let message = wire.message()?;
+                    let position = (part != Part::SampleType).then_some(i);
+                    self.at((name, position), |this| visit(this, i, message))?;
+                    i += 1;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The messages that stand at a path of fields.
+    fn messages(&mut self, reader: Reader<'a>, path: &[u32]) -> Result<Vec<Reader<'a>>> {
+        let mut messages = Vec::new();
+        each_at(reader, path, &mut |message| {
+            self.held.charge::<Reader<'_>>(1)?;
+            messages.push(message);
+            Ok(())
+        })?;
+        Ok(messages)
+    }
+
+    /// The id of the element at an index; 0 where nothing in it is set, and where it is not there, which is noted.
+    fn index(&mut self, index: u64, table: Table, name: &str) -> u32 {
+        let ids = &self.parts.ids[table as usize];
+        match usize::try_from(index).ok().and_then(|index| ids.get(index)) {
+            Some(&id) => id,
+            // These have no presence.
+            None if index == 0 && matches!(table, Table::String | Table::Function) => 0,
+            None => {
+                let len = ids.len();
+                self.note(name, || {
+                    format!("index {} is out of range, {} has {len} elements", index as i64, table.name())
+                });
+                0
+            }
+        }
+    }
+
+    /// An id of so many bytes; empty where it is all zero, and where it has another length, which is noted.
+    fn id<'i>(&mut self, id: &'i [u8], len: usize, name: &str) -> &'i [u8] {
+        if !id.is_empty() && id.len() != len {
+            self.note(name, || format!("has {} bytes, not {len}", id.len()));
+            return &[];
+        }
+        if id.iter().all(|&byte| byte == 0) { &[] } else { id }
+    }
+
+    fn add(&mut self, table: Table, element: &[u8]) -> Result<u32> {
+        self.tables[table as usize].add(element, &mut self.held)
+    }
+
+    fn string(&mut self, text: &str) -> Result<u32> {
+        self.add(Table::String, text.as_bytes())
+    }
+
+    fn text(&self, string: u32) -> &[u8] {
+        self.tables[Table::String as usize].get(string)
+    }
+
+    /// An attribute that is made here.
+    fn attribute(&mut self, key: &str, value: &[u8]) -> Result<u32> {
+        let key = self.string(key)?;
+        self.new_attribute(key, value, 0)
+    }
+
+    fn new_attribute(&mut self, key: u32, value: &[u8], unit: u32) -> Result<u32> {
+        let mut element = Vec::with_capacity(value.len() + 16);
+        int(&mut element, 0x08, key.into());
+        bytes(&mut element, 0x12, value);
+        int(&mut element, 0x18, unit.into());
+        let id = self.add(Table::Attribute, &element)?;
+        if id as usize == self.keys.len() {
+            self.held.charge::<u32>(1)?;
+            self.keys.push(key);
+        }
+        Ok(id)
+    }
+
+    /// Reads a `KeyValue`, and gives it the unit that `attribute_units` has for its key.
+    fn attribute_in_place(&mut self, reader: Reader<'a>) -> Result<u32> {
+        self.checker.key_value(reader, 0)?;
+        self.checker.inline.clear();
+        let (mut key, mut value): (&[u8], _) = (&[], Vec::new());
+        each_at(reader, &[1], &mut |text| {
+            key = text.rest();
+            Ok(())
+        })?;
+        each_at(reader, &[2], &mut |part| {
+            self.held.charge::<u8>(part.rest().len())?;
+            value.extend_from_slice(part.rest());
+            Ok(())
+        })?;
+        self.parts.of_process |= key.starts_with(b"process.");
+        let key = self.add(Table::String, key)?;
+        let unit = self.parts.units.get(&key).copied().unwrap_or(0);
+        self.new_attribute(key, &value, unit)
+    }
+
+    fn label(&mut self, reader: Reader<'a>) -> Result<u32> {
+        let mut draft = Draft::default();
+        self.read(reader, LABEL, &mut draft)?;
+        let [key, text, number, unit] = draft.numbers;
+        let mut string = |index, name| self.index(index, Table::String, name);
+        let (key, string, unit) = (string(key, "key"), string(text, "str"), string(unit, "num_unit"));
+        let value = if text != 0 { reference(string) } else { integer(0x18, number) };
+        self.new_attribute(key, &value, unit)
+    }
+
+    /// Gives a mapping the attribute that its build id is, unless it has that.
+    fn build_id(&mut self, mapping: &mut Draft) -> Result<()> {
+        let [build_id, kind, ..] = mapping.numbers;
+        let build_id = self.index(build_id, Table::String, "build_id");
+        if build_id == 0 {
+            return Ok(());
+        }
+        let Some(key) = BUILD_IDS.get(kind as usize) else {
+            return Err(Fault::value("build_id_kind", format!("{kind} is no kind of a build id")));
+        };
+        let id = self.attribute(key, &reference(build_id))?;
+        let key = self.keys[id as usize];
+        if !mapping.attributes.iter().any(|&other| self.keys[other as usize] == key) {
+            mapping.attributes.push(id);
+        }
+        Ok(())
+    }
+
+    /// Gives a location the attribute that its type is. OTEP 0239 calls it by the virtual machine, the conventions by
+    /// what it runs.
+    fn frame_type(&mut self, location: &mut Draft) -> Result<()> {
+        let frame_type = self.index(location.numbers[0], Table::String, "type_index");
+        let frame_type = if self.text(frame_type) == b"hotspot" { self.string("jvm")? } else { frame_type };
+        if frame_type != 0 {
+            location.attributes.push(self.attribute("profile.frame.type", &reference(frame_type))?);
+        }
+        Ok(())
+    }
+
+    /// The attribute that the comments of a profile are, if there are any.
+    fn comments(&mut self, comments: &[u64]) -> Result<Option<u32>> {
+        if comments.is_empty() {
+            return Ok(None);
+        }
+        let mut list = Vec::new();
+        for &comment in comments {
+            let comment = reference(self.index(comment, Table::String, "comment_strindices"));
+            self.held.charge::<u8>(comment.len() + 2)?;
+            put(&mut list, 0x0a, &comment);
+        }
+        let mut value = Vec::new();
+        put(&mut value, 0x2a, &list);
+        self.attribute(COMMENT, &value).map(Some)
+    }
+
+    /// `mapping[0]` of 1.3 "will be the main binary" (`pprofextended.proto`): the program that the profile is of.
+    fn note_main_file(&mut self, mapping: Reader<'a>) -> Result<()> {
+        let mut file = 0;
+        each(mapping, self.release.mapping, |name, _, wire| {
+            if name == "filename_strindex" {
+                file = self.index(wire.number()?, Table::String, name);
+            }
+            Ok(())
+        })?;
+        // No file, such as `[vdso]` or `//anon`.
+        let text = self.text(file);
+        self.parts.main_file = if text.starts_with(b"[") || text.starts_with(b"//") { 0 } else { file };
+        Ok(())
+    }
+
+    /// Gives a resource its executable where it has none and its profiles agree. They do not where one of them has
+    /// attributes of processes: it is of several, or says itself which (the eBPF profiler has what it meets first as
+    /// its first mapping).
+    fn give_executable(&mut self, resource: Reader<'a>, out: &mut Vec<u8>) -> Result<()> {
+        let Some(&file) = self.executables.first().filter(|&&file| file != 0) else { return Ok(()) };
+        let mut has = false;
+        each_at(resource, &[1, 1, 1], &mut |key| {
+            has |= key.rest().starts_with(b"process.executable.");
+            Ok(())
+        })?;
+        if has || self.executables.iter().any(|&other| other != file) {
+            return Ok(());
+        }
+        let path = self.tables[Table::String as usize].get(file);
+        let slash = path.iter().rposition(|&byte| byte == b'/');
+        let name = &path[slash.map_or(0, |slash| slash + 1)..];
+        self.budget.charge::<u8>(2 * path.len() + 80)?;
+        for (key, value) in
+            [("process.executable.path", slash.map_or(&[][..], |_| path)), ("process.executable.name", name)]
+        {
+            if !value.is_empty() {
+                // A message that stands twice is merged.
+                put_nested(out, 0x0a, |out| {
+                    put_nested(out, 0x0a, |out| {
+                        put(out, 0x0a, key.as_bytes());
+                        put_nested(out, 0x12, |out| {
+                            put(out, 0x0a, value);
+                            Ok(())
+                        })
+                    })
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, field: &'static str, number: u64) {
+        match self.left_out.iter_mut().find(|(known, _)| *known == field) {
+            _ if number == 0 => {}
+            Some((_, count)) => *count += 1,
+            None => self.left_out.push((field, 1)),
+        }
+    }
+
+    /// Notes what is wrong with a field of the message at hand, unless something else is already.
+    fn note(&mut self, name: &str, rule: impl FnOnce() -> String) {
+        if self.invalid.is_none() {
+            self.invalid = Some(Invalid { place: self.place(name), rule: rule() });
+        }
+    }
+
+    /// The place of a field of the message at hand.
+    fn place(&self, name: &str) -> String {
+        let mut place = String::new();
+        for (step, index) in self.path.iter().chain([&(name, None)]).filter(|(step, _)| !step.is_empty()) {
+            if !place.is_empty() {
+                place.push('.');
+            }
+            place.push_str(step);
+            if let Some(index) = index {
+                place.push_str(&format!("[{index}]"));
+            }
+        }
+        place
+    }
+
+    fn within<T>(&mut self, name: &'static str, i: usize, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.at((name, Some(i)), inner)
+    }
+
+    /// Reads an inner message. Where that fails, the path stays as it is: it is the fault's place.
+    fn at<T>(&mut self, step: (&'static str, Option<usize>), inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.path.push(step);
+        let read = inner(self)?;
+        self.path.pop();
+        Ok(read)
+    }
+}
+
+/// Writes a message, also an empty one.
+fn put(out: &mut Vec<u8>, key: u8, message: &[u8]) {
+    head(out, key, message.len());
+    out.extend_from_slice(message);
+}
+
+/// Writes a message whose length is not known before.
+fn put_nested(out: &mut Vec<u8>, key: u8, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    out.push(key);
+    let start = out.len();
+    write(out)?;
+    let mut len = Vec::with_capacity(varint::MAX_LEN);
+    varint::put(&mut len, (out.len() - start) as u64);
+    out.splice(start..start, len);
+    Ok(())
+}
+
+/// Writes a packed list of ids unless it is empty.
+fn put_list(out: &mut Vec<u8>, key: u8, list: &[u32]) {
+    let mut packed = Vec::with_capacity(list.len() * 2);
+    list.iter().for_each(|&id| varint::put(&mut packed, id.into()));
+    bytes(out, key, &packed);
+}
+
+/// An `AnyValue` that is a string of the table.
+fn reference(string: u32) -> Vec<u8> {
+    integer(0x40, string.into())
+}
+
+fn integer(key: u8, value: u64) -> Vec<u8> {
+    let mut field = vec![key];
+    varint::put(&mut field, value);
+    field
+}
+
+/// The id of the profile that the `k`th type becomes.
+fn id_of_type(id: [u8; 16], k: usize) -> [u8; 16] {
+    let mut text = id.to_vec();
+    text.extend_from_slice(b"sample_type");
+    text.extend_from_slice(&(k as u64).to_le_bytes());
+    xxh3_128(&text).to_be_bytes()
 }

@@ -1,50 +1,55 @@
 //! `Profile` and `Sample`, where the time goes.
 
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{ByteRange, LinkId, Profile, StackId, ValueType};
+use profbridge_model::{Attribute, AttributeId, ByteRange, LinkId, Profile, StackId, Value, ValueType};
 
 use super::super::error::{Fault, Result};
-use super::super::reader::Reader;
+use super::super::layout::Layout;
+use super::super::reader::{LEN, Reader, VARINT};
 use super::Decoder;
 use super::run::Run;
 use super::sets::{Set, out_of_range};
 
-pub(super) const SAMPLE_TYPE: [&str; 2] = ["sample_type.type_strindex", "sample_type.unit_strindex"];
-pub(super) const PERIOD_TYPE: [&str; 2] = ["period_type.type_strindex", "period_type.unit_strindex"];
+const SAMPLE_TYPE: [&str; 2] = ["sample_type.type_strindex", "sample_type.unit_strindex"];
+const PERIOD_TYPE: [&str; 2] = ["period_type.type_strindex", "period_type.unit_strindex"];
+
+/// `Profile.comment_strindices` of 1.8 (semantic-conventions `model/pprof`; opentelemetry-proto#729).
+pub(super) const COMMENT: &str = "pprof.profile.comment";
 
 impl<'a> Decoder<'a> {
     /// Reads a profile and its samples. What the columns cannot say is noted in `fault`; the batch checks the rest.
-    pub(super) fn profile(&mut self, reader: Reader<'a>, fault: &mut Option<Invalid>) -> Result<Profile> {
-        self.profile_with(reader, fault, Self::sample)
-    }
-
-    /// Reads a profile whose samples `sample` reads, which is told the row of the profile's first sample.
-    #[inline(always)]
-    pub(super) fn profile_with(
+    /// `VALUES_FIRST` is for 1.8 and 1.9, which number the fields of a sample in another way; 1.8 has comments as well,
+    /// in front of the fields from 7 on, and a temporality.
+    pub(super) fn profile<const VALUES_FIRST: bool>(
         &mut self,
         mut reader: Reader<'a>,
         fault: &mut Option<Invalid>,
-        sample: impl Fn(&mut Self, Reader<'a>, u32, &mut Option<Invalid>) -> Result<()>,
     ) -> Result<Profile> {
+        let has_comments = VALUES_FIRST && self.layout == Layout::V1_8;
         let mut profile = Profile::default();
         let mut attributes = Run::default();
         // Pieces of the profile's own list may stand between samples, which use the common scratch.
-        let mut scratch = Vec::new();
+        let (mut scratch, mut comments) = (Vec::new(), Vec::new());
         // There are fewer samples than bytes, of which there are fewer than 2^31.
         let first = self.samples.len() as u32;
         while let Some(key) = reader.key()? {
-            match key {
+            let renumbered = match key >> 3 {
+                7 if has_comments => key - (7 << 3),
+                8.. if has_comments => key - (1 << 3),
+                _ => key,
+            };
+            match renumbered {
                 0x12 => {
                     let message = reader.message()?;
-                    sample(self, message, first, fault).map_err(|fault| self.at_sample(fault, first))?;
+                    self.sample::<VALUES_FIRST>(message, first, fault).map_err(|fault| self.at_sample(fault, first))?;
                 }
                 0x0a => self
-                    .value_type(reader.message()?, &mut profile.sample_type, SAMPLE_TYPE)
+                    .value_type(reader.message()?, &mut profile.sample_type, SAMPLE_TYPE, fault)
                     .map_err(|fault| fault.within("sample_type"))?,
                 0x19 => profile.time_unix_nano = reader.fixed64()?,
                 0x20 => profile.duration_nano = reader.varint()?,
                 0x2a => self
-                    .value_type(reader.message()?, &mut profile.period_type, PERIOD_TYPE)
+                    .value_type(reader.message()?, &mut profile.period_type, PERIOD_TYPE, &mut None)
                     .map_err(|fault| fault.within("period_type"))?,
                 0x30 => profile.period = reader.varint()? as i64,
                 0x3a => profile.profile_id = profile_id(reader.bytes()?, fault),
@@ -53,10 +58,23 @@ impl<'a> Decoder<'a> {
                 0x52 => profile.original_payload = reader.span()?,
                 0x5a => attributes.add(reader.span()?, self.request, &mut scratch)?,
                 0x58 => attributes.add(reader.varint_bytes()?, self.request, &mut scratch)?,
-                _ => self.other(&mut reader, key, 11)?,
+                VARINT if has_comments => comments.push(self.comment(reader.varint()?)?),
+                LEN if has_comments => {
+                    let mut packed = reader.message()?;
+                    while !packed.rest().is_empty() {
+                        comments.push(self.comment(packed.varint()?)?);
+                    }
+                }
+                _ => self.other(&mut reader, key, if has_comments { 12 } else { 11 })?,
             }
         }
         profile.samples = first..self.samples.len() as u32;
+        if VALUES_FIRST {
+            // A payload comes with its format, and an id is not sixteen indices of strings: else it may be of the other.
+            self.suspicious |= profile.original_payload_format.is_some() == profile.original_payload.is_empty();
+            let few = |&byte: &u8| byte < 0x80 && u32::from(byte) < self.table_strings;
+            self.suspicious |= !has_comments && profile.profile_id.is_some_and(|id| id.iter().all(few));
+        }
         if let Some(invalid) = self.take_dangling(String::new) {
             fault.get_or_insert(invalid);
         }
@@ -68,31 +86,74 @@ impl<'a> Decoder<'a> {
                 None
             }
         };
+        if !comments.is_empty() {
+            self.budget.charge::<u8>(COMMENT.len())?;
+            let place = self.spill.put(COMMENT.as_bytes());
+            let key = self.inline_string(place)?;
+            self.budget.charge::<Attribute>(1)?;
+            // Each takes two bytes of the request at least, of which there are fewer than 2^31.
+            let id = AttributeId::new(self.tables.attributes.len() as u32);
+            self.tables.attributes.push(Attribute { key, value: Value::Array(comments.into()), unit: None });
+            profile.attributes = self.sets.extended(profile.attributes, &[id], &mut self.budget)?;
+        }
         Ok(profile)
     }
 
-    pub(super) fn value_type(
+    fn comment(&mut self, index: u64) -> Result<Value> {
+        self.budget.charge::<Value>(1)?;
+        Ok(Value::String(self.table_string(index, "comment_strindices")))
+    }
+
+    /// Reads a `ValueType`. Where it has a temporality, what is not the change since the last report is refused: it
+    /// would be counted again with each report.
+    fn value_type(
         &mut self,
         mut reader: Reader<'a>,
         value_type: &mut ValueType,
         [kind, unit]: [&'static str; 2],
+        fault: &mut Option<Invalid>,
     ) -> Result<()> {
+        let known = if self.layout == Layout::V1_8 { 3 } else { 2 };
         while let Some(key) = reader.key()? {
             match key {
                 0x08 => value_type.kind = self.table_string(reader.varint()?, kind),
                 0x10 => value_type.unit = self.table_string(reader.varint()?, unit),
-                _ => self.other(&mut reader, key, 2)?,
+                0x18 if known == 3 => {
+                    if let Some(rule) = not_delta(reader.varint()?) {
+                        let place = "sample_type.aggregation_temporality".to_owned();
+                        fault.get_or_insert(Invalid { place, rule });
+                    }
+                }
+                _ => self.other(&mut reader, key, known)?,
             }
         }
         Ok(())
     }
 
+    /// Reads a sample. Of 1.8 and 1.9, attributes that are not packed are refused, though protobuf allows them: one of
+    /// them is what 1.10 has as a link.
     #[inline(always)]
-    fn sample(&mut self, mut reader: Reader<'a>, first: u32, fault: &mut Option<Invalid>) -> Result<()> {
+    fn sample<const VALUES_FIRST: bool>(
+        &mut self,
+        mut reader: Reader<'a>,
+        first: u32,
+        fault: &mut Option<Invalid>,
+    ) -> Result<()> {
         let (mut stack, mut link) = (0, 0);
         let (mut attributes, mut values, mut timestamps) = (Run::default(), Run::default(), Run::default());
         while let Some(key) = reader.key()? {
-            match key {
+            let renumbered = match key {
+                0x10 | 0x12 if VALUES_FIRST => key + 0x10,
+                0x18 if VALUES_FIRST => {
+                    let rule = "a single integer is a link in opentelemetry-proto 1.10 and an attribute before it";
+                    return Err(Fault::wire(reader.position(), rule));
+                }
+                0x1a if VALUES_FIRST => 0x12,
+                0x20 if VALUES_FIRST => 0x18,
+                0x22 if VALUES_FIRST => 0,
+                _ => key,
+            };
+            match renumbered {
                 0x08 => stack = reader.varint()? as u32,
                 0x12 => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes)?,
                 0x18 => link = reader.varint()? as u32,
@@ -109,7 +170,7 @@ impl<'a> Decoder<'a> {
 
     /// Appends a sample of a stack, a link, attributes, timestamps and values.
     #[inline(always)]
-    pub(super) fn push_sample(
+    fn push_sample(
         &mut self,
         [stack, link]: [u32; 2],
         [attributes, timestamps, values]: [Run; 3],
@@ -141,14 +202,14 @@ impl<'a> Decoder<'a> {
     }
 
     #[cold]
-    pub(super) fn at_sample(&self, fault: Fault, first: u32) -> Fault {
+    fn at_sample(&self, fault: Fault, first: u32) -> Fault {
         fault.within(format_args!("samples[{}]", self.samples.len() as u32 - first))
     }
 }
 
 /// The place of a packed list of timestamps.
 #[inline(always)]
-pub(super) fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
+fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
     let packed = reader.span()?;
     if packed.len % 8 != 0 {
         let fault = Fault::wire(packed.start as usize, "is not a list of eight-byte numbers");
@@ -158,7 +219,7 @@ pub(super) fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
 }
 
 /// The id of a profile: sixteen bytes, where all zeros are as good as none (opentelemetry-proto `profiles.proto`).
-pub(super) fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
+fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
     match <[u8; 16]>::try_from(bytes) {
         Ok(id) => (id != [0; 16]).then_some(id),
         Err(_) if bytes.is_empty() => None,
@@ -167,5 +228,14 @@ pub(super) fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u
             fault.get_or_insert(Invalid { place: "profile_id".to_owned(), rule });
             None
         }
+    }
+}
+
+/// Why a temporality is refused, unless it is unset or that of changes (`AGGREGATION_TEMPORALITY_DELTA`).
+pub(super) fn not_delta(temporality: u64) -> Option<String> {
+    match temporality {
+        0 | 1 => None,
+        2 => Some("CUMULATIVE values are not read, only DELTA; let the profiler report changes".to_owned()),
+        other => Some(format!("{other} is no temporality")),
     }
 }

@@ -9,7 +9,6 @@ use super::super::layout::Layout;
 use super::super::reader::Reader;
 use super::Decoder;
 use super::census::count;
-use super::older;
 
 impl<'a> Decoder<'a> {
     /// Reads the `r`th `ResourceProfiles`.
@@ -34,9 +33,6 @@ impl<'a> Decoder<'a> {
                 0x1a => decoded.schema_url = self.inline_string(reader.span()?)?,
                 _ => self.other(&mut reader, key, 3)?,
             }
-        }
-        if self.layout == Layout::V1_3 {
-            self.give_executable(&mut decoded.resource)?;
         }
         decoded.resource.attributes.shrink_to_fit();
         decoded.resource.entity_refs.shrink_to_fit();
@@ -85,17 +81,7 @@ impl<'a> Decoder<'a> {
         decoded.profiles.reserve_exact(count(reader, 0x12)?);
         let first_fault = self.faults.len();
         let mut fault = None;
-        let release = older::release(self.layout);
-        let mut older = 0;
         while let Some(key) = reader.key()? {
-            if let (0x12, Some(release)) = (key, release) {
-                // One becomes several where it has several types.
-                let p = older;
-                older += 1;
-                self.profiles_of_types(release, reader.message()?, [r, s, p], &mut decoded.profiles)
-                    .map_err(|fault| fault.within(format_args!("profiles[{p}]")))?;
-                continue;
-            }
             match key {
                 0x0a => {
                     let message = reader.message()?;
@@ -160,13 +146,15 @@ impl<'a> Decoder<'a> {
     fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
         let mut fault = None;
         let profile = match self.layout {
-            Layout::V1_9 => self.profile_1_9(reader, &mut fault)?,
-            Layout::V1_8 => self.profile_1_8(reader, &mut fault)?,
-            _ => self.profile(reader, &mut fault)?,
+            Layout::V1_8 | Layout::V1_9 => self.profile::<true>(reader, &mut fault)?,
+            _ => self.profile::<false>(reader, &mut fault)?,
         };
-        if let Some(invalid) = fault {
+        let part = RequestPart::Profile(r, s, p);
+        if self.known_faults.front().is_some_and(|(known, _)| *known == part) {
+            self.faults.extend(self.known_faults.pop_front());
+        } else if let Some(invalid) = fault {
             let place = format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}].{}", invalid.place);
-            self.faults.push((RequestPart::Profile(r, s, p), Invalid { place, ..invalid }));
+            self.faults.push((part, Invalid { place, ..invalid }));
         }
         Ok(profile)
     }
