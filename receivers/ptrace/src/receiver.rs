@@ -4,6 +4,7 @@ use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
+use profbridge_sampler::message::Select;
 use profbridge_symbolizer::Symbolizer;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -50,7 +51,8 @@ impl Ptrace {
 
 impl Receiver for Ptrace {
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
-        let launch = link::real(self.settings.realtime);
+        let commands = self.settings.targets.iter().any(|target| matches!(target.select, Select::Command(_)));
+        let launch = link::real(self.settings.realtime, commands);
         Box::pin(start(self.settings, context, launch, resource::host_name()))
     }
 }

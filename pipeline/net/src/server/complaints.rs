@@ -67,6 +67,7 @@ pub(super) struct Complaints {
     handshakes: Mutex<Lines>,
     full: Mutex<Lines>,
     full_of_peer: Mutex<Lines>,
+    few_files: Mutex<Lines>,
 }
 
 #[derive(Default)]
@@ -84,6 +85,7 @@ impl Complaints {
             handshakes: Mutex::default(),
             full: Mutex::default(),
             full_of_peer: Mutex::default(),
+            few_files: Mutex::default(),
         }
     }
 
@@ -130,6 +132,18 @@ impl Complaints {
                 endpoint, %peer, others,
                 "a peer has {bound} connections, which is the bound for one (max_connections_per_peer): its further ones \
                  are closed at once"
+            );
+        }
+    }
+
+    /// A connection of `peer` was closed at once, since few file descriptors are left.
+    pub(super) fn few_files(&self, peer: SocketAddr) {
+        let endpoint = &*self.endpoint;
+        if let Some(others) = failed(&self.few_files) {
+            tracing::warn!(
+                endpoint, %peer, others,
+                "three quarters of the files that this process may open are open: further connections are closed at once, \
+                 so that exporters, metrics and health have the rest; raise the limit (ulimit -n, LimitNOFILE in systemd)"
             );
         }
     }

@@ -125,7 +125,7 @@ where
                 pause = ACCEPT_PAUSE.0;
                 // Closed rather than left in the backlog: the peer learns at once and can go
                 // elsewhere or come back, instead of hanging until its own timeout.
-                match slots.room(addr, &bounds) {
+                match slots.room(&stream, addr, &bounds) {
                     Room::Full => {
                         stats.refused();
                         complaints.full(addr, bounds.max_connections);
@@ -134,6 +134,11 @@ where
                     Room::FullOfPeer => {
                         stats.refused();
                         complaints.full_of_peer(addr, bounds.max_connections_per_peer);
+                        continue;
+                    }
+                    Room::FewFiles => {
+                        stats.refused();
+                        complaints.few_files(addr);
                         continue;
                     }
                     Room::Made => stats.timed_out(),
