@@ -84,8 +84,8 @@ pub(crate) async fn start(
     let transport = context.telemetry.transport("sampler");
     let limit = crate::driver::delivery_limit(&settings);
     let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
-    let parts =
-        Parts { id: context.id, intake: context.next, host, identity: context.identity, symbolizer, delivery, launch };
+    let ReceiverContext { id, next: intake, identity, telemetry, .. } = context.clone();
+    let parts = Parts { id, intake, host, identity, symbolizer, delivery, launch, telemetry };
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {

@@ -28,6 +28,7 @@ struct Counters {
     held_bytes: AtomicU64,
     notes: Mutex<Vec<(&'static str, u64)>>,
     levels: Mutex<Vec<(&'static str, u64)>>,
+    said: Mutex<Option<String>>,
 }
 
 /// [`Quantities`] that many threads count in, each unit by itself.
@@ -99,6 +100,7 @@ impl Edge {
             held_bytes: AtomicU64::new(0),
             notes: Mutex::default(),
             levels: Mutex::default(),
+            said: Mutex::default(),
         };
         Self { counters: Arc::new(counters) }
     }
@@ -162,6 +164,16 @@ impl Edge {
                 None => known.push((name, count)),
             }
         }
+    }
+
+    /// Keeps what the component has to say of the last minute.
+    pub(crate) fn say(&self, said: String) {
+        *self.counters.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+    }
+
+    /// What the component had to say last, if anything.
+    pub(crate) fn said(&self) -> Option<String> {
+        self.counters.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Says how high something stands now that rises and falls.
