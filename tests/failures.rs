@@ -434,3 +434,29 @@ fn an_older_layout_is_delivered() {
     assert!(exit.success() && log.contains("receiver otlp: 189 observations"), "{log}");
     assert!(sentry.received.all().iter().any(|received| !received.chunks().is_empty()));
 }
+
+/// Guarantees: clients that open more connections than the process may have files take no descriptor that health,
+/// metrics and exporters need: these answer, and what comes over a connection that was there before reaches Sentry.
+#[cfg(target_os = "linux")]
+#[test]
+fn descriptors_are_reserved() {
+    use std::io::Write as _;
+    use std::net::TcpStream;
+    let sentry = Sentry::start();
+    let mut profbridge = Profbridge::start_with_files(&to_sentry(&sentry.dsn(1), "{window: 0s}", SOON), "-n 80");
+    let address = profbridge.address("otlp/http");
+    let mut before = TcpStream::connect(address).unwrap();
+    let body = prost::Message::encode_to_vec(&request("checkout"));
+    let head = "POST /v1development/profiles HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf";
+    write!(before, "{head}\r\ncontent-length: {}\r\n\r\n", body.len()).unwrap();
+    let clients: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+    profbridge.wait_for_log("raise the limit (ulimit -n");
+    assert!(profbridge.get("health/telemetry", "/").starts_with("HTTP/1.1 200"));
+    assert!(profbridge.metric("profbridge_receiver_connections_total", "refused") > 0.0);
+    before.write_all(&body).unwrap();
+    sentry.wait_for_chunks(1);
+    drop(clients);
+    let (status, log) = profbridge.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("os error 24"), "{log}");
+}

@@ -104,6 +104,40 @@ fn otlp_to_sentry() {
     assert!(!log.contains(KEY) && !log.contains("unaccounted"), "{log}");
 }
 
+/// Guarantees: a profile that says its time and no duration is shown at its time, as wide as its values, in a window of a
+/// minute as without windows, whatever came first.
+#[test]
+fn moments_stand_at_their_time() {
+    for window in ["0s", "60s"] {
+        let sentry = Sentry::start();
+        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), &format!("{{window: {window}}}"), ""));
+        let second = 1_000_000_000;
+        let request = |at: u64, function: &str| {
+            let profile = RequestBuilder::new().process("checkout", 42).profile("cpu", "nanoseconds");
+            profile.range(T0 + at * second, 0).value(&[format!("go!{function}").as_str()], second as i64 / 2).build()
+        };
+        for (at, function) in [(4, "later"), (2, "sooner")] {
+            export(profbridge.address("otlp/grpc"), request(at, function)).unwrap();
+        }
+        assert!(profbridge.stop().0.success());
+        let chunks: Vec<Value> = sentry.received.all().iter().flat_map(|request| request.chunks()).collect();
+        let mut seen: Vec<_> = chunks.iter().flat_map(observed).collect();
+        seen.sort_by_key(|(_, micros, _)| *micros);
+        let of = |function: &str| {
+            let times = seen
+                .iter()
+                .filter(|(_, _, stack)| stack[0] == function)
+                .map(|(_, micros, _)| *micros - T0 as i64 / 1000);
+            (times.clone().min(), times.max())
+        };
+        for (function, at) in [("sooner", 2_000_000), ("later", 4_000_000)] {
+            let (first, last) = of(function);
+            assert_eq!(first, Some(at), "{window} {function}: {seen:?}");
+            assert!(last.unwrap() < at + 500_000, "{window} {function}: {seen:?}");
+        }
+    }
+}
+
 /// Guarantees: on the fixture with the shapes of real data, the chunks that reach Sentry are those that a second,
 /// independent implementation of the rules makes.
 #[test]

@@ -39,11 +39,11 @@ pub(crate) fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// As [`command`], with a soft limit on open files.
+/// As [`command`], with a limit on open files, as the shell's `ulimit` takes it.
 #[cfg(target_os = "linux")]
-pub(crate) fn command_with_files(folder: &Path, files: u32, arguments: &[&str]) -> Command {
+pub(crate) fn command_with_files(folder: &Path, limit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
+    command.args(["-c", "ulimit $0 && exec \"$@\"", limit]);
     command.arg(env!("CARGO_BIN_EXE_profbridge")).args(arguments);
     prepare(&mut command, folder);
     command
@@ -144,10 +144,10 @@ impl Profbridge {
         Self::launch(config, environment, |folder| command(folder, &["run"]))
     }
 
-    /// As [`Profbridge::start`], with a soft limit on open files.
+    /// As [`Profbridge::start`], with a limit on open files, as the shell's `ulimit` takes it.
     #[cfg(target_os = "linux")]
-    pub(crate) fn start_with_files(config: &str, files: u32) -> Self {
-        Self::launch(config, &[], |folder| command_with_files(folder, files, &["run"]))
+    pub(crate) fn start_with_files(config: &str, limit: &str) -> Self {
+        Self::launch(config, &[], |folder| command_with_files(folder, limit, &["run"]))
     }
 
     fn launch(config: &str, environment: &[(&str, &str)], command: impl FnOnce(&Path) -> Command) -> Self {

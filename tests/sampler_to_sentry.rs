@@ -137,15 +137,20 @@ fn sample_a_process() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether each thread of a process may trace processes of others (capabilities(7)).
-fn may_trace(pid: &str) -> Vec<bool> {
+/// A number that the kernel says of each thread of a process in `/proc/PID/task/TID/status` (proc(5)).
+fn of_threads(pid: &str, name: &str) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |thread: std::path::PathBuf| {
         let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0").trim().to_owned();
-        u64::from_str_radix(&mask, 16).unwrap() & 1 << 19 != 0
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+        u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
     };
     threads.map(|thread| of(thread.unwrap().path())).collect()
+}
+
+/// Whether each thread of a process may trace processes of others (capabilities(7)).
+fn may_trace(pid: &str) -> Vec<bool> {
+    of_threads(pid, "CapEff").iter().map(|mask| mask & 1 << 19 != 0).collect()
 }
 
 /// Whether there is a right to be given up; says so where not.
@@ -161,8 +166,9 @@ fn tests_may_trace() -> bool {
     may
 }
 
-/// Guarantees: the process with the pipeline does not keep the right to trace, in any of its threads; its sampler has
-/// it.
+/// Guarantees: neither process keeps rights that it does not use, in any of its threads: the sampler has that to trace,
+/// and is under a filter of system calls and `no_new_privs` unless it starts commands; the one with the pipeline is
+/// where it has no sampler.
 #[test]
 fn only_the_sampler_may_trace() {
     if !tests_may_trace() {
@@ -180,9 +186,28 @@ fn only_the_sampler_may_trace() {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let children = |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("children")).unwrap_or_default();
     let sampler: String = threads.map(|thread| children(thread.unwrap().path())).collect();
-    assert!(may_trace(sampler.trim()).iter().all(|may| *may), "the sampler {sampler} has it");
+    // DAC_READ_SEARCH, IPC_LOCK, SYS_PTRACE, SYS_NICE, PERFMON, CHECKPOINT_RESTORE.
+    let sampling = [2, 14, 19, 23, 38, 40].iter().fold(0, |mask, right| mask | 1 << right);
+    // DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, NET_BIND_SERVICE, SYSLOG.
+    let serving = [1, 2, 3, 10, 34].iter().fold(0, |mask, right| mask | 1 << right);
+    let beyond = |pid: &str, kept: u64| of_threads(pid, "CapPrm").iter().any(|mask| mask & !kept != 0);
+    let confined =
+        |pid: &str| [of_threads(pid, "Seccomp"), of_threads(pid, "NoNewPrivs")].map(|all| all.iter().copied().min());
+    let sampler = sampler.trim();
+    assert!(may_trace(sampler).iter().all(|may| *may), "the sampler {sampler} has it");
+    assert!(!beyond(sampler, sampling) && !beyond(&pid, serving));
+    assert_eq!(confined(sampler), [Some(2), Some(1)]);
     assert!(profbridge.stop().0.success());
     program.end();
+    let config = "receivers: {otlp: {protocols: {http: {endpoint: '127.0.0.1:0'}}}}
+exporters: {debug: }
+service: {pipelines: {profiles: {receivers: [otlp], exporters: [debug]}}}
+";
+    let profbridge = Profbridge::start(config);
+    let pid = profbridge.pid().to_string();
+    assert!(!beyond(&pid, serving));
+    assert_eq!(confined(&pid), [Some(2), Some(1)]);
+    assert!(profbridge.stop().0.success());
 }
 
 /// Guarantees: a processor keeps the right for the process with the pipeline only where a pipeline uses it and it opens
@@ -235,7 +260,7 @@ fn open_files_of_a_command() {
     let said = folder.path().join("limit");
     let target = format!("command: [sh, -c, 'ulimit -Sn > {0}.part; mv {0}.part {0}']", said.display());
     let config = configuration(&sentry.dsn(1), folder.path(), &target);
-    let profbridge = Profbridge::start_with_files(&config, 400);
+    let profbridge = Profbridge::start_with_files(&config, "-Sn 400");
     let (soft, hard) = open_files(profbridge.pid());
     assert!(soft == hard && soft != "400", "{soft} of {hard}");
     let limit = crate::process::eventually("the command ran", || std::fs::read_to_string(&said).ok());

@@ -29,7 +29,7 @@ fn open_files() {
     let folder = tempfile::tempdir().unwrap();
     // The command's parent is profbridge.
     let script = "ulimit -Sn; grep 'open files' /proc/$PPID/limits";
-    let output = command_with_files(folder.path(), 400, &["sample", "--", "sh", "-c", script]).output().unwrap();
+    let output = command_with_files(folder.path(), "-Sn 400", &["sample", "--", "sh", "-c", script]).output().unwrap();
     let (stdout, stderr) = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).into();
     assert!(output.status.success(), "{stderr}");
     let words: Vec<&str> = stdout.split_whitespace().collect();

@@ -176,6 +176,20 @@ fn every_version() {
     }
 }
 
+/// Guarantees: a script that was started by a relative path has its whole path, whatever Python has.
+#[test]
+fn whole_path_of_a_script() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("program.py"), PROGRAM).unwrap();
+    let path = folder.path().canonicalize().unwrap().join("program.py").into_os_string().into_encoded_bytes();
+    for (_, python) in pythons() {
+        let arguments = ["sample", "-o", "out.otlp", "--", python.to_str().unwrap(), "./program.py", "0.5"];
+        assert!(run(folder.path(), &arguments).status.success());
+        let written = std::fs::read(folder.path().join("out.otlp")).unwrap();
+        assert!(written.windows(path.len()).any(|bytes| bytes == path), "{python:?}");
+    }
+}
+
 /// Guarantees: of threads that run at the same time, also without the global lock, where each executes a copy of the
 /// function's instructions, each has its own callers and nothing of the other one's, and all of its time. Of a sample
 /// in a hundred, callers may not be readable, and are left out.

@@ -40,8 +40,8 @@ fn shown(response: &Response) -> String {
     for target in &response.targets {
         show_target(&mut out, target);
     }
-    if let Some(message) = &response.message {
-        line(&mut out, format_args!("{message}"));
+    for text in response.message.iter().flat_map(|message| message.lines()) {
+        line(&mut out, format_args!("{text}"));
     }
     out
 }

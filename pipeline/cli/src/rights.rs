@@ -1,10 +1,10 @@
-//! Who may trace: where profbridge runs a pipeline, only its sampler process, unless something else in it needs the
-//! right.
+//! What a process with pipelines may do. Only its sampler process may trace, unless something else in a pipeline needs
+//! that right.
 //!
 //! A process that listens on ports should not be able to read the memory of all others. The sampler is this program,
-//! executed once more: the kernel gives it the right anew, for root and for a file with capabilities (capabilities(7),
-//! "Transformation of capabilities during execve"). A right that is ambient is different: it is handed on by the one
-//! who has it and lost for both where that one gives it up.
+//! executed once more: the kernel gives it its rights anew, for root and for a file with capabilities (capabilities(7),
+//! "Transformation of capabilities during execve"). Rights that are ambient are different, and those of a process under
+//! `no_new_privs`: they are handed on by the one who has them and lost for both where that one gives them up.
 
 use std::fs;
 
@@ -13,28 +13,28 @@ use profbridge_engine::config::{ComponentId, Config, Section};
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// Gives up the right to trace others in this thread and all that it starts, where it has the right and no pipeline of
-/// the configuration needs it; says why where it is kept. To be called before there are other threads.
+/// Gives up what no pipeline of the configuration needs, in this thread and all that it starts; says why the right to
+/// trace others is kept where it is. To be called before there are other threads.
 pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
-    if !holds("CapPrm:") {
-        return;
-    }
+    let (traces, samples) = (may_trace(), samples(config));
     let opens = "opens their files with it, unless it is told `processes: false`";
     let looks = "looks with it whose sockets send, as it is told by `resolve_clients: true`";
     let users = [(opens_files_of_processes(config), opens), (looks_for_clients(config), looks)];
-    if let Some((id, why)) = users.into_iter().find_map(|(id, why)| Some((id?, why))) {
-        tracing::info!("this process keeps the right to trace others (CAP_SYS_PTRACE): `{id}` {why}");
-        return;
+    let mut why = users.into_iter().find_map(|(id, why)| Some(format!("`{}` {why}", id?)));
+    let hands_on = samples && profbridge_sampler::hands_rights_on();
+    let left = if hands_on { Ok(()) } else { profbridge_sampler::confine_host(why.is_some(), samples) };
+    if hands_on {
+        why.get_or_insert_with(|| {
+            "its sampler gets only what it has, since its rights are ambient or it is under `no_new_privs`; as a capability \
+             of the file (setcap cap_sys_ptrace=ep), without that, the sampler alone would have it"
+                .to_owned()
+        });
     }
-    if samples(config) && holds("CapAmb:") {
-        tracing::info!(
-            "the right to trace is ambient, so this process has to keep it for its sampler; as a capability of the file \
-             (setcap cap_sys_ptrace=ep) the sampler alone would have it"
-        );
-        return;
+    if let Some(why) = why.filter(|_| traces) {
+        tracing::info!("this process keeps the right to trace others (CAP_SYS_PTRACE): {why}");
     }
-    if let Err(error) = profbridge_sampler::give_up_ptrace() {
-        tracing::warn!("the right to trace could not be given up: {error}");
+    if let Err(error) = left {
+        tracing::warn!("what this process does not need could not be given up: {error}");
     }
 }
 
@@ -64,10 +64,10 @@ fn looks_for_clients(config: &Config) -> Option<&ComponentId> {
     })
 }
 
-/// Whether this thread has the right in one of its sets, which is named as in `/proc/PID/status`.
-fn holds(set: &str) -> bool {
+/// Whether this thread may trace others.
+fn may_trace() -> bool {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix(set));
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & SYS_PTRACE != 0)
 }
 

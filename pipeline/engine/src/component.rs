@@ -212,6 +212,8 @@ pub struct Outbox {
     pub synthesized: Quantities,
     /// Things worth counting that are no loss: a note's name is a metric's label, so it is one of a few constants.
     pub notes: Vec<(&'static str, u64)>,
+    /// What there is to say of the last minute, for whoever asks how it goes; `None` where nothing changed.
+    pub said: Option<String>,
 }
 
 impl Outbox {

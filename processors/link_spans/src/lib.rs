@@ -168,13 +168,18 @@ impl LinkSpans {
     }
 
     /// Says what is to be said of the last minute.
-    fn say(&mut self, now: Now) {
-        if let Some(outcomes) = self.report.outcomes(now.monotonic_nano) {
-            tracing::info!("{outcomes}");
+    fn say(&mut self, now: Now, out: &mut Outbox) {
+        if self.report.due().is_none_or(|due| due > now.monotonic_nano) {
+            return;
         }
-        if let Some(line) = self.report.line(&self.index, now.monotonic_nano) {
+        let observations = self.links.as_mut().map(Links::take_lately).unwrap_or_default();
+        let mut said = self.report.outcomes(&observations);
+        tracing::info!("{said}");
+        if let Some(line) = self.report.line(&self.index) {
             tracing::warn!("{line}");
+            said = format!("{said}; {line}");
         }
+        out.said = Some(said);
     }
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
@@ -377,7 +382,7 @@ impl Processor for LinkSpans {
         {
             links.advance(&self.index, now, out);
         }
-        self.say(now);
+        self.say(now, out);
     }
 
     fn on_memory_pressure(&mut self, now: Now, out: &mut Outbox) -> bool {
@@ -401,7 +406,7 @@ impl Processor for LinkSpans {
         {
             links.flush(&self.index, now, out);
         }
-        self.say(now);
+        self.say(now, out);
         // The report at the end says the rest.
         self.report.clear();
         self.any_wait()

@@ -14,7 +14,7 @@ mod notes;
 
 use std::num::NonZeroU64;
 
-use profbridge_engine::component::{Now, Outbox};
+use profbridge_engine::component::{Now, Outbox, add_note};
 use profbridge_identity::Rules;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::{Profiles, Telemetry};
@@ -37,12 +37,25 @@ pub(crate) struct Links {
     known: KnownSpans,
     /// Where profiles wait at all.
     held: Option<HeldProfiles>,
+    /// What became of observations since that was last taken, by the names of the counts.
+    lately: Vec<(&'static str, u64)>,
 }
 
 impl Links {
     pub(crate) fn new(settings: &Settings, rules: &Rules) -> Self {
         let held = (settings.profile_wait > 0).then(|| HeldProfiles::new(settings.profile_wait, settings.max_bytes));
-        Self { rules: rules.clone(), main_thread: settings.main_thread, known: KnownSpans::default(), held }
+        Self {
+            rules: rules.clone(),
+            main_thread: settings.main_thread,
+            known: KnownSpans::default(),
+            held,
+            lately: Vec::new(),
+        }
+    }
+
+    /// What became of observations since the last call, by the names of the counts.
+    pub(crate) fn take_lately(&mut self) -> Vec<(&'static str, u64)> {
+        std::mem::take(&mut self.lately)
     }
 
     /// The observations that are held.
@@ -119,7 +132,10 @@ impl Links {
         let linker = BatchLinker::new(profiles, &self.rules, &mut self.known, index, self.main_thread, &mut counts);
         let too_large = profiles.link(linker);
         (counts.linked, counts.too_large) = (counts.linked - too_large, too_large);
-        counts.note(out);
+        for (name, count) in counts.named() {
+            out.note(name, count);
+            add_note(&mut self.lately, name, count);
+        }
     }
 
     /// Makes the bounds those of these settings. Before anything else.

@@ -183,19 +183,18 @@ impl Report {
         *self = Self::default();
     }
 
-    /// How many spans of the last minute were linked, how, and why not, if one has passed.
-    pub(crate) fn outcomes(&self, now: u64) -> Option<String> {
-        self.due().filter(|due| *due <= now)?;
+    /// How many spans of the last minute, and how many observations, were linked, how, and why not.
+    pub(crate) fn outcomes(&self, observations: &[(&'static str, u64)]) -> String {
         let all: u64 = self.outcomes.values().sum();
-        let each = self.outcomes.iter().map(|(name, count)| format!("{count} {name}"));
-        Some(format!("of {all} spans in a minute: {}", each.collect::<Vec<_>>().join(", ")))
+        let of_spans = self.outcomes.iter().map(|(name, count)| (*name, *count));
+        let each = of_spans.chain(observations.iter().copied()).map(|(name, count)| format!("{count} {name}"));
+        format!("of {all} spans in a minute: {}", each.collect::<Vec<_>>().join(", "))
     }
 
-    /// What is to be said, if a minute has passed: of the host with the most spans, among those that had profiles as
-    /// well, of whose spans none was linked.
-    pub(crate) fn line(&mut self, index: &Index, now: u64) -> Option<String> {
+    /// What is to be said of the last minute: of the host with the most spans, among those that had profiles as well, of
+    /// whose spans none was linked.
+    pub(crate) fn line(&mut self, index: &Index) -> Option<String> {
         let since = self.since?;
-        self.due().filter(|due| *due <= now)?;
         let hosts = std::mem::take(self).hosts;
         // What is decided now may have come, and waited, a while ago.
         let profiled: HashSet<u128> = index.hosts_since(since.saturating_sub(MINUTE)).collect();

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
+use profbridge_engine::telemetry::ReceiverTelemetry;
 use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 use profbridge_sampler::message::{Command, ProcessId, STOP_TIMEOUT, TargetId};
@@ -52,6 +53,8 @@ pub(crate) struct Parts {
     pub(crate) symbolizer: Option<Symbolizer>,
     pub(crate) delivery: Delivery,
     pub(crate) launch: Launch,
+    /// The receiver's counters, by which it knows what processors say.
+    pub(crate) telemetry: ReceiverTelemetry,
 }
 
 /// What is known of a target besides its settings.

@@ -31,9 +31,9 @@ pub(crate) struct Link {
 /// Starts a sampler process. The error says why that failed, for a person.
 pub(crate) type Launch = Box<dyn FnMut() -> Result<Link, String> + Send>;
 
-/// Starts real ones.
-pub(crate) fn real(realtime: bool) -> Launch {
-    Box::new(move || launch(StartOptions { realtime, ..StartOptions::default() }))
+/// Starts real ones, which may have to start `commands`.
+pub(crate) fn real(realtime: bool, commands: bool) -> Launch {
+    Box::new(move || launch(StartOptions { realtime, commands, ..StartOptions::default() }))
 }
 
 fn launch(options: StartOptions) -> Result<Link, String> {

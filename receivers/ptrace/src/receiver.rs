@@ -4,6 +4,7 @@ use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
+use profbridge_sampler::message::Select;
 use profbridge_symbolizer::Symbolizer;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -50,7 +51,8 @@ impl Ptrace {
 
 impl Receiver for Ptrace {
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
-        let launch = link::real(self.settings.realtime);
+        let commands = self.settings.targets.iter().any(|target| matches!(target.select, Select::Command(_)));
+        let launch = link::real(self.settings.realtime, commands);
         Box::pin(start(self.settings, context, launch, resource::host_name()))
     }
 }
@@ -82,8 +84,8 @@ pub(crate) async fn start(
     let transport = context.telemetry.transport("sampler");
     let limit = crate::driver::delivery_limit(&settings);
     let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
-    let parts =
-        Parts { id: context.id, intake: context.next, host, identity: context.identity, symbolizer, delivery, launch };
+    let ReceiverContext { id, next: intake, identity, telemetry, .. } = context.clone();
+    let parts = Parts { id, intake, host, identity, symbolizer, delivery, launch, telemetry };
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {

@@ -98,6 +98,14 @@ struct Load {
     gzipped: bool,
     /// How many are on their way at the same time.
     at_once: usize,
+    /// The window of `dedup`.
+    dedup_window: &'static str,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { name: "", path: PROFILES, requests: Vec::new(), gzipped: true, at_once: 1, dedup_window: "0s" }
+    }
 }
 
 /// What one run came to, in bytes.
@@ -150,12 +158,22 @@ fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Erro
     let together: Result<Vec<Vec<u8>>, Error> =
         (0..8).map(|host| gzip(&many_processes(options.together, &format!("host-{host}"), now))).collect();
     let zeros = vec![gzip(&vec![0; ZEROS.1])?; ZEROS.0];
+    let merged: Result<Vec<Vec<u8>>, Error> = requests.iter().map(|request| gzip(request)).collect();
+    let merged = merged.map(|merged| [merged, zeros.clone()].concat());
     Ok(vec![
         // At the smallest limit most of it is put out for want of memory, before the end.
-        Load { path: PROFILES, name: "flush and relief", requests, gzipped: false, at_once: 1 },
-        Load { path: PROFILES, name: "hostile request", requests: vec![hostile], gzipped: true, at_once: 1 },
-        Load { path: PROFILES, name: "8 hostile requests at once", requests: together?, gzipped: true, at_once: 8 },
-        Load { path: PROFILES, name: "32 requests of zeros at once", requests: zeros, gzipped: true, at_once: ZEROS.0 },
+        Load { name: "flush and relief", requests, gzipped: false, ..Load::default() },
+        Load { name: "hostile request", requests: vec![hostile], ..Load::default() },
+        Load { name: "8 hostile requests at once", requests: together?, at_once: 8, ..Load::default() },
+        Load { name: "32 requests of zeros at once", requests: zeros, at_once: ZEROS.0, ..Load::default() },
+        // What was merged is put out for want of memory while there is more to take in.
+        Load {
+            name: "zeros beside a window of dedup",
+            requests: merged?,
+            at_once: ZEROS.0,
+            dedup_window: "60s",
+            ..Load::default()
+        },
     ])
 }
 
@@ -166,7 +184,9 @@ fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error
     let yaml = if options.spans {
         traces::Setting { memory_mib: Some(limit), ..traces::Setting::default() }.yaml(sink.address)
     } else {
-        Setting { window: "60s".to_owned(), memory_mib: Some(limit), ..Setting::default() }.yaml(sink.address)?
+        let dedup_window = load.dedup_window;
+        Setting { window: "60s".to_owned(), dedup_window, memory_mib: Some(limit), ..Setting::default() }
+            .yaml(sink.address)?
     };
     let mut target = Target::profbridge_with(&options.binary, folder.path(), &yaml)?;
     let http = target.http.ok_or("profbridge does not say where it listens for HTTP")?;

@@ -21,6 +21,8 @@ pub struct Setting {
     pub window: String,
     /// The processors in front of `chunk`, such as `dedup`.
     pub processors: Vec<String>,
+    /// The window of `dedup`, where it is among them.
+    pub dedup_window: &'static str,
     /// `chunk`'s `max_bytes` in MiB.
     pub window_mib: Option<u64>,
     /// The exporter's queue, in MiB.
@@ -39,6 +41,7 @@ impl Default for Setting {
             otlp: SocketAddr::from(([127, 0, 0, 1], 0)),
             window: "0s".to_owned(),
             processors: vec!["dedup".to_owned()],
+            dedup_window: "0s",
             window_mib: None,
             queue_mib: 64,
             blocks: true,
@@ -54,7 +57,8 @@ impl Setting {
     /// # Errors
     /// None in practice: a text takes every line.
     pub fn yaml(&self, sink: SocketAddr) -> Result<String, Error> {
-        let Self { otlp, window, processors, window_mib, queue_mib, blocks, compression, memory_mib } = self;
+        let Self { otlp, window, processors, dedup_window, window_mib, queue_mib, blocks, compression, memory_mib } =
+            self;
         let mut yaml = String::new();
         writeln!(yaml, "receivers:\n  otlp:\n    protocols:\n      grpc:\n        endpoint: {otlp}")?;
         writeln!(yaml, "      http:\n        endpoint: 127.0.0.1:0")?;
@@ -64,6 +68,9 @@ impl Setting {
         }
         for processor in processors {
             writeln!(yaml, "  {processor}:")?;
+            if processor == "dedup" {
+                writeln!(yaml, "    window: {dedup_window}")?;
+            }
         }
         writeln!(
             yaml,

@@ -243,6 +243,9 @@ impl Stage {
             self.edge.add_unaccounted(balance.unaccounted());
             self.edge.set_held(held);
         });
+        if let Some(said) = outbox.said {
+            self.edge.say(said);
+        }
         self.held = held;
         self.memory.set(held.bytes);
         if !self.processor.is_absorbing() {

@@ -19,6 +19,7 @@ struct Counters {
     component: String,
     pipeline: String,
     totals: Mutex<EdgeTotals>,
+    said: Mutex<Option<String>>,
 }
 
 /// The counters of an [`Edge`] at one time.
@@ -44,8 +45,8 @@ pub struct EdgeTotals {
 
 impl Edge {
     pub(super) fn new(kind: ComponentKind, component: &str, pipeline: &str) -> Self {
-        let totals = Mutex::default();
-        let counters = Counters { kind, component: component.to_owned(), pipeline: pipeline.to_owned(), totals };
+        let (component, pipeline) = (component.to_owned(), pipeline.to_owned());
+        let counters = Counters { kind, component, pipeline, totals: Mutex::default(), said: Mutex::default() };
         Self { counters: Arc::new(counters) }
     }
 
@@ -107,6 +108,16 @@ impl Edge {
                 None => counted.notes.push((name, count)),
             }
         }
+    }
+
+    /// Keeps what the component has to say of the last minute.
+    pub(crate) fn say(&self, said: String) {
+        *self.counters.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+    }
+
+    /// What the component had to say last, if anything.
+    pub(crate) fn said(&self) -> Option<String> {
+        self.counters.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Says how high something stands now that rises and falls.

@@ -91,7 +91,7 @@ impl Metrics {
 
     /// The counters of a receiver.
     pub fn receiver(&self, id: &str) -> ReceiverTelemetry {
-        let receiver = ReceiverTelemetry::new(id);
+        let receiver = ReceiverTelemetry::new(id, Arc::downgrade(&self.all));
         self.all.receivers.lock().unwrap_or_else(PoisonError::into_inner).push(receiver.clone());
         receiver
     }

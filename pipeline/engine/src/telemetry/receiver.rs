@@ -1,9 +1,11 @@
 //! The counters of a receiver, as the Collector's `receiverhelper` keeps them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use profbridge_net::server::ServerStats;
 
+use super::All;
+use super::edge::Edge;
 use super::item_counts::ItemCounts;
 use super::producers::{Producer, Producers};
 use super::refusals::{Line, Refusal, Refusals};
@@ -14,6 +16,8 @@ pub struct ReceiverTelemetry {
     id: Arc<str>,
     transports: Arc<Mutex<Vec<TransportTelemetry>>>,
     producers: Arc<Producers>,
+    /// The counters of all components.
+    all: Weak<All>,
 }
 
 /// The counters of one transport of a receiver. Cheap to clone; clones share them.
@@ -55,8 +59,8 @@ impl Outcome {
 }
 
 impl ReceiverTelemetry {
-    pub(super) fn new(id: &str) -> Self {
-        Self { id: id.into(), transports: Arc::default(), producers: Arc::default() }
+    pub(super) fn new(id: &str, all: Weak<All>) -> Self {
+        Self { id: id.into(), transports: Arc::default(), producers: Arc::default(), all }
     }
 
     /// The receiver's id.
@@ -81,6 +85,14 @@ impl ReceiverTelemetry {
         let created = TransportTelemetry { counters: Arc::new(counters) };
         known.push(created.clone());
         created
+    }
+
+    /// What processors had to say last, each in a line that names the processor and its pipeline.
+    pub fn said_by_processors(&self) -> Vec<String> {
+        let Some(all) = self.all.upgrade() else { return Vec::new() };
+        let edges = all.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = |edge: &Edge| Some(format!("{} in {}: {}", edge.component(), edge.pipeline(), edge.said()?));
+        edges.iter().filter_map(line).collect()
     }
 
     /// Requests over all transports that were accepted, refused and failed.

@@ -67,12 +67,13 @@ pub(super) struct Complaints {
     handshakes: LogGate,
     full: LogGate,
     full_of_peer: LogGate,
+    few_files: LogGate,
 }
 
 impl Complaints {
     pub(super) fn new(endpoint: &str) -> Self {
-        let [handshakes, full, full_of_peer] = [PAUSE; 3].map(LogGate::new);
-        Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, full, full_of_peer }
+        let [handshakes, full, full_of_peer, few_files] = [PAUSE; 4].map(LogGate::new);
+        Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, full, full_of_peer, few_files }
     }
 
     /// A handshake with `peer` failed for this reason.
@@ -116,6 +117,18 @@ impl Complaints {
                 endpoint, %peer, others,
                 "a peer has {bound} connections, which is the bound for one (max_connections_per_peer): its further ones \
                  are closed at once"
+            );
+        }
+    }
+
+    /// A connection of `peer` was closed at once, since few file descriptors are left.
+    pub(super) fn few_files(&self, peer: SocketAddr) {
+        let endpoint = &*self.endpoint;
+        if let Some(others) = self.few_files.pass() {
+            tracing::warn!(
+                endpoint, %peer, others,
+                "three quarters of the files that this process may open are open: further connections are closed at once, \
+                 so that exporters, metrics and health have the rest; raise the limit (ulimit -n, LimitNOFILE in systemd)"
             );
         }
     }

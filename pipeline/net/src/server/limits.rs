@@ -15,7 +15,8 @@ pub struct ServerLimits {
     /// is treated as one too many in all.
     pub max_connections_per_peer: usize,
     /// Whether a connection too many replaces the one that has been without a request for longest, if there is one. For
-    /// servers whose requests take a moment, and where the one who asks now matters more than the one who asked before.
+    /// servers whose requests take a moment, and where the one who asks now matters more than the one who asked before;
+    /// they alone may have the last quarter of the file descriptors.
     pub replace_idle: bool,
     /// Whether a request over HTTP/1 is served to its end although its sender has closed its side of the connection. For
     /// protocols whose senders do not repeat a request: a browser closes together with its page.

@@ -125,7 +125,7 @@ where
                 pause = ACCEPT_PAUSE.0;
                 // Closed rather than left in the backlog: the peer learns at once and can go
                 // elsewhere or come back, instead of hanging until its own timeout.
-                match slots.room(addr, limits) {
+                match slots.room(&stream, addr, limits) {
                     Room::Full => {
                         stats.count(|stats| stats.refused += 1);
                         complaints.full(addr, limits.max_connections);
@@ -134,6 +134,11 @@ where
                     Room::FullOfPeer => {
                         stats.count(|stats| stats.refused += 1);
                         complaints.full_of_peer(addr, limits.max_connections_per_peer);
+                        continue;
+                    }
+                    Room::FewFiles => {
+                        stats.count(|stats| stats.refused += 1);
+                        complaints.few_files(addr);
                         continue;
                     }
                     Room::Made => stats.count(|stats| stats.timed_out += 1),

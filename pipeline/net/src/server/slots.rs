@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, Id};
 
 use super::ServerLimits;
@@ -34,11 +35,32 @@ pub(super) enum Room {
     Full,
     /// Its peer has as many connections as one peer may have.
     FullOfPeer,
+    /// The last file descriptors are left to exporters, metrics and health.
+    FewFiles,
+}
+
+/// Whether less than a quarter of the file descriptors that this process may have is free. A process gets the lowest
+/// that is free (open(2)), so the number of the last one tells.
+fn few_files_are_left(stream: &TcpStream) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsRawFd as _;
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        most.is_some_and(|most| u64::from(stream.as_raw_fd().unsigned_abs()) >= most - most / 4)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = stream;
+        false
+    }
 }
 
 impl Slots {
-    /// Whether there is room for a connection of `addr`.
-    pub(super) fn room(&mut self, addr: SocketAddr, limits: &ServerLimits) -> Room {
+    /// Whether there is room for a connection of `addr`, which was accepted as `stream`.
+    pub(super) fn room(&mut self, stream: &TcpStream, addr: SocketAddr, limits: &ServerLimits) -> Room {
+        if !limits.replace_idle && few_files_are_left(stream) {
+            return Room::FewFiles;
+        }
         let of_peer = self.of_peer.get(&peer(addr)).copied().unwrap_or(0);
         if of_peer >= limits.max_connections_per_peer {
             return Room::FullOfPeer;

@@ -1,7 +1,5 @@
 //! What is counted of linking samples: observations, since a sample may be taken apart.
 
-use profbridge_engine::component::Outbox;
-
 /// The span in which it was made is known.
 const LINKED: &str = "observations_linked";
 /// It had a link already.
@@ -36,15 +34,18 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn note(self, out: &mut Outbox) {
+    /// Each count by its name.
+    pub(super) fn named(self) -> [(&'static str, u64); 8] {
         let Self { linked, had_link, no_span, ambiguous, no_thread, no_process, no_time, too_large } = self;
-        out.note(LINKED, linked);
-        out.note(HAD_LINK, had_link);
-        out.note(NO_SPAN, no_span);
-        out.note(AMBIGUOUS, ambiguous);
-        out.note(NO_THREAD, no_thread);
-        out.note(NO_PROCESS, no_process);
-        out.note(NO_TIME, no_time);
-        out.note(TOO_LARGE, too_large);
+        [
+            (LINKED, linked),
+            (HAD_LINK, had_link),
+            (NO_SPAN, no_span),
+            (AMBIGUOUS, ambiguous),
+            (NO_THREAD, no_thread),
+            (NO_PROCESS, no_process),
+            (NO_TIME, no_time),
+            (TOO_LARGE, too_large),
+        ]
     }
 }

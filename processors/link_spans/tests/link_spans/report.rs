@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use profbridge_engine::component::Processor as _;
+use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::builder::Any;
 use profbridge_processor_link_spans::LinkSpans;
 use tracing::field::{Field, Visit};
@@ -93,6 +93,26 @@ fn a_minute_without_a_link() {
         "{first}"
     );
     assert!(first.contains("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"), "{first}");
+}
+
+/// Guarantees: whoever asks is told how many spans and observations of the last minute were linked, how, and why not, with
+/// what to do where none was.
+#[test]
+fn the_last_minute_for_who_asks() {
+    let minute = |pid| {
+        let mut processor = link_spans("{span_wait: 2s}");
+        trace(&mut processor, "web", pid, 0);
+        profile(&mut processor, 7, 0);
+        let mut out = Outbox::default();
+        processor.advance(at(90 * S), &mut out);
+        out.said.expect("a minute has passed")
+    };
+    let linked = minute(Some(7));
+    assert!(linked.starts_with("of 1 spans in a minute: 1 spans_linked"), "{linked}");
+    assert!(linked.contains("20 observations_linked") && !linked.contains("DETECTORS"), "{linked}");
+    let unlinked = minute(None);
+    assert!(unlinked.contains("200 observations_unlinked_no_span"), "{unlinked}");
+    assert!(unlinked.contains("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"), "{unlinked}");
 }
 
 /// Guarantees: nothing is said where a span of the host was linked, where spans and profiles are of different hosts,

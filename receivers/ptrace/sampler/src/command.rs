@@ -17,7 +17,9 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::thread::CapabilitySet;
 
+use crate::capability;
 use crate::pidfd::PidFd;
 
 /// The error with which the child reports that it may not be traced; exec never fails with this one.
@@ -40,6 +42,8 @@ pub struct Inherited {
     pub(crate) files: (rlim_t, rlim_t),
     /// The limit on real-time computing, soft and hard.
     pub(crate) realtime: (rlim_t, rlim_t),
+    /// The effective capabilities.
+    pub(crate) capabilities: CapabilitySet,
 }
 
 impl Inherited {
@@ -53,6 +57,7 @@ impl Inherited {
             signal_mask: SigSet::thread_get_mask()?,
             files: getrlimit(Resource::RLIMIT_NOFILE)?,
             realtime: getrlimit(Resource::RLIMIT_RTTIME)?,
+            capabilities: capability::in_effect(),
         })
     }
 }
@@ -164,6 +169,7 @@ fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
     if let Bond::Owner(owner) = bond {
         live_with(owner)?;
     }
+    capability::restore(inherited.capabilities)?;
     // Limits that cannot be restored are those that the sampler could not change either.
     setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1).ok();
     setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1).ok();

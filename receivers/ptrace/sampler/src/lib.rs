@@ -57,7 +57,8 @@ mod separation;
 pub use discover::{DescendantsTime, awaited_children, is_any_named};
 #[cfg(target_os = "linux")]
 pub use owner::{
-    Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler,
+    Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, confine_host, hands_rights_on,
+    run_if_sampler,
 };
 #[cfg(target_os = "linux")]
 pub use rights::what_shows_more;

@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
 
+use rustix::thread::CapabilitySet;
+
 use crate::capability;
 use crate::message::{Level, ProblemKind, Rights, Stops};
 use crate::perf::open::next_right;
@@ -23,14 +25,14 @@ pub(crate) fn in_container() -> bool {
 /// since they hold the stacks of other users' programs.
 pub(crate) fn may_see_all() -> bool {
     let namespace = fs::metadata("/proc/self/ns/user").ok().map(|namespace| namespace.st_ino());
-    sees_all(capability::has, namespace)
+    sees_all(capability::in_effect(), namespace)
 }
 
 /// The same, by capabilities and the number of the user namespace in which they hold.
-fn sees_all(has: impl Fn(u32) -> bool, namespace: Option<u64>) -> bool {
+fn sees_all(held: CapabilitySet, namespace: Option<u64>) -> bool {
     /// `PROC_USER_INIT_INO`: the number of the first user namespace. Those of others have no say about the machine.
     const FIRST: u64 = 0xEFFF_FFFD;
-    namespace == Some(FIRST) && (has(capability::PERFMON) || has(capability::SYS_ADMIN))
+    namespace == Some(FIRST) && held.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
 /// The right or the setting, as text for a user, with which more of running threads would be seen than on this level
@@ -60,7 +62,7 @@ impl Powers {
     pub(crate) fn read() -> Self {
         let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
         Self {
-            trace_others: capability::has(capability::SYS_PTRACE),
+            trace_others: capability::in_effect().contains(CapabilitySet::SYS_PTRACE),
             user: nix::unistd::geteuid().as_raw(),
             yama: yama.ok().and_then(|scope| scope.trim().parse().ok()).unwrap_or(0),
             container: in_container(),
@@ -258,8 +260,8 @@ mod tests {
             (&[21, 38], Some(4_026_532_200), false),
             (&[21, 38], None, false),
         ] {
-            let has = |capability| capabilities.contains(&capability);
-            assert_eq!(sees_all(has, namespace), sees, "{capabilities:?} {namespace:?}");
+            let held = capabilities.iter().map(|number| CapabilitySet::from_bits_retain(1 << number)).collect();
+            assert_eq!(sees_all(held, namespace), sees, "{capabilities:?} {namespace:?}");
         }
     }
 
@@ -267,8 +269,7 @@ mod tests {
     #[test]
     fn right_to_see_all_of_a_thread() {
         std::thread::spawn(|| {
-            capability::give_up(capability::PERFMON).unwrap();
-            capability::give_up(capability::SYS_ADMIN).unwrap();
+            capability::keep(!(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)).unwrap();
             assert!(!may_see_all());
         })
         .join()

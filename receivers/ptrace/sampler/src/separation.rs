@@ -15,6 +15,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 
+use crate::capability;
 use crate::command::Inherited;
 use crate::control;
 
@@ -36,13 +37,16 @@ pub(crate) struct Arguments {
     pub(crate) owner: u32,
     /// Whether real-time scheduling was asked for.
     pub(crate) realtime: bool,
+    /// Whether it starts commands.
+    pub(crate) commands: bool,
 }
 
 impl Arguments {
     /// Makes the words of a command line, without the name of the program.
-    pub(crate) fn to_words(self) -> [String; 4] {
+    pub(crate) fn to_words(self) -> [String; 5] {
         let priority = if self.realtime { "realtime" } else { "nice" };
-        [MARKER.to_owned(), self.socket.to_string(), self.owner.to_string(), priority.to_owned()]
+        let duty = if self.commands { "commands" } else { "attach" };
+        [MARKER.to_owned(), self.socket.to_string(), self.owner.to_string(), priority.to_owned(), duty.to_owned()]
     }
 
     /// Reads what [`Self::to_words`] wrote; `None` if the marker is missing, an error if something is wrong behind it.
@@ -58,8 +62,15 @@ impl Arguments {
             Some("nice") => Some(false),
             _ => None,
         };
-        match (socket, owner, realtime, words.next()) {
-            (Some(socket), Some(owner), Some(realtime), None) => Some(Ok(Self { socket, owner, realtime })),
+        let commands = match words.next() {
+            Some("commands") => Some(true),
+            Some("attach") => Some(false),
+            _ => None,
+        };
+        match (socket, owner, realtime, commands, words.next()) {
+            (Some(socket), Some(owner), Some(realtime), Some(commands), None) => {
+                Some(Ok(Self { socket, owner, realtime, commands }))
+            }
             _ => Some(Err("started by hand: this is how profbridge starts its sampler")),
         }
     }
@@ -68,7 +79,7 @@ impl Arguments {
 /// Is the sampler process, if this program was executed to be it: returns its exit code then, for `main` to return. To
 /// be called in the first line of `main`, before any thread is started.
 pub fn run_if_sampler() -> Option<ExitCode> {
-    let words: Vec<OsString> = std::env::args_os().skip(1).take(5).collect();
+    let words: Vec<OsString> = std::env::args_os().skip(1).take(6).collect();
     let result = match Arguments::from_words(&words)? {
         Ok(arguments) => run(arguments),
         Err(message) => Err(io::Error::new(io::ErrorKind::InvalidInput, message)),
@@ -98,8 +109,12 @@ fn run(arguments: Arguments) -> io::Result<()> {
     // their stacks, is never written to a core file.
     prctl::set_dumpable(false)?;
     prctl::set_name(THREAD_NAME)?;
-    let inherited =
-        Inherited { signal_mask: block_signals()?, files: raise_file_limit()?, realtime: realtime_limit()? };
+    let inherited = Inherited {
+        signal_mask: block_signals()?,
+        files: raise_file_limit()?,
+        realtime: realtime_limit()?,
+        capabilities: capability::confine_sampler(arguments.commands)?,
+    };
     control::run(socket, arguments.owner, arguments.realtime, inherited)
 }
 
@@ -161,21 +176,6 @@ fn raise_file_limit() -> io::Result<(u64, u64)> {
 /// The limit on real-time computing from before the sampling thread sets one for itself.
 fn realtime_limit() -> io::Result<(u64, u64)> {
     Ok(getrlimit(Resource::RLIMIT_RTTIME)?)
-}
-
-/// Gives up the right to trace processes of others (`CAP_SYS_PTRACE`) in the calling thread and all that it starts
-/// afterwards: for the host program's `main`, after [`crate::SamplerProcess::start`] and before it starts other
-/// threads, since a process that listens on ports should not also read all memory. The sampler process keeps it.
-///
-/// The right comes back with an exec where the kernel gives it to what is executed: for root, or a file with
-/// capabilities. So the sampler can be started again, and so can whoever takes over a root process; to close that, the
-/// host has to run as a user of its own or under `no_new_privs`.
-///
-/// # Errors
-///
-/// The kernel's error. Not having the right is no error.
-pub fn give_up_ptrace() -> io::Result<()> {
-    crate::capability::give_up(crate::capability::SYS_PTRACE)
 }
 
 #[cfg(test)]

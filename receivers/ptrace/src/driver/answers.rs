@@ -139,7 +139,9 @@ impl Driver {
             let processes: Vec<_> = processes.collect();
             targets.push(TargetStatus { target: target.name.clone(), profile_lifecycle: target.lifecycle, processes });
         }
-        let message = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
+        let gone = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
+        let all = gone.into_iter().chain(self.parts.telemetry.said_by_processors()).collect::<Vec<_>>();
+        let message = (!all.is_empty()).then(|| all.join("\n"));
         Ok(Response { ok: true, message, targets, ..Response::default() })
     }
 

@@ -57,7 +57,8 @@ impl Rig {
         let (intake, consumer) = intake(1 << 30);
         let metrics = Metrics::new(Budget::new(1 << 30));
         let (trigger, shutdown) = Shutdown::pair();
-        let transport = metrics.receiver("ptrace").transport("sampler");
+        let telemetry = metrics.receiver("ptrace");
+        let transport = telemetry.transport("sampler");
         let limit = delivery_limit(&settings);
         let (delivery, couriers) = Delivery::new(intake.clone(), transport, shutdown.clone(), limit);
         let (started, mut samplers) = mpsc::channel(8);
@@ -77,6 +78,7 @@ impl Rig {
             symbolizer: None,
             delivery,
             launch,
+            telemetry,
         };
         let (control, heard) = mpsc::channel(8);
         let driver = tokio::spawn(Driver::new(settings, parts).run(link, heard, shutdown));

@@ -32,6 +32,7 @@ pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
         at_once: requests.len(),
         requests,
         gzipped,
+        ..Load::default()
     };
     let together = (0..TOGETHER as u64).map(|number| many_traces(1 + number * traces)).collect();
     Ok(vec![

@@ -1,14 +1,18 @@
 //! Passes on to the owner what the sampling thread sends, and waits for the rest of it at the end.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::fcntl::readlinkat;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Control, End, WAITING_OUTPUTS, attach};
-use crate::message::{Detached, Event, ProcessId, STOP_TIMEOUT};
+use super::{AttachedProcess, Control, End, WAITING_OUTPUTS, attach};
+use crate::message::{Detached, Event, Function, FunctionKind, ProcessId, STOP_TIMEOUT};
+use crate::runtime::MAX_FILE;
 use crate::sampler::Output;
 
 /// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
@@ -38,10 +42,12 @@ impl Control {
             Output::Status(status) if self.attached.contains_key(&status.process) => {
                 self.outbox.push(Event::Status(status));
             }
-            Output::Functions { process, first, functions } if self.attached.contains_key(&process) => {
-                self.outbox.push(Event::Functions { process, first, functions });
+            Output::Functions { process, first, functions } => {
+                if let Some(event) = told(&self.attached, process, first, functions) {
+                    self.outbox.push(event);
+                }
             }
-            Output::Batch(_) | Output::Functions { .. } | Output::Status(_) => {}
+            Output::Batch(_) | Output::Status(_) => {}
             Output::Reload { process, mapped } => {
                 if let Some(attached) = self.attached.get_mut(&process) {
                     let room = MOST_MAPPED.saturating_sub(attached.mapped.len());
@@ -94,8 +100,9 @@ impl Control {
             let left = deadline.saturating_duration_since(Instant::now());
             let event = match self.outputs.recv_timeout(left) {
                 Ok(Output::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
-                Ok(Output::Functions { process, first, functions }) if self.attached.contains_key(&process) => {
-                    Event::Functions { process, first, functions }
+                Ok(Output::Functions { process, first, functions }) => {
+                    let Some(event) = told(&self.attached, process, first, functions) else { continue };
+                    event
                 }
                 Ok(Output::Status(status)) if self.attached.contains_key(&status.process) => Event::Status(status),
                 Ok(Output::Gone { process, why }) => {
@@ -126,5 +133,60 @@ impl Control {
                 return;
             }
         }
+    }
+}
+
+/// The functions of a process that is attached, Python's files with whole paths: a script has the path that it was started
+/// with, behind its folder since 3.9. As Sentry's SDK does (`os.path.abspath`), what is relative is taken to lie in the
+/// present folder.
+fn told(
+    attached: &HashMap<ProcessId, AttachedProcess>,
+    process: ProcessId,
+    first: u32,
+    mut functions: Vec<Function>,
+) -> Option<Event> {
+    let directory = attached.get(&process)?.files.directory();
+    let relative = |function: &&mut Function| {
+        let file = &*function.file;
+        let is_whole = file.starts_with('/') && !file.contains("/./") && !file.contains("/../");
+        function.kind == FunctionKind::CPython && !is_whole && file.ends_with(".py")
+    };
+    for function in functions.iter_mut().filter(relative) {
+        let Ok(folder) = readlinkat(directory, "cwd") else { break };
+        if let Some(path) = whole_path(folder.into(), &function.file) {
+            function.file = path;
+        }
+    }
+    Some(Event::Functions { process, first, functions })
+}
+
+/// The path of a file in a folder, without `.` and `..`; `None` where it cannot be told.
+fn whole_path(mut folder: PathBuf, file: &str) -> Option<String> {
+    for part in Path::new(file).components() {
+        match part {
+            Component::ParentDir => drop(folder.pop()),
+            Component::CurDir | Component::Prefix(_) => {}
+            part => folder.push(part),
+        }
+    }
+    folder.into_os_string().into_string().ok().filter(|path| path.len() <= MAX_FILE && !path.contains(char::is_control))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a path is what the shell would make of it.
+    #[test]
+    fn whole_paths() {
+        for (file, path) in [
+            ("app.py", "/srv/shop/app.py"),
+            ("./a/./b.py", "/srv/shop/a/b.py"),
+            ("../x.py", "/srv/x.py"),
+            ("/opt/./a.py", "/opt/a.py"),
+        ] {
+            assert_eq!(whole_path("/srv/shop".into(), file).as_deref(), Some(path));
+        }
+        assert_eq!(whole_path("/srv".into(), &"x".repeat(MAX_FILE)), None);
     }
 }

@@ -15,8 +15,9 @@ mod process;
 mod receive;
 mod supervised;
 
+pub use crate::capability::{confine_host, hands_rights_on};
 pub use crate::command::{CommandError, Inherited};
-pub use crate::separation::{give_up_ptrace, run_if_sampler};
+pub use crate::separation::run_if_sampler;
 pub use gaps::Gaps;
 pub use process::SamplerProcess;
 pub(crate) use receive::close_on_exec;
@@ -28,6 +29,9 @@ pub struct StartOptions {
     /// Whether its sampling thread asks for the real-time scheduler instead of a nice value, see
     /// [`crate::sampler::SamplerOptions`].
     pub realtime: bool,
+    /// Whether it may be told to start commands ([`Select::Command`](crate::message::Select::Command)): what they must be
+    /// able to do, it then keeps.
+    pub commands: bool,
     /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
     /// event takes about half a MiB at most.
     pub waiting: usize,
@@ -38,7 +42,7 @@ pub struct StartOptions {
 
 impl Default for StartOptions {
     fn default() -> Self {
-        Self { realtime: false, waiting: 64, stop_timeout: STOP_TIMEOUT }
+        Self { realtime: false, commands: false, waiting: 64, stop_timeout: STOP_TIMEOUT }
     }
 }
 

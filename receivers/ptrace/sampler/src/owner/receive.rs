@@ -16,6 +16,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
+use rustix::thread::CapabilitySet;
 
 use crate::capability;
 use crate::message;
@@ -71,7 +72,7 @@ pub(super) struct Started {
 /// Starts the thread and, on that, the process.
 pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let StartOptions { realtime, stop_timeout, .. } = *options;
+    let StartOptions { realtime, commands, stop_timeout, .. } = *options;
     let stop_timeout = stop_timeout.min(LONGEST_STOP);
     let (checker, deadline) = (Mutex::new(Checker::default()), Mutex::new(None));
     let shared = Arc::new(Shared { checker, deadline, stop_timeout, wake });
@@ -80,10 +81,10 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
         let shared = Arc::clone(&shared);
         move || {
             let mut hear = hear;
-            let spawned = spawn(realtime);
+            let spawned = spawn(realtime, commands);
             // A host that gives up this right does so for its own thread, and this one does not need it any more
             // either. This fails only if the thread never had the right.
-            drop(capability::give_up(capability::SYS_PTRACE));
+            drop(capability::keep(!CapabilitySet::SYS_PTRACE));
             match spawned {
                 Ok((socket, own_socket, pid, process)) => {
                     drop(sender.send(Ok((own_socket, pid))));
@@ -99,13 +100,13 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
 }
 
 /// Executes this program once more, with one end of a socket pair.
-fn spawn(realtime: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
+fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
     let (socket, theirs) = socket::pair()?;
     socket::limit_sending(socket.as_fd(), SEND_TIMEOUT)?;
     let own = socket.try_clone()?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0(separation::PROCESS_NAME);
-    command.args(Arguments { socket: theirs.as_raw_fd(), owner: std::process::id(), realtime }.to_words());
+    command.args(Arguments { socket: theirs.as_raw_fd(), owner: std::process::id(), realtime, commands }.to_words());
     let number = theirs.as_raw_fd();
     #[allow(unsafe_code, reason = "std has no safe way to hand a descriptor on")]
     // SAFETY: the closure runs between fork and exec; it makes system calls only, allocates nothing and takes no lock.

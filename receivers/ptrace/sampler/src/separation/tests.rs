@@ -11,8 +11,8 @@ fn words(words: &[&str]) -> Vec<OsString> {
 /// Guarantees: what the owner writes is what the sampler reads.
 #[test]
 fn arguments_come_back() {
-    for realtime in [false, true] {
-        let arguments = Arguments { socket: 5, owner: 77, realtime };
+    for (realtime, commands) in [(false, true), (true, false)] {
+        let arguments = Arguments { socket: 5, owner: 77, realtime, commands };
         let written: Vec<OsString> = arguments.to_words().into_iter().map(OsString::from).collect();
         assert_eq!(Arguments::from_words(&written), Some(Ok(arguments)));
     }
@@ -33,11 +33,13 @@ fn refuses_what_the_owner_never_writes() {
         &[MARKER][..],
         &[MARKER, "3"],
         &[MARKER, "3", "1"],
-        &[MARKER, "0", "1", "nice"],
-        &[MARKER, "2", "1", "nice"],
-        &[MARKER, "-1", "1", "nice"],
-        &[MARKER, "3", "x", "nice"],
-        &[MARKER, "3", "1", "fast"],
+        &[MARKER, "0", "1", "nice", "attach"],
+        &[MARKER, "2", "1", "nice", "attach"],
+        &[MARKER, "-1", "1", "nice", "attach"],
+        &[MARKER, "3", "x", "nice", "attach"],
+        &[MARKER, "3", "1", "fast", "attach"],
+        &[MARKER, "3", "1", "nice", "attach", "more"],
+        &[MARKER, "3", "1", "nice"],
         &[MARKER, "3", "1", "nice", "more"],
     ] {
         assert!(matches!(Arguments::from_words(&words(wrong)), Some(Err(_))), "{wrong:?}");

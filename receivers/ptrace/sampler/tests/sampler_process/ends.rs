@@ -193,14 +193,14 @@ fn starting_by_hand_is_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("profbridge-sampler: "));
 }
 
-/// Guarantees: an owner that gave up the right to trace still has a sampler that has it, if it had it; the thread that
-/// hears the sampler has it in no case.
+/// Guarantees: an owner that gave up what it does not need still has a sampler that has the right to trace, if it had
+/// it; the thread that hears the sampler has it in no case.
 fn the_right_to_trace_can_be_given_up() {
     let target = RunningProgram::busy();
     let mut session = Session::start();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            profbridge_sampler::give_up_ptrace().unwrap();
+            profbridge_sampler::confine_host(false, true).unwrap();
             assert!(!may_trace(std::path::Path::new("/proc/thread-self")));
         });
     });

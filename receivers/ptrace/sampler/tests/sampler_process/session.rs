@@ -32,7 +32,7 @@ impl Session {
     /// Starts a sampler process.
     pub(crate) fn start() -> Self {
         // How long it may take to end is for the tests of that, and on a busy machine it may take longer.
-        let options = StartOptions { stop_timeout: PATIENCE, ..StartOptions::default() };
+        let options = StartOptions { commands: true, stop_timeout: PATIENCE, ..StartOptions::default() };
         let (sampler, mut events) = SamplerProcess::start(options).unwrap();
         let first = events.next();
         assert!(matches!(first, Some(Notice::Event(Event::Ready(_)))), "{first:?}");

@@ -103,7 +103,7 @@ fn shell(samples: usize) -> Life {
     let folder = tempfile::tempdir_in(compile::folder()).unwrap();
     let seen = folder.path().join("seen");
     let script = format!("until [ -e {} ]; do :; done; exit 7", seen.display());
-    let mut session = Session::start();
+    let mut session = Session::start_with(true);
     let command = ["/bin/sh", "-c", &script].map(Into::into).to_vec();
     let id = session.watch(Select::Command(command), usual());
     session.until("samples", |seen| seen.lives.last().is_some_and(|life| life.samples.len() >= samples));

@@ -251,8 +251,13 @@ pub(crate) struct Session {
 impl Session {
     /// Starts a sampler process and waits until it is ready.
     pub(crate) fn start() -> Self {
+        Self::start_with(false)
+    }
+
+    /// The same; with `commands`, one that may be told to start some.
+    pub(crate) fn start_with(commands: bool) -> Self {
         // What it says last is part of what tests look at, and a busy machine must not cut it off.
-        let options = StartOptions { stop_timeout: PATIENCE, ..StartOptions::default() };
+        let options = StartOptions { commands, stop_timeout: PATIENCE, ..StartOptions::default() };
         let (process, events) = SamplerProcess::start(options).expect("the sampler process starts");
         let mut session = Self { process, events, next_target: 0, seen: Seen::default() };
         session.until("ready", |seen| seen.rights.is_some());

@@ -44,7 +44,7 @@ const OFTEN: Settings = Settings {
 
 /// A sampler process whose kernel refuses events.
 fn session(error: i32) -> Session {
-    without_events(error, Session::start)
+    without_events(error, || Session::start_with(true))
 }
 
 /// Guarantees: where events are refused, threads that do nothing but move tens of MiB with each call (read, pread,

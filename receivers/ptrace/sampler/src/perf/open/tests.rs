@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 mod repeated;
 
 use super::*;
+use rustix::thread::CapabilitySet;
+
 use crate::capability;
 use crate::perf::record::{CpuMode, Record, User, parse};
 use crate::perf::ring::Ring;
@@ -389,8 +391,7 @@ fn without_capabilities() {
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(4);
     let mode = std::thread::spawn(move || {
-        capability::give_up(capability::PERFMON).unwrap();
-        capability::give_up(capability::SYS_ADMIN).unwrap();
+        capability::keep(!(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)).unwrap();
         let own = nix::unistd::gettid().as_raw().unsigned_abs();
         open(&Kernel, (own, None), 1_000_000, Level::Kernel, false).map(|opened| opened.level)
     });

@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
+use rustix::thread::CapabilitySet;
+
 use super::*;
 use crate::address_space::AddressSpace;
 use crate::elf::ObjectCache;
@@ -188,8 +190,7 @@ fn machine_that_may_not_be_seen() {
     machine.refresh(now);
     assert_eq!(machine.visible, may_see_all());
     std::thread::spawn(move || {
-        crate::capability::give_up(crate::capability::PERFMON).unwrap();
-        crate::capability::give_up(crate::capability::SYS_ADMIN).unwrap();
+        crate::capability::keep(!(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)).unwrap();
         machine.refresh(now + SECOND);
         assert!(!machine.visible);
     })
