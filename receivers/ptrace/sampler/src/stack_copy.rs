@@ -106,6 +106,11 @@ impl StackPieces {
         })
     }
 
+    /// Whether nothing was read besides the copy.
+    pub(crate) fn sufficed(&self) -> bool {
+        self.used_others == 0
+    }
+
     /// How much of the first piece was read, from the stack pointer on.
     pub(crate) fn extent(&self) -> usize {
         self.extent

@@ -91,9 +91,11 @@ impl Ring {
                 break;
             };
             if self.is_wanted(&wanted, header, tail) {
-                buffer.resize(header.length, 0);
-                self.copy(tail, buffer);
-                each(buffer);
+                // Grows only: long records and short ones follow each other.
+                buffer.resize(buffer.len().max(header.length), 0);
+                let record = &mut buffer[..header.length];
+                self.copy(tail, record);
+                each(record);
             } else {
                 drained.unwanted += u64::from(header.is_sample());
             }

@@ -83,6 +83,8 @@ pub(super) struct Active {
     count_due: Option<Instant>,
     /// The thread and the system call that a stop ended early, if this has not been reported yet.
     cut: Option<(u32, &'static str)>,
+    /// Up to this slot the stacks of some threads are followed in memory.
+    goes_on_until: u64,
     /// What readers know of the process, and the generation of the address space that this is of.
     read_process: Option<(u64, Arc<ReadProcess>)>,
     batch: Builder,
@@ -119,6 +121,7 @@ impl Active {
             count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
             waits: Waits::new(now),
+            goes_on_until: 0,
             read_process: None,
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
             schedule,
@@ -202,6 +205,7 @@ impl Active {
 
     /// Replaces the list of threads: adds those that came, and forgets those that went. Returns how many came.
     fn set_threads(&mut self, ids: &[u32], now: Instant) -> usize {
+        self.apply_records();
         self.settle_gone(ids, now);
         let before = std::mem::take(&mut self.threads);
         self.threads.reserve(ids.len());
@@ -216,6 +220,7 @@ impl Active {
             while before.next_if(|thread| thread.id() < id).is_some() {}
             let thread = before.next_if(|thread| thread.id() == id).unwrap_or_else(|| {
                 came += 1;
+                self.look_again(id);
                 self.new_thread(id, since, came <= POINTERS)
             });
             self.threads.push(thread);
@@ -257,7 +262,7 @@ impl Active {
 
     /// Whether some of its threads are to be read at their samples, before they run on.
     pub(super) fn wants_readers(&self) -> bool {
-        self.is_read() || self.threads.iter().any(|thread| thread.goes_on(self.slot))
+        self.is_read() || self.slot < self.goes_on_until
     }
 
     /// Whether all of its threads are to be read at their samples.
@@ -272,7 +277,8 @@ impl Active {
 
     /// The stack of a sampled thread goes on beyond its copy: for some time it is followed in memory by readers.
     pub(super) fn goes_on(&mut self, index: usize) {
-        self.threads[index].goes_on_until = self.slot + GOES_ON * self.slots_per_second();
+        self.goes_on_until = self.slot + GOES_ON * self.slots_per_second();
+        self.threads[index].goes_on_until = self.goes_on_until;
         // Events of processors wake no reader.
         if matches!(self.watch, Watch::Group | Watch::Machine) {
             self.review.hasten();
@@ -404,6 +410,9 @@ impl Active {
 
     /// Closes the events of threads that are idle, or that are switched too often.
     pub(super) fn tend_events(&mut self, now: Instant) {
+        if !matches!(self.watch, Watch::Threads { .. }) {
+            return;
+        }
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
         let is_read = self.is_read();

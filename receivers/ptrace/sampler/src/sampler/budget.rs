@@ -6,9 +6,6 @@ use std::time::{Duration, Instant};
 use crate::message::Settings;
 use crate::os::time;
 
-/// For how long costs are measured before the rate may change.
-const WINDOW: Duration = Duration::from_millis(500);
-
 /// The rate is lowered to one part in this many of the configured one at most.
 const MOST: u64 = 64;
 
@@ -25,6 +22,8 @@ pub(super) struct Budget {
     max_stopped: f64,
     since: Instant,
     cpu: Duration,
+    /// The part of it that the rate does not change.
+    fixed: Duration,
     longest_stop: Duration,
     stride: u64,
     calm: u32,
@@ -37,6 +36,7 @@ impl Budget {
             max_stopped: settings.max_stopped,
             since: now,
             cpu: Duration::ZERO,
+            fixed: Duration::ZERO,
             longest_stop: Duration::ZERO,
             stride: 1,
             calm: 0,
@@ -47,6 +47,7 @@ impl Budget {
     pub(super) fn restart(&mut self, now: Instant) {
         self.since = now;
         self.cpu = Duration::ZERO;
+        self.fixed = Duration::ZERO;
         self.longest_stop = Duration::ZERO;
     }
 
@@ -54,13 +55,19 @@ impl Budget {
         self.cpu += cpu;
     }
 
+    /// Spends what does not depend on the rate.
+    pub(super) fn spend_on_records(&mut self, cpu: Duration) {
+        self.fixed += cpu;
+        self.spend(cpu);
+    }
+
     pub(super) fn stopped(&mut self, length: Duration) {
         self.longest_stop = self.longest_stop.max(length);
     }
 
-    /// Whether a window is over.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= WINDOW
+    /// Whether costs were measured for so long that the rate may change.
+    pub(super) fn is_due(&self, now: Instant, window: Duration) -> bool {
+        now.saturating_duration_since(self.since) >= window
     }
 
     /// The stride from now on: one slot in how many has a tick. `stopped` is for how long the thread that was stopped
@@ -68,12 +75,13 @@ impl Budget {
     pub(super) fn review(&mut self, now: Instant, stopped: Duration) -> u64 {
         let window = now.saturating_duration_since(self.since).as_secs_f64();
         let spent = self.cpu.as_secs_f64() / window / self.max_cpu;
+        let fixed = self.fixed.as_secs_f64() / window / self.max_cpu;
         let held = stopped.as_secs_f64() / window / self.max_stopped;
         let load = spent.max(held);
         if load > 1.0 || self.longest_stop > LONG_STOP {
             self.stride = (self.stride * 2).min(MOST);
             self.calm = 0;
-        } else if load < 0.4 && self.stride > 1 {
+        } else if 2.0 * load - fixed < 0.8 && self.stride > 1 {
             self.calm += 1;
             if self.calm == PATIENCE {
                 self.stride /= 2;
@@ -107,11 +115,12 @@ mod tests {
     #[test]
     fn rate_follows_cost() {
         let mut now = Instant::now();
+        let window = Duration::from_millis(500);
         let settings = Settings { max_cpu: 0.1, max_stopped: 0.02, ..Settings::default() };
         let mut budget = Budget::new(&settings, now);
         let mut review = |budget: &mut Budget, cpu: u64, stopped: u64| {
-            now += WINDOW;
-            assert!(budget.is_due(now));
+            now += window;
+            assert!(budget.is_due(now, window));
             budget.spend(Duration::from_millis(cpu));
             budget.review(now, Duration::from_millis(stopped))
         };
@@ -127,5 +136,11 @@ mod tests {
         for _ in 0..20 {
             assert!(review(&mut budget, 500, 0) <= MOST);
         }
+        // Of 60 %, 45 % would stay the same at twice the rate.
+        for expected in [MOST, MOST, MOST, MOST / 2] {
+            budget.spend_on_records(Duration::from_micros(22_500));
+            assert_eq!(review(&mut budget, 8, 0), expected);
+        }
+        assert_eq!(review(&mut budget, 30, 0), MOST / 2);
     }
 }

@@ -1,7 +1,8 @@
 //! Where threads wait, and with which stacks: a place that was met before needs no unwinding.
 //!
 //! A place is the instruction pointer, the stack pointer and the words of the copied stack that point into code: of
-//! waits that differ in their callers, one of these differs as well. Words that are left over from earlier calls make
+//! waits that differ in their callers, one of these differs as well. Where the copy has all of a stack, the stack pointer
+//! does not matter, so that threads which wait alike share a place. Words that are left over from earlier calls make
 //! two places of one stack, which only costs unwinding it twice.
 
 use std::hash::{BuildHasher, Hasher};
@@ -29,6 +30,11 @@ impl Place {
             }
         }
         Self { ip, sp, code: hasher.finish() }
+    }
+
+    /// The same place on the stack of any thread.
+    pub(super) fn of_any_thread(self) -> Self {
+        Self { sp: 0, ..self }
     }
 }
 

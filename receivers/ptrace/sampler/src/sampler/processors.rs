@@ -12,6 +12,7 @@ use super::rings::{Happened, Sampled};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
+use super::tick::LOOKS;
 use crate::address_space::recorded;
 use crate::message::ProcessId;
 use crate::os::time::Clock;
@@ -310,8 +311,12 @@ impl Engine<'_> {
         process.attached.status.level = process.watch.level();
         process.close_recordings(Instant::now());
         process.close_events();
-        if coverage != Coverage::Threads {
-            process.begin_recordings(Instant::now());
+        let recorded = if coverage == Coverage::Threads { 0 } else { process.threads.len() };
+        for thread in 0..recorded {
+            if thread % LOOKS == LOOKS - 1 {
+                self.drain_ready();
+            }
+            self.processes[index].begin_recording(thread, Instant::now());
         }
     }
 

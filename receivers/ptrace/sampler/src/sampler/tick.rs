@@ -10,8 +10,8 @@ use super::states::Watch;
 use crate::message::ProblemKind;
 
 /// After examining this many threads, those that have stopped meanwhile are let go: that is every 30 microseconds or
-/// so.
-const LOOKS: usize = 32;
+/// so. And records are taken: where there are thousands of threads, they would find no room meanwhile.
+pub(super) const LOOKS: usize = 32;
 
 impl Engine<'_> {
     /// One tick of one process.
@@ -32,10 +32,10 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         process.prove_places();
         let idle_stride = process.idle_stride();
-        let number = process.threads.len();
-        for thread in 0..number {
+        for (number, thread) in process.to_look_at().into_iter().enumerate() {
             self.look(index, thread, idle_stride, false);
-            if thread % LOOKS == LOOKS - 1 {
+            if number % LOOKS == LOOKS - 1 {
+                self.drain_ready();
                 self.harvest();
             }
         }
@@ -105,7 +105,10 @@ impl Engine<'_> {
     /// Samples the threads that were found blocked in this tick.
     fn sample_blocked(&mut self, index: usize, now: Instant) {
         let mut blocked = std::mem::take(&mut self.blocked);
-        for (thread, seen) in blocked.drain(..) {
+        for (number, (thread, seen)) in blocked.drain(..).enumerate() {
+            if number % LOOKS == LOOKS - 1 {
+                self.drain_ready();
+            }
             let process = &mut self.processes[index];
             let Some(state) = process.find(thread) else { continue };
             match process.passive(state, seen, &mut self.unwinder, now) {

@@ -27,6 +27,9 @@ use crate::probe::SchedStat;
 /// settled by its counters.
 const MOST_RECORDS: usize = 16 << 10;
 
+/// Room for so many records is kept.
+const KEPT_RECORDS: usize = 32;
+
 /// By how much sums of records may differ from the kernel's counters, which are read a moment later and are themselves
 /// late by up to a timer tick while a thread runs; and by which part of the sum in addition.
 const LATE: Duration = Duration::from_millis(20);
@@ -268,10 +271,10 @@ impl<P: Clone> Timeline<P> {
         let mut events = std::mem::take(&mut self.events);
         // Records of one thread are in the rings of several processors.
         events.sort_by_key(|(at, _)| *at);
-        let later = events.split_off(events.partition_point(|(at, _)| *at <= until));
+        let settled = events.partition_point(|(at, _)| *at <= until);
         let mut is_whole = !std::mem::take(&mut self.lost);
         let (mut waits, mut began) = (Vec::new(), None);
-        for (at, event) in events {
+        for (at, event) in events.drain(..settled) {
             if matches!(event, Event::Started) {
                 began = Some(at);
             }
@@ -279,7 +282,9 @@ impl<P: Clone> Timeline<P> {
         }
         self.pass(until, false, &mut waits);
         self.since = self.since.max(until);
-        self.events = later;
+        // What few records need is kept for the next ones.
+        events.shrink_to(KEPT_RECORDS);
+        self.events = events;
         is_whole &= !matches!(self.state, State::Unknown);
         self.sums.is_whole &= is_whole;
         if let Some(counters) = counters {
@@ -293,7 +298,8 @@ impl<P: Clone> Timeline<P> {
         Recorded { is_whole, waits, began, ended }
     }
 
-    /// Applies an event. Returns whether it fits to what was known before.
+    /// Applies an event. Returns whether it fits to what was known before. The first ones may be of before the beginning:
+    /// they say what the thread did then.
     fn take(&mut self, at: Instant, event: Event<P>, waits: &mut Vec<Wait<P>>) -> bool {
         if let Event::Stood(until, place) = event {
             match &mut self.state {
@@ -317,7 +323,7 @@ impl<P: Clone> Timeline<P> {
             // Two events tell the same while one takes the place of the other.
             return true;
         }
-        if at < self.last {
+        if at < self.last && !matches!(self.state, State::Unknown) {
             // A record that comes behind later ones: the time up to them is settled already.
             return false;
         }

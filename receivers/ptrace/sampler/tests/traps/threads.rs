@@ -11,7 +11,13 @@ use crate::{
     target::Target,
 };
 
-tests![leader_ends_first, sleepers_have_their_pointers, two_thousand_threads, thousands_of_threads_a_second];
+tests![
+    leader_ends_first,
+    sleepers_have_their_pointers,
+    two_thousand_threads,
+    two_thousand_threads_that_wake,
+    thousands_of_threads_a_second,
+];
 
 /// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their
 /// own ids.
@@ -98,6 +104,34 @@ fn two_thousand_threads() -> Outcome {
     let all = sampled + life.status.not_sampled_nano;
     // Samples may stand for more: they go on after the last reading of the kernel's counters.
     assert!(all + 60_000_000 >= used, "{all} ns said, {used} ns used: {:?}", life.status);
+    Ok(())
+}
+
+/// Guarantees: of two thousand threads that are woken ten thousand times a second, each function has the part of their
+/// time that they say themselves, and hardly any of it has no place. Where events of processors are permitted, their
+/// records tell that rather than sums.
+fn two_thousand_threads_that_wake() -> Outcome {
+    let mut target = Target::start(&compile::c("wakes"), &["2000"]);
+    let mut session = Session::of(target.pid());
+    session.until("all threads", |seen| seen.lives.last().is_some_and(|life| life.status.threads == 2001));
+    session.ticks(4);
+    target.say("8");
+    session.until("the end of all threads", |seen| seen.last().status.threads == 1);
+    let lines = target.lines_until("done");
+    let seen = session.finish();
+    let life = seen.last();
+    let took = |line: &String| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+    let [long, short] = [took(&lines[0]), took(&lines[1])];
+    let said = |function| life.with(function).map(|observed| observed.sample.weight_nano).sum::<u64>() as f64;
+    let [said_long, said_short] = [said("waits_long"), said("waits_short")];
+    let found = (said_long + said_short) / (long + short);
+    let part = [long / (long + short), said_long / (said_long + said_short)];
+    let status = life.status;
+    assert!(found > 0.9, "{found}: {status:?}\n{}", life.top());
+    assert!((part[0] - part[1]).abs() < 0.02, "{part:?}: {status:?}");
+    if status.level == Level::Processors {
+        assert!(status.recorded_nano > status.counted_nano, "{status:?}");
+    }
     Ok(())
 }
 

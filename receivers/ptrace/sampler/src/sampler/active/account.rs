@@ -20,9 +20,8 @@ use crate::sampler::unseen::Unseen;
 /// The name of the made-up thread that has the processor time of threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
 
-/// The process's clock is read in each tick where it has at most so many threads, and else in one of so many ticks.
-const CLOCK_THREADS: usize = 64;
-const CLOCK_STRIDE: u64 = 16;
+/// The process's clock is read in each tick where it has fewer threads than this, and else so much less often.
+const CLOCK_THREADS: u64 = 64;
 
 /// A stack that was found.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +92,8 @@ impl Active {
             let found = || Standing::new(trust, locations, named, worked.clone());
             let standing = thread.blocked.standing.clone().unwrap_or_else(found);
             thread.blocked.standing = Some(standing.clone());
+            // Not only when the batch is sent: records of thousands of threads would find no room meanwhile.
+            self.introduce(index);
             return self.stood(index, now, now, standing);
         }
         let trust = thread.blocked.trust;
@@ -127,6 +128,7 @@ impl Active {
 
     /// Shares the time of all threads among their samples. `next` is what comes later.
     pub(in crate::sampler) fn settle_all(&mut self, now: Instant, next: Next) {
+        self.apply_records();
         let mut running = 0;
         for index in 0..self.threads.len() {
             let task = self.attached.files.task();
@@ -214,8 +216,10 @@ impl Active {
     /// Notes how much processor time the process has used: afterwards, when it has ended, nobody can tell. The kernel
     /// adds up all threads for that, so where there are many it is not asked in each tick.
     pub(in crate::sampler) fn note_clock(&mut self) {
-        let is_cheap = self.threads.len() <= CLOCK_THREADS || self.attached.status.ticks.is_multiple_of(CLOCK_STRIDE);
-        if is_cheap && let Some(unseen) = &mut self.unseen {
+        let stride = 1 + self.threads.len() as u64 / CLOCK_THREADS;
+        if self.attached.status.ticks.is_multiple_of(stride)
+            && let Some(unseen) = &mut self.unseen
+        {
             unseen.note(time::cpu_of(self.attached.files.pid()));
         }
     }
@@ -326,6 +330,16 @@ impl Active {
         }
     }
 
+    /// Reads who a thread is, if that is not known yet.
+    fn introduce(&mut self, index: usize) -> ThreadKey {
+        let Attached { interpreters, files, .. } = &mut self.attached;
+        let thread = &mut self.threads[index];
+        if thread.name.is_empty() {
+            thread.read_name(&mut interpreters.lock(), files, self.slot);
+        }
+        thread.key(files, self.slot)
+    }
+
     pub(super) fn sample(
         &mut self,
         index: usize,
@@ -334,17 +348,12 @@ impl Active {
         weight_nano: u64,
         blocked: bool,
     ) -> Sample {
-        let thread = &mut self.threads[index];
-        let entry = match self.batch.present(thread.batch_entry) {
+        let entry = match self.batch.present(self.threads[index].batch_entry) {
             Some(entry) => entry,
             None => {
-                let Attached { interpreters, files, .. } = &mut self.attached;
-                let id = thread.files.id;
-                let ThreadKey { id: namespace_id, pointer } = thread.key(files, self.slot);
-                if thread.name.is_empty() {
-                    thread.read_name(&mut interpreters.lock(), files, self.slot);
-                }
-                let name = thread.name.clone();
+                let ThreadKey { id: namespace_id, pointer } = self.introduce(index);
+                let thread = &mut self.threads[index];
+                let (id, name) = (thread.files.id, thread.name.clone());
                 let entry = self.batch.add_thread(Thread { id, namespace_id, name, pointer });
                 thread.batch_entry = Some(self.batch.entry(entry));
                 entry

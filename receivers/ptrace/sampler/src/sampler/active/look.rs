@@ -90,12 +90,16 @@ impl Active {
 
     /// Examines a thread. With `all`, idle threads are examined in every tick.
     pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
-        match self.by_records(index) {
+        let known = match self.by_records(index) {
             ByRecords::Runs => return Look::Running,
             ByRecords::Waits => return Look::Nothing,
-            ByRecords::Stands => return Look::Stands,
-            ByRecords::Preempted => return Look::Preempted,
-            ByRecords::Unknown => {}
+            ByRecords::Stands => Some(Look::Stands),
+            ByRecords::Preempted => Some(Look::Preempted),
+            ByRecords::Unknown => None,
+        };
+        self.look_again(self.threads[index].id());
+        if let Some(known) = known {
+            return known;
         }
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();

@@ -8,8 +8,10 @@ use crate::message::{Batch, Status};
 use crate::os::time;
 use crate::sampler::ledger::Next;
 
-/// How often a batch is sent.
+/// How often a batch is sent; if a process has thousands of threads, so many times less often.
 pub(super) const FLUSH: Duration = Duration::from_millis(500);
+const MANY_THREADS: usize = 1024;
+const SELDOM: u32 = 4;
 
 /// How often counters are sent.
 pub(super) const STATUS: Duration = Duration::from_secs(1);
@@ -27,9 +29,14 @@ impl Active {
         now >= due || self.batch.is_full()
     }
 
+    /// How often a batch is sent.
+    pub(super) fn flush_interval(&self) -> Duration {
+        FLUSH * u32::try_from(1 + self.threads.len() / MANY_THREADS).unwrap_or(SELDOM).min(SELDOM)
+    }
+
     /// The batch of what was sampled; `None` if there is nothing. `next` is what comes later.
     pub(in crate::sampler) fn flush(&mut self, now: Instant, next: Next) -> Option<Batch> {
-        self.flush_due = now + FLUSH;
+        self.flush_due = now + self.flush_interval();
         self.settle_all(now, next);
         if self.batch.is_empty() {
             self.follow_clock();

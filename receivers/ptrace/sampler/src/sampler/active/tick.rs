@@ -54,6 +54,7 @@ impl Active {
     /// Before the last looks: threads that were idle for long may have been skipped for some ticks.
     pub(in crate::sampler) fn begin_last_looks(&mut self, now: Instant) {
         self.slot = self.slot.max(self.schedule.slot(now));
+        self.apply_records();
     }
 
     /// Lists the threads, if they may have changed. `ids` is a buffer.
@@ -68,7 +69,9 @@ impl Active {
         let came = self.set_threads(ids, now);
         // Not granted repeatedly: if threads come and go all the time, that is the cost of sampling this process.
         if came > MANY && self.slot >= self.no_more_free_until {
-            self.free_until = self.slot + self.idle_patience() + 1;
+            // The first batch has the names of all.
+            let batch = self.flush_interval().as_nanos() / u128::from(self.schedule.period_nano());
+            self.free_until = self.slot + self.idle_patience().max(u64::try_from(batch).unwrap_or(u64::MAX)) + 1;
             self.no_more_free_until = self.free_until + SETTLED * self.slots_per_second();
         }
         for thread in &mut self.threads {
@@ -89,9 +92,9 @@ impl Active {
             self.budget.restart(now);
         }
         if let Some(cost) = self.review_records(now) {
-            self.budget.spend(cost);
+            self.budget.spend_on_records(cost);
         }
-        if self.budget.is_due(now) {
+        if self.budget.is_due(now, self.flush_interval()) {
             self.budget.spend(cpu.take());
             let longest =
                 |longest: Duration, thread: &mut ThreadState| longest.max(std::mem::take(&mut thread.stopped));

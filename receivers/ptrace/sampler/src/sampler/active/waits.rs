@@ -23,8 +23,17 @@ use crate::sampler::thread_state::MOST_VAIN;
 use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
 use crate::unwind::{Frame, Registers};
 
+/// Into how many parts records are divided that are not applied to their threads yet, how many threads with ids next to
+/// each other are in one, and how many records are in one at most.
+const PARTS: usize = 64;
+const NEIGHBOURS: u32 = 64;
+const MOST_TAKEN: usize = 4096;
+
 /// The sample at a switch precedes its record by microseconds.
 const JUST_BEFORE: Duration = Duration::from_micros(200);
+
+/// How many such samples wait for their records at most.
+const MOST_LEAVING: usize = 16;
 
 /// How many observations of short waits a thread has in a batch at most.
 const MOST_SHORT: usize = 32;
@@ -52,6 +61,9 @@ const LEAST_SWITCHES: u64 = 50;
 const MOST_CALLS: usize = 8;
 const MOST_RETURNS: usize = 8;
 const COMPARED_STACK: usize = 1024;
+
+/// With how many places that were met in the same tick a place is compared.
+const MOST_COMPARED: usize = 64;
 
 /// If a process has more threads than this, their counters are compared with the records in turn, so many in a batch.
 const COMPARED: usize = 256;
@@ -94,9 +106,8 @@ impl Hash for Standing {
 #[derive(Debug)]
 pub(in crate::sampler) struct Recording {
     pub(in crate::sampler) timeline: Timeline<Standing>,
-    /// What the sample at its last switch showed, and at the switch with which it began to wait.
-    left: Option<Left>,
-    waits: Option<Left>,
+    /// What the sample showed at the switch with which it began to wait, where its stack may have to be read.
+    waits: Option<Box<Unread>>,
     /// When the wait began in which it was looked at.
     looked: Option<Instant>,
     /// The generation of the address space in which a part of what was found then was in no known mapping.
@@ -120,7 +131,6 @@ impl Recording {
     pub(in crate::sampler) fn new(since: Instant) -> Self {
         Self {
             timeline: Timeline::new(since),
-            left: None,
             waits: None,
             looked: None,
             unknown_in: None,
@@ -137,13 +147,30 @@ impl Recording {
 
 /// A thread as it left its processor.
 #[derive(Debug)]
-struct Left {
-    at: Instant,
+enum Left {
+    /// At a place that is known, which is all there is to know.
+    Known(Standing),
+    Unread(Box<Unread>),
+}
+
+/// What shows the stack of a thread that left its processor.
+#[derive(Debug)]
+struct Unread {
     place: Place,
-    /// What is known of the place; and the rest of what shows its stack, if that may have to be read.
+    /// What is known of the place.
     standing: Option<Standing>,
     registers: Registers,
     stack: Vec<u8>,
+}
+
+/// What a record says of a thread.
+#[derive(Debug)]
+struct Taken {
+    thread: u32,
+    at: Instant,
+    what: What,
+    /// What the sample before showed if it left its processor.
+    left: Option<Left>,
 }
 
 /// What is to be done to know where a thread waits.
@@ -179,6 +206,13 @@ pub(super) struct Waits {
     code: CodeRanges,
     /// The generation of the address space that the code and the places are of.
     space_generation: Option<u64>,
+    /// The last samples at switches whose records did not come yet: rings are read one after the other.
+    leaving: VecDeque<(u32, Instant, Left)>,
+    /// Records that are not applied to their threads yet.
+    taken: [Vec<Taken>; PARTS],
+    /// The threads that are to be looked at in the next tick, where not all are, and what the others were known with.
+    awake: Vec<u32>,
+    awake_since: Option<(u64, u64)>,
     /// The thread whose counters are compared next, if not all are.
     compared: usize,
     /// The thread of the last record.
@@ -217,6 +251,11 @@ impl Costs {
     }
 }
 
+/// In which part the records of a thread are.
+fn part_of_taken(thread: u32) -> usize {
+    (thread / NEIGHBOURS) as usize % PARTS
+}
+
 impl Waits {
     pub(super) fn new(now: Instant) -> Self {
         Self {
@@ -224,10 +263,20 @@ impl Waits {
             unproven: Vec::new(),
             code: CodeRanges::default(),
             space_generation: None,
+            leaving: VecDeque::new(),
+            taken: [const { Vec::new() }; PARTS],
+            awake: Vec::new(),
+            awake_since: None,
             compared: 0,
             last: 0,
             costs: Costs { switches: 0, since: now, most: MOST_SWITCHES },
         }
+    }
+
+    /// What is known of a place; where stacks are native, also if another thread was met there.
+    fn known(&mut self, place: Place, is_native: bool) -> Option<Standing> {
+        let shared = if is_native { self.places.get(&place.of_any_thread()).cloned() } else { None };
+        shared.or_else(|| self.places.get(&place).cloned())
     }
 
     /// How often per second a thread may be given a processor to be recorded.
@@ -244,9 +293,11 @@ impl Active {
 
     /// The thread that a record is about, which may have begun a moment ago.
     fn recorded(&mut self, id: u32) -> Option<usize> {
-        // Records of a thread follow each other.
-        if self.threads.get(self.waits.last).is_some_and(|thread| thread.id() == id) {
-            return Some(self.waits.last);
+        // Records of a thread follow each other, and those of threads may be sorted.
+        let last = self.waits.last;
+        if let Some(next) = (last..last + 2).find(|&next| self.threads.get(next).is_some_and(|of| of.id() == id)) {
+            self.waits.last = next;
+            return Some(next);
         }
         let found = match self.watch {
             Watch::Group | Watch::Machine => Some(self.meet(id)),
@@ -258,9 +309,11 @@ impl Active {
 
     /// A thread is about to leave its processor.
     pub(in crate::sampler) fn leaves(&mut self, thread: u32, at: Instant, registers: Registers, stack: &[u8]) {
-        let Some(index) = self.recorded(thread) else { return };
+        if !self.wants_blocked() {
+            return;
+        }
         let is_native = self.stacks_are_native();
-        let Self { waits, attached, threads, .. } = self;
+        let Self { waits, attached, .. } = self;
         if waits.space_generation.replace(attached.space_generation) != Some(attached.space_generation) {
             let modules = attached.spaces.latest().modules().iter();
             waits.code = CodeRanges::new(modules.map(|module| (module.start, module.end)));
@@ -268,17 +321,74 @@ impl Active {
             waits.unproven.clear();
         }
         let (ip, sp) = (registers.instruction_pointer(), registers.stack_pointer());
-        let Some(recording) = &mut threads[index].recording else { return };
         let place = Place::new(ip, sp, stack, &mut waits.code);
-        let standing = waits.places.get(&place).cloned();
-        let is_known = is_native && standing.is_some();
-        let stack = if is_known { Vec::new() } else { stack.to_vec() };
-        recording.left = Some(Left { at, place, standing, registers, stack });
+        let left = match waits.known(place, is_native) {
+            Some(standing) if is_native => Left::Known(standing),
+            standing => {
+                waits.awake.push(thread);
+                Left::Unread(Box::new(Unread { place, standing, registers, stack: stack.to_vec() }))
+            }
+        };
+        if waits.leaving.len() == MOST_LEAVING {
+            waits.leaving.pop_front();
+        }
+        waits.leaving.push_back((thread, at, left));
     }
 
     /// A thread was given a processor, left it, began or ended.
     pub(in crate::sampler) fn happened(&mut self, happened: Happened) {
         let Happened { thread, at, what, .. } = happened;
+        if matches!(what, What::In) && self.wants_blocked() {
+            self.waits.costs.switches += 1;
+            // It does not stand any more where it was to be looked at.
+            if let Some(at) = self.waits.awake.iter().position(|id| *id == thread) {
+                self.waits.awake.swap_remove(at);
+            }
+        }
+        let leaving = self.waits.leaving.iter().rposition(|(of, ..)| *of == thread);
+        let left = leaving
+            .and_then(|leaving| self.waits.leaving.remove(leaving))
+            .filter(|(_, left, _)| matches!(what, What::Out(_)) && at.saturating_duration_since(*left) < JUST_BEFORE);
+        self.take(Taken { thread, at, what, left: left.map(|(.., left)| left) });
+    }
+
+    /// Whether records are applied only when something is to be known of their threads: events of processors tell of
+    /// all threads of a process, of which nothing else is looked at.
+    fn defers_records(&self) -> bool {
+        matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked()
+    }
+
+    fn take(&mut self, taken: Taken) {
+        if !self.defers_records() {
+            return self.apply(taken);
+        }
+        if matches!(taken.what, What::Started) {
+            // It began since the threads were listed, which will not be so later.
+            self.meet(taken.thread);
+        }
+        let part = part_of_taken(taken.thread);
+        self.waits.taken[part].push(taken);
+        if self.waits.taken[part].len() >= MOST_TAKEN {
+            self.apply_part(part);
+        }
+    }
+
+    /// Applies all records that were taken.
+    pub(in crate::sampler) fn apply_records(&mut self) {
+        (0..PARTS).for_each(|part| self.apply_part(part));
+    }
+
+    /// Applies the records of a part to one thread after the other: what is known of thousands of threads is in no
+    /// cache.
+    fn apply_part(&mut self, part: usize) {
+        let mut taken = std::mem::take(&mut self.waits.taken[part]);
+        taken.sort_by_key(|taken| taken.thread);
+        taken.drain(..).for_each(|taken| self.apply(taken));
+        self.waits.taken[part] = taken;
+    }
+
+    fn apply(&mut self, taken: Taken) {
+        let Taken { thread, at, what, left } = taken;
         let Some(index) = self.recorded(thread) else { return };
         let slot = self.slot;
         let thread = &mut self.threads[index];
@@ -288,20 +398,45 @@ impl Active {
             What::In => {
                 // Until the counters are read again.
                 thread.sched.timeslices += 1;
-                self.waits.costs.switches += 1;
                 return recording.timeline.switched_in(at);
             }
             What::Started => return recording.timeline.started(at),
             What::Ended => return recording.timeline.ended(at),
             What::Out(cause) => cause,
         };
-        let left = recording.left.take().filter(|left| at.saturating_duration_since(left.at) < JUST_BEFORE);
-        let standing = left.as_ref().and_then(|left| left.standing.clone());
+        let (standing, unread) = match left {
+            Some(Left::Known(standing)) => (Some(standing), None),
+            Some(Left::Unread(unread)) => (unread.standing.clone(), Some(unread)),
+            None => (None, None),
+        };
         recording.timeline.switched_out(at, cause, standing);
         if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
             (recording.unknown_in, recording.vain) = (None, 0);
-            recording.waits = left;
+            recording.waits = unread;
         }
+    }
+
+    /// The threads that are to be looked at in this tick, by their indexes: all, or those of which records do not tell
+    /// where they wait, as far as that may be found out.
+    pub(in crate::sampler) fn to_look_at(&mut self) -> Vec<usize> {
+        let generations = (self.attached.space_generation, self.attached.contexts.generation());
+        let known = self.defers_records().then_some(generations);
+        let is_same = std::mem::replace(&mut self.waits.awake_since, known) == known;
+        if known.is_none() || !is_same {
+            self.apply_records();
+            self.waits.awake.clear();
+            return (0..self.threads.len()).collect();
+        }
+        let mut awake = std::mem::take(&mut self.waits.awake);
+        awake.sort_unstable();
+        awake.dedup();
+        awake.iter().for_each(|id| self.apply_part(part_of_taken(*id)));
+        awake.into_iter().filter_map(|id| self.find(id)).collect()
+    }
+
+    /// A thread is looked at again in the next tick.
+    pub(super) fn look_again(&mut self, id: u32) {
+        self.waits.awake.push(id);
     }
 
     /// Records were lost, of any thread.
@@ -338,12 +473,26 @@ impl Active {
 
     /// Reads the stack of a thread that waits, from where it left its processor.
     pub(in crate::sampler) fn look_at_waiting(&mut self, index: usize, unwinder: &mut StackUnwinder) {
+        let is_native = self.stacks_are_native();
         let Some(recording) = &mut self.threads[index].recording else { return };
         let (Some(left), Latest::Waiting { since, .. }) = (&recording.waits, recording.timeline.latest()) else {
             return;
         };
         // Where it stood is known from when it left its processor: it may have run since, of which records come later.
-        let (place, registers, from) = (left.place, left.registers, since);
+        let (mut place, registers, from) = (left.place, left.registers, since);
+        if is_native
+            && recording.unknown_in.is_none()
+            && self.waits.space_generation == Some(self.attached.space_generation)
+        {
+            if let Some(standing) = self.waits.known(place, true) {
+                return recording.timeline.stood(from, from, standing);
+            }
+            // Another thread was met there in this tick. When that is proven, this one need not be looked at.
+            let shared = place.of_any_thread();
+            if self.waits.unproven.iter().take(MOST_COMPARED).any(|other| other.place == shared) {
+                return;
+            }
+        }
         recording.looked = Some(since);
         let mut pieces = std::mem::take(&mut unwinder.pieces);
         let files = std::sync::Arc::clone(&self.attached.files);
@@ -357,6 +506,9 @@ impl Active {
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         let mut locations = Vec::new();
         let named = unwinder.name(self, &mut outcome, &interpreted, true, Some(at_sample), &mut locations);
+        if pieces.sufficed() && outcome.trust == Trust::Complete && is_native {
+            place = place.of_any_thread();
+        }
         unwinder.pieces = pieces;
         let is_unknown = outcome.unknown_code.is_some();
         if is_unknown {
@@ -450,6 +602,9 @@ impl Active {
     /// Remembers the stacks that were read, after all records up to now were taken: those of threads that did not run
     /// meanwhile.
     pub(in crate::sampler) fn prove_places(&mut self) {
+        for at in 0..self.waits.unproven.len() {
+            self.apply_part(part_of_taken(self.waits.unproven[at].thread));
+        }
         let most = PLACES + PLACES_OF_THREAD * self.threads.len();
         for Unproven { thread, from, until, place, standing } in std::mem::take(&mut self.waits.unproven) {
             let recording = self.find(thread).and_then(|index| self.threads[index].recording.as_ref());
@@ -461,7 +616,8 @@ impl Active {
 
     /// From now on records tell what a thread does, of which all up to now is settled.
     pub(in crate::sampler) fn begin_recording(&mut self, index: usize, now: Instant) {
-        if !self.wants_blocked() || self.threads[index].duty_cycle.divisor() > 1 {
+        let thread = &self.threads[index];
+        if !self.wants_blocked() || thread.duty_cycle.divisor() > 1 || thread.recording.is_some() {
             return;
         }
         let task = self.attached.files.task();
@@ -487,18 +643,12 @@ impl Active {
 
     /// Records do not tell any more what threads do. All up to now is settled.
     pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
+        self.apply_records();
         for index in 0..self.threads.len() {
             if self.threads[index].recording.is_some() {
                 self.settle_recorded(index, now, Next::Other);
                 self.threads[index].end_recording();
             }
-        }
-    }
-
-    /// From now on records tell what all threads do, of which all up to now is settled.
-    pub(in crate::sampler) fn begin_recordings(&mut self, now: Instant) {
-        for index in 0..self.threads.len() {
-            self.begin_recording(index, now);
         }
     }
 
@@ -580,12 +730,15 @@ impl Active {
         let sample = Sample { context, observations, ..self.sample(index, stack, at, 0, true) };
         let sample = self.batch.add_sample(sample);
         self.threads[index].ledger.waited(sample, at, nano);
+        // What was met is counted once, the observation as often as it stands for several.
+        let mut more = u64::from(observations);
         if let Some(Standing(found)) = &place {
             self.observed(found.trust, &found.named);
-            let more = u64::from(observations) - 1;
-            let status = &mut self.attached.status;
-            status.contexts += if context.is_some() { more } else { 0 };
-            status.count(found.trust, more);
+            more -= 1;
         }
+        let trust = place.map_or(Trust::Complete, |Standing(found)| found.trust);
+        let status = &mut self.attached.status;
+        status.contexts += if context.is_some() { more } else { 0 };
+        status.count(trust, more);
     }
 }

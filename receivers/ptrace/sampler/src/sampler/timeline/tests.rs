@@ -69,6 +69,19 @@ fn first_record() {
     assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
 }
 
+/// Guarantees: records of before the beginning say what the thread did then, and no time of theirs counts.
+#[test]
+fn before_the_beginning() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::new(at(10));
+    thread.switched_in(at(2));
+    thread.switched_out(at(4), Cause::Blocked, Some(7));
+    thread.switched_in(at(15));
+    let recorded = settle(&mut thread, at(20), None).unwrap();
+    assert_eq!(waits(&recorded), [(Cause::Blocked, Some(7), 5)]);
+}
+
 /// Guarantees: where a thread was found counts for the wait that lasted for as long as it was looked at, and no other.
 #[test]
 fn looks() {
