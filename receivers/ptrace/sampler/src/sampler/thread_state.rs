@@ -348,22 +348,20 @@ mod tests {
     use super::*;
     use crate::sampler::processors::tests::engine;
 
-    /// Guarantees: a thread pointer is looked for once in a tick, whoever asks for it, and for some seconds only.
+    /// Guarantees: a thread pointer is looked for once in a tick, whoever asks for it, and in a bounded number of ticks.
     #[test]
     fn searches_for_pointers() {
         let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
         let process = &mut engine.processes[0];
         let index = process.meet(nix::unistd::gettid().as_raw().unsigned_abs());
         let thread = &mut process.threads[index];
-        let mut finds = |searched, slot| {
-            (thread.pointer, thread.searched) = (0, searched);
-            thread.find_pointer(&process.attached.files, slot);
-            thread.pointer != 0
+        let mut finds = |searches, sought, slot| {
+            (thread.pointer, thread.searches, thread.sought) = (0, searches, sought);
+            thread.key(&process.attached.files, slot).pointer != 0
         };
-        let now = Instant::now();
-        assert!(finds(None, 7));
-        assert!(!finds(Some((7, now + SEARCHED)), 7));
-        assert!(finds(Some((7, now + SEARCHED)), 8));
-        assert!(!finds(Some((7, now)), 8));
+        assert!(finds(SEARCHES, None, 7));
+        assert!(!finds(SEARCHES, Some(7), 7));
+        assert!(finds(1, Some(7), 8));
+        assert!(!finds(0, Some(7), 8));
     }
 }
