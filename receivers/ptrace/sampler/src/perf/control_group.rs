@@ -61,12 +61,6 @@ impl Membership {
         self.name = name;
         true
     }
-
-    /// A group that was found in a folder of a test's choice.
-    #[cfg(test)]
-    pub(crate) fn at(path: &Path) -> Self {
-        Self { name: None, group: Some(ControlGroup::at(path)) }
-    }
 }
 
 impl ControlGroup {
@@ -76,18 +70,6 @@ impl ControlGroup {
         // Every group but the root has this file. In a container the container's own group is called `/`.
         read_at_most(folder.as_fd(), "cgroup.events", FILE).ok()?;
         Some(Self { path, folder: Arc::new(folder) })
-    }
-
-    /// A membership that looks in a folder of a test's choice.
-    #[cfg(test)]
-    pub(crate) fn at(path: &Path) -> Self {
-        Self { path: path.to_owned(), folder: Arc::new(File::open(path).unwrap()) }
-    }
-
-    /// The path of a group of this name.
-    #[cfg(test)]
-    pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
-        path(name, &std::fs::read_to_string("/proc/self/mountinfo").unwrap())
     }
 
     /// Its folder.
@@ -130,6 +112,25 @@ mod tests {
     use crate::perf::open::{Kernel, online_processors, open_processors};
     use crate::perf::record::{Record, parse};
     use crate::perf::ring::Ring;
+
+    impl Membership {
+        /// A membership of a group in a folder of a test's choice.
+        pub(crate) fn at(path: &Path) -> Self {
+            Self { name: None, group: Some(ControlGroup::at(path)) }
+        }
+    }
+
+    impl ControlGroup {
+        /// The group in a folder of a test's choice.
+        pub(crate) fn at(path: &Path) -> Self {
+            Self { path: path.to_owned(), folder: Arc::new(File::open(path).unwrap()) }
+        }
+
+        /// The path of a group of this name.
+        pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
+            path(name, &std::fs::read_to_string("/proc/self/mountinfo").unwrap())
+        }
+    }
 
     /// Guarantees: the group is found where version 2 is mounted; none is found if its name leads out of what is
     /// visible, or if version 2 is not mounted.

@@ -88,14 +88,6 @@ impl SharedInterpreters {
         (self.any, self.in_memory) = (any, in_memory);
     }
 
-    /// Adds a reader of nothing that was found.
-    #[cfg(test)]
-    pub(super) fn add(&mut self, instance: Box<dyn Instance>) {
-        self.any = true;
-        self.in_memory |= !instance.is_native();
-        self.lock().add(instance);
-    }
-
     /// Whether there is none, as in most processes.
     pub(super) fn is_empty(&self) -> bool {
         !self.any
@@ -140,12 +132,6 @@ impl Interpreters {
                 self.instances.push((one.clone(), one.instance()));
             }
         }
-    }
-
-    /// Adds a reader of nothing that was found.
-    #[cfg(test)]
-    pub(super) fn add(&mut self, instance: Box<dyn Instance>) {
-        self.instances.extend(Found::php(0x1000, 0x08_02_00).ok().map(|found| (found, instance)));
     }
 
     fn is_empty(&self) -> bool {

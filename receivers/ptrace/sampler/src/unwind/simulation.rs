@@ -169,6 +169,11 @@ impl<V: Value> Simulation<V> {
             *before = value;
         } else if self.written.len() < MAX_WRITTEN {
             self.written.push((address, value));
+        } else if value.is_some()
+            && let Some(unknown) = self.written.iter_mut().find(|(_, value)| value.is_none())
+        {
+            // Where a register is saved matters more than what else was overwritten.
+            *unknown = (address, value);
         }
     }
 

@@ -4,6 +4,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::runtime::RawFrame;
 
+impl SharedInterpreters {
+    /// Adds a reader of nothing that was found.
+    pub(in crate::sampler) fn add(&mut self, instance: Box<dyn Instance>) {
+        self.any = true;
+        self.in_memory |= !instance.is_native();
+        self.lock().add(instance);
+    }
+}
+
+impl Interpreters {
+    /// Adds a reader of nothing that was found.
+    pub(in crate::sampler) fn add(&mut self, instance: Box<dyn Instance>) {
+        self.instances.extend(Found::php(0x1000, 0x08_02_00).ok().map(|found| (found, instance)));
+    }
+}
+
 /// An interpreter whose frames are always cut, for the one reason or the other, of which there are as many as this says
 /// for each time that they are read.
 #[derive(Debug)]
