@@ -149,7 +149,7 @@ impl Config {
             match parsed.and_then(|dsn| Destination::new(dsn).map_err(str::to_owned)) {
                 Ok(new) => {
                     // One project is one destination, however often it is named: limits are the project's.
-                    let known = destinations.iter().position(|known: &Arc<Destination>| known.dsn() == new.dsn());
+                    let known = destinations.iter().position(|known: &Arc<Destination>| known.dsn == new.dsn);
                     known.or_else(|| {
                         destinations.push(Arc::new(new));
                         Some(destinations.len() - 1)

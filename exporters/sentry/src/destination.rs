@@ -29,9 +29,12 @@ pub enum Zstd {
 /// One project of one server, with everything that is shared by all requests to it.
 #[derive(Debug)]
 pub struct Destination {
-    dsn: Dsn,
-    url: Uri,
-    auth: HeaderValue,
+    /// The DSN.
+    pub dsn: Dsn,
+    /// Where envelopes are posted.
+    pub url: Uri,
+    /// The value of `X-Sentry-Auth`, marked as sensitive.
+    pub auth: HeaderValue,
     limits: Mutex<RateLimits>,
     report: Mutex<ClientReport>,
     /// When the next report may leave, in nanoseconds of the exporter's clock.
@@ -61,21 +64,6 @@ impl Destination {
         destination.auth =
             destination.auth_of(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
         Ok(destination)
-    }
-
-    /// The DSN.
-    pub fn dsn(&self) -> &Dsn {
-        &self.dsn
-    }
-
-    /// Where envelopes are posted.
-    pub fn url(&self) -> &Uri {
-        &self.url
-    }
-
-    /// The value of `X-Sentry-Auth`, marked as sensitive.
-    pub fn auth(&self) -> &HeaderValue {
-        &self.auth
     }
 
     /// The value of `X-Sentry-Auth` for a client that calls itself so, or nothing, marked as sensitive. `None` where its name fits

@@ -91,7 +91,7 @@ impl Destinations {
     /// Whether a connection may have to be encrypted.
     pub fn is_encrypted(&self) -> bool {
         let upstreams = self.upstreams.iter().map(|upstream| upstream.scheme);
-        self.configured.iter().map(|to| to.dsn().scheme()).chain(upstreams).any(|scheme| scheme == Scheme::Https)
+        self.configured.iter().map(|to| to.dsn.scheme()).chain(upstreams).any(|scheme| scheme == Scheme::Https)
     }
 
     /// The servers, each as `HOST:PORT`.
@@ -99,7 +99,7 @@ impl Destinations {
         // Of an upstream any key and project will do.
         let upstreams = self.upstreams.iter().filter_map(|upstream| upstream.dsn(1, &PublicKey(NO_KEY.into())).ok());
         let upstreams: Vec<Dsn> = upstreams.collect();
-        let dsns = self.configured.iter().map(|to| to.dsn()).chain(&upstreams);
+        let dsns = self.configured.iter().map(|to| &to.dsn).chain(&upstreams);
         dsns.filter_map(|dsn| Some(host_and_port(&dsn.envelope_url().parse().ok()?))).collect()
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let upstream = "https://sentry.example:9000/prefix/".parse().unwrap();
         let destinations = Destinations::new(Vec::new(), vec![upstream]);
         let first = destinations.of_client(&meta(42, KEY)).unwrap().unwrap();
-        assert_eq!(first.url(), "https://sentry.example:9000/prefix/api/42/envelope/");
+        assert_eq!(&first.url, "https://sentry.example:9000/prefix/api/42/envelope/");
         assert!(Arc::ptr_eq(&first, &destinations.of_client(&meta(42, KEY)).unwrap().unwrap()));
         assert!(!Arc::ptr_eq(&first, &destinations.of_client(&meta(43, KEY)).unwrap().unwrap()));
         assert!(destinations.of_client(&RequestMeta::default()).is_none());
@@ -195,7 +195,7 @@ mod tests {
         let destinations = Destinations::new(Vec::new(), upstreams.into());
         let of = |server: Option<&str>| {
             let meta = RequestMeta { server: server.map(Into::into), ..meta(42, KEY) };
-            destinations.of_client(&meta).map(|found| found.unwrap().url().to_string())
+            destinations.of_client(&meta).map(|found| found.unwrap().url.to_string())
         };
         assert_eq!(of(None).as_deref(), Some("https://a.example/api/42/envelope/"));
         assert_eq!(of(Some("A.example:443")), of(None));

@@ -53,7 +53,7 @@ pub(crate) fn write(folder: &Path, unsent: &[Unsent]) -> (usize, Option<io::Erro
 }
 
 fn write_one(folder: &Path, unsent: &Unsent, number: usize) -> io::Result<()> {
-    let dsn = unsent.destination.dsn();
+    let dsn = &unsent.destination.dsn;
     let address = dsn.without_secret();
     let mut hasher = DefaultHasher::new();
     address.hash(&mut hasher);

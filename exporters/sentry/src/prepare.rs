@@ -205,7 +205,7 @@ impl Way {
         };
         let spans = || envelope.spans().filter_map(Contained::spans_of);
         let items = || envelope.items.iter().map(item).chain(spans()).collect();
-        encoder.forward(envelope, self.destination.dsn(), self.compression).prepared(|encoding| Meta {
+        encoder.forward(envelope, &self.destination.dsn, self.compression).prepared(|encoding| Meta {
             body: encoding.map_or(Body::Ours(self.compression), Body::AsReceived),
             billed: billed(envelope),
             arrived: envelope.meta.arrival_unix_nano.map(|arrival| (envelope.header.clone(), arrival)),
@@ -258,7 +258,7 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
         let number = routing::of_process(settings, told)?;
         let destination = settings.destinations.configured(number);
         let compression = compression(settings.compression, destination);
-        Some(Target { number, dsn: Some(destination.dsn()), compression })
+        Some(Target { number, dsn: Some(&destination.dsn), compression })
     };
     let encoded = encoder.spans(spans, route);
     let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();

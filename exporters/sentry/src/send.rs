@@ -153,7 +153,7 @@ impl SentryExporter {
 
     fn give_up_zstd(&self, destination: &Destination, status: u16) {
         if destination.set_zstd(Zstd::Refused) {
-            let to = message::place(destination.dsn());
+            let to = message::place(&destination.dsn);
             tracing::info!(
                 exporter = self.settings.id,
                 to,
@@ -171,9 +171,9 @@ impl SentryExporter {
             let ours = HeaderValue::from_static(profbridge_net::USER_AGENT);
             headers.entry(USER_AGENT).or_insert(ours);
         }
-        headers.entry(AUTH).or_insert_with(|| destination.auth().clone());
-        let posted = started.out.post(destination.url(), headers, envelope::CONTENT_TYPE, head.encoding, body).await;
-        let unanswered = |failure| http_out::unanswered(&failure, message::failed(destination.dsn(), &failure));
+        headers.entry(AUTH).or_insert_with(|| destination.auth.clone());
+        let posted = started.out.post(&destination.url, headers, envelope::CONTENT_TYPE, head.encoding, body).await;
+        let unanswered = |failure| http_out::unanswered(&failure, message::failed(&destination.dsn, &failure));
         let response = posted.map_err(unanswered)?;
         Ok(self.read(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
     }
@@ -194,7 +194,7 @@ impl SentryExporter {
             limits_of(answer).into_iter().for_each(|(time, text)| clients.publish(key, text, time));
         }
         for (what, time) in destination.limit(answer, now.monotonic_nano) {
-            let to = message::place(destination.dsn());
+            let to = message::place(&destination.dsn);
             let seconds = time.as_secs_f64();
             tracing::warn!(
                 exporter = self.settings.id,
@@ -205,7 +205,7 @@ impl SentryExporter {
         }
         // Nothing depends on a body that cannot be read.
         let body = response.body.as_ref().ok().filter(|_| !response.status.is_success());
-        let detail = body.and_then(|body| detail(body, destination.dsn()));
+        let detail = body.and_then(|body| detail(body, &destination.dsn));
         Answered { status, detail, retry_after }
     }
 
@@ -214,7 +214,7 @@ impl SentryExporter {
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
                 if meta.items.iter().any(Contained::is_profile) && destination.first_accepted() {
-                    let to = message::place(destination.dsn());
+                    let to = message::place(&destination.dsn);
                     tracing::info!(exporter = self.settings.id, to, "{}", message::ACCEPTED);
                 }
                 return Ok(Accepted { billed: meta.billed, ..Accepted::default() });
@@ -224,7 +224,7 @@ impl SentryExporter {
             Verdict::TooLarge => (Retry::Never, Reason::TooLarge),
             Verdict::EncodingRefused | Verdict::Refused => (Retry::Never, Reason::RejectedByPeer),
         };
-        let message = message::answered(destination.dsn(), answered.status, answered.detail.as_deref());
+        let message = message::answered(&destination.dsn, answered.status, answered.detail.as_deref());
         Err(SendError { retry, reason, message })
     }
 
@@ -244,7 +244,7 @@ impl SentryExporter {
             let result = self.post(&destination, Head::default(), body).await;
             let message = match result {
                 Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
-                Ok(answered) => message::answered(destination.dsn(), answered.status, answered.detail.as_deref()),
+                Ok(answered) => message::answered(&destination.dsn, answered.status, answered.detail.as_deref()),
                 Err(error) => error.message,
             };
             tracing::debug!(exporter = self.settings.id, "the last client report was not delivered: {message}");

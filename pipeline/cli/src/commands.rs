@@ -21,12 +21,12 @@ const MOST_IO_THREADS: usize = 4;
 /// `profbridge run`: until SIGTERM or SIGINT. A second signal ends it at once.
 pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     let plan = configuration::plan(arguments).map_err(|problems| wrong(&problems, arguments))?;
-    logging::start(LevelFilter::from_level(plan.service().log_level.into()));
+    logging::start(LevelFilter::from_level(plan.service.log_level.into()));
     if let Ok(config) = configuration::load(arguments) {
         crate::rights::leave_tracing_to_the_sampler(&config);
     }
     // From here on standard error is written by the log alone: whoever writes may have to wait for its reader.
-    plan.warnings().iter().for_each(logging::say);
+    plan.warnings.iter().for_each(logging::say);
     run_plan(plan).or_else(|Failure(failure)| {
         logging::say(failure);
         Ok(ExitCode::FAILURE)
@@ -103,10 +103,10 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 /// `profbridge validate`.
 pub(crate) fn validate(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     let plan = configuration::plan(arguments).map_err(|problems| wrong(&problems, arguments))?;
-    for warning in plan.warnings() {
+    for warning in &plan.warnings {
         terminal::say(format!("{warning}\n"));
     }
-    for (id, why) in plan.disabled() {
+    for (id, why) in &plan.disabled {
         terminal::say(format!("exporter {id} is switched off: {why}"));
     }
     terminal::result("the configuration is valid");

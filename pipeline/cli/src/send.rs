@@ -142,11 +142,11 @@ fn prepare(
 
 async fn post(client: &HttpClient, to: &Destination, body: Bytes) -> Result<(), Undelivered> {
     let mut headers = HeaderMap::new();
-    headers.insert(HeaderName::from_static(auth::HEADER), to.auth().clone());
+    headers.insert(HeaderName::from_static(auth::HEADER), to.auth.clone());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    let dsn = to.dsn();
-    let answered = client.post(to.url(), headers, body).await.map_err(|error| {
+    let dsn = &to.dsn;
+    let answered = client.post(&to.url, headers, body).await.map_err(|error| {
         let error = dsn.redact(&error_chain(&error));
         Undelivered::Outage(format!("{} cannot be reached: {error}", dsn.authority()))
     })?;

@@ -24,17 +24,10 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// What there was, and what became of it.
-    pub fn sides(&self) -> (Quantities, Quantities) {
-        let before = self.inbound + self.synthesized + self.held_before;
-        let after = self.outbound + self.dropped + self.held_after;
-        (before, after)
-    }
-
     /// By how much the sides differ in each unit: nothing where the law holds.
     pub fn unaccounted(&self) -> Quantities {
-        let (before, after) = self.sides();
-        before.abs_diff(after)
+        let before = self.inbound + self.synthesized + self.held_before;
+        before.abs_diff(self.outbound + self.dropped + self.held_after)
     }
 }
 

@@ -42,29 +42,14 @@ pub struct Received {
 }
 
 /// Why a body was not read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It announced more than is allowed.
-    TooLarge {
-        /// How much is allowed, in bytes.
-        limit: usize,
-    },
-    /// It was too large, too slow, or broke off.
-    Body(BodyError),
+    /// It is too large, also where it only announced to be, was too slow, or broke off.
+    #[error(transparent)]
+    Body(#[from] BodyError),
     /// There is no memory for it.
-    Rejected(Rejected),
-}
-
-impl From<BodyError> for ReadError {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
-    }
-}
-
-impl From<Rejected> for ReadError {
-    fn from(rejected: Rejected) -> Self {
-        Self::Rejected(rejected)
-    }
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
 }
 
 /// A buffer that asks the budget before it grows.
@@ -177,7 +162,7 @@ where
     // Compared before the budget is asked: too large is an answer for good.
     let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limits.max_bytes) {
-        return Err(ReadError::TooLarge { limit: limits.max_bytes });
+        return Err(BodyError::TooLarge { limit: limits.max_bytes }.into());
     }
     let mut buffer = Buffer::new(intake, announced).await?;
     fill(&mut buffer, &mut Guarded::new(body, limits), usize::MAX).await?;

@@ -6,7 +6,7 @@
 //! may pass the limit by what one request turns into, and not further.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -48,8 +48,6 @@ struct Shared {
     freed: Notify,
     /// Held by the one request that grows large without having said how large.
     growing: Arc<Semaphore>,
-    /// How many wait. Giving back is frequent and waiting rare, so nobody is told where nobody waits.
-    waiting: AtomicUsize,
 }
 
 /// Bytes taken from a [`Budget`], given back when it is dropped.
@@ -75,9 +73,8 @@ impl Budget {
     pub fn new(limit: u64) -> Self {
         let high = limit / HIGH_WATER.1 * HIGH_WATER.0;
         let (used, gone) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (pressure, freed, waiting) = (watch::Sender::new(()), Notify::new(), AtomicUsize::new(0));
-        let growing = Arc::new(Semaphore::new(1));
-        let shared = Shared { limit, high, used, pressure, gone, freed, growing, waiting };
+        let (pressure, freed, growing) = (watch::Sender::new(()), Notify::new(), Arc::new(Semaphore::new(1)));
+        let shared = Shared { limit, high, used, pressure, gone, freed, growing };
         Self { shared: Arc::new(shared) }
     }
 
@@ -153,10 +150,9 @@ impl Budget {
         Arc::clone(&self.shared.growing).acquire_owned().await.ok()
     }
 
-    /// Whoever waits for memory: holds on until it is dropped.
-    pub(crate) fn waiting(&self) -> Waiting<'_> {
-        self.shared.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting { shared: &self.shared }
+    /// Completes when memory was given back after this was called.
+    pub(crate) fn freed(&self) -> Notified<'_> {
+        self.shared.freed.notified()
     }
 
     /// Tells when memory becomes short, or a request was turned away.
@@ -216,7 +212,7 @@ impl Permit {
             self.shared.note_growth(before, before.saturating_add(more));
         } else {
             self.shared.used.fetch_sub(self.bytes - bytes, Ordering::SeqCst);
-            self.shared.tell_waiting();
+            self.shared.freed.notify_waiters();
         }
         self.bytes = bytes;
     }
@@ -229,32 +225,7 @@ impl Drop for Permit {
     }
 }
 
-/// Somebody who waits for memory, see [`Budget::waiting`].
-#[derive(Debug)]
-pub(crate) struct Waiting<'a> {
-    shared: &'a Shared,
-}
-
-impl Waiting<'_> {
-    /// Completes when memory was given back after this was called.
-    pub(crate) fn freed(&self) -> Notified<'_> {
-        self.shared.freed.notified()
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.shared.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl Shared {
-    fn tell_waiting(&self) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.freed.notify_waiters();
-        }
-    }
-
     fn note_growth(&self, before: u64, after: u64) {
         if before <= self.high && after > self.high {
             self.pressure.send_replace(());

@@ -10,7 +10,6 @@
 //! written in the configuration (`Config`) and what it means (`Settings`) are two types: `check` turns one into the
 //! other without touching the world, so `validate` needs nothing to run.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -44,7 +43,8 @@ impl Now {
 ///
 /// A receiver translates it into its protocol: `Later` into "try again" (OTLP: UNAVAILABLE with RetryInfo, or 503 with
 /// Retry-After), `Never` into a refusal that the sender does not repeat.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{component}: {reason}: {message}")]
 pub struct Rejected {
     /// The component that refused, by its id in the configuration.
     pub component: String,
@@ -67,25 +67,10 @@ pub enum Retry {
     After(Duration),
 }
 
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.component, self.reason, self.message)
-    }
-}
-
-impl std::error::Error for Rejected {}
-
 /// Why a component could not start, for a person. Names what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct StartError(pub String);
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A processor: changes, holds or drops telemetry.
 ///
@@ -426,7 +411,8 @@ pub struct Accepted {
 }
 
 /// Why one attempt to send a request failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct SendError {
     /// Whether another attempt can help.
     pub retry: Retry,
@@ -435,11 +421,3 @@ pub struct SendError {
     /// What happened, for a person; holds no secrets.
     pub message: String,
 }
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for SendError {}

@@ -1,7 +1,6 @@
 //! What each component is doing, for whoever asks whether profbridge works.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,15 +39,6 @@ impl ComponentState {
         match self {
             ComponentState::Disabled(why) | ComponentState::Failed(why) => Some(why),
             _ => None,
-        }
-    }
-}
-
-impl fmt::Display for ComponentState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.detail() {
-            Some(detail) => write!(f, "{}: {detail}", self.as_str()),
-            None => f.write_str(self.as_str()),
         }
     }
 }

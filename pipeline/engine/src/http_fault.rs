@@ -120,7 +120,6 @@ impl From<Rejected> for HttpFault {
 impl From<ReadError> for HttpFault {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::TooLarge { limit } => Self::too_large(format!("the body is larger than {limit} bytes")),
             ReadError::Body(error) => error.into(),
             ReadError::Rejected(rejected) => rejected.into(),
         }

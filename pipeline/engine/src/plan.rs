@@ -9,7 +9,7 @@ use profbridge_model::TelemetryKind;
 use crate::component::{Processor, Warning};
 use crate::config::{
     Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference, Section,
-    Severity, SourcePosition, check_references,
+    Severity, check_references,
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
@@ -19,23 +19,15 @@ use crate::via;
 
 /// A checked configuration, ready to start.
 pub struct Plan {
-    pub(crate) service: ServiceSettings,
-    pub(crate) receivers: Vec<PlannedReceiver>,
+    /// How the process as a whole behaves.
+    pub service: ServiceSettings,
+    pub(crate) receivers: Vec<(String, Box<dyn Receiver>)>,
     pub(crate) pipelines: Vec<PlannedPipeline>,
-    pub(crate) exporters: Vec<PlannedExporter>,
-    /// Exporters that have nothing to do, and why.
-    pub(crate) disabled: Vec<(String, String)>,
-    warnings: Vec<Problem>,
-}
-
-pub(crate) struct PlannedReceiver {
-    pub(crate) id: String,
-    pub(crate) receiver: Box<dyn Receiver>,
-}
-
-pub(crate) struct PlannedExporter {
-    pub(crate) id: String,
-    pub(crate) exporter: Box<dyn DynExporter>,
+    pub(crate) exporters: Vec<(String, Box<dyn DynExporter>)>,
+    /// The exporters that have nothing to do, and why.
+    pub disabled: Vec<(String, String)>,
+    /// What is odd about the configuration and keeps nothing from starting.
+    pub warnings: Vec<Problem>,
 }
 
 pub(crate) struct PlannedPipeline {
@@ -64,15 +56,13 @@ impl Plan {
         let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
         maker.identity.clone_from(&service.identity);
         let receivers = maker.components(registry.receivers, &config.receivers);
-        let receivers: Vec<_> = receivers.into_iter().map(|(id, receiver)| PlannedReceiver { id, receiver }).collect();
         let exporters = maker.components(registry.exporters, &config.exporters);
-        let exporters: Vec<_> = exporters.into_iter().map(|(id, exporter)| PlannedExporter { id, exporter }).collect();
         let mut pipelines: Vec<PlannedPipeline> =
             config.pipelines.iter().map(|(id, pipeline)| maker.pipeline(config, id, pipeline)).collect();
         maker.unused_processors(config);
 
         let disabled: Vec<(String, String)> =
-            exporters.iter().filter_map(|planned| Some((planned.id.clone(), planned.exporter.disabled()?))).collect();
+            exporters.iter().filter_map(|(id, exporter)| Some((id.clone(), exporter.disabled()?))).collect();
         maker.without_exporters(config, &mut pipelines, &disabled);
         maker.check_circles(config, &pipelines, &receivers, &exporters);
         let warnings = Problems::check(maker.problems)?;
@@ -84,8 +74,8 @@ impl Plan {
         let used_exporters = used(|pipeline| &pipeline.exporters);
         Ok(Self {
             service,
-            receivers: receivers.into_iter().filter(|planned| used_receivers.contains(&planned.id)).collect(),
-            exporters: exporters.into_iter().filter(|planned| used_exporters.contains(&planned.id)).collect(),
+            receivers: receivers.into_iter().filter(|(id, _)| used_receivers.contains(id)).collect(),
+            exporters: exporters.into_iter().filter(|(id, _)| used_exporters.contains(id)).collect(),
             pipelines,
             disabled,
             warnings,
@@ -96,26 +86,11 @@ impl Plan {
     #[cfg(test)]
     pub(crate) fn of(
         service: ServiceSettings,
-        receivers: Vec<PlannedReceiver>,
+        receivers: Vec<(String, Box<dyn Receiver>)>,
         pipelines: Vec<PlannedPipeline>,
-        exporters: Vec<PlannedExporter>,
+        exporters: Vec<(String, Box<dyn DynExporter>)>,
     ) -> Self {
         Self { service, receivers, pipelines, exporters, disabled: Vec::new(), warnings: Vec::new() }
-    }
-
-    /// How the process as a whole behaves.
-    pub fn service(&self) -> &ServiceSettings {
-        &self.service
-    }
-
-    /// What is odd about the configuration and keeps nothing from starting.
-    pub fn warnings(&self) -> &[Problem] {
-        &self.warnings
-    }
-
-    /// The exporters that have nothing to do, and why.
-    pub fn disabled(&self) -> &[(String, String)] {
-        &self.disabled
     }
 }
 
@@ -138,33 +113,26 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
 /// Makes a component of its section.
 type Create<T> = fn(&Section) -> Result<T, Problems>;
 
-type CreateExporter = Create<Box<dyn DynExporter>>;
-
-type CreateProcessor = fn(&Section, &Rules) -> Result<Box<dyn Processor>, Problems>;
-
 /// A component as a pipeline names it.
-struct Used<'a, C: 'static> {
-    position: usize,
+struct Used<'a> {
+    key_path: String,
     reference: &'a Reference,
-    factory: &'static Factory<C>,
-    section: &'a Section,
+    description: &'static Description,
+    /// `None` where it is configured nowhere, which has been reported.
+    section: Option<&'a Section>,
 }
 
-impl<C> Used<'_, C> {
-    fn description(&self) -> &'static Description {
-        &self.factory.description
-    }
-}
-
-/// The components that a pipeline names. What is of no known type, or configured nowhere, has been reported.
-fn used<'a, C: 'static>(
+/// The components that a pipeline names in one of its lists. What is of no known type has been reported.
+fn used<'a, C>(
+    pipeline: (&PipelineId, &str, &'a [Reference]),
     factories: &'static [Factory<C>],
     sections: &'a Ordered<ComponentId, Section>,
-    references: &'a [Reference],
-) -> Vec<Used<'a, C>> {
+) -> Vec<Used<'a>> {
+    let (id, list, references) = pipeline;
     let known = |(position, reference): (usize, &'a Reference)| {
-        let factory = find(factories, &reference.id.kind)?;
-        Some(Used { position, reference, factory, section: sections.get(&reference.id)? })
+        let description = &find(factories, &reference.id.kind)?.description;
+        let key_path = format!("service.pipelines.{id}.{list}.{position}");
+        Some(Used { key_path, reference, description, section: sections.get(&reference.id) })
     };
     references.iter().enumerate().filter_map(known).collect()
 }
@@ -187,8 +155,9 @@ impl Maker<'_> {
         }
     }
 
-    fn report(&mut self, at: &SourcePosition, key_path: String, message: String, hint: String, severity: Severity) {
-        self.problems.push(Problem { position: at.clone(), key_path, message, hint: Some(hint), severity });
+    fn report(&mut self, of: &Used<'_>, message: String, hint: impl Into<String>, severity: Severity) {
+        let (position, key_path) = (of.reference.position.clone(), of.key_path.clone());
+        self.problems.push(Problem { position, key_path, message, hint: Some(hint.into()), severity });
     }
 
     /// The components of sections, each with its id.
@@ -207,24 +176,25 @@ impl Maker<'_> {
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
-        let exporters = used(self.registry.exporters, &config.exporters, &pipeline.exporters);
+        let receivers = used((id, "receivers", &pipeline.receivers), self.registry.receivers, &config.receivers);
+        let behind = used((id, "exporters", &pipeline.exporters), self.registry.exporters, &config.exporters);
+        let between = used((id, "processors", &pipeline.processors), self.registry.processors, &config.processors);
         let kinds: Vec<&str> = pipeline.exporters.iter().map(|exporter| &*exporter.id.kind).collect();
         let profiles_come = self.comes(id, pipeline, TelemetryKind::Profiles);
-        let used_processors = used(self.registry.processors, &config.processors, &pipeline.processors);
         let mut processors = Vec::new();
-        for used in &used_processors {
-            let made = (used.factory.create)(used.section, &self.identity);
-            let Some(mut processor) = self.keep(made) else { continue };
+        for used in &between {
+            let factory = find(self.registry.processors, used.description.kind);
+            let Some((factory, section)) = factory.zip(used.section) else { continue };
+            let Some(mut processor) = self.keep((factory.create)(section, &self.identity)) else { continue };
             if let Some(Warning { message, hint }) = processor.goes_to(&kinds, profiles_come) {
-                let message = format!("`{}`: {message}", used.reference.id);
-                self.report_used(id, "processors", used, message, hint.to_owned(), Severity::Warning);
+                self.report(used, format!("`{}`: {message}", used.reference.id), hint, Severity::Warning);
             }
             processors.push((used.reference.id.to_string(), processor));
         }
-        self.check_order(id, &pipeline.processors);
-        self.check_needs(id, pipeline, &exporters);
-        self.check_wants(id, pipeline, &used_processors);
-        self.check_kinds(id, pipeline);
+        self.check_order(&between);
+        self.check_needs(id, pipeline, &behind);
+        self.check_wants(id, pipeline, &between);
+        self.check_kinds(id, &receivers, &behind);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
             id: id.to_string(),
@@ -246,48 +216,40 @@ impl Maker<'_> {
     }
 
     /// Whether each processor may stand behind those that are named before it.
-    fn check_order(&mut self, pipeline: &PipelineId, references: &[Reference]) {
-        let mut before: Vec<(&Reference, &Description)> = Vec::new();
-        for (position, reference) in references.iter().enumerate() {
-            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
-            let description = &factory.description;
-            let in_the_way =
-                |earlier: &Description| earlier.kind == description.kind || earlier.behind.contains(&description.kind);
+    fn check_order(&mut self, processors: &[Used<'_>]) {
+        for (position, used) in processors.iter().enumerate() {
+            let kind = used.description.kind;
+            let in_the_way = |earlier: &Description| earlier.kind == kind || earlier.behind.contains(&kind);
             // Of several the one that belongs behind the others, so that the hint is right for all of them.
-            let mut conflict: Option<(&Reference, &Description)> = None;
-            for &(earlier, other) in before.iter().filter(|(_, other)| in_the_way(other)) {
-                conflict = conflict.filter(|(_, last)| last.behind.contains(&other.kind)).or(Some((earlier, other)));
+            let mut conflict: Option<&Used<'_>> = None;
+            for earlier in processors[..position].iter().filter(|earlier| in_the_way(earlier.description)) {
+                let last = conflict.filter(|last| last.description.behind.contains(&earlier.description.kind));
+                conflict = last.or(Some(earlier));
             }
             // One that is named twice has been reported.
-            if let Some((earlier, other)) = conflict
-                && earlier.id != reference.id
-            {
-                let key_path = format!("service.pipelines.{pipeline}.processors.{position}");
-                let (message, hint) = if other.kind == description.kind {
-                    let message = format!("`{}` does again what `{}` before it has done", reference.id, earlier.id);
-                    (message, "name one of them".to_owned())
-                } else {
-                    let message = format!("`{}` cannot work behind `{}`", reference.id, earlier.id);
-                    (message, format!("name `{}` before `{}`", reference.id, earlier.id))
-                };
-                self.report(&reference.position, key_path, message, hint, Severity::Error);
-            }
-            before.push((reference, description));
+            let Some(earlier) = conflict.filter(|earlier| earlier.reference.id != used.reference.id) else { continue };
+            let (id, other) = (&used.reference.id, &earlier.reference.id);
+            let (message, hint) = if earlier.description.kind == kind {
+                (format!("`{id}` does again what `{other}` before it has done"), "name one of them".to_owned())
+            } else {
+                (format!("`{id}` cannot work behind `{other}`"), format!("name `{id}` before `{other}`"))
+            };
+            self.report(used, message, hint, Severity::Error);
         }
     }
 
     /// Whether the processors are there without which an exporter cannot send what comes to it.
-    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[Used<'_, CreateExporter>]) {
-        for exporter in exporters {
-            for (kind, needed) in (exporter.description().needs)(exporter.section) {
+    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[Used<'_>]) {
+        for used in exporters {
+            for (kind, needed) in used.section.map_or(&[][..], used.description.needs) {
                 let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
-                if is_there || !exporter.description().takes.contains(kind) || !self.comes(id, pipeline, *kind) {
+                if is_there || !used.description.takes.contains(kind) || !self.comes(id, pipeline, *kind) {
                     continue;
                 }
-                let (noun, name) = (kind.noun(), &exporter.reference.id);
+                let (noun, name) = (kind.noun(), &used.reference.id);
                 let message = format!("`{name}` takes {noun} only behind the processor `{needed}`");
                 let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
-                self.report_used(id, "exporters", exporter, message, hint, Severity::Error);
+                self.report(used, message, hint, Severity::Error);
             }
         }
     }
@@ -303,62 +265,43 @@ impl Maker<'_> {
 
     /// Whether something comes into the pipeline without which a processor does not work. In an envelope there may be
     /// anything.
-    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[Used<'_, CreateProcessor>]) {
-        for processor in processors {
-            let wanted = (processor.description().wants)(processor.section);
-            for wanted in wanted.iter().copied() {
-                if self.comes(id, pipeline, wanted) || self.comes(id, pipeline, TelemetryKind::Envelopes) {
+    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[Used<'_>]) {
+        for used in processors {
+            for wanted in used.section.map_or(&[][..], used.description.wants) {
+                if self.comes(id, pipeline, *wanted) || self.comes(id, pipeline, TelemetryKind::Envelopes) {
                     continue;
                 }
-                let (noun, name) = (wanted.noun(), &processor.reference.id);
+                let (noun, name) = (wanted.noun(), &used.reference.id);
                 let message = format!("`{name}` is configured to work by {noun}, and none come into this pipeline");
                 let hint = format!(
                     "name a receiver that emits {noun}, in a pipeline that carries everything, which is one that is called \
                      neither `profiles` nor `traces`; or change the processor's section"
                 );
-                self.report_used(id, "processors", processor, message, hint, Severity::Error);
+                self.report(used, message, hint, Severity::Error);
             }
         }
     }
 
-    fn report_used<C: 'static>(
-        &mut self,
-        id: &PipelineId,
-        list: &str,
-        used: &Used<'_, C>,
-        message: String,
-        hint: String,
-        severity: Severity,
-    ) {
-        let key_path = format!("service.pipelines.{id}.{list}.{}", used.position);
-        self.report(&used.reference.position, key_path, message, hint, severity);
-    }
-
     /// Whether the pipeline carries anything of what its receivers emit, and of what its exporters take.
-    fn check_kinds(&mut self, id: &PipelineId, pipeline: &PipelineConfig) {
+    fn check_kinds(&mut self, id: &PipelineId, receivers: &[Used<'_>], exporters: &[Used<'_>]) {
         let carries = id.carries();
         // That nothing here handles its signal has been reported.
         if carries == Carries::Unsupported {
             return;
         }
-        let includes = |kinds: &[TelemetryKind]| kinds.iter().any(|kind| carries.includes(*kind));
-        let mut wrong = Vec::new();
-        for (position, reference) in pipeline.receivers.iter().enumerate() {
-            let Some(factory) = find(self.registry.receivers, &reference.id.kind) else { continue };
-            wrong.push(("receivers", position, reference, "emits", factory.description.emits));
-        }
-        for (position, reference) in pipeline.exporters.iter().enumerate() {
-            let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
-            wrong.push(("exporters", position, reference, "takes", factory.description.takes));
-        }
-        for (list, position, reference, verb, kinds) in wrong.into_iter().filter(|(.., kinds)| !includes(kinds)) {
-            let key_path = format!("service.pipelines.{id}.{list}.{position}");
-            let message = format!("`{}` {verb} {}, which this pipeline does not carry", reference.id, nouns(kinds));
+        let emitted = receivers.iter().map(|used| (used, "emits", used.description.emits));
+        let taken = exporters.iter().map(|used| (used, "takes", used.description.takes));
+        for (used, verb, kinds) in emitted.chain(taken) {
+            if kinds.iter().any(|kind| carries.includes(*kind)) {
+                continue;
+            }
+            let name = &used.reference.id;
+            let message = format!("`{name}` {verb} {}, which this pipeline does not carry", nouns(kinds));
             let hint = format!(
                 "name it in a pipeline that carries everything, which is one that is not called `{}`; or delete it here",
                 id.signal
             );
-            self.report(&reference.position, key_path, message, hint, Severity::Error);
+            self.report(used, message, hint, Severity::Error);
         }
     }
 
@@ -367,21 +310,21 @@ impl Maker<'_> {
         &mut self,
         config: &Config,
         pipelines: &[PlannedPipeline],
-        receivers: &[PlannedReceiver],
-        exporters: &[PlannedExporter],
+        receivers: &[(String, Box<dyn Receiver>)],
+        exporters: &[(String, Box<dyn DynExporter>)],
     ) {
         for (id, section) in config.exporters.iter() {
             let name = id.to_string();
-            let Some(exporter) = exporters.iter().find(|planned| planned.id == name) else { continue };
-            let destinations = exporter.exporter.destinations();
+            let Some((_, exporter)) = exporters.iter().find(|(id, _)| *id == name) else { continue };
+            let destinations = exporter.destinations();
             let leads_here = |listening: &String| destinations.iter().any(|to| via::leads_to(to, listening));
-            let found = receivers.iter().find(|planned| {
-                pipelines.iter().any(|pipeline| pipeline.receivers.contains(&planned.id))
-                    && planned.receiver.listens().iter().any(leads_here)
+            let found = receivers.iter().find(|(id, receiver)| {
+                pipelines.iter().any(|pipeline| pipeline.receivers.contains(id))
+                    && receiver.listens().iter().any(leads_here)
             });
             let is_used = pipelines.iter().any(|pipeline| pipeline.exporters.contains(&name));
-            let Some(receiver) = found.filter(|_| is_used) else { continue };
-            let message = format!("`{id}` sends to the receiver `{}` of this very process: a circle", receiver.id);
+            let Some((receiver, _)) = found.filter(|_| is_used) else { continue };
+            let message = format!("`{id}` sends to the receiver `{receiver}` of this very process: a circle");
             let hint = "name the server that is behind this profbridge, or let the receiver listen elsewhere";
             self.problems.push(section.problem("", message, hint));
         }
@@ -412,7 +355,8 @@ impl Maker<'_> {
                 let severity = if others_remain { Severity::Warning } else { Severity::Error };
                 let message = format!("the pipeline `{id}` has nowhere to send to; {}", reasons.join("; "));
                 let hint = "give one of its exporters what it needs, or name another".to_owned();
-                self.report(&written.position, format!("service.pipelines.{id}.exporters"), message, hint, severity);
+                let (position, key_path) = (written.position.clone(), format!("service.pipelines.{id}.exporters"));
+                self.problems.push(Problem { position, key_path, message, hint: Some(hint), severity });
             }
             false
         });

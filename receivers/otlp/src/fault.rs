@@ -191,7 +191,6 @@ impl From<Rejected> for Fault {
 impl From<ReadError> for Fault {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::TooLarge { limit } => Self::too_large(limit),
             ReadError::Body(error) => error.into(),
             ReadError::Rejected(rejected) => rejected.into(),
         }
@@ -201,8 +200,11 @@ impl From<ReadError> for Fault {
 impl From<UnpackError> for Fault {
     fn from(error: UnpackError) -> Self {
         match error {
-            UnpackError::Decompress(error) => error.into(),
             UnpackError::Rejected(rejected) => rejected.into(),
+            UnpackError::Decompress(error @ DecompressError::TooLarge { .. }) => {
+                Self::new(Kind::TooLarge, error.to_string())
+            }
+            UnpackError::Decompress(error) => Self::invalid("request", error.to_string()),
         }
     }
 }
@@ -220,19 +222,6 @@ impl From<BodyError> for Fault {
 impl From<CodingError> for Fault {
     fn from(error: CodingError) -> Self {
         Self::new(Kind::Coding, error.to_string())
-    }
-}
-
-impl From<DecompressError> for Fault {
-    fn from(error: DecompressError) -> Self {
-        let message = error.to_string();
-        match error {
-            DecompressError::TooLarge { .. } => Self::new(Kind::TooLarge, message),
-            DecompressError::Corrupt { .. } => Self::invalid("request", message),
-            DecompressError::NotGranted { .. } => {
-                Self { retry_after: Some(LATER), refused: Some(Reason::MemoryLimit), ..Self::new(Kind::Busy, message) }
-            }
-        }
     }
 }
 

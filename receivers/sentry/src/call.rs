@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
-use profbridge_engine::body::{self, Buffer, ReadError, Received};
+use profbridge_engine::body::{self, Buffer, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::{Onward, PeerLimits};
@@ -16,7 +16,7 @@ use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_engine::web_pages::Pages;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
-use profbridge_net::body::Guarded;
+use profbridge_net::body::{BodyError, Guarded};
 use profbridge_net::client::Resumed;
 use profbridge_net::compression::{Coding, decompress_into};
 use profbridge_net::server::Peer;
@@ -217,7 +217,7 @@ impl Caller {
         let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
         let limit = self.settings.body.max_bytes;
         if announced.is_some_and(|length| length > limit) {
-            return Err(ReadError::TooLarge { limit }.into());
+            return Err(BodyError::TooLarge { limit }.into());
         }
         let has_way = self.way.is_some() && head.form == Form::Envelope;
         let enough = match announced {

@@ -48,20 +48,20 @@ impl RunningPipeline {
         let config =
             configuration::load(arguments).map_err(|_| "there is no configuration to look it up in".to_owned())?;
         let plan = Plan::new(&config, &REGISTRY).map_err(|_| "the configuration is not valid".to_owned())?;
-        let health = plan.service().health.clone().ok_or("the configuration switches health off")?;
+        let health = plan.service.health.clone().ok_or("the configuration switches health off")?;
         if !get(&health, "/").await.is_some_and(|page| page.contains("\"receivers/otlp")) {
             return Err(format!("no profbridge with an `otlp` receiver answers at {health}"));
         }
         let chunk = section(&config.processors, "chunk").unwrap_or_else(Section::defaults);
         let times = profbridge_processor_chunk::Config::read(&chunk)
             .map_err(|_| "the configuration is not valid".to_owned())?;
-        let identity = plan.service().identity.clone();
+        let identity = plan.service.identity.clone();
         Ok(Self {
             endpoint: endpoint(&config).ok_or("it takes no OTLP over plain HTTP, which the demo speaks")?,
             envelopes: envelopes(&config),
             closes_within: Duration::from_nanos(identity.window) + times.lateness.get(),
             exporters: exporters(&config, &plan),
-            metrics: plan.service().metrics.clone(),
+            metrics: plan.service.metrics.clone(),
             chunk,
             identity,
         })
@@ -93,7 +93,7 @@ fn exporters(config: &Config, plan: &Plan) -> Vec<String> {
         config.pipelines.iter().filter(|(_, pipeline)| pipeline.receivers.iter().any(|from| from.id.kind == "otlp"));
     let mut ids: Vec<String> =
         fed.flat_map(|(_, pipeline)| pipeline.exporters.iter().map(|exporter| exporter.id.to_string())).collect();
-    ids.retain(|id| plan.disabled().iter().all(|(disabled, _)| disabled != id));
+    ids.retain(|id| plan.disabled.iter().all(|(disabled, _)| disabled != id));
     ids.sort_unstable();
     ids.dedup();
     ids

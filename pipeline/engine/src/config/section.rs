@@ -166,7 +166,7 @@ impl Section {
             Ok((path, _)) => path,
             Err(_) => Vec::new(),
         };
-        self.report(&path, &message.into(), Some(hint.into()), Severity::Error)
+        self.report(&path, &message.into(), Some(hint.into()))
     }
 
     /// The problems of rules, each with whether it is broken, its key, message and hint, as for [`Section::problem`].
@@ -174,12 +174,6 @@ impl Section {
     pub fn broken_rules(&self, rules: &[(bool, &str, &str, &str)]) -> Vec<Problem> {
         let broken = rules.iter().filter(|(broken, ..)| *broken);
         broken.map(|&(_, key, message, hint)| self.problem(key, message, hint)).collect()
-    }
-
-    /// The same as [`Section::problem`] for something that does not keep the pipeline from starting.
-    #[must_use]
-    pub fn warning(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
-        Problem { severity: Severity::Warning, ..self.problem(key_path, message, hint) }
     }
 
     /// Whether a key is written in this section.
@@ -192,9 +186,9 @@ impl Section {
         self.inner.path.iter().chain(path).cloned().collect()
     }
 
-    fn report(&self, path: &[String], message: &str, hint: Option<String>, severity: Severity) -> Problem {
+    fn report(&self, path: &[String], message: &str, hint: Option<String>) -> Problem {
         let hint = hint.filter(|hint| !hint.is_empty()).map(|hint| self.scrub(path, &hint));
-        Problem { severity, ..self.own(path, self.scrub(path, message), hint) }
+        self.own(path, self.scrub(path, message), hint)
     }
 
     /// An error in words that are this module's own and quote nothing that must not be shown. They are not scrubbed,
@@ -296,7 +290,7 @@ impl Section {
                     message
                 };
                 let (message, hint) = words.split_once("; ").map_or((words, None), |(m, h)| (m, Some(h.to_owned())));
-                self.report(path, message, hint, Severity::Error)
+                self.report(path, message, hint)
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) enum Refusal {
 
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     state: Mutex<State<T>>,
     /// Something can be taken out, or never again.
     filled: Notify,
@@ -68,10 +68,6 @@ impl<T> Queue<T> {
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn bounds(&self) -> Bounds {
-        self.bounds
     }
 
     pub(super) fn level(&self) -> Level {

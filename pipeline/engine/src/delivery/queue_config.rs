@@ -97,31 +97,12 @@ const MAX_CONSUMERS: usize = 1024;
 const CONSUMERS: usize = 64;
 
 /// The rule that a `sending_queue` broke. The part behind `; ` is the hint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadQueue {
-    /// Nothing would ever be sent.
-    #[error("`num_consumers` is 0, so nothing would be sent; write at least 1")]
-    NoConsumers,
-    /// Each is a request at the same time, and no destination wants more than 1024 of those from one sender.
-    #[error("`num_consumers` is larger than {MAX_CONSUMERS}; each is a request at the same time")]
-    ManyConsumers,
-    /// Nothing would ever be taken.
-    #[error("`queue_size` is 0, so nothing would be taken; write `enabled: false` to go without a queue")]
-    NoRoom,
-    /// A size in bytes where something else is counted.
-    #[error("`queue_size` has a unit of bytes, but the queue is counted in {unit}; {hint}")]
-    Unit {
-        /// What is counted.
-        unit: &'static str,
-        /// What to write.
-        hint: &'static str,
-    },
-    /// There is no queue that anything could be too much for.
-    #[error("`drop_on_overflow` has no meaning without a queue; write `enabled: true`, or leave it out")]
-    DropsWithoutQueue,
-    /// Waiting and dropping at once.
-    #[error("`block_on_overflow` and `drop_on_overflow` contradict each other; write one of them")]
-    WaitsAndDrops,
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadQueue(String);
+
+fn broken<T>(rule: impl Into<String>) -> Result<T, BadQueue> {
+    Err(BadQueue(rule.into()))
 }
 
 impl Default for RawQueue {
@@ -174,17 +155,20 @@ impl TryFrom<RawQueue> for QueueConfig {
             && raw.queue_size.is_some_and(|size| size.in_bytes)
         {
             let hint = "write `sizer: bytes` beside it, or a plain number";
-            return Err(BadQueue::Unit { unit, hint });
+            let rule = "`queue_size` has a unit of bytes, but the queue is counted in";
+            return broken(format!("{rule} {unit}; {hint}"));
         }
         if !raw.enabled && raw.drop_on_overflow {
-            return Err(BadQueue::DropsWithoutQueue);
+            return broken("`drop_on_overflow` has no meaning without a queue; write `enabled: true`, or leave it out");
         }
         let queue_size = raw.queue_size.map_or_else(|| default_size(sizer), |size| size.number);
         let overflow = match (raw.block_on_overflow, raw.drop_on_overflow) {
             (false, false) => Overflow::Refuse,
             (true, false) => Overflow::Wait,
             (false, true) => Overflow::Drop,
-            (true, true) => return Err(BadQueue::WaitsAndDrops),
+            (true, true) => {
+                return broken("`block_on_overflow` and `drop_on_overflow` contradict each other; write one of them");
+            }
         };
         let queue = Self::try_new(sizer, queue_size, raw.num_consumers, overflow)?;
         Ok(Self { enabled: raw.enabled, ..queue })
@@ -199,12 +183,17 @@ impl QueueConfig {
     /// Names the rule that is broken.
     pub fn try_new(sizer: Sizer, size: u64, consumers: usize, overflow: Overflow) -> Result<Self, BadQueue> {
         match (consumers, size) {
-            (0, _) => Err(BadQueue::NoConsumers),
-            (1..=MAX_CONSUMERS, 0) => Err(BadQueue::NoRoom),
+            (0, _) => broken("`num_consumers` is 0, so nothing would be sent; write at least 1"),
+            (1..=MAX_CONSUMERS, 0) => {
+                broken("`queue_size` is 0, so nothing would be taken; write `enabled: false` to go without a queue")
+            }
             (1..=MAX_CONSUMERS, _) => {
                 Ok(Self { enabled: true, num_consumers: consumers, queue_size: size, sizer, overflow })
             }
-            _ => Err(BadQueue::ManyConsumers),
+            _ => {
+                let rule = "each is a request at the same time";
+                broken(format!("`num_consumers` is larger than {MAX_CONSUMERS}; {rule}"))
+            }
         }
     }
 

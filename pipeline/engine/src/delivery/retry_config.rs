@@ -46,48 +46,34 @@ impl Default for RetryRules {
 
 /// The rule that a `retry_on_failure` broke. The part behind `; ` is the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadRetry {
-    /// Attempts would follow each other without a pause.
-    #[error(
-        "`initial_interval` is shorter than 1ms, so attempts would follow each other without a pause; write at least `1ms`"
-    )]
-    Initial,
-    /// The factor is outside of 0 to 1.
-    #[error("`randomization_factor` is not between 0 and 1; the default is 0.5")]
-    Randomization,
-    /// Pauses would become shorter, or endless at once.
-    #[error("`multiplier` is not between 1 and 100; the default is 1.5")]
-    Multiplier,
-    /// The longest pause is shorter than the first.
-    #[error("`max_interval` is shorter than `initial_interval`")]
-    MaxInterval,
-    /// There would never be a second attempt.
-    #[error(
-        "`max_elapsed_time` is shorter than `initial_interval`, so there would be no second attempt; write `enabled: false` for that, or `0s` for no limit"
-    )]
-    MaxElapsed,
-}
+#[error("{0}")]
+pub struct BadRetry(&'static str);
 
 impl TryFrom<RetryRules> for RetryConfig {
     type Error = BadRetry;
 
     fn try_from(rules: RetryRules) -> Result<Self, BadRetry> {
-        if rules.initial_interval < Duration::from_millis(1) {
-            return Err(BadRetry::Initial);
-        }
-        if !(0.0..=1.0).contains(&rules.randomization_factor) {
-            return Err(BadRetry::Randomization);
-        }
-        if !(1.0..=100.0).contains(&rules.multiplier) {
-            return Err(BadRetry::Multiplier);
-        }
-        if rules.max_interval < rules.initial_interval {
-            return Err(BadRetry::MaxInterval);
-        }
-        if !rules.max_elapsed_time.is_zero() && rules.max_elapsed_time < rules.initial_interval {
-            return Err(BadRetry::MaxElapsed);
-        }
-        Ok(Self(rules))
+        let RetryRules { initial_interval: initial, max_interval, max_elapsed_time: elapsed, .. } = rules;
+        let broken = [
+            (
+                initial < Duration::from_millis(1),
+                "`initial_interval` is shorter than 1ms, so attempts would follow each other without a pause; write at \
+                 least `1ms`",
+            ),
+            (
+                !(0.0..=1.0).contains(&rules.randomization_factor),
+                "`randomization_factor` is not between 0 and 1; the default is 0.5",
+            ),
+            (!(1.0..=100.0).contains(&rules.multiplier), "`multiplier` is not between 1 and 100; the default is 1.5"),
+            (max_interval < initial, "`max_interval` is shorter than `initial_interval`"),
+            (
+                !elapsed.is_zero() && elapsed < initial,
+                "`max_elapsed_time` is shorter than `initial_interval`, so there would be no second attempt; write \
+                 `enabled: false` for that, or `0s` for no limit",
+            ),
+        ];
+        let first = broken.into_iter().find(|(is_broken, _)| *is_broken);
+        first.map_or(Ok(Self(rules)), |(_, rule)| Err(BadRetry(rule)))
     }
 }
 

@@ -75,7 +75,7 @@ impl<E: Exporter> Core<E> {
     /// Shows the queue's state in the metrics.
     pub(super) fn publish(&self) {
         let level = self.queue.level();
-        let capacity = self.queue.bounds().units;
+        let capacity = self.queue.bounds.units;
         let gauges = QueueGauges { size: level.units, capacity, in_flight: level.in_flight };
         self.telemetry().set_queue(gauges, !self.queue.has_room());
     }

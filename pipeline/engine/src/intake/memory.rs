@@ -63,10 +63,9 @@ impl Intake {
             Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
             result => return result,
         };
-        let waiting = self.shared.budget.waiting();
         loop {
             // Asked for before the next attempt, so that what is given back in between is not missed.
-            let mut freed = pin!(waiting.freed());
+            let mut freed = pin!(self.shared.budget.freed());
             freed.as_mut().enable();
             if self.try_grow(permit, more, leaves).is_ok() {
                 return Ok(());

@@ -57,8 +57,9 @@ pub(crate) enum Host {
 
 /// A pipeline that runs.
 pub(crate) struct Pipeline {
-    counters: Counters,
-    entrance: Entrance,
+    pub(crate) counters: Counters,
+    /// Where receivers put telemetry.
+    pub(crate) entrance: Entrance,
     stop: profbridge_net::Trigger,
     deadline: Arc<OnceLock<Instant>>,
     ended: oneshot::Receiver<()>,
@@ -120,20 +121,22 @@ impl Pipeline {
         let behind = Sinks(sinks.iter().cloned().collect());
         let deadline = Arc::default();
         let end = thread::End { stopping, deadline: Arc::clone(&deadline) };
-        let worker = thread::Worker::new(counters.clone(), chain, sinks, arrivals, end, around.clone());
+        let worker = thread::Worker {
+            counters: counters.clone(),
+            chain,
+            sinks,
+            arrivals,
+            end,
+            around: around.clone(),
+            taking: None,
+            relieving: false,
+            relieved: None,
+            absorbed: false,
+        };
         around.health.set("pipelines", &id, crate::health::ComponentState::Running);
         let ended = worker.spawn()?;
         let entrance = Entrance { pipeline: id, carries, sender, edge, sinks: behind };
         Ok(Self { counters, entrance, stop, deadline, ended })
-    }
-
-    /// Where receivers put telemetry.
-    pub(crate) fn entrance(&self) -> Entrance {
-        self.entrance.clone()
-    }
-
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     /// Asks the pipeline to take nothing more, and to put out and hand on what it holds. What it still has at the

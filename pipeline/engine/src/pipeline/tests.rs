@@ -70,7 +70,7 @@ fn pipeline(
 
 fn intake(around: &Context, pipelines: &[&Pipeline]) -> (Intake, Edge) {
     let edge = around.metrics.edge(ComponentKind::Receiver, "test", "");
-    let entrances = pipelines.iter().map(|pipeline| pipeline.entrance()).collect();
+    let entrances = pipelines.iter().map(|pipeline| pipeline.entrance.clone()).collect();
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
     // Dropped, it would be a shutdown.
     std::mem::forget(trigger);
@@ -239,13 +239,13 @@ async fn acknowledged_on_admission() {
     let began = Instant::now();
     consume(&intake, 5).await.unwrap();
     assert_eq!(receiver.totals().outbound.total(), 5);
-    assert_eq!(pipeline.counters().stages[0].totals().held, Held::observations(5, 5001));
+    assert_eq!(pipeline.counters.stages[0].totals().held, Held::observations(5, 5001));
     assert_eq!(fake.made(), 0);
     fake.attempts(1).await;
     assert!(began.elapsed() >= Duration::from_secs(30));
     let stop = crate::delivery::Stop { deadline: Instant::now(), close_by: Instant::now() };
     exporter.stop(stop).await;
-    assert_eq!((sent.edge().totals().outbound.total(), pipeline.counters().unsettled().total()), (5, 0));
+    assert_eq!((sent.edge().totals().outbound.total(), pipeline.counters.unsettled().total()), (5, 0));
     assert_eq!(around.budget.used(), 0);
 }
 
@@ -262,7 +262,7 @@ async fn stop_flushes() {
     }
     pipeline.stop(Instant::now() + Duration::from_secs(60));
     pipeline.ended().await;
-    assert_eq!((sent.edge().totals().inbound.total(), pipeline.counters().unsettled().total()), (100, 0));
+    assert_eq!((sent.edge().totals().inbound.total(), pipeline.counters.unsettled().total()), (100, 0));
     let rejected = consume(&intake, 5).await.unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
     assert_eq!(around.health.states()[0].2, ComponentState::Stopped);
@@ -282,8 +282,8 @@ async fn panic_ends_one_pipeline() {
     let rejected = consume(&alone, 8).await.unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Internal, Retry::Later));
     broken.ended().await;
-    assert_eq!(broken.counters().edge.totals().dropped.get(Reason::Internal).total(), 5);
-    assert_eq!((broken.counters().unsettled().total(), around.budget.used()), (0, 0));
+    assert_eq!(broken.counters.edge.totals().dropped.get(Reason::Internal).total(), 5);
+    assert_eq!((broken.counters.unsettled().total(), around.budget.used()), (0, 0));
     assert_eq!(
         around.health.states()[0].2,
         ComponentState::Failed(
@@ -297,7 +297,7 @@ async fn panic_ends_one_pipeline() {
     consume(&both, 6).await.unwrap();
     fake.attempts(1).await;
     assert_eq!((sent.edge().totals().inbound.total(), receiver.totals().outbound.total()), (6, 6));
-    assert_eq!(broken.counters().edge.totals().dropped.get(Reason::Internal).total(), 11);
+    assert_eq!(broken.counters.edge.totals().dropped.get(Reason::Internal).total(), 11);
     assert_eq!(consume(&alone, 5).await.unwrap_err().reason, Reason::Internal);
 }
 
@@ -312,7 +312,7 @@ async fn panic_while_preparing() {
     let (intake, _) = intake(&around, &[&pipeline]);
     consume(&intake, 9).await.unwrap();
     pipeline.ended().await;
-    assert_eq!(pipeline.counters().edge.totals().dropped.get(Reason::Internal).total(), 9);
+    assert_eq!(pipeline.counters.edge.totals().dropped.get(Reason::Internal).total(), 9);
 }
 
 /// Guarantees: an exporter that drops what does not fit costs its own queue and nothing else while its destination
@@ -376,7 +376,7 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
     let health = around.health.clone();
     let end = End { shutdown: shutdown.clone(), last_call: shutdown };
-    let intake = Intake::new(vec![pipeline.entrance()], around.budget.clone(), edge, health, end);
+    let intake = Intake::new(vec![pipeline.entrance.clone()], around.budget.clone(), edge, health, end);
     consume(&intake, 5).await.unwrap();
     fake.attempts(1).await;
     let waiting = tokio::spawn(async move { intake.room().await });
@@ -468,8 +468,8 @@ async fn cancelled_sender() {
     exporter.drain_by(Stop { deadline: Instant::now(), close_by: Instant::now() });
     pipeline.stop(Instant::now());
     pipeline.ended().await;
-    assert_eq!(pipeline.counters().unsettled().total(), 0);
-    assert_eq!(receiver.totals().outbound.total(), pipeline.counters().edge.totals().inbound.total());
+    assert_eq!(pipeline.counters.unsettled().total(), 0);
+    assert_eq!(receiver.totals().outbound.total(), pipeline.counters.edge.totals().inbound.total());
 }
 
 mod sampled_out;

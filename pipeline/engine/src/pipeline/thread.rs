@@ -33,20 +33,20 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// What lives on the thread.
 pub(super) struct Worker {
-    counters: Counters,
-    chain: Chain,
-    sinks: Vec<Arc<dyn Sink>>,
-    arrivals: Arrivals,
-    end: End,
-    around: Context,
+    pub(super) counters: Counters,
+    pub(super) chain: Chain,
+    pub(super) sinks: Vec<Arc<dyn Sink>>,
+    pub(super) arrivals: Arrivals,
+    pub(super) end: End,
+    pub(super) around: Context,
     /// The request that the processors are taking in.
-    taking: Option<Taking>,
+    pub(super) taking: Option<Taking>,
     /// A relief is under way.
-    relieving: bool,
+    pub(super) relieving: bool,
     /// The monotonic time at which the last relief began.
-    relieved: Option<u64>,
+    pub(super) relieved: Option<u64>,
     /// Whether something was taken in since then.
-    absorbed: bool,
+    pub(super) absorbed: bool,
 }
 
 /// How the thread is ended.
@@ -57,7 +57,7 @@ pub(super) struct End {
 }
 
 /// A request that the processors are taking in.
-struct Taking {
+pub(super) struct Taking {
     /// The request's memory. What processors hold is charged to them.
     _permit: Arc<Permit>,
     /// Told when the processors have all of it.
@@ -74,28 +74,6 @@ enum Step {
 }
 
 impl Worker {
-    pub(super) fn new(
-        counters: Counters,
-        chain: Chain,
-        sinks: Vec<Arc<dyn Sink>>,
-        arrivals: Arrivals,
-        end: End,
-        around: Context,
-    ) -> Self {
-        Self {
-            counters,
-            chain,
-            sinks,
-            arrivals,
-            end,
-            around,
-            taking: None,
-            relieving: false,
-            relieved: None,
-            absorbed: false,
-        }
-    }
-
     /// Starts the thread. The receiver completes when it ends.
     pub(super) fn spawn(self) -> Result<oneshot::Receiver<()>, StartError> {
         let (ended, end) = oneshot::channel();

@@ -122,9 +122,9 @@ service:
 ",
     )
     .unwrap();
-    assert_eq!(plan.service().memory, 32 << 20);
+    assert_eq!(plan.service.memory, 32 << 20);
     assert_eq!(plan.receivers.len(), 1);
-    let exporters: Vec<&str> = plan.exporters.iter().map(|planned| planned.id.as_str()).collect();
+    let exporters: Vec<&str> = plan.exporters.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(exporters, ["sink", "sink/b"]);
     let pipelines: Vec<_> =
         plan.pipelines.iter().map(|p| (p.id.as_str(), p.carries, p.processors.len(), p.exporters.len())).collect();
@@ -132,7 +132,7 @@ service:
         pipelines,
         [("profiles", Carries::Only(TelemetryKind::Profiles), 2, 2), ("all", Carries::Everything, 1, 1)]
     );
-    assert_eq!(plan.warnings().len(), 1, "the exporter in no pipeline");
+    assert_eq!(plan.warnings.len(), 1, "the exporter in no pipeline");
 }
 
 /// Guarantees: every rule that is broken is named at its place, all at once, whoever knows the rule.
@@ -189,10 +189,10 @@ service:
 ",
     )
     .unwrap();
-    assert_eq!(remaining.disabled(), [("sink".to_owned(), "the DSN is empty".to_owned())]);
+    assert_eq!(remaining.disabled, [("sink".to_owned(), "the DSN is empty".to_owned())]);
     let pipelines: Vec<&str> = remaining.pipelines.iter().map(|planned| planned.id.as_str()).collect();
     assert_eq!((pipelines, remaining.exporters.len()), (vec!["profiles"], 1));
-    assert_eq!(remaining.warnings().len(), 1);
+    assert_eq!(remaining.warnings.len(), 1);
 
     let found = problems(
         "receivers: {otlp: }
@@ -219,7 +219,7 @@ service: {pipelines: {profiles: {receivers: [otlp], exporters: [sink]}}}
 ",
     )
     .unwrap();
-    assert_eq!((minimal.warnings(), minimal.service()), (&[][..], &ServiceSettings::default()));
+    assert_eq!((&*minimal.warnings, &minimal.service), (&[][..], &ServiceSettings::default()));
 }
 
 /// Guarantees: names are written behind `dedup`, since what is sent again may be named better and would not look like a
@@ -376,7 +376,7 @@ service: {{pipelines: {{{pipeline}}}}}
 "
         );
         let all = plan(&yaml).unwrap();
-        let said = all.warnings().iter().filter(|problem| problem.message.contains("late"));
+        let said = all.warnings.iter().filter(|problem| problem.message.contains("late"));
         said.map(|problem| format!("{} {}: {}", problem.position, problem.key_path, problem.message)).collect()
     };
     assert_eq!(

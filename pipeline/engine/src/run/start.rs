@@ -11,13 +11,13 @@ use super::{Address, ReceiverTask, RunningPlan};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::component::StartError;
-use crate::delivery::{ExporterContext, RunningExporter, Sink};
+use crate::delivery::{DynExporter, ExporterContext, RunningExporter, Sink};
 use crate::health::{ComponentState, Health};
 use crate::intake::{End, Entrance, Intake};
 use crate::peer_limits::PeerLimits;
 use crate::pipeline::{Context, Host, Parts, Pipeline};
-use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
-use crate::receiver::ReceiverContext;
+use crate::plan::{Plan, PlannedPipeline};
+use crate::receiver::{Receiver, ReceiverContext};
 use crate::service::ServiceSettings;
 use crate::telemetry::server::Server;
 use crate::telemetry::{ComponentKind, ExporterTelemetry, Metrics};
@@ -47,8 +47,8 @@ pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Runnin
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
     let mut started = Started::new(&service, pipelines.len(), clock, host, disabled);
     // A supervisor that asks meanwhile hears that nothing runs yet.
-    for planned in &receivers {
-        started.around.health.set("receivers", &planned.id, ComponentState::Starting);
+    for (id, _) in &receivers {
+        started.around.health.set("receivers", id, ComponentState::Starting);
     }
     match started.all(&service, receivers, pipelines, exporters).await {
         Ok(()) => {
@@ -118,13 +118,13 @@ impl Started {
     async fn all(
         &mut self,
         service: &ServiceSettings,
-        receivers: Vec<PlannedReceiver>,
+        receivers: Vec<(String, Box<dyn Receiver>)>,
         pipelines: Vec<PlannedPipeline>,
-        exporters: Vec<PlannedExporter>,
+        exporters: Vec<(String, Box<dyn DynExporter>)>,
     ) -> Result<(), StartError> {
         self.servers(service).await?;
-        for planned in exporters {
-            self.exporter(planned).await?;
+        for (id, exporter) in exporters {
+            self.exporter(&id, exporter).await?;
         }
         let mut feeds: Vec<(Vec<String>, Entrance)> = Vec::new();
         let mut watched = Vec::new();
@@ -132,14 +132,14 @@ impl Started {
             let fed_by = planned.receivers.clone();
             let exporters = self.telemetry_of(&planned.exporters);
             let pipeline = self.pipeline(planned)?;
-            feeds.push((fed_by, pipeline.entrance()));
-            watched.push(Watched { counters: pipeline.counters().clone(), exporters });
+            feeds.push((fed_by, pipeline.entrance.clone()));
+            watched.push(Watched { counters: pipeline.counters.clone(), exporters });
             self.running.pipelines.push(pipeline);
         }
-        for planned in receivers {
-            let entrances = feeds.iter().filter(|(fed_by, _)| fed_by.contains(&planned.id));
+        for (id, receiver) in receivers {
+            let entrances = feeds.iter().filter(|(fed_by, _)| fed_by.contains(&id));
             let entrances = entrances.map(|(_, entrance)| entrance.clone()).collect();
-            self.receiver(planned, entrances).await?;
+            self.receiver(id, receiver, entrances).await?;
         }
         let receivers = self.running.receivers.iter().map(|receiver| receiver.telemetry.clone()).collect();
         let listening = self.running.addresses.iter().filter(|known| known.protocol != TELEMETRY).cloned().collect();
@@ -178,9 +178,8 @@ impl Started {
         self.running.addresses.push(Address { component, protocol, address });
     }
 
-    async fn exporter(&mut self, planned: PlannedExporter) -> Result<(), StartError> {
-        let PlannedExporter { id, exporter } = planned;
-        let telemetry = self.around.metrics.exporter(&id);
+    async fn exporter(&mut self, id: &str, exporter: Box<dyn DynExporter>) -> Result<(), StartError> {
+        let telemetry = self.around.metrics.exporter(id);
         let context = ExporterContext {
             telemetry: telemetry.clone(),
             budget: self.around.budget.clone(),
@@ -188,9 +187,9 @@ impl Started {
             via: Via::new(self.id),
         };
         let health = self.around.health.clone();
-        health.set("exporters", &id, ComponentState::Starting);
-        let exporter = exporter.start(context).await.map_err(|error| at(&health, "exporters", &id, &error))?;
-        health.set("exporters", &id, ComponentState::Running);
+        health.set("exporters", id, ComponentState::Starting);
+        let exporter = exporter.start(context).await.map_err(|error| at(&health, "exporters", id, &error))?;
+        health.set("exporters", id, ComponentState::Running);
         self.running.exporters.push((telemetry, exporter));
         Ok(())
     }
@@ -210,8 +209,12 @@ impl Started {
         Pipeline::start(Parts { id, carries, processors, sinks }, &self.around)
     }
 
-    async fn receiver(&mut self, planned: PlannedReceiver, entrances: Vec<Entrance>) -> Result<(), StartError> {
-        let PlannedReceiver { id, receiver } = planned;
+    async fn receiver(
+        &mut self,
+        id: String,
+        receiver: Box<dyn Receiver>,
+        entrances: Vec<Entrance>,
+    ) -> Result<(), StartError> {
         let health = self.around.health.clone();
         let telemetry = self.around.metrics.receiver(&id);
         let edge = self.around.metrics.edge(ComponentKind::Receiver, &id, "");

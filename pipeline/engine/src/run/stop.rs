@@ -99,12 +99,12 @@ impl RunningPlan {
     async fn stop_pipelines(&mut self, deadlines: Deadlines) -> Vec<String> {
         let mut failures = Vec::new();
         for pipeline in &self.pipelines {
-            self.health.set("pipelines", &pipeline.counters().id, ComponentState::Stopping);
+            self.health.set("pipelines", &pipeline.counters.id, ComponentState::Stopping);
             pipeline.stop(deadlines.sent);
         }
         for pipeline in &mut self.pipelines {
             if timeout_at(deadlines.handed_on, pipeline.ended()).await.is_err() {
-                let counters = pipeline.counters();
+                let counters = &pipeline.counters;
                 failures.push(format!("pipelines/{}: it was still working at the deadline", counters.id));
                 counters.give_up(Reason::Shutdown);
             }
@@ -139,7 +139,7 @@ impl RunningPlan {
                 .iter()
                 .map(|receiver| ReceiverReport::new(&receiver.telemetry, &receiver.edge))
                 .collect(),
-            pipelines: self.pipelines.iter().map(|pipeline| PipelineReport::new(pipeline.counters())).collect(),
+            pipelines: self.pipelines.iter().map(|pipeline| PipelineReport::new(&pipeline.counters)).collect(),
             exporters: self.exporter_telemetry.iter().map(ExporterReport::new).collect(),
             disabled: self.disabled.clone(),
             failures,

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::*;
 use crate::component::{Rejected, Retry};
 use crate::config::Carries;
-use crate::delivery::{DeliverySettings, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
+use crate::delivery::{DeliverySettings, DynExporter, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch, envelope};
 use crate::health::ComponentState;
 use crate::intake::Intake;
-use crate::plan::{PlannedExporter, PlannedPipeline, PlannedReceiver};
+use crate::plan::PlannedPipeline;
 use crate::service::ServiceSettings;
 
 fn service() -> ServiceSettings {
@@ -25,17 +25,17 @@ fn service() -> ServiceSettings {
     }
 }
 
-fn exporter(id: &str, fake: &FakeExporter, entries: u64) -> PlannedExporter {
+fn exporter(id: &str, fake: &FakeExporter, entries: u64) -> (String, Box<dyn DynExporter>) {
     exporter_that(id, fake, entries, Overflow::Drop)
 }
 
-fn exporter_that(id: &str, fake: &FakeExporter, entries: u64, overflow: Overflow) -> PlannedExporter {
+fn exporter_that(id: &str, fake: &FakeExporter, entries: u64, overflow: Overflow) -> (String, Box<dyn DynExporter>) {
     let settings = DeliverySettings {
         queue: QueueConfig::try_new(Sizer::Requests, entries, 2, overflow).unwrap(),
         retry: RetryConfig::default(),
         timeout: Duration::from_secs(5),
     };
-    PlannedExporter { id: id.to_owned(), exporter: deliver(fake.clone(), settings) }
+    (id.to_owned(), deliver(fake.clone(), settings))
 }
 
 fn pipeline(id: &str, window: Duration, exporters: &[&str]) -> PlannedPipeline {
@@ -52,10 +52,9 @@ fn plan(
     service: ServiceSettings,
     receiver: FakeReceiver,
     pipelines: Vec<PlannedPipeline>,
-    exporters: Vec<PlannedExporter>,
+    exporters: Vec<(String, Box<dyn DynExporter>)>,
 ) -> Plan {
-    let receivers = vec![PlannedReceiver { id: "otlp".to_owned(), receiver: Box::new(receiver) }];
-    Plan::of(service, receivers, pipelines, exporters)
+    Plan::of(service, vec![("otlp".to_owned(), Box::new(receiver))], pipelines, exporters)
 }
 
 async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
@@ -300,9 +299,13 @@ async fn receiver_that_ends_unasked() {
             Box::pin(std::future::ready(Ok(running)))
         }
     }
-    let receivers = vec![PlannedReceiver { id: "otlp".to_owned(), receiver: Box::new(Ends) }];
     let exporters = vec![exporter("file", &FakeExporter::new([]), 9)];
-    let planned = Plan::of(service(), receivers, vec![pipeline("profiles", HOUR, &["file"])], exporters);
+    let planned = Plan::of(
+        service(),
+        vec![("otlp".to_owned(), Box::new(Ends))],
+        vec![pipeline("profiles", HOUR, &["file"])],
+        exporters,
+    );
     let running = start(planned).await.unwrap();
     while running.health().is_ready() {
         tokio::task::yield_now().await;
@@ -432,13 +435,13 @@ fn shutdown_on_real_threads() {
     }
 }
 
-fn blocking(id: &str, fake: &FakeExporter) -> PlannedExporter {
+fn blocking(id: &str, fake: &FakeExporter) -> (String, Box<dyn DynExporter>) {
     let settings = DeliverySettings {
         queue: QueueConfig::try_new(Sizer::Requests, 1, 1, Overflow::Wait).unwrap(),
         retry: RetryConfig::default(),
         timeout: Duration::ZERO,
     };
-    PlannedExporter { id: id.to_owned(), exporter: deliver(fake.clone(), settings) }
+    (id.to_owned(), deliver(fake.clone(), settings))
 }
 
 /// Guarantees: a pipeline that waits for a destination that hangs is let go at the deadline, in time to hand on and

@@ -80,12 +80,13 @@ impl Connector {
             return Ok(stream);
         }
         let Some(tls) = &self.tls else {
-            return Err(ConnectError::Name { to, cause: "the client is configured for plaintext".to_owned() });
+            return Err(without_tls(&to, "the client is configured for plaintext"));
         };
         let host = destination.host().unwrap_or_default();
         let stream = handshake(tls, &to, host, stream).await?;
         if self.purpose == Purpose::Grpc && !stream.is_http2() {
-            return Err(ConnectError::NoHttp2 { to });
+            let what = "does not offer HTTP/2 (ALPN h2), which gRPC needs; this may be an HTTP endpoint";
+            return Err(ConnectError(format!("{to} {what}")));
         }
         Ok(stream)
     }
@@ -94,7 +95,7 @@ impl Connector {
         let mut tcp = self.tcp.clone();
         match tcp.call(to.clone()).await {
             Ok(stream) => Ok(Stream::new(stream)),
-            Err(error) => Err(ConnectError::Tcp { to: host_and_port(to), cause: chain(error) }),
+            Err(error) => Err(ConnectError(format!("cannot connect to {}: {}", host_and_port(to), chain(error)))),
         }
     }
 
@@ -104,10 +105,8 @@ impl Connector {
         match proxy.uri().scheme_str() {
             Some("http") => self.tcp(proxy.uri()).await,
             Some("https") => {
-                let Some(tls) = &self.tls else {
-                    let cause = "the client is configured for plaintext".to_owned();
-                    return Err(ConnectError::Name { to, cause });
-                };
+                let plaintext = || without_tls(&to, "the client is configured for plaintext");
+                let tls = self.tls.as_ref().ok_or_else(plaintext)?;
                 let stream = self.tcp(proxy.uri()).await?;
                 // The override and the ALPN names belong to the destination, not to the proxy.
                 let mut config = (*tls.config).clone();
@@ -115,7 +114,11 @@ impl Connector {
                 let tls = ClientTls { config: config.into(), server_name: None };
                 handshake(&tls, &to, proxy.uri().host().unwrap_or_default(), stream).await
             }
-            scheme => Err(ConnectError::ProxyKind { proxy: to, scheme: scheme.unwrap_or("unknown").to_owned() }),
+            scheme => {
+                let scheme = scheme.unwrap_or("unknown");
+                let what = "only http and https proxies are supported";
+                Err(ConnectError(format!("the proxy {to} is of the kind {scheme}, {what}")))
+            }
         }
     }
 
@@ -127,10 +130,9 @@ impl Connector {
         }
         // The tunnel asks for port 443 where the URL has none, also in plaintext.
         let tunnelled = with_port(destination);
-        tunnel.call(tunnelled).await.map_err(|error| ConnectError::Proxy {
-            proxy: host_and_port(proxy.uri()),
-            to: host_and_port(destination),
-            cause: chain(error),
+        tunnel.call(tunnelled).await.map_err(|error| {
+            let (proxy, to) = (host_and_port(proxy.uri()), host_and_port(destination));
+            ConnectError(format!("the proxy {proxy} does not open a tunnel to {to}: {}", chain(error)))
         })
     }
 }
@@ -151,7 +153,7 @@ impl Service<Uri> for Connector {
             let to = host_and_port(&destination);
             match tokio::time::timeout(timeout, connector.open(destination)).await {
                 Ok(opened) => opened,
-                Err(_) => Err(ConnectError::TimedOut { to, timeout }),
+                Err(_) => Err(ConnectError(format!("no connection to {to} within {timeout:?}"))),
             }
         })
     }
@@ -174,12 +176,14 @@ impl Service<Uri> for Opened {
     }
 }
 
+fn without_tls(to: &str, cause: &str) -> ConnectError {
+    ConnectError(format!("{to} cannot be reached with TLS: {cause}"))
+}
+
 async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Result<Stream, ConnectError> {
     let name = match &tls.server_name {
         Some(name) => name.clone(),
-        None => {
-            server_name(host).map_err(|error| ConnectError::Name { to: to.to_owned(), cause: error.to_string() })?
-        }
+        None => server_name(host).map_err(|error| without_tls(to, &error.to_string()))?,
     };
     let connector = TlsConnector::from(tls.config.clone());
     match connector.connect(name, TokioIo::new(stream)).await {
@@ -190,7 +194,7 @@ async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Res
         Err(error) => {
             let spoken = speaks_plaintext(&error);
             let hint = if spoken { "; the server speaks no TLS: use http:// or `tls.insecure: true`" } else { "" };
-            Err(ConnectError::Tls { to: to.to_owned(), cause: format!("{}{hint}", chain(error)) })
+            Err(ConnectError(format!("tls handshake with {to} failed: {}{hint}", chain(error))))
         }
     }
 }

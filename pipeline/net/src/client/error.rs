@@ -16,77 +16,10 @@ pub enum EndpointError {
     Tls(#[from] TlsError),
 }
 
-/// Why there is no connection. Nothing was sent to the destination.
+/// Why there is no connection, for a person. Nothing was sent to the destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// The destination, or the proxy where one is named, cannot be reached.
-    #[error("cannot connect to {to}: {cause}")]
-    Tcp {
-        /// Host and port.
-        to: String,
-        /// What the system says.
-        cause: String,
-    },
-    /// A proxy refuses or breaks off.
-    #[error("the proxy {proxy} does not open a tunnel to {to}: {cause}")]
-    Proxy {
-        /// The proxy's host and port.
-        proxy: String,
-        /// The destination's host and port.
-        to: String,
-        /// What it answered.
-        cause: String,
-    },
-    /// A proxy of a kind that is not supported.
-    #[error("the proxy {proxy} is of the kind {scheme}, only http and https proxies are supported")]
-    ProxyKind {
-        /// The proxy's host and port.
-        proxy: String,
-        /// The scheme of its URL.
-        scheme: String,
-    },
-    /// The TLS handshake fails, also because of a certificate.
-    #[error("tls handshake with {to} failed: {cause}")]
-    Tls {
-        /// Host and port.
-        to: String,
-        /// What rustls says.
-        cause: String,
-    },
-    /// The server does not speak HTTP/2, which gRPC needs.
-    #[error("{to} does not offer HTTP/2 (ALPN h2), which gRPC needs; this may be an HTTP endpoint")]
-    NoHttp2 {
-        /// Host and port.
-        to: String,
-    },
-    /// The endpoint's scheme is https but the client was built without TLS, or the host is no name.
-    #[error("{to} cannot be reached with TLS: {cause}")]
-    Name {
-        /// Host and port.
-        to: String,
-        /// The rule that is broken.
-        cause: String,
-    },
-    /// It took too long, the proxy and the handshake included.
-    #[error("no connection to {to} within {timeout:?}")]
-    TimedOut {
-        /// Host and port.
-        to: String,
-        /// The configured timeout.
-        timeout: Duration,
-    },
-}
-
-/// How far a request came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
-    /// The peer has not seen it: sending it again cannot make a duplicate.
-    No,
-    /// The peer may have seen and handled it.
-    Maybe,
-    /// The peer answered.
-    Yes,
-}
+#[error("{0}")]
+pub struct ConnectError(pub(super) String);
 
 /// Why a request has no usable response.
 #[derive(Debug, thiserror::Error)]
@@ -102,16 +35,12 @@ pub enum Failure {
     TimedOut {
         /// The configured timeout.
         timeout: Duration,
-        /// Whether there was a connection.
-        reached: Reached,
     },
     /// The connection broke, or the peer does not speak HTTP.
     #[error("the connection broke: {cause}")]
     Broken {
         /// What the transport says.
         cause: String,
-        /// Whether the request was begun.
-        reached: Reached,
     },
     /// The peer sends elsewhere. Not followed: a redirected POST becomes a GET or sends the payload
     /// and its credentials to another host.
@@ -132,17 +61,6 @@ pub enum Failure {
         /// Why the body cannot be had.
         cause: crate::body::BodyError,
     },
-}
-
-impl Failure {
-    /// Whether the request may have reached the peer.
-    pub fn reached(&self) -> Reached {
-        match self {
-            Failure::Unsendable(_) | Failure::Connect(_) => Reached::No,
-            Failure::TimedOut { reached, .. } | Failure::Broken { reached, .. } => *reached,
-            Failure::Redirected { .. } | Failure::Response { .. } => Reached::Yes,
-        }
-    }
 }
 
 /// The text of an error from a library, causes included.

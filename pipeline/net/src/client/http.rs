@@ -11,13 +11,12 @@ use http::uri::Scheme;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Builder, Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
 
 use super::connector::{Connector, Purpose, has_sound_port};
-use super::error::{ConnectError, EndpointError, Failure, Reached};
+use super::error::{ConnectError, EndpointError, Failure};
 use super::proxy::Proxies;
 use crate::body::{self, BodyLimits, Guarded};
 use crate::tls::{HttpVersions, TlsClientConfig};
@@ -181,15 +180,11 @@ impl HttpClient {
     /// The head of the answer to a request, and its body unread.
     async fn answered(
         &self,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
         deadline: Instant,
     ) -> Result<http::Response<Incoming>, Failure> {
-        let connection = capture_connection(&mut request);
-        let Ok(answered) = tokio::time::timeout_at(deadline, self.client.request(request)).await else {
-            let connected = connection.connection_metadata().is_some();
-            let reached = if connected { Reached::Maybe } else { Reached::No };
-            return Err(Failure::TimedOut { timeout: self.timeout, reached });
-        };
+        let answered = tokio::time::timeout_at(deadline, self.client.request(request)).await;
+        let answered = answered.map_err(|_| Failure::TimedOut { timeout: self.timeout })?;
         let response = answered.map_err(|error| failure(&error))?;
         match redirect(response.status(), response.headers()) {
             Some(location) => Err(Failure::Redirected { status: response.status(), location }),
@@ -235,15 +230,13 @@ impl HttpClient {
     }
 }
 
-/// Sorts the client's error by how far the request came.
+/// Tells a connection that was never there from one that broke.
 pub(super) fn failure(error: &Error) -> Failure {
     let source = std::error::Error::source(error);
     if let Some(cause) = source.and_then(|cause| cause.downcast_ref::<ConnectError>()) {
         return Failure::Connect(cause.clone());
     }
-    let canceled = source.and_then(|cause| cause.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_canceled);
-    let reached = if error.is_connect() || canceled { Reached::No } else { Reached::Maybe };
-    Failure::Broken { cause: crate::error_chain(error), reached }
+    Failure::Broken { cause: crate::error_chain(error) }
 }
 
 /// Where a redirect leads, without the parts of the URL that can hold secrets.

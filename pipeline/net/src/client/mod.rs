@@ -14,7 +14,7 @@ mod proxy;
 mod stream;
 
 pub use self::connector::host_and_port;
-pub use self::error::{ConnectError, EndpointError, Failure, Reached};
+pub use self::error::{ConnectError, EndpointError, Failure};
 pub use self::grpc::{GrpcClientConfig, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
 pub use self::passage::{Passage, Resumed, passed_on};

@@ -15,28 +15,10 @@ pub struct Listener {
     endpoint: String,
 }
 
-/// Why an endpoint cannot be listened on: the endpoint, the cause and what helps.
+/// Why an endpoint cannot be listened on, for a person: the endpoint, the cause and what helps.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// The endpoint is not `host:port`.
-    #[error("{endpoint:?} is no endpoint to listen on: {hint}")]
-    Malformed {
-        /// What was configured.
-        endpoint: String,
-        /// What is wrong with it.
-        hint: &'static str,
-    },
-    /// The system refuses.
-    #[error("cannot listen on {endpoint}: {source}{hint}")]
-    Refused {
-        /// What was configured.
-        endpoint: String,
-        /// What helps; empty when nothing is known to help.
-        hint: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-}
+#[error("{0}")]
+pub struct BindError(String);
 
 impl Listener {
     /// Listens on `host:port`. An empty host means every address, of both families where the system
@@ -58,7 +40,7 @@ impl Listener {
             TcpListener::bind(endpoint).await
         };
         let refused =
-            |source: io::Error| BindError::Refused { endpoint: endpoint.to_owned(), hint: hint(source.kind()), source };
+            |error: io::Error| BindError(format!("cannot listen on {endpoint}: {error}{}", hint(error.kind())));
         let socket = bound.map_err(refused)?;
         let local_addr = socket.local_addr().map_err(refused)?;
         Ok(Listener { socket, local_addr, endpoint: endpoint.to_owned() })
@@ -68,7 +50,7 @@ impl Listener {
     /// system.
     ///
     /// # Errors
-    /// It is [`BindError::Malformed`].
+    /// It has another form.
     pub fn check(endpoint: &str) -> Result<(), BindError> {
         split(endpoint).map(|_| ())
     }
@@ -81,7 +63,7 @@ impl Listener {
 
 /// Host, in brackets where it stands in them, and port.
 fn split(endpoint: &str) -> Result<(&str, &str), BindError> {
-    let malformed = |hint| BindError::Malformed { endpoint: endpoint.to_owned(), hint };
+    let malformed = |hint| BindError(format!("{endpoint:?} is no endpoint to listen on: {hint}"));
     if endpoint.starts_with("unix:") || endpoint.starts_with('/') {
         return Err(malformed("unix sockets are not supported, use host:port"));
     }

@@ -33,14 +33,14 @@ impl TlsServerConfig {
     pub fn load(&self, versions: HttpVersions) -> Result<Arc<ServerConfig>, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(TlsError::Library)?;
+            .map_err(TlsError::library)?;
         let builder = match &self.client_ca_file {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let roots = Arc::new(files::authorities(path)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
                     .build()
-                    .map_err(|error| TlsError::ClientAuthorities { path: path.clone(), cause: error.to_string() })?;
+                    .map_err(|error| TlsError::of(path, format!("cannot verify client certificates: {error}")))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -95,15 +95,15 @@ impl TlsClientConfig {
         };
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(TlsError::Library)?
+            .map_err(TlsError::library)?
             .with_root_certificates(roots);
         let mut config = match (&self.cert_file, &self.key_file) {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => builder
                 .with_client_auth_cert(files::certificates(cert)?, files::key(key)?)
                 .map_err(|source| pair(cert, key, source))?,
-            (Some(_), None) => return Err(TlsError::HalfPair { present: "cert_file", missing: "key_file" }),
-            (None, Some(_)) => return Err(TlsError::HalfPair { present: "key_file", missing: "cert_file" }),
+            (Some(_), None) => return Err(half("cert_file", "key_file")),
+            (None, Some(_)) => return Err(half("key_file", "cert_file")),
         };
         config.alpn_protocols = versions.alpn();
         // An exporter talks to one server, or to few: the default of 256 remembered ones is memory
@@ -114,11 +114,16 @@ impl TlsClientConfig {
 }
 
 fn pair(cert: &Path, key: &Path, source: rustls::Error) -> TlsError {
-    TlsError::Pair { cert: cert.to_owned(), key: key.to_owned(), source }
+    TlsError(format!("{} and {}: cannot be used together: {source}", cert.display(), key.display()))
+}
+
+fn half(present: &str, missing: &str) -> TlsError {
+    TlsError(format!("{present} is set but {missing} is not; a certificate needs its key"))
 }
 
 /// A host as rustls wants it; an IPv6 address may stand in its brackets.
 pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    ServerName::try_from(bare.to_owned()).map_err(|_| TlsError::ServerName { name: host.to_owned() })
+    ServerName::try_from(bare.to_owned())
+        .map_err(|_| TlsError(format!("{host:?} is neither a DNS name nor an IP address")))
 }

@@ -1,7 +1,7 @@
 //! PEM files: read with a bound, parsed with the file's name in every error.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use rustls::RootCertStore;
@@ -14,12 +14,13 @@ use super::TlsError;
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |source| TlsError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |error: io::Error| TlsError::of(path, format!("cannot be read: {error}"));
     let file = File::open(path).map_err(unreadable)?;
     let mut text = Vec::new();
     file.take(MAX_FILE + 1).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > MAX_FILE {
-        return Err(TlsError::TooLarge { path: path.to_owned(), limit: MAX_FILE });
+        let what = format!("larger than {MAX_FILE} bytes, which no PEM file of certificates or keys is");
+        return Err(TlsError::of(path, what));
     }
     Ok(text)
 }
@@ -32,7 +33,7 @@ fn broken(path: &Path, error: &pem::Error) -> TlsError {
         pem::Error::Base64Decode(_) => "a section is not valid base64".to_owned(),
         other => other.to_string(),
     };
-    TlsError::Pem { path: path.to_owned(), cause }
+    TlsError::of(path, format!("not a valid PEM file: {cause}"))
 }
 
 /// Every certificate of a file, in its order: the leaf first where it is a chain.
@@ -41,7 +42,8 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let certificates =
         CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>().map_err(|error| broken(path, &error))?;
     if certificates.is_empty() {
-        return Err(TlsError::NoCertificate { path: path.to_owned() });
+        let what = "holds no certificate (a section `-----BEGIN CERTIFICATE-----` is expected)";
+        return Err(TlsError::of(path, what));
     }
     Ok(certificates)
 }
@@ -53,9 +55,13 @@ pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     match PrivateKeyDer::from_pem_slice(&text) {
         Ok(key) => Ok(key),
         Err(pem::Error::NoItemsFound) if text.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) => {
-            Err(TlsError::EncryptedKey { path: path.to_owned() })
+            let what =
+                "holds an encrypted private key; decrypt it, for example with `openssl pkey -in FILE -out FILE.key`";
+            Err(TlsError::of(path, what))
         }
-        Err(pem::Error::NoItemsFound) => Err(TlsError::NoKey { path: path.to_owned() }),
+        Err(pem::Error::NoItemsFound) => {
+            Err(TlsError::of(path, "holds no private key (a section `-----BEGIN PRIVATE KEY-----` is expected)"))
+        }
         Err(error) => Err(broken(path, &error)),
     }
 }
@@ -65,11 +71,9 @@ pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates(path)?.into_iter().enumerate() {
-        roots.add(certificate).map_err(|source| TlsError::Authority {
-            path: path.to_owned(),
-            number: index + 1,
-            source,
-        })?;
+        let number = index + 1;
+        let unusable = |error| format!("certificate {number} cannot be used as an authority: {error}");
+        roots.add(certificate).map_err(|error| TlsError::of(path, unusable(error)))?;
     }
     Ok(roots)
 }
@@ -82,7 +86,8 @@ pub(super) fn system_authorities() -> Result<RootCertStore, TlsError> {
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let detail = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-        return Err(TlsError::NoSystemRoots { detail });
+        let what = "install ca-certificates or name a bundle with ca_file";
+        return Err(TlsError(format!("the system has no certificate authorities{detail}; {what}")));
     }
     Ok(roots)
 }

@@ -157,7 +157,7 @@ async fn the_deadline_ends_a_flush() {
     }
     pipeline.stop(Instant::now());
     pipeline.ended().await;
-    let counters = pipeline.counters();
+    let counters = &pipeline.counters;
     let totals = counters.edge.totals();
     assert_eq!((totals.inbound.total(), totals.outbound.total()), (60, sink.seen().len() as u64));
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 60 - totals.outbound.total());
@@ -175,7 +175,7 @@ async fn nothing_is_counted_after_the_end() {
     let (intake, receiver) = intake(&around, &[&pipeline]);
     let sender = tokio::spawn(async move { consume(&intake, 20).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let counters = pipeline.counters();
+    let counters = &pipeline.counters;
     assert_eq!((receiver.totals().outbound.total(), sink.seen().len()), (20, 1));
     counters.give_up(Reason::Shutdown);
     counters.give_up(Reason::Internal);
@@ -227,12 +227,12 @@ async fn what_is_being_handed_on_is_not_lost() {
     let processors = vec![splitter()];
     let parts = Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks };
     let mut pipeline = Pipeline::start(parts, &around).unwrap();
-    sink.counters.set(pipeline.counters().clone()).unwrap();
+    sink.counters.set(pipeline.counters.clone()).unwrap();
     let (intake, _) = intake(&around, &[&pipeline]);
     consume(&intake, 20).await.unwrap();
     pipeline.stop(Instant::now() + Duration::from_secs(9));
     pipeline.ended().await;
-    let totals = pipeline.counters().edge.totals();
+    let totals = pipeline.counters.edge.totals();
     assert_eq!((totals.inbound.total(), totals.outbound.total(), *sink.given.lock().unwrap()), (20, 1, 1));
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 19);
 }
