@@ -10,7 +10,7 @@ mod value;
 
 use profbridge_model::{AttributeId, AttributeSetId, ByteRange, Dictionary, Profile, Profiles, varint};
 
-use self::put::{head, message_size};
+use self::put::{Sink, Size, Sizes};
 
 /// What is written, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,20 +37,20 @@ pub fn payload_may_leave(dictionary: &Dictionary, profile: &Profile) -> bool {
 /// Encodes a batch. What the sender wrote in its own way (unpacked lists, unknown fields, empty messages) comes out in
 /// the canonical one.
 pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
-    let (mut encoder, size) = Encoder::sized(profiles, options);
-    let mut out = Vec::with_capacity(size);
-    for resource in profiles.resources() {
-        encoder.resource_profiles(&mut out, resource);
-    }
-    head(&mut out, 0x12, encoder.dictionary_size);
-    encoder.dictionary(&mut out);
-    debug_assert_eq!(out.len(), size);
+    let mut encoder = Encoder::new(profiles, options);
+    let mut size = Size(0);
+    encoder.request(&mut size);
+    let mut out = Vec::with_capacity(size.0);
+    encoder.request(&mut out);
+    debug_assert_eq!(out.len(), size.0);
     out
 }
 
 /// The number of bytes that [`encode`] writes.
 pub fn encoded_len(profiles: &Profiles, options: &EncodeOptions) -> usize {
-    Encoder::sized(profiles, options).1
+    let mut size = Size(0);
+    Encoder::new(profiles, options).request(&mut size);
+    size.0
 }
 
 struct Encoder<'a> {
@@ -60,36 +60,34 @@ struct Encoder<'a> {
     /// How many strings the string table gets.
     strings: usize,
     sets: PackedSets,
-    dictionary_size: usize,
-    /// The sizes of resources, scopes and profiles in the order in which they are written.
-    sizes: Vec<usize>,
-    next: usize,
+    sizes: Sizes,
 }
 
 impl<'a> Encoder<'a> {
-    /// An encoder that has computed all sizes, and the size of everything.
-    fn sized(profiles: &'a Profiles, options: &EncodeOptions) -> (Self, usize) {
+    fn new(profiles: &'a Profiles, options: &EncodeOptions) -> Self {
         let dictionary = &**profiles.dictionary();
         let types = profiles.profiles().map(|profile| {
             [profile.sample_type.kind, profile.sample_type.unit, profile.period_type.kind, profile.period_type.unit]
         });
-        let mut encoder = Self {
+        Self {
             profiles,
             dictionary,
             options: *options,
             strings: dictionary::strings(dictionary.tables(), types),
             sets: PackedSets::new(dictionary),
-            dictionary_size: 0,
-            sizes: Vec::new(),
-            next: 0,
-        };
-        let mut size = 0;
-        for resource in profiles.resources() {
-            size += message_size(encoder.resource_profiles_size(resource));
+            sizes: Sizes::default(),
         }
-        encoder.dictionary_size = encoder.dictionary_size();
-        size += message_size(encoder.dictionary_size);
-        (encoder, size)
+    }
+
+    /// Counts everything, and then writes it.
+    fn request(&mut self, out: &mut impl Sink) {
+        let profiles = self.profiles;
+        for resource in profiles.resources() {
+            self.resource_profiles(out, resource);
+        }
+        let dictionary = out.open(0x12, &mut self.sizes);
+        self.dictionary(out);
+        out.close(dictionary, &mut self.sizes);
     }
 }
 

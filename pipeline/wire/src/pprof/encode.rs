@@ -25,7 +25,7 @@ use self::marks::Marks;
 use self::sample::Labels;
 use self::text::Texts;
 use super::keys::{BUILD_ID, COMMENT, DEFAULT_SAMPLE_TYPE, DOC_URL, DROP_FRAMES, HAS, IS_FOLDED, KEEP_FRAMES};
-use crate::otlp::encode::put::{bytes, head, int};
+use crate::otlp::encode::put::{bytes, encoded, int};
 
 /// Profiles of a batch that are one pprof profile.
 #[derive(Debug, Clone)]
@@ -144,8 +144,7 @@ impl<'a> Encoder<'a> {
         let mut rest = Vec::new();
         self.header(&mut rest, group.scope, first);
         for text in self.texts.all() {
-            head(&mut out, 0x32, text.len());
-            out.extend_from_slice(text);
+            encoded(&mut out, 0x32, text);
         }
         out.extend_from_slice(&rest);
         out
@@ -155,8 +154,7 @@ impl<'a> Encoder<'a> {
         let mut message = Vec::new();
         int(&mut message, 0x08, self.string(kind));
         int(&mut message, 0x10, self.string(unit));
-        head(out, key, message.len());
-        out.extend_from_slice(&message);
+        encoded(out, key, &message);
     }
 
     /// The index of a string of the batch.
@@ -181,7 +179,7 @@ impl<'a> Encoder<'a> {
             for (key, field) in HAS.into_iter().zip([0x38, 0x40, 0x48, 0x50]) {
                 int(&mut message, field, u64::from(self.is_so(attributes, key)));
             }
-            bytes_of_message(out, 0x1a, &message);
+            encoded(out, 0x1a, &message);
         }
     }
 
@@ -204,10 +202,10 @@ impl<'a> Encoder<'a> {
                 int(&mut inner, 0x08, function);
                 int(&mut inner, 0x10, line.line as u64);
                 int(&mut inner, 0x18, line.column as u64);
-                bytes_of_message(&mut message, 0x22, &inner);
+                encoded(&mut message, 0x22, &inner);
             }
             int(&mut message, 0x28, u64::from(self.is_so(attributes, IS_FOLDED)));
-            bytes_of_message(out, 0x22, &message);
+            encoded(out, 0x22, &message);
         }
     }
 
@@ -221,7 +219,7 @@ impl<'a> Encoder<'a> {
                 int(&mut message, key, self.texts.index(self.dictionary.string_bytes(id)));
             }
             int(&mut message, 0x28, start_line as u64);
-            bytes_of_message(out, 0x2a, &message);
+            encoded(out, 0x2a, &message);
         }
     }
 
@@ -265,12 +263,6 @@ impl<'a> Encoder<'a> {
     fn location(&self, id: Option<LocationId>) -> u64 {
         self.marks.locations.get(LocationId::wire(id) as usize)
     }
-}
-
-/// Writes a message, also where nothing is in it.
-fn bytes_of_message(out: &mut Vec<u8>, key: u8, message: &[u8]) {
-    head(out, key, message.len());
-    out.extend_from_slice(message);
 }
 
 /// The comments of a profile: a list under one key, or, as the Collector's translator writes them, each under a key of

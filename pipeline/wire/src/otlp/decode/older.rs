@@ -25,7 +25,7 @@ use profbridge_model::profiles::RequestPart;
 use profbridge_model::varint;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::super::encode::put::{bytes, fixed64, head, int};
+use super::super::encode::put::{bytes, encoded, fixed64, int};
 use super::super::error::{Fault, Result};
 use super::super::layout::Layout;
 use super::super::limits::{Budget, Limits};
@@ -33,7 +33,7 @@ use super::super::reader::Reader;
 use super::Decoder;
 use super::profile::{COMMENT, not_delta};
 
-use self::fields::{CONTAINER, Fields, Home, LABEL, LINK, Part, Release, Table, To, UNIT, VALUE_TYPE, each, each_at};
+use self::fields::{CONTAINER, Fields, Home, LABEL, LINK, Release, Table, To, UNIT, VALUE_TYPE, each, each_at};
 
 /// `Mapping.build_id` of 1.3 by its kind: the linker's, and one whose algorithm is the producer's own.
 const BUILD_IDS: [&str; 2] = ["process.executable.build_id.gnu", "process.executable.build_id.profiling"];
@@ -211,7 +211,7 @@ impl<'a> Rewriter<'a> {
         put_nested(&mut out, 0x12, |out| {
             for (table, elements) in Table::ALL.into_iter().zip(&self.tables) {
                 for id in 0..elements.ends.len() as u32 {
-                    put(out, (table as u8 + 1) << 3 | 2, elements.get(id));
+                    encoded(out, (table as u8 + 1) << 3 | 2, elements.get(id));
                 }
             }
             Ok(())
@@ -286,7 +286,7 @@ impl<'a> Rewriter<'a> {
             self.read(piece, release.profile, &mut draft)?;
         }
         let mut types = Vec::new();
-        self.each_part(&pieces, release.profile, Part::SampleType, |this, _, reader| {
+        self.each_part(&pieces, release.profile, To::SampleType, |this, _, reader| {
             this.held.charge::<Draft>(1)?;
             let mut sample_type = Draft::default();
             this.read(reader, VALUE_TYPE, &mut sample_type)?;
@@ -320,8 +320,8 @@ impl<'a> Rewriter<'a> {
                 out.extend_from_slice(&draft.fields);
                 match (draft.id, k) {
                     ([0, ..], _) if draft.id == [0; 16] => {}
-                    (id, 0) => put(out, 0x3a, &id),
-                    (id, _) => put(out, 0x3a, &id_of_type(id, k)),
+                    (id, 0) => encoded(out, 0x3a, &id),
+                    (id, _) => encoded(out, 0x3a, &id_of_type(id, k)),
                 }
                 if k == 0 {
                     out.extend_from_slice(&draft.payload);
@@ -346,18 +346,18 @@ impl<'a> Rewriter<'a> {
     fn read_tables(&mut self, pieces: &[Reader<'a>]) -> Result<()> {
         self.parts = Parts::default();
         use Table::{Attribute, Function, Link, Location, Mapping, String};
-        self.elements(pieces, Part::Element(String))?;
-        self.elements(pieces, Part::Unit)?;
+        self.elements(pieces, To::Element(String))?;
+        self.elements(pieces, To::AttributeUnit)?;
         for table in [Attribute, Link, Function, Mapping, Location] {
-            self.elements(pieces, Part::Element(table))?;
+            self.elements(pieces, To::Element(table))?;
         }
         Ok(())
     }
 
-    fn elements(&mut self, pieces: &[Reader<'a>], part: Part) -> Result<()> {
+    fn elements(&mut self, pieces: &[Reader<'a>], part: To) -> Result<()> {
         self.each_part(pieces, self.release.tables, part, |this, i, reader| {
             this.held.charge::<u32>(1)?;
-            let Part::Element(table) = part else { return this.unit(reader) };
+            let To::Element(table) = part else { return this.unit(reader) };
             let id = match table {
                 Table::String => this.add(table, reader.rest())?,
                 Table::Attribute => this.attribute_in_place(reader)?,
@@ -434,7 +434,7 @@ impl<'a> Rewriter<'a> {
                 To::Message(field, fields) => {
                     let (inner, mut message) = (wire.message()?, Draft::default());
                     self.at((name, None), |this| this.read(inner, fields, &mut message))?;
-                    put(&mut draft.fields, field << 3 | 2, &message.fields);
+                    encoded(&mut draft.fields, field << 3 | 2, &message.fields);
                 }
                 To::Attributes => wire.list(|index| {
                     self.held.charge::<u32>(1)?;
@@ -481,7 +481,7 @@ impl<'a> Rewriter<'a> {
                     draft.lists[place].push(number);
                     Ok(())
                 })?,
-                To::Part(_) => drop(wire.message()?),
+                To::Element(_) | To::AttributeUnit | To::Profile | To::SampleType | To::Sample => drop(wire.message()?),
             }
             Ok(())
         })
@@ -492,15 +492,15 @@ impl<'a> Rewriter<'a> {
         &mut self,
         pieces: &[Reader<'a>],
         fields: Fields,
-        part: Part,
+        part: To,
         mut visit: impl FnMut(&mut Self, usize, Reader<'a>) -> Result<()>,
     ) -> Result<()> {
         let mut i = 0;
         for &piece in pieces {
             each(piece, fields, |name, to, wire| {
-                if to == To::Part(part) {
+                if to == part {
                     let message = wire.message()?;
-                    let position = (part != Part::SampleType).then_some(i);
+                    let position = (part != To::SampleType).then_some(i);
                     self.at((name, position), |this| visit(this, i, message))?;
                     i += 1;
                 }
@@ -646,10 +646,10 @@ impl<'a> Rewriter<'a> {
         for &comment in comments {
             let comment = reference(self.index(comment, Table::String, "comment_strindices"));
             self.held.charge::<u8>(comment.len() + 2)?;
-            put(&mut list, 0x0a, &comment);
+            encoded(&mut list, 0x0a, &comment);
         }
         let mut value = Vec::new();
-        put(&mut value, 0x2a, &list);
+        encoded(&mut value, 0x2a, &list);
         self.attribute(COMMENT, &value).map(Some)
     }
 
@@ -692,9 +692,9 @@ impl<'a> Rewriter<'a> {
                 // A message that stands twice is merged.
                 put_nested(out, 0x0a, |out| {
                     put_nested(out, 0x0a, |out| {
-                        put(out, 0x0a, key.as_bytes());
+                        encoded(out, 0x0a, key.as_bytes());
                         put_nested(out, 0x12, |out| {
-                            put(out, 0x0a, value);
+                            encoded(out, 0x0a, value);
                             Ok(())
                         })
                     })
@@ -745,12 +745,6 @@ impl<'a> Rewriter<'a> {
         self.path.pop();
         Ok(read)
     }
-}
-
-/// Writes a message, also an empty one.
-fn put(out: &mut Vec<u8>, key: u8, message: &[u8]) {
-    head(out, key, message.len());
-    out.extend_from_slice(message);
 }
 
 /// Writes a message whose length is not known before.

@@ -1,60 +1,155 @@
-//! Fields as protobuf writes them, and how many bytes each takes. Every field number here is below 16, so every key
-//! is one byte.
+//! Fields as protobuf writes them, into a buffer or as a count of bytes. Every field number here is below 16, so every
+//! key is one byte.
 
 use profbridge_model::varint;
 
-/// The size of an integer field, which is left out where it is zero.
-#[inline]
-pub(crate) fn int_size(value: u64) -> usize {
-    if value == 0 { 0 } else { 1 + varint::len(value) }
+/// Where fields are written.
+pub(crate) trait Sink {
+    /// Appends bytes as they are.
+    fn raw(&mut self, bytes: &[u8]);
+
+    /// Appends an integer of variable length.
+    fn varint(&mut self, value: u64);
+
+    /// Appends contents of a message, which take so many bytes.
+    fn contents(&mut self, size: usize, write: impl FnOnce(&mut Self));
+
+    /// Begins a message whose size is remembered: it is large, and counted once.
+    fn open(&mut self, key: u8, sizes: &mut Sizes) -> Open;
+
+    /// Ends it.
+    fn close(&mut self, open: Open, sizes: &mut Sizes);
+}
+
+/// The sizes of messages, in the order in which they begin.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes {
+    list: Vec<usize>,
+    next: usize,
+}
+
+/// A message that began: its place among the sizes, and how many bytes there were before it.
+#[derive(Debug)]
+#[must_use = "a message that is not closed has no size"]
+pub(crate) struct Open {
+    slot: usize,
+    before: usize,
+}
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn raw(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn varint(&mut self, value: u64) {
+        varint::put(self, value);
+    }
+
+    #[inline]
+    fn contents(&mut self, _: usize, write: impl FnOnce(&mut Self)) {
+        write(self);
+    }
+
+    fn open(&mut self, key: u8, sizes: &mut Sizes) -> Open {
+        let slot = sizes.next;
+        sizes.next += 1;
+        head(self, key, sizes.list.get(slot).copied().unwrap_or_default());
+        Open { slot, before: self.len() }
+    }
+
+    fn close(&mut self, Open { slot, before }: Open, sizes: &mut Sizes) {
+        debug_assert_eq!(sizes.list.get(slot), Some(&(self.len() - before)));
+    }
+}
+
+/// How many bytes fields take.
+#[derive(Debug, Default)]
+pub(crate) struct Size(pub(crate) usize);
+
+impl Sink for Size {
+    #[inline]
+    fn raw(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+
+    #[inline]
+    fn varint(&mut self, value: u64) {
+        self.0 += varint::len(value);
+    }
+
+    #[inline]
+    fn contents(&mut self, size: usize, _: impl FnOnce(&mut Self)) {
+        self.0 += size;
+    }
+
+    fn open(&mut self, _: u8, sizes: &mut Sizes) -> Open {
+        sizes.list.push(0);
+        Open { slot: sizes.list.len() - 1, before: self.0 }
+    }
+
+    fn close(&mut self, Open { slot, before }: Open, sizes: &mut Sizes) {
+        let size = self.0 - before;
+        sizes.list[slot] = size;
+        self.0 += 1 + varint::len(size as u64);
+    }
 }
 
 /// Writes an integer field unless it is zero.
 #[inline]
-pub(crate) fn int(out: &mut Vec<u8>, key: u8, value: u64) {
+pub(crate) fn int(out: &mut impl Sink, key: u8, value: u64) {
     if value != 0 {
-        out.push(key);
-        varint::put(out, value);
+        out.raw(&[key]);
+        out.varint(value);
     }
-}
-
-/// The size of an eight-byte field, which is left out where it is zero.
-pub(crate) fn fixed64_size(value: u64) -> usize {
-    if value == 0 { 0 } else { 9 }
 }
 
 /// Writes an eight-byte field unless it is zero.
-pub(crate) fn fixed64(out: &mut Vec<u8>, key: u8, value: u64) {
+pub(crate) fn fixed64(out: &mut impl Sink, key: u8, value: u64) {
     if value != 0 {
-        out.push(key);
-        out.extend_from_slice(&value.to_le_bytes());
+        out.raw(&[key]);
+        out.raw(&value.to_le_bytes());
     }
-}
-
-/// The size of bytes, a string or a packed list, which are left out where they are empty.
-#[inline]
-pub(crate) fn bytes_size(len: usize) -> usize {
-    if len == 0 { 0 } else { message_size(len) }
 }
 
 /// Writes bytes, a string or a packed list unless they are empty.
 #[inline]
-pub(crate) fn bytes(out: &mut Vec<u8>, key: u8, bytes: &[u8]) {
+pub(crate) fn bytes(out: &mut impl Sink, key: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
-        head(out, key, bytes.len());
-        out.extend_from_slice(bytes);
+        encoded(out, key, bytes);
     }
 }
 
-/// The size of a message with this much in it, which stands there even if that is nothing.
+/// Writes bytes, a string, or a message that is encoded already, which stand there even if they are empty.
 #[inline]
-pub(crate) fn message_size(len: usize) -> usize {
-    1 + varint::len(len as u64) + len
+pub(crate) fn encoded(out: &mut impl Sink, key: u8, bytes: &[u8]) {
+    head(out, key, bytes.len());
+    out.raw(bytes);
 }
 
 /// Writes what stands before a message's contents.
 #[inline]
-pub(crate) fn head(out: &mut Vec<u8>, key: u8, len: usize) {
-    out.push(key);
-    varint::put(out, len as u64);
+pub(crate) fn head(out: &mut impl Sink, key: u8, len: usize) {
+    out.raw(&[key]);
+    out.varint(len as u64);
+}
+
+/// Writes a message, also an empty one: its contents are given twice, to be counted and to be written.
+#[inline]
+pub(crate) fn message<S: Sink>(out: &mut S, key: u8, count: impl FnOnce(&mut Size), write: impl FnOnce(&mut S)) {
+    let mut size = Size(0);
+    count(&mut size);
+    head(out, key, size.0);
+    out.contents(size.0, write);
+}
+
+/// Writes a message unless it is empty.
+pub(crate) fn some_message<S: Sink>(out: &mut S, key: u8, count: impl FnOnce(&mut Size), write: impl FnOnce(&mut S)) {
+    let mut size = Size(0);
+    count(&mut size);
+    if size.0 > 0 {
+        head(out, key, size.0);
+        out.contents(size.0, write);
+    }
 }

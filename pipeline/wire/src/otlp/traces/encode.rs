@@ -98,11 +98,6 @@ fn same_resource(spans: &Spans, one: &Span, other: &Span) -> bool {
     spans.scope_of(one).resource == spans.scope_of(other).resource
 }
 
-pub(super) fn put_message(out: &mut Vec<u8>, key: u8, message: &[u8]) {
-    put::head(out, key, message.len());
-    out.extend_from_slice(message);
-}
-
 /// The fields of `ResourceSpans` but its spans. What was added stands in the same `Resource` as what came: a second one
 /// would be merged by protobuf's rules, but not by everybody.
 fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Pieces<'_>) {
@@ -186,16 +181,16 @@ fn write_changes(changes: &SpanChanges, out: &mut Vec<u8>) {
 
 pub(super) fn put_text_attribute(out: &mut Vec<u8>, field: u8, key: &str, text: &str) {
     let mut value = Vec::with_capacity(text.len() + 3);
-    put_message(&mut value, 0x0a, text.as_bytes());
+    put::encoded(&mut value, 0x0a, text.as_bytes());
     put_attribute(out, field, key, &value);
 }
 
 /// A `KeyValue`, whose value is the `AnyValue` in these bytes.
 pub(super) fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8]) {
     let mut message = Vec::with_capacity(key.len() + value.len() + 6);
-    put_message(&mut message, 0x0a, key.as_bytes());
-    put_message(&mut message, 0x12, value);
-    put_message(out, field, &message);
+    put::encoded(&mut message, 0x0a, key.as_bytes());
+    put::encoded(&mut message, 0x12, value);
+    put::encoded(out, field, &message);
 }
 
 /// The size of a request while spans are added to it, never less than what will be written.

@@ -2,7 +2,8 @@
 
 use profbridge_model::{Span, varint};
 
-use super::encode::{put_attribute, put_message, put_text_attribute};
+use super::super::encode::put::{bytes, encoded};
+use super::encode::{put_attribute, put_text_attribute};
 
 /// Attributes while they are written.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl KeyValues {
 /// An `AnyValue` that is text.
 pub(crate) fn any_text(text: &str) -> Vec<u8> {
     let mut value = Vec::with_capacity(text.len() + 3);
-    put_message(&mut value, 0x0a, text.as_bytes());
+    encoded(&mut value, 0x0a, text.as_bytes());
     value
 }
 
@@ -57,9 +58,9 @@ pub(crate) fn any_double(number: f64) -> Vec<u8> {
 /// An `AnyValue` that is a list of others.
 pub(crate) fn any_array(values: &[Vec<u8>]) -> Vec<u8> {
     let mut list = Vec::new();
-    values.iter().for_each(|value| put_message(&mut list, 0x0a, value));
+    values.iter().for_each(|value| encoded(&mut list, 0x0a, value));
     let mut value = Vec::new();
-    put_message(&mut value, 0x2a, &list);
+    encoded(&mut value, 0x2a, &list);
     value
 }
 
@@ -68,7 +69,7 @@ pub(crate) fn any_key_values(values: &KeyValues) -> Vec<u8> {
     let mut list = Vec::new();
     values.put(&mut list, 0x0a);
     let mut value = Vec::new();
-    put_message(&mut value, 0x32, &list);
+    encoded(&mut value, 0x32, &list);
     value
 }
 
@@ -108,36 +109,29 @@ pub(crate) fn request(spans: &[(Origin, Span, Said)]) -> Vec<u8> {
         for (key, text) in &origin.resource {
             put_text_attribute(&mut resource, 0x0a, key, text);
         }
-        put_message(&mut resource_spans, 0x0a, &resource);
+        encoded(&mut resource_spans, 0x0a, &resource);
         let (mut scope_spans, mut scope) = (Vec::new(), Vec::new());
-        put_text(&mut scope, 0x0a, &origin.scope);
-        put_text(&mut scope, 0x12, &origin.scope_version);
-        put_message(&mut scope_spans, 0x0a, &scope);
+        bytes(&mut scope, 0x0a, origin.scope.as_bytes());
+        bytes(&mut scope, 0x12, origin.scope_version.as_bytes());
+        encoded(&mut scope_spans, 0x0a, &scope);
         for (_, span, said) in of_origin {
-            put_message(&mut scope_spans, 0x12, &message(span, said));
+            encoded(&mut scope_spans, 0x12, &message(span, said));
         }
-        put_message(&mut resource_spans, 0x12, &scope_spans);
-        put_message(&mut out, 0x0a, &resource_spans);
+        encoded(&mut resource_spans, 0x12, &scope_spans);
+        encoded(&mut out, 0x0a, &resource_spans);
     }
     out
-}
-
-/// Text, which is left out where it is empty.
-fn put_text(out: &mut Vec<u8>, key: u8, text: &str) {
-    if !text.is_empty() {
-        put_message(out, key, text.as_bytes());
-    }
 }
 
 /// A `Span` message.
 fn message(span: &Span, said: &Said) -> Vec<u8> {
     let mut out = Vec::new();
-    put_message(&mut out, 0x0a, span.trace_id.bytes());
-    put_message(&mut out, 0x12, span.span_id.bytes());
+    encoded(&mut out, 0x0a, span.trace_id.bytes());
+    encoded(&mut out, 0x12, span.span_id.bytes());
     if let Some(parent) = &span.parent_span_id {
-        put_message(&mut out, 0x22, parent.bytes());
+        encoded(&mut out, 0x22, parent.bytes());
     }
-    put_text(&mut out, 0x2a, &said.name);
+    bytes(&mut out, 0x2a, said.name.as_bytes());
     out.push(0x30);
     varint::put(&mut out, span.kind.number());
     for (key, time) in [(0x39, span.start_unix_nano), (0x41, span.end_unix_nano)] {
@@ -147,18 +141,18 @@ fn message(span: &Span, said: &Said) -> Vec<u8> {
     said.attributes.put(&mut out, 0x4a);
     for (trace, linked) in &said.links {
         let mut link = Vec::new();
-        put_message(&mut link, 0x0a, trace.bytes());
-        put_message(&mut link, 0x12, linked.bytes());
-        put_message(&mut out, 0x6a, &link);
+        encoded(&mut link, 0x0a, trace.bytes());
+        encoded(&mut link, 0x12, linked.bytes());
+        encoded(&mut out, 0x6a, &link);
     }
     let mut status = Vec::new();
-    put_text(&mut status, 0x12, &said.status_message);
+    bytes(&mut status, 0x12, said.status_message.as_bytes());
     if said.status_code > 0 {
         status.push(0x18);
         varint::put(&mut status, said.status_code);
     }
     if !status.is_empty() {
-        put_message(&mut out, 0x7a, &status);
+        encoded(&mut out, 0x7a, &status);
     }
     // Field 16: whether the trace is sampled (bit 0), whether the parent is known to be remote (bit 8) and is (bit 9).
     let remote = span.parent_is_remote.map_or(0, |is_remote| 0x100 | u32::from(is_remote) << 9);

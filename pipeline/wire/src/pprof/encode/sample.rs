@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use profbridge_model::{Attribute, AttributeSetId, LinkId, Profile, Sample, Value, varint};
 
 use super::super::span::{self, Held, Named};
-use super::{Encoder, bytes_of_message};
-use crate::otlp::encode::put::{bytes, int};
+use super::Encoder;
+use crate::otlp::encode::put::{bytes, encoded, int};
 
 /// The labels of samples, as they are written.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl<'a> Encoder<'a> {
             bytes(&mut message, 0x12, &list);
             self.left_out_times += u64::from(!first.timestamps_bytes().is_empty());
             self.labels_of(&mut message, &first);
-            bytes_of_message(out, 0x12, &message);
+            encoded(out, 0x12, &message);
         }
     }
 
@@ -115,7 +115,7 @@ fn label(out: &mut Vec<u8>, fields: [u64; 4]) {
     for (key, field) in [0x08, 0x10, 0x18, 0x20].into_iter().zip(fields) {
         int(&mut message, key, field);
     }
-    bytes_of_message(out, 0x1a, &message);
+    encoded(out, 0x1a, &message);
 }
 
 /// What a sample counts in all: the sum of its values, or without any the number of its observations.

@@ -92,14 +92,8 @@ impl Images {
         Some(number)
     }
 
-    /// Whether the chunk has no images.
-    pub(super) fn is_empty(&self) -> bool {
-        self.images.is_empty()
-    }
-
-    /// Appends the images as a JSON array.
+    /// Appends the images as the inside of a JSON array.
     pub(super) fn write(&self, dictionary: &Dictionary, out: &mut Vec<u8>) {
-        out.push(b'[');
         for (number, image) in self.images.iter().enumerate() {
             if number > 0 {
                 out.push(b',');
@@ -118,7 +112,6 @@ impl Images {
             json::number(out, image.size);
             out.push(b'}');
         }
-        out.push(b']');
     }
 }
 

@@ -46,7 +46,10 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::io;
+
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
+use uuid::Uuid;
 
 pub use report::{CLIPPED_SECONDS, Notes, Report};
 pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
@@ -60,7 +63,7 @@ use observe::Window;
 use plan::Plan;
 use runtime::{RUNTIMES, Runtime, dominant};
 use segments::Segment;
-use timeline::{Timeline, number};
+use timeline::{Timeline, number, tick};
 use whole::Whole;
 
 use crate::pprof::pruned;
@@ -115,7 +118,7 @@ impl Converter {
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match (Whole::of(batch), &batch.window) {
-            (Some(whole), _) => self.write_whole(whole, sink, &mut report),
+            (Some(whole), _) => self.write_whole(&whole, sink, &mut report),
             (None, Some(window)) => match pruned(batch) {
                 Some(pruned) => {
                     report.notes.frame_patterns += pruned.not_applied;
@@ -141,8 +144,7 @@ impl Converter {
     }
 
     /// Writes a chunk that is one already.
-    fn write_whole(&self, mut whole: Whole<'_>, sink: &mut dyn ChunkSink, report: &mut Report) {
-        let samples = whole.samples();
+    fn write_whole(&mut self, whole: &Whole<'_>, sink: &mut dyn ChunkSink, report: &mut Report) {
         let release = whole.release();
         let head = ChunkHead {
             platform: whole.platform(),
@@ -151,36 +153,20 @@ impl Converter {
             environment: whole.environment().unwrap_or(&self.settings.environment),
             estimated_bytes: whole.estimated_bytes(),
         };
-        let outcome = sink
-            .begin(&head)
-            .and_then(|()| write::write_whole(&mut whole, sink).inspect_err(|_| sink.abandon()))
-            .and_then(|(chunk_id, json_bytes)| {
-                let summary = ChunkSummary {
-                    chunk_id,
-                    platform: whole.platform().to_owned(),
-                    observations: samples,
-                    samples,
-                    synthesized: 0,
-                    coalesced: 0,
-                    billed_nanos: whole.billed_nanos,
-                    first_unix_nano: whole.window().start_unix_nano,
-                    json_bytes,
-                };
-                sink.finish(&summary)?;
-                Ok(json_bytes)
-            });
-        match outcome {
-            Ok(json_bytes) => {
-                report.chunks += 1;
-                report.samples += samples;
-                report.billed_nanos += whole.billed_nanos;
-                report.json_bytes += json_bytes;
-                report.notes.merge(&whole.notes);
-            }
-            Err(error) => {
-                report.losses.add_observations(Reason::WriteFailed, samples);
-                report.error = Some(error);
-            }
+        let summary = ChunkSummary {
+            chunk_id: Uuid::nil(),
+            platform: whole.platform().to_owned(),
+            observations: whole.samples(),
+            samples: whole.samples(),
+            synthesized: 0,
+            coalesced: 0,
+            billed_nanos: whole.billed_nanos,
+            first_unix_nano: whole.window().start_unix_nano,
+            json_bytes: 0,
+        };
+        let buffer = &mut self.buffer;
+        if deliver(&head, summary, |sink| whole.write(buffer, sink), |_| true, sink, report) {
+            report.notes.merge(&whole.notes);
         }
     }
 
@@ -321,16 +307,46 @@ impl Converter {
         let line = self.window.line;
         let Planned { platform, estimated_bytes, mut notes } = planned;
         let billed_nanos = line.nanos(self.plan.last - self.plan.first);
-        let parts = write::Parts {
-            dictionary: batch.dictionary(),
-            profiler_id,
-            platform: &platform,
-            about,
-            line,
-            lanes: self.window.threads.lanes(),
-            plan: &self.plan,
-            frames: &self.frames,
+        let dictionary = batch.dictionary();
+        let lanes = self.window.threads.lanes();
+        // The kernel calls the first thread as the program; Sentry's SDKs have these names.
+        let first_name = match &*platform {
+            "python" => Some(&b"MainThread"[..]),
+            "node" => Some(&b"main"[..]),
+            _ => None,
         };
+        let threads = self.plan.threads.iter().map(|thread| {
+            let lane = &lanes[thread.lane as usize];
+            let first = first_name.filter(|_| lane.id == about.pid);
+            let name = first.or_else(|| lane.name.map(|name| dictionary.string_bytes(Some(name))));
+            write::Thread { id: &lane.id, name, priority: None }
+        });
+        let threads: Vec<write::Thread<'_>> = threads.collect();
+        let stack_count = self.plan.stacks.len() + 1;
+        let mut images = Vec::new();
+        self.frames.images.write(dictionary, &mut images);
+        let parts = write::Parts {
+            platform: &platform,
+            sdk: write::SDK,
+            profiler_id,
+            release: about.release.as_deref(),
+            environment: Some(&about.environment),
+            measurements: None,
+            stack_count,
+            stacks: self.frames.stacks(),
+            frames: &self.frames.text,
+            images: &images,
+            threads: &threads,
+            id: None,
+            notes: Some(&mut notes),
+        };
+        let mut start = 0;
+        let samples = &self.plan.samples;
+        let of_threads = self.plan.threads.iter().map(|thread| {
+            let of_thread = &samples[std::mem::replace(&mut start, thread.end)..thread.end];
+            let sample = |&sample: &_| (number(sample) as u32, line.unix_nano(tick(sample)) / 1_000);
+            (&*lanes[thread.lane as usize].id, of_thread.iter().map(sample))
+        });
         let head = ChunkHead {
             platform: &platform,
             profiler_id,
@@ -338,55 +354,70 @@ impl Converter {
             environment: &about.environment,
             estimated_bytes,
         };
-        let outcome = sink
-            .begin(&head)
-            .and_then(|()| write::write(&parts, &mut self.buffer, sink, &mut notes).inspect_err(|_| sink.abandon()));
-        let (chunk_id, json_bytes) = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                report.losses.add_observations(Reason::WriteFailed, written);
-                report.error = Some(error);
-                return;
-            }
-        };
-        self.busy.clear();
-        self.busy.extend(self.plan.threads.iter().map(|thread| thread.busy));
-        let stacks = self.plan.stacks.len() as u64 + 1;
-        let facts = check::Facts {
-            busy: &self.busy,
-            nanos: billed_nanos,
-            stacks: (self.plan.samples.iter().map(|&sample| number(sample) as u64).max().unwrap_or(0), stacks),
-            frames: self.frames.len(),
-            platform: &platform,
-            bytes: json_bytes,
-        };
-        if check::check(&facts).is_err() {
-            sink.abandon();
-            report.losses.add_observations(Reason::ChunkRule, written);
-            return;
-        }
         let summary = ChunkSummary {
-            chunk_id,
-            platform,
+            chunk_id: Uuid::nil(),
+            platform: platform.clone(),
             observations: written,
-            samples: self.plan.samples.len() as u64,
+            samples: samples.len() as u64,
             synthesized: self.plan.synthesized,
             coalesced: self.plan.coalesced,
             billed_nanos,
             first_unix_nano: line.unix_nano(self.plan.first),
-            json_bytes,
+            json_bytes: 0,
         };
-        if let Err(error) = sink.finish(&summary) {
-            report.losses.add_observations(Reason::WriteFailed, written);
-            report.error = Some(error);
-            return;
+        self.busy.clear();
+        self.busy.extend(self.plan.threads.iter().map(|thread| thread.busy));
+        let is_valid = |bytes| {
+            let facts = check::Facts {
+                busy: &self.busy,
+                nanos: billed_nanos,
+                stacks: (samples.iter().map(|&sample| number(sample) as u64).max().unwrap_or(0), stack_count as u64),
+                frames: self.frames.len(),
+                platform: &platform,
+                bytes,
+            };
+            check::check(&facts).is_ok()
+        };
+        let buffer = &mut self.buffer;
+        if deliver(&head, summary, |sink| write::write(parts, of_threads, buffer, sink), is_valid, sink, report) {
+            report.notes.merge(&notes);
         }
-        report.chunks += 1;
-        report.samples += summary.samples;
-        report.synthesized += summary.synthesized;
-        report.coalesced += summary.coalesced;
-        report.billed_nanos += billed_nanos;
-        report.json_bytes += json_bytes;
-        report.notes.merge(&notes);
     }
+}
+
+/// Writes a chunk and counts what became of it. Says whether it is out.
+fn deliver(
+    head: &ChunkHead<'_>,
+    mut summary: ChunkSummary,
+    write: impl FnOnce(&mut dyn ChunkSink) -> io::Result<(Uuid, u64)>,
+    is_valid: impl FnOnce(u64) -> bool,
+    sink: &mut dyn ChunkSink,
+    report: &mut Report,
+) -> bool {
+    let written = sink.begin(head).and_then(|()| write(sink).inspect_err(|_| sink.abandon()));
+    let outcome = written.and_then(|(chunk_id, json_bytes)| {
+        if !is_valid(json_bytes) {
+            sink.abandon();
+            return Ok(false);
+        }
+        (summary.chunk_id, summary.json_bytes) = (chunk_id, json_bytes);
+        sink.finish(&summary).map(|()| true)
+    });
+    match outcome {
+        Ok(true) => {
+            report.chunks += 1;
+            report.samples += summary.samples;
+            report.synthesized += summary.synthesized;
+            report.coalesced += summary.coalesced;
+            report.billed_nanos += summary.billed_nanos;
+            report.json_bytes += summary.json_bytes;
+            return true;
+        }
+        Ok(false) => report.losses.add_observations(Reason::ChunkRule, summary.observations),
+        Err(error) => {
+            report.losses.add_observations(Reason::WriteFailed, summary.observations);
+            report.error = Some(error);
+        }
+    }
+    false
 }

@@ -15,8 +15,12 @@
 mod frames;
 mod images;
 
+use std::io;
+
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use uuid::Uuid;
+
 use profbridge_model::{
     AttributeSetId, Dictionary, ProcessWindow, Profile, Profiles, ResourceProfiles, Scope, Value, whole_chunk,
 };
@@ -24,14 +28,15 @@ use profbridge_model::{
 use self::frames::Frames;
 use super::limits::MAX_CHUNK_NANOS;
 use super::report::Notes;
-use crate::json;
+use super::sink::ChunkSink;
+use super::write;
 use crate::sentry::sampled::measurements::are_valid;
 
 /// The largest chunk that is written as it is, in bytes: what Relay takes, and so what it took before.
 pub(super) const MAX_BYTES: usize = crate::sentry::sampled::MAX_BYTES;
 
 /// About the most bytes that one sample takes without its thread's id.
-const SAMPLE_BYTES: usize = super::write::SAMPLE_BYTES;
+const SAMPLE_BYTES: usize = write::SAMPLE_BYTES;
 
 /// The longest time from the first to the last sample, in seconds.
 const MAX_SECONDS: f64 = (MAX_CHUNK_NANOS / super::NANOS) as f64;
@@ -107,6 +112,8 @@ pub(super) struct Whole<'a> {
     frames: Frames,
     /// The images and their separators, without the brackets.
     images: Vec<u8>,
+    /// The measurements as JSON, where Sentry takes them.
+    measurements: Option<&'a str>,
     pub(super) notes: Notes,
     pub(super) billed_nanos: u64,
 }
@@ -118,7 +125,12 @@ impl<'a> Whole<'a> {
         let mut notes = Notes::default();
         let (threads, samples, frames) = read(source)?;
         let images = images::write(source.batch, source.profile, frames.mappings(), &mut notes);
-        let mut whole = Self { source, window, samples, threads, frames, images, notes, billed_nanos: 0 };
+        let dictionary = batch.dictionary();
+        let measurements = dictionary.find(source.profile.attributes, "sentry.measurements");
+        let measurements = measurements.and_then(|value| text(dictionary, value)).filter(|json| *json != "null");
+        notes.left_out += u64::from(measurements.is_some_and(|json| !are_valid(json)));
+        let measurements = measurements.filter(|json| are_valid(json));
+        let mut whole = Self { source, window, samples, threads, frames, images, measurements, notes, billed_nanos: 0 };
         // Relay leaves out threads with fewer than two samples that have frames, and looks at the others' time.
         let kept = whole.samples.iter().filter(|sample| whole.threads[sample.thread as usize].busy >= 2);
         let (first, last) =
@@ -135,7 +147,7 @@ impl<'a> Whole<'a> {
         let id = |sample: &Sample| SAMPLE_BYTES + self.threads[sample.thread as usize].id.len();
         let samples: usize = self.samples.iter().map(id).sum();
         let names = self.threads.iter().map(|thread| thread.id.len() + thread.name.map_or(0, str::len) + 48);
-        let measurements = self.measurements().map_or(0, str::len);
+        let measurements = self.measurements.map_or(0, str::len);
         samples + names.sum::<usize>() + self.frames.bytes() + self.images.len() + measurements + 1024
     }
 
@@ -160,114 +172,48 @@ impl<'a> Whole<'a> {
         self.source.attribute("deployment.environment.name")
     }
 
-    fn measurements(&self) -> Option<&'a str> {
-        let dictionary = self.source.batch.dictionary();
-        let value = dictionary.find(self.source.profile.attributes, "sentry.measurements")?;
-        text(dictionary, value)
-    }
-
     pub(super) fn samples(&self) -> u64 {
         self.samples.len() as u64
     }
 
-    /// The id that the chunk had. `None` where it was none, as OTLP has it.
-    pub(super) fn chunk_id(&self) -> Option<uuid::Uuid> {
-        self.source.profile.profile_id.map(uuid::Uuid::from_bytes)
-    }
-
-    /// Writes all of the chunk but its id and the closing brace, in pieces.
+    /// Writes the chunk to an open sink. Returns its id and its size in bytes.
     ///
     /// # Errors
     ///
-    /// The output's.
-    pub(super) fn write(&mut self, mut put: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
-        let mut out = Vec::with_capacity(super::write::PIECE + 1024);
-        self.head(&mut out);
-        let mut comma = "";
-        for sample in &self.samples {
-            out.extend_from_slice(comma.as_bytes());
-            out.extend_from_slice(b"{\"stack_id\":");
-            json::number(&mut out, sample.stack.into());
-            out.extend_from_slice(b",\"thread_id\":\"");
-            json::escaped(&mut out, self.threads[sample.thread as usize].id.as_bytes());
-            out.extend_from_slice(b"\",\"timestamp\":");
-            let micros = micros(sample.time);
-            json::number(&mut out, micros / 1_000_000);
-            out.push(b'.');
-            out.extend_from_slice(&json::six_digits((micros % 1_000_000) as u32));
-            out.push(b'}');
-            comma = ",";
-            if out.len() >= super::write::PIECE {
-                put(&out)?;
-                out.clear();
-            }
-        }
-        out.extend_from_slice(b"],\"stacks\":[");
-        put(&out)?;
-        put(&self.frames.stacks)?;
-        put(b"],\"frames\":[")?;
-        put(&self.frames.text)?;
-        out.clear();
-        out.extend_from_slice(b"],\"thread_metadata\":{");
-        for (position, thread) in self.threads.iter().enumerate() {
-            out.extend_from_slice(if position > 0 { b",\"" } else { b"\"" });
-            json::escaped(&mut out, thread.id.as_bytes());
-            out.extend_from_slice(b"\":{");
-            if let Some(name) = thread.name {
-                out.extend_from_slice(b"\"name\":\"");
-                json::escaped(&mut out, name.as_bytes());
-                out.push(b'"');
-            }
-            if let Some(priority) = thread.priority {
-                out.extend_from_slice(if thread.name.is_some() { b",\"priority\":" } else { b"\"priority\":" });
-                json::number(&mut out, priority.into());
-            }
-            out.push(b'}');
-        }
-        out.extend_from_slice(b"}}");
-        if !self.images.is_empty() {
-            out.extend_from_slice(b",\"debug_meta\":{\"images\":[");
-            out.extend_from_slice(&self.images);
-            out.extend_from_slice(b"]}");
-        }
-        put(&out)
-    }
-
-    fn head(&mut self, out: &mut Vec<u8>) {
+    /// The sink's.
+    pub(super) fn write(&self, buffer: &mut Vec<u8>, sink: &mut dyn ChunkSink) -> io::Result<(Uuid, u64)> {
         let dictionary = self.source.batch.dictionary();
-        let mut field = |key: &str, text: &str| {
-            out.extend_from_slice(key.as_bytes());
-            json::escaped(out, text.as_bytes());
-            out.push(b'"');
-        };
-        field("{\"version\":\"2\",\"platform\":\"", self.source.platform);
         let sdk = (dictionary.string(self.source.scope.name), dictionary.string(self.source.scope.version));
-        // Relay refuses a chunk without one.
-        let (name, version) = if sdk.0.is_empty() { super::write::SDK } else { sdk };
-        field(",\"client_sdk\":{\"name\":\"", name);
-        field(",\"version\":\"", version);
-        field("},\"profiler_id\":\"", &self.window.profiler_id.to_string());
-        if let Some(release) = self.release() {
-            field(",\"release\":\"", &release);
-        }
-        if let Some(environment) = self.environment() {
-            field(",\"environment\":\"", environment);
-        }
-        if let Some(json) = self.measurements() {
-            if are_valid(json) {
-                out.extend_from_slice(b",\"measurements\":");
-                put_json(out, json);
-            } else if json != "null" {
-                self.notes.left_out += 1;
-            }
-        }
-        out.extend_from_slice(b",\"profile\":{\"samples\":[");
+        let release = self.release();
+        let threads = self.threads.iter().map(|thread| write::Thread {
+            id: &thread.id,
+            name: thread.name.map(str::as_bytes),
+            priority: thread.priority,
+        });
+        let threads: Vec<write::Thread<'_>> = threads.collect();
+        let parts = write::Parts {
+            platform: self.source.platform,
+            // Relay refuses a chunk without one.
+            sdk: if sdk.0.is_empty() { write::SDK } else { sdk },
+            profiler_id: self.window.profiler_id,
+            release: release.as_deref(),
+            environment: self.environment(),
+            measurements: self.measurements,
+            stack_count: self.frames.stack_count(),
+            stacks: &self.frames.stacks,
+            frames: &self.frames.text,
+            images: &self.images,
+            threads: &threads,
+            // None where it was none, as OTLP has it.
+            id: self.source.profile.profile_id.map(Uuid::from_bytes),
+            notes: None,
+        };
+        let of_threads = self.samples.chunk_by(|one, other| one.thread == other.thread).map(|samples| {
+            let id = samples.first().map_or("", |sample| &self.threads[sample.thread as usize].id);
+            (id, samples.iter().map(|sample| (sample.stack, micros(sample.time))))
+        });
+        write::write(parts, of_threads, buffer, sink)
     }
-}
-
-/// Appends JSON that was read, on one line: in an envelope a line's end ends the chunk. Within a string there is none.
-fn put_json(out: &mut Vec<u8>, json: &str) {
-    out.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
 }
 
 /// The threads, the samples in order, and the frames; `None` where a sample has no thread, or there is too much of it.

@@ -55,16 +55,10 @@ pub(super) enum To {
     Time(usize),
     /// A list of numbers that its message needs, at this place of [`Draft::lists`](super::Draft::lists).
     List(usize),
-    /// A message that is read apart from the one around it.
-    Part(Part),
-}
-
-/// A message that is read apart from the one around it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Part {
+    /// Messages that are read apart from the one around them: an element of a table, one of `attribute_units`, and the
+    /// others by their names.
     Element(Table),
-    /// An element of `attribute_units`.
-    Unit,
+    AttributeUnit,
     Profile,
     SampleType,
     Sample,
@@ -128,17 +122,17 @@ pub(in super::super) struct Release {
 pub(super) const V1_7: Release = Release {
     home: Home::Dictionary,
     tables: &[
-        (1, "mapping_table", Part(Part::Element(Table::Mapping))),
-        (2, "location_table", Part(Part::Element(Table::Location))),
-        (3, "function_table", Part(Part::Element(Table::Function))),
-        (4, "link_table", Part(Part::Element(Table::Link))),
-        (5, "string_table", Part(Part::Element(Table::String))),
-        (6, "attribute_table", Part(Part::Element(Table::Attribute))),
-        (7, "attribute_units", Part(Part::Unit)),
+        (1, "mapping_table", Element(Table::Mapping)),
+        (2, "location_table", Element(Table::Location)),
+        (3, "function_table", Element(Table::Function)),
+        (4, "link_table", Element(Table::Link)),
+        (5, "string_table", Element(Table::String)),
+        (6, "attribute_table", Element(Table::Attribute)),
+        (7, "attribute_units", AttributeUnit),
     ],
     profile: &[
-        (1, "sample_type", Part(Part::SampleType)),
-        (2, "sample", Part(Part::Sample)),
+        (1, "sample_type", SampleType),
+        (2, "sample", Sample),
         (3, "location_indices", List(0)),
         (4, "time_nanos", Time(0)),
         (5, "duration_nanos", Time(1)),
@@ -189,13 +183,13 @@ pub(super) const V1_7: Release = Release {
 pub(super) const V1_6: Release = Release {
     home: Home::Request,
     tables: &[
-        (2, "mapping_table", Part(Part::Element(Table::Mapping))),
-        (3, "location_table", Part(Part::Element(Table::Location))),
-        (4, "function_table", Part(Part::Element(Table::Function))),
-        (5, "link_table", Part(Part::Element(Table::Link))),
-        (6, "string_table", Part(Part::Element(Table::String))),
-        (7, "attribute_table", Part(Part::Element(Table::Attribute))),
-        (8, "attribute_units", Part(Part::Unit)),
+        (2, "mapping_table", Element(Table::Mapping)),
+        (3, "location_table", Element(Table::Location)),
+        (4, "function_table", Element(Table::Function)),
+        (5, "link_table", Element(Table::Link)),
+        (6, "string_table", Element(Table::String)),
+        (7, "attribute_table", Element(Table::Attribute)),
+        (8, "attribute_units", AttributeUnit),
     ],
     ..V1_7
 };
@@ -203,16 +197,16 @@ pub(super) const V1_6: Release = Release {
 pub(super) const V1_4: Release = Release { home: Home::Profile, tables: PROFILE_1_4, profile: PROFILE_1_4, ..V1_7 };
 
 const PROFILE_1_4: Fields = &[
-    (1, "sample_type", Part(Part::SampleType)),
-    (2, "sample", Part(Part::Sample)),
-    (3, "mapping_table", Part(Part::Element(Table::Mapping))),
-    (4, "location_table", Part(Part::Element(Table::Location))),
+    (1, "sample_type", SampleType),
+    (2, "sample", Sample),
+    (3, "mapping_table", Element(Table::Mapping)),
+    (4, "location_table", Element(Table::Location)),
     (5, "location_indices", List(0)),
-    (6, "function_table", Part(Part::Element(Table::Function))),
-    (7, "attribute_table", Part(Part::Element(Table::Attribute))),
-    (8, "attribute_units", Part(Part::Unit)),
-    (9, "link_table", Part(Part::Element(Table::Link))),
-    (10, "string_table", Part(Part::Element(Table::String))),
+    (6, "function_table", Element(Table::Function)),
+    (7, "attribute_table", Element(Table::Attribute)),
+    (8, "attribute_units", AttributeUnit),
+    (9, "link_table", Element(Table::Link)),
+    (10, "string_table", Element(Table::String)),
     (11, "time_nanos", Time(0)),
     (12, "duration_nanos", Time(1)),
     (13, "period_type", Message(5, PERIOD_TYPE)),
@@ -272,12 +266,12 @@ pub(super) const V1_3: Release = Release {
 };
 
 const PROFILE_1_3: Fields = &[
-    (1, "sample_type", Part(Part::SampleType)),
-    (2, "sample", Part(Part::Sample)),
-    (3, "mapping_table", Part(Part::Element(Table::Mapping))),
-    (4, "location_table", Part(Part::Element(Table::Location))),
-    (5, "function_table", Part(Part::Element(Table::Function))),
-    (6, "string_table", Part(Part::Element(Table::String))),
+    (1, "sample_type", SampleType),
+    (2, "sample", Sample),
+    (3, "mapping_table", Element(Table::Mapping)),
+    (4, "location_table", Element(Table::Location)),
+    (5, "function_table", Element(Table::Function)),
+    (6, "string_table", Element(Table::String)),
     (7, "drop_frames", Text("pprof.profile.drop_frames")),
     (8, "keep_frames", Text("pprof.profile.keep_frames")),
     (9, "time_nanos", Time(0)),
@@ -287,9 +281,9 @@ const PROFILE_1_3: Fields = &[
     (13, "comment_strindices", List(1)),
     (14, "default_sample_type", LeftOut),
     (15, "location_indices", List(0)),
-    (16, "attribute_table", Part(Part::Element(Table::Attribute))),
-    (17, "attribute_units", Part(Part::Unit)),
-    (18, "link_table", Part(Part::Element(Table::Link))),
+    (16, "attribute_table", Element(Table::Attribute)),
+    (17, "attribute_units", AttributeUnit),
+    (18, "link_table", Element(Table::Link)),
 ];
 
 /// `ProfileContainer` of 1.3.
@@ -301,7 +295,7 @@ pub(super) const CONTAINER: Fields = &[
     (5, "dropped_attributes_count", Int(8)),
     (6, "original_payload_format", Payload(9)),
     (7, "original_payload", Payload(10)),
-    (8, "profile", Part(Part::Profile)),
+    (8, "profile", Profile),
 ];
 
 pub(super) const VALUE_TYPE: Fields = &[

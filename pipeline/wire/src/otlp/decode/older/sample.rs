@@ -15,7 +15,7 @@ use profbridge_model::varint;
 use super::super::super::encode::put::{bytes, head, int};
 use super::super::super::error::{Fault, Result};
 use super::super::super::reader::Reader;
-use super::fields::{Home, Part, Table};
+use super::fields::{Home, Table, To};
 use super::{Draft, Rewriter, put_list, put_nested};
 
 /// Nanoseconds in a millisecond.
@@ -58,7 +58,7 @@ impl<'a> Rewriter<'a> {
         let listed: Vec<u32> = listed.collect();
         let mut rows = Rows { unit: 1, ..Rows::default() };
         let (mut sample, mut stacks) = (Draft::default(), HashMap::new());
-        self.each_part(pieces, self.release.profile, Part::Sample, |this, _, reader| {
+        self.each_part(pieces, self.release.profile, To::Sample, |this, _, reader| {
             this.read(reader, this.release.sample, &mut sample)?;
             let [start, length, ..] = sample.numbers;
             let [one_by_one, values, times] = &sample.lists;

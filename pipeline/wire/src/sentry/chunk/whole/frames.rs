@@ -68,6 +68,11 @@ impl Frames {
         self.stacks.len() + self.text.len()
     }
 
+    /// How many stacks there are.
+    pub(super) fn stack_count(&self) -> usize {
+        self.idle.len()
+    }
+
     /// The mappings that frames lie in.
     pub(super) fn mappings(&self) -> &[MappingId] {
         &self.mappings

@@ -3,9 +3,10 @@
 use profbridge_model::{MappingId, Profile, Profiles, Value};
 use serde_json::value::RawValue;
 
-use super::{put_json, text};
+use super::text;
 use crate::json;
 use crate::sentry::chunk::report::Notes;
+use crate::sentry::chunk::write::put_json;
 use crate::sentry::sampled::MAX_ENTRIES;
 use crate::sentry::sampled::model::Image;
 use crate::sentry::sampled::text::{Entries, Text};
