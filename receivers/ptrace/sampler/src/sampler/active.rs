@@ -439,6 +439,7 @@ impl Active {
 
     /// How often the process's busiest thread was given a processor since the last time.
     fn switches(&mut self) -> u64 {
+        self.apply_records();
         let of = |thread: &mut ThreadState| {
             let before = std::mem::replace(&mut thread.switched, thread.sched.timeslices);
             if before == 0 { 0 } else { thread.sched.timeslices.saturating_sub(before) }
