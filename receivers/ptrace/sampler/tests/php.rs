@@ -312,6 +312,8 @@ fn worker_of_fpm() {
         let worker: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
         let names: Vec<String> =
             frames_of(worker, version).iter().map(|frame| frame.split('\t').next().unwrap().to_owned()).collect();
+        // The master first: it would start another worker, which nobody would end.
+        drop(master);
         Command::new("kill").args(["-KILL", &worker.to_string()]).status().unwrap();
         let closure = names.iter().position(|name| name.starts_with("Page::{closure")).unwrap();
         assert_eq!(closure, 2, "{names:?}");

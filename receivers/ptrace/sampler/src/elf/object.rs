@@ -173,7 +173,7 @@ impl Object {
         let parts = executable.filter_map(|segment| {
             let start = segment.address.max(range.start);
             let end = segment.address.saturating_add(segment.file_size).min(range.end);
-            (start.saturating_add(length) <= end).then_some((segment, start, end - length))
+            (start.saturating_add(length) <= end).then(|| (segment, start, end - length))
         });
         let Some((segment, start, last)) = parts.max_by_key(|(_, start, last)| last - start) else { return Vec::new() };
         let step = ((last - start) / count.max(1)).max(length);

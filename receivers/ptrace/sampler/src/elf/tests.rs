@@ -103,6 +103,19 @@ fn row(tables: &UnwindTables, address: u64) -> Result<Option<i64>, gimli::Error>
     }))
 }
 
+/// Guarantees: text is told from within any range of addresses, also one that is shorter than a piece of it or ends
+/// before it.
+#[test]
+fn text_within_any_range() {
+    let object = Object::read(Made::new().0.as_slice()).unwrap();
+    let pieces = |range| object.text_within(range, 64, 16);
+    assert_eq!(pieces(TEXT..TEXT + 64), [(TEXT, TEXT)]);
+    assert_eq!(pieces(0..u64::MAX).len(), 16);
+    for range in [0..0, 0..10, 0..TEXT, TEXT..TEXT + 63, TEXT + 0x1000..u64::MAX, u64::MAX..10] {
+        assert_eq!(pieces(range), []);
+    }
+}
+
 /// Guarantees: the made file, from which the attacks start, is read, its rows are right, and so is everything else that
 /// is told of it.
 #[test]
