@@ -58,7 +58,7 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
 fn assembled(pid: i64, batches: &[Batch]) -> Profiles {
     let text = |key: &'static str, text: &str| Attribute { key: key.into(), value: Value::Text(text.to_owned()) };
     let resource = [text("host.name", "h"), Attribute { key: "process.pid".into(), value: Value::Int(pid) }];
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     assembler.process(
         Subject { resource: &resource, mappings: &[], functions: &[], thread_attributes: &[], names: &Nameless },
         batches,

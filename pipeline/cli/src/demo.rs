@@ -108,10 +108,8 @@ fn through_running(
             complete = !found.is_empty() && found.len() == last.len();
         }
         counted = if counted_before.is_some() { runtime.block_on(running.counters()) } else { None };
-        let settled = match (&counted_before, &counted) {
-            (Some(before), Some(after)) => delivered::is_settled(before, after),
-            _ => true,
-        };
+        let both = counted_before.as_ref().zip(counted.as_ref());
+        let settled = both.is_none_or(|(before, after)| delivered::is_settled(before, after));
         if complete && settled {
             break;
         }

@@ -23,9 +23,6 @@ use nix::unistd::{AccessFlags, eaccess};
 use crate::Failure;
 use crate::terminal::{self, STANDARD, shown};
 
-/// How many names are tried. One of 2^64 is hardly ever taken, and never twice unless somebody makes sure of it.
-const ATTEMPTS: usize = 8;
-
 /// The files that this run reads, by device and inode: no result takes the place of one.
 static INPUTS: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
 
@@ -235,23 +232,10 @@ impl Unfinished {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
-        let mut taken = io::Error::from(io::ErrorKind::AlreadyExists);
-        for _ in 0..ATTEMPTS {
-            let path = path.with_file_name(format!(".profbridge-{:016x}.part", fastrand::u64(..)));
-            match create(&path) {
-                Ok(file) => return Ok((Self { path, finished: false }, file)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(taken)
-    }
-
-    /// Writes the content of what is to become `path`, and returns its size.
-    fn written(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<(Self, u64)> {
-        let (unfinished, file) = Self::beside(path)?;
-        let size = write_to(file, write)?;
-        Ok((unfinished, size))
+        // One name of 2^64 is hardly ever taken.
+        let path = path.with_file_name(format!(".profbridge-{:016x}.part", fastrand::u64(..)));
+        let file = create(&path)?;
+        Ok((Self { path, finished: false }, file))
     }
 
     /// Gives the file its name.
@@ -299,9 +283,10 @@ impl Results {
         write: impl FnOnce(&mut Target) -> io::Result<()>,
     ) -> Result<(), Failure> {
         let written = output_kind(&path).and_then(|kind| match kind {
-            OutputKind::File => may_be_replaced(&path)
-                .and_then(|()| Unfinished::written(&path, write))
-                .map(|(unfinished, size)| (size, Some(unfinished))),
+            OutputKind::File => {
+                let begun = may_be_replaced(&path).and_then(|()| Unfinished::beside(&path));
+                begun.and_then(|(unfinished, file)| Ok((write_to(file, write)?, Some(unfinished))))
+            }
             OutputKind::Stream => write_at_once(&path, write).map(|size| (size, None)),
         });
         let (size, unfinished) = written.map_err(|error| Failure::new(shown(&path), &error))?;

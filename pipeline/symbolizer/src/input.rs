@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::{FileIdentity, Settings, Unknown};
-pub(crate) use open::{in_root, on_this_machine};
+pub use open::{open_in_root, open_on_this_machine};
 
 /// A file to read from.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ enum Bytes {
 impl Input {
     /// Checks that a file is one to read from.
     pub(crate) fn new(file: File, settings: &Settings) -> Result<Self, Unknown> {
-        let length = check(&file, settings)?;
+        let length = check(&file, settings.fuse)?;
         if length > settings.max_object_bytes {
             return Err(Unknown::TooLarge);
         }
@@ -83,19 +83,16 @@ impl Input {
 }
 
 /// Checks that a file is regular and served by this machine, and returns its length.
-pub(crate) fn check(file: &File, settings: &Settings) -> Result<u64, Unknown> {
+pub(crate) fn check(file: &File, fuse: bool) -> Result<u64, Unknown> {
     let metadata = file.metadata().map_err(|_| Unknown::NoFile)?;
     if !metadata.is_file() {
         return Err(Unknown::NoFile);
     }
-    #[cfg(target_os = "linux")]
-    if !settings.fuse {
+    if !fuse {
         let system = nix::sys::statfs::fstatfs(file).map_err(|_| Unknown::NoFile)?;
         if system.filesystem_type() == nix::sys::statfs::FUSE_SUPER_MAGIC {
             return Err(Unknown::NoFile);
         }
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = settings;
     Ok(metadata.len())
 }

@@ -37,6 +37,7 @@ mod vdso;
 
 pub use answer::{Answer, Frame, NamedBy, Symbols, Unknown};
 pub use counters::Counters;
+pub use input::{open_in_root, open_on_this_machine};
 pub use object::FileIdentity;
 pub use object::{Key, Object, ObjectId, Source};
 pub use perf_map::{MAX_MOMENTS, perf_map_place};

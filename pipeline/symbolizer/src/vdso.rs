@@ -13,7 +13,6 @@ const MAX_VDSO: u64 = 64 << 10;
 const MAX_MAPS: u64 = 16 << 20;
 
 /// The vDSO of this process, which is every 64-bit process's.
-#[cfg(target_os = "linux")]
 pub(crate) fn read() -> Result<Arc<[u8]>, Unknown> {
     let maps = File::open("/proc/self/maps").map_err(|_| Unknown::NoFile)?;
     for line in BufReader::new(maps.take(MAX_MAPS)).lines() {
@@ -33,11 +32,5 @@ pub(crate) fn read() -> Result<Arc<[u8]>, Unknown> {
         memory.read_exact_at(&mut bytes, start).map_err(|_| Unknown::NoFile)?;
         return Ok(bytes.into());
     }
-    Err(Unknown::NoFile)
-}
-
-/// Other systems have none.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn read() -> Result<Arc<[u8]>, Unknown> {
     Err(Unknown::NoFile)
 }

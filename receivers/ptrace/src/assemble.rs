@@ -169,12 +169,6 @@ pub struct Assembled {
 }
 
 impl Assembler {
-    /// Nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds the batches of a process.
     pub fn process(&mut self, subject: Subject<'_>, batches: &[Batch]) {
         begin_resource(&mut self.builder, subject.resource);
@@ -220,7 +214,7 @@ impl Assembler {
             Mode::Cpu => "cpu",
         };
         let sample_type = self.builder.value_type(kind, "nanoseconds");
-        let start = if rows.first == u64::MAX { 0 } else { rows.first };
+        let start = rows.first.unwrap_or_default();
         self.builder.profile(Profile {
             sample_type,
             period_type: sample_type,
@@ -279,16 +273,13 @@ struct Rows {
     keys: Vec<RowKey>,
     index: HashMap<RowKey, u32>,
     observations: Vec<Observation>,
-    first: u64,
+    first: Option<u64>,
     last: u64,
 }
 
 impl Rows {
     /// Adds a batch. Returns how many observations are left out.
     fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, interned: &mut Interned, batch: &Batch) -> u64 {
-        if self.keys.is_empty() {
-            self.first = u64::MAX;
-        }
         let Batch { process: _, period_nano: _, mode, threads, locations, stacks, contexts, samples } = batch;
         let locations: Vec<_> =
             locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
@@ -330,7 +321,7 @@ impl Rows {
                 self.keys.len() as u32 - 1
             });
             self.observations.push(Observation { thread: of.id, row, time: time_unix_nano, weight: weight_nano });
-            self.first = self.first.min(time_unix_nano);
+            self.first = Some(self.first.map_or(time_unix_nano, |first| first.min(time_unix_nano)));
             self.last = self.last.max(end);
         }
         malformed

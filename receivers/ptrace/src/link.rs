@@ -62,15 +62,16 @@ fn launch(options: StartOptions) -> Result<Link, String> {
 }
 
 fn translate(notice: Notice) -> FromSampler {
-    match notice {
-        Notice::Event(event) => FromSampler::Event(Box::new(event)),
-        Notice::Ended(Ending::Stopped) => FromSampler::Ended(None),
-        Notice::Ended(ending) => FromSampler::Ended(Some(match ending {
-            Ending::Stopped | Ending::Unknown => "it ended".to_owned(),
-            Ending::Exited(code) => format!("it ended with code {code}"),
-            Ending::Killed(signal) => format!("signal {signal} ended it"),
-            Ending::TimedOut => "it did not stop in time and was ended".to_owned(),
-            Ending::Misbehaved(how) => format!("it was ended since it broke the rules: {how}"),
-        })),
-    }
+    let ending = match notice {
+        Notice::Event(event) => return FromSampler::Event(Box::new(event)),
+        Notice::Ended(ending) => ending,
+    };
+    FromSampler::Ended(match ending {
+        Ending::Stopped => None,
+        Ending::Unknown => Some("it ended".to_owned()),
+        Ending::Exited(code) => Some(format!("it ended with code {code}")),
+        Ending::Killed(signal) => Some(format!("signal {signal} ended it")),
+        Ending::TimedOut => Some("it did not stop in time and was ended".to_owned()),
+        Ending::Misbehaved(how) => Some(format!("it was ended since it broke the rules: {how}")),
+    })
 }

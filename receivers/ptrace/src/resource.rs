@@ -5,10 +5,9 @@
 //! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too
 //! often.
 
-mod time;
-
 use std::borrow::Cow;
 
+use profbridge_engine::calendar::Utc;
 use profbridge_identity::{Identity, Rules};
 use profbridge_model::{Builder, CLAIMED_ATTRIBUTE};
 use profbridge_sampler::message::{AttributeValue, Process};
@@ -105,7 +104,7 @@ pub fn describe(
     }
     resource.text("process.executable.name", process.executable.rsplit('/').next());
     resource.text("process.executable.path", Some(&process.executable));
-    resource.text("process.creation.time", Some(&time::rfc3339(process.start_unix_nano)));
+    resource.text("process.creation.time", Some(&Utc::from_unix_nano(process.start_unix_nano).rfc3339(9)));
     resource.text("container.id", process.container.as_deref());
     resource.text("host.name", Some(host));
     resource.text("os.type", Some("linux"));

@@ -192,10 +192,7 @@ impl ProcessNames {
     /// Registers an object with the symbolizer, and opens its file again if that was closed.
     fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
         let Self { symbolizer, number, root, sources, perf_map, map_lengths, .. } = self;
-        let source = match mapping {
-            None => perf_map.as_mut()?,
-            Some(index) => sources.get_mut(index as usize)?,
-        };
+        let source = mapping.map_or(perf_map.as_mut(), |index| sources.get_mut(index as usize))?;
         let registered = match &mut source.origin {
             Origin::Nothing => None,
             Origin::Vdso => Some(symbolizer.vdso()),
@@ -217,17 +214,11 @@ impl ProcessNames {
     }
 
     fn source(&self, mapping: Option<u32>) -> Option<&SymbolSource> {
-        match mapping {
-            None => self.perf_map.as_ref(),
-            Some(index) => self.sources.get(index as usize),
-        }
+        mapping.map_or(self.perf_map.as_ref(), |index| self.sources.get(index as usize))
     }
 
     fn source_mut(&mut self, mapping: Option<u32>) -> Option<&mut SymbolSource> {
-        match mapping {
-            None => self.perf_map.as_mut(),
-            Some(index) => self.sources.get_mut(index as usize),
-        }
+        mapping.map_or(self.perf_map.as_mut(), |index| self.sources.get_mut(index as usize))
     }
 
     /// The address that the symbolizer is asked for: of code that was compiled at run time, as of its moment.
@@ -245,10 +236,7 @@ impl ProcessNames {
     }
 
     fn object(&self, location: Location) -> Option<ObjectId> {
-        if !is_of_file_or_map(location) {
-            return None;
-        }
-        self.source(location.mapping())?.object
+        self.source(location.mapping()).filter(|_| is_of_file_or_map(location))?.object
     }
 }
 

@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided};
 use crate::files;
-use crate::output::{EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
+use crate::output::{EnvelopeDestination, Envelopes, Made, Otlp, Output, Pprof, Stacks, View};
 use crate::terminal::{self, STANDARD, counted, shown};
 use crate::views::flamegraph::Layout;
 
@@ -40,22 +40,18 @@ pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Fa
 }
 
 /// Why something was left out of an output, and what to do instead.
-pub(super) fn holds(output: &Output) -> &'static str {
-    match output {
-        Output::Sentry(_) => "envelopes hold everything",
+pub(super) fn holds(output: &Output) -> String {
+    let what = match output {
+        Output::Sentry(_) => return "envelopes hold everything".to_owned(),
         Output::Otlp(_) => {
-            "OTLP has no place for items of envelopes that are neither profiles nor spans\nhint: they stay where Sentry \
-             envelopes are written, `--to sentry`"
+            return "OTLP has no place for items of envelopes that are neither profiles nor spans\nhint: they stay where \
+                    Sentry envelopes are written, `--to sentry`"
+                .to_owned();
         }
-        Output::Pprof(_) => {
-            "pprof holds profiles alone\nhint: spans have a place in OTLP and in Sentry envelopes, `--to \
-             otlp|otlp-json|sentry`"
-        }
-        Output::Stacks(_) | Output::View(_) => {
-            "stacks are made of profiles alone\nhint: spans have a place in OTLP and in Sentry envelopes, `--to \
-             otlp|otlp-json|sentry`"
-        }
-    }
+        Output::Pprof(_) => "pprof holds profiles alone",
+        Output::Stacks(_) | Output::View(_) => "stacks are made of profiles alone",
+    };
+    format!("{what}\nhint: spans have a place in OTLP and in Sentry envelopes, `--to otlp|otlp-json|sentry`")
 }
 
 /// Writes what is left and says what was written. `None` where there is nothing to write: what was there before stays.
@@ -65,7 +61,7 @@ pub(super) fn close(mut output: Output, tally: &mut Tally) -> Result<Option<Stri
     let (path, size) = (shown(path), terminal::bytes(files.iter().map(|(_, size)| size).sum()));
     let what = match output {
         Output::Sentry(output) => {
-            tally.samples = output.samples;
+            tally.samples = output.made.samples;
             return Ok(Some(envelopes_written(&output, files.len())));
         }
         Output::Otlp(output) => output.quantities.to_string(),
@@ -125,7 +121,7 @@ fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
 
 /// Says which envelopes were written.
 fn envelopes_written(envelopes: &Envelopes, files: usize) -> String {
-    let Envelopes { forwarded, samples, synthesized, transactions_made, containers_made, spans, .. } = envelopes;
+    let Made { forwarded, samples, synthesized, transactions, containers, spans } = &envelopes.made;
     let destination = match envelopes.destination() {
         EnvelopeDestination::Folder(folder) => shown(folder),
         EnvelopeDestination::Files(destination) if files > 1 => {
@@ -133,13 +129,13 @@ fn envelopes_written(envelopes: &Envelopes, files: usize) -> String {
         }
         EnvelopeDestination::Files(destination) => shown(&destination.path),
     };
-    let chunks = files as u64 - forwarded - transactions_made - containers_made;
+    let chunks = files as u64 - forwarded - transactions - containers;
     let mut parts = Vec::new();
     if chunks > 0 {
         let (chunks, samples) = (counted(chunks, "envelope"), counted(*samples, "sample"));
         parts.push(format!("{chunks} with {samples} ({synthesized} of them synthesized)"));
     }
-    let made = [(*transactions_made, "transaction"), (*containers_made, "container")].into_iter();
+    let made = [(*transactions, "transaction"), (*containers, "container")].into_iter();
     let made: Vec<_> = made.filter(|(count, _)| *count > 0).map(|(count, one)| counted(count, one)).collect();
     if !made.is_empty() {
         let of = if parts.is_empty() { "envelopes of " } else { "" };

@@ -9,6 +9,7 @@ use profbridge_model::envelope::Viewed;
 use profbridge_model::skew::is_wrong;
 use profbridge_model::{Profile, Profiles, Reason, ScopeProfiles, Telemetry};
 use profbridge_wire::folded::choice::{NotShown, ShownType};
+use profbridge_wire::sentry::timestamp::Timestamp;
 
 use crate::Failure;
 use crate::terminal;
@@ -130,37 +131,14 @@ impl Selection {
     }
 }
 
-/// Reads a time: RFC 3339 in UTC (`2026-01-31T08:00:00Z`), or a number of seconds since 1970.
+/// Reads a time: RFC 3339 (`2026-01-31T08:00:00Z`), or a number of seconds since 1970.
 pub(crate) fn unix_nano(text: &str) -> Result<u64, String> {
     const WRONG: &str = "it must be a time such as 2026-01-31T08:00:00Z, or a number of seconds since 1970";
-    let seconds = match text.parse::<u64>() {
-        Ok(seconds) => Some(seconds),
-        Err(_) => seconds_of(text),
+    let nano = match text.parse::<u64>() {
+        Ok(seconds) => seconds.checked_mul(1_000_000_000),
+        Err(_) => Timestamp::parse(text).map(|time| time.0),
     };
-    seconds
-        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
-        .filter(|&nano| nano > 0)
-        .ok_or_else(|| WRONG.to_owned())
-}
-
-fn seconds_of(text: &str) -> Option<u64> {
-    let (date, time) = text.strip_suffix('Z')?.split_once(['T', ' '])?;
-    let numbers = |text: &str, between: char| -> Option<[u64; 3]> {
-        let numbers: Option<Vec<u64>> = text.split(between).map(|part| part.parse().ok()).collect();
-        numbers?.try_into().ok()
-    };
-    let ([year, month, day], [hour, minute, second]) = (numbers(date, '-')?, numbers(time, ':')?);
-    let is_time = (1970..=2200).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !is_time || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    // The first day of all whose date is this one.
-    let guess = (year - 1970) * 365 + (month - 1) * 30 + day - 1;
-    let found = (guess..guess + 70).find(|&of| {
-        let utc = Utc::from_unix_nano(of * 86_400 * 1_000_000_000);
-        (utc.year, utc.month, utc.day) == (year, month, day)
-    })?;
-    Some(found * 86_400 + hour * 3600 + minute * 60 + second)
+    nano.filter(|&nano| nano > 0).ok_or_else(|| WRONG.to_owned())
 }
 
 #[cfg(test)]

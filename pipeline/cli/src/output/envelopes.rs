@@ -28,15 +28,22 @@ pub(crate) struct Envelopes {
     transactions: Option<Stage>,
     encoder: sentry::Encoder,
     results: Results,
-    /// Files among them that hold an envelope as it came in.
+    /// What is in the files.
+    pub(crate) made: Made,
+}
+
+/// What is in files of envelopes.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// Envelopes as they came in.
     pub(crate) forwarded: u64,
     /// Samples in the others, and how many of them were synthesized.
     pub(crate) samples: u64,
     pub(crate) synthesized: u64,
     /// Transactions among them that were put together here, containers of spans that came back from OTLP, and the spans
     /// in both.
-    pub(crate) transactions_made: u64,
-    pub(crate) containers_made: u64,
+    pub(crate) transactions: u64,
+    pub(crate) containers: u64,
     pub(crate) spans: u64,
 }
 
@@ -59,19 +66,8 @@ impl Envelopes {
     ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
         let encoder = sentry::Encoder::new(settings);
-        Ok(Self {
-            destination,
-            chunk,
-            transactions: None,
-            encoder,
-            results: Results::default(),
-            forwarded: 0,
-            samples: 0,
-            synthesized: 0,
-            transactions_made: 0,
-            containers_made: 0,
-            spans: 0,
-        })
+        let (transactions, results, made) = (None, Results::default(), Made::default());
+        Ok(Self { destination, chunk, transactions, encoder, results, made })
     }
 
     /// The same for spans as well, which the processor of this section puts together.
@@ -117,7 +113,7 @@ impl Envelopes {
         let encoded = self.encoder.envelope(envelope, None, Compression::None);
         report.merge(encoded.report);
         for message in encoded.messages {
-            self.forwarded += 1;
+            self.made.forwarded += 1;
             self.file(&format!("input-{:04}.envelope", self.results.count() + 1), &message.body)?;
         }
         Ok(())
@@ -141,8 +137,8 @@ impl Envelopes {
         let Encoded { messages, report: made } = self.encoder.profiles(batch, Compression::None, None);
         report.merge(made);
         for message in messages {
-            self.samples += message.meta.samples;
-            self.synthesized += message.meta.synthesized;
+            self.made.samples += message.meta.samples;
+            self.made.synthesized += message.meta.synthesized;
             self.file(&format!("{id}-{}.envelope", message.meta.chunk_id.as_simple()), &message.body)?;
         }
         Ok(())
@@ -155,11 +151,11 @@ impl Envelopes {
         for message in messages {
             let SpanEnvelope { trace_id, id, is_container, .. } = message.meta;
             if is_container {
-                self.containers_made += 1;
+                self.made.containers += 1;
             } else {
-                self.transactions_made += 1;
+                self.made.transactions += 1;
             }
-            self.spans += message.quantities.spans;
+            self.made.spans += message.quantities.spans;
             self.file(&format!("{trace_id}-{id:032x}.envelope"), &message.body)?;
         }
         Ok(())

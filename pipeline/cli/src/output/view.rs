@@ -86,22 +86,20 @@ impl View {
                     return Ok(None);
                 }
                 *holds = counted(timeline.tracks().len() as u64, "track");
-                if *format == Format::Firefox {
-                    let made = firefox::File::new(timeline, title);
+                let made = (*format == Format::Firefox).then(|| firefox::File::new(timeline, title));
+                if let Some(made) = &made {
                     report.losses.add_observations(Reason::LimitExceeded, made.lost);
                     if made.taken == 0 {
                         return Ok(None);
                     }
-                    write_file(path, |file| {
-                        made.write(&mut *file)?;
-                        file.write_all(b"\n")
-                    })?
-                } else {
-                    write_file(path, |file| {
-                        speedscope::write(timeline, title, &mut *file)?;
-                        file.write_all(b"\n")
-                    })?
                 }
+                write_file(path, |file| {
+                    match &made {
+                        Some(made) => made.write(&mut *file)?,
+                        None => speedscope::write(timeline, title, &mut *file)?,
+                    }
+                    file.write_all(b"\n")
+                })?
             }
         };
         Ok(Some((path.clone(), size)))

@@ -13,6 +13,7 @@ use profbridge_sampler::what_shows_more;
 use super::processes::ProcessShare;
 use super::shares::{Function, Shares, Side, printable};
 use super::stats::complete_percent;
+use crate::terminal::counted;
 use text::{percent, seconds};
 
 /// How many functions are listed.
@@ -93,8 +94,8 @@ impl Report<'_> {
         self.list_functions(&mut out, running);
         if self.mode == Mode::Wall {
             let waiting = &self.shares.waiting;
-            let threads = if self.most_threads == 1 { "thread" } else { "threads" };
-            line(&mut out, format_args!("waiting: {} ({} {threads})", seconds(waiting.nano()), self.most_threads));
+            let threads = counted(self.most_threads, "thread");
+            line(&mut out, format_args!("waiting: {} ({threads})", seconds(waiting.nano())));
             self.list_waits(&mut out, waiting);
         }
         self.name_children(&mut out);
@@ -138,8 +139,7 @@ impl Report<'_> {
         if let Some(more) = costs.len().checked_sub(MOST_FUNCTIONS).filter(|&more| more > 0) {
             let rest: u64 = costs.iter().skip(MOST_FUNCTIONS).map(|cost| cost.own_nano).sum();
             let own = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
-            let plural = if more == 1 { "" } else { "s" };
-            line(out, format_args!("  {own:>18}  {:>18}  in {more} more function{plural}", ""));
+            line(out, format_args!("  {own:>18}  {:>18}  in {}", "", counted(more as u64, "more function")));
         }
     }
 

@@ -77,7 +77,10 @@ pub(super) struct Run<'a> {
     shares: Shares,
     processes: ProcessShares,
     runtimes: Runtimes,
-    output: Output,
+    destination: Option<Destination>,
+    /// How a flame graph is drawn that nobody named a file for.
+    layout: Layout,
+    writer: Option<Writer>,
     /// What shows the run as it goes; without it there is a result at the end.
     view: Option<Box<Top>>,
     /// When the view gets the samples so far.
@@ -106,15 +109,6 @@ pub(super) struct Run<'a> {
     /// The problems that were said: those of the process or the command itself by their text, those of what it started
     /// by their kind.
     said: HashSet<(ProblemKind, Option<String>)>,
-}
-
-/// The files of a run.
-#[derive(Default)]
-struct Output {
-    destination: Option<Destination>,
-    /// How a flame graph is drawn that nobody named a file for.
-    layout: Layout,
-    writer: Option<Writer>,
 }
 
 /// Why sampling ended.
@@ -157,7 +151,9 @@ impl<'a> Run<'a> {
             shares: Shares::default(),
             processes: ProcessShares::default(),
             runtimes: Runtimes::default(),
-            output: Output { destination, layout, ..Output::default() },
+            destination,
+            layout,
+            writer: None,
             view,
             next_part: now,
             progress: None,
@@ -195,8 +191,7 @@ impl<'a> Run<'a> {
         }
         let code = self.command_code().map(|code| ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
         Ok(match (shown, code) {
-            (Ok(()), Some(code)) => code,
-            (Ok(()), None) => ExitCode::SUCCESS,
+            (Ok(()), code) => code.unwrap_or(ExitCode::SUCCESS),
             (Err(_), _) => ExitCode::FAILURE,
         })
     }
@@ -352,11 +347,11 @@ impl<'a> Run<'a> {
         if let Some(complaint) = self.collector.attached(process) {
             self.say(&complaint);
         }
-        if self.output.writer.is_none() && self.view.is_none() {
-            let layout = self.output.layout;
+        if self.writer.is_none() && self.view.is_none() {
+            let layout = self.layout;
             let of_process = || Destination { layout, ..Destination::of_process(pid) };
-            let destination = self.output.destination.get_or_insert_with(of_process);
-            self.output.writer = Some(Writer::open(destination.clone())?);
+            let destination = self.destination.get_or_insert_with(of_process);
+            self.writer = Some(Writer::open(destination.clone())?);
         }
         Ok(())
     }

@@ -10,7 +10,8 @@ mod tests;
 
 use std::collections::HashMap;
 
-use profbridge_model::{Profile, Profiles, Sample, StackId};
+use profbridge_model::{Profiles, Sample, StackId};
+use profbridge_wire::folded::choice::nanoseconds;
 
 pub(crate) use functions::{Function, Functions, printable};
 pub(crate) use side::Side;
@@ -32,10 +33,10 @@ impl Shares {
         self.add_to(batch, waiting, None);
     }
 
-    /// The same, and to the sums of a part of what is sampled.
-    pub(crate) fn add_to(&mut self, batch: &Profiles, waiting: bool, mut part: Option<&mut Side>) {
+    /// The same, and to the sums of a part of what is sampled. Returns the time, in nanoseconds.
+    pub(crate) fn add_to(&mut self, batch: &Profiles, waiting: bool, mut part: Option<&mut Side>) -> u64 {
         let side = if waiting { &mut self.waiting } else { &mut self.running };
-        let lines = self.functions.intern(batch);
+        let (before, lines) = (side.nano(), self.functions.intern(batch));
         let mut stacks: HashMap<Option<StackId>, (u64, u64)> = HashMap::new();
         for (sample, nanoseconds) in times(batch) {
             let entry = stacks.entry(sample.stack).or_default();
@@ -51,36 +52,18 @@ impl Shares {
             }
             side.add(&self.functions, leaf, callers, nanoseconds, observations);
         }
+        side.nano() - before
     }
 }
 
 /// The samples of a batch whose values are times, with their nanoseconds.
 pub(crate) fn times(batch: &Profiles) -> impl Iterator<Item = (Sample<'_>, u64)> {
-    let timed = batch.profiles().filter_map(|profile| Some((profile, Unit::of(batch, profile)?)));
-    timed.flat_map(|(profile, unit)| {
+    let timed = batch.profiles().filter_map(|profile| Some((profile, nanoseconds(batch, profile)?)));
+    timed.flat_map(|(profile, scale)| {
         batch.samples(profile).map(move |sample| {
             let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
             let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
-            (sample, value.saturating_mul(unit.nanoseconds))
+            (sample, value.saturating_mul(scale))
         })
     })
-}
-
-/// What one unit of a profile's values is worth.
-#[derive(Debug, Clone, Copy)]
-struct Unit {
-    nanoseconds: u64,
-}
-
-impl Unit {
-    /// `None` where the values are no time: such a profile says nothing here.
-    fn of(batch: &Profiles, profile: &Profile) -> Option<Self> {
-        let text = |id| batch.dictionary().string(id);
-        if text(profile.sample_type.unit) == "nanoseconds" {
-            return Some(Self { nanoseconds: 1 });
-        }
-        let counts = text(profile.sample_type.unit) == "count" && text(profile.period_type.unit) == "nanoseconds";
-        let nanoseconds = u64::try_from(profile.period).ok().filter(|&period| counts && period > 0)?;
-        Some(Self { nanoseconds })
-    }
 }

@@ -155,23 +155,19 @@ impl Shared {
             return;
         }
         let pid = command.pid();
-        if from_terminal && command.is_in_own_group() {
-            if loud {
-                terminal::say(format!(
-                    "the terminal sent {signal} to the command (process {pid}) as well; once more, and it is killed"
-                ));
-            }
+        let text = if from_terminal && command.is_in_own_group() {
+            format!("the terminal sent {signal} to the command (process {pid}) as well; once more, and it is killed")
         } else if sender == pid {
-            if loud {
-                terminal::say(format!("{signal} was sent by the command (process {pid}) itself"));
-            }
-        } else if pass_on(command, signal) && loud {
-            let grace = if from_terminal {
-                "once more, and it is killed".to_owned()
-            } else {
-                format!("it is killed if it has not ended in {} s", GRACE.as_secs())
-            };
-            terminal::say(format!("{signal} was passed on to the command (process {pid}); {grace}"));
+            format!("{signal} was sent by the command (process {pid}) itself")
+        } else if pass_on(command, signal) {
+            let in_time = format!("it is killed if it has not ended in {} s", GRACE.as_secs());
+            let grace = if from_terminal { "once more, and it is killed" } else { in_time.as_str() };
+            format!("{signal} was passed on to the command (process {pid}); {grace}")
+        } else {
+            return;
+        };
+        if loud {
+            terminal::say(text);
         }
     }
 

@@ -111,16 +111,16 @@ pub(crate) struct Reading {
     pub(crate) stacks: Stacks,
     /// The processes, by their numbers.
     pub(crate) processes: Vec<Process>,
-    process_numbers: HashMap<Process, u32>,
+    pub(super) process_numbers: HashMap<Process, u32>,
     /// The threads, by their numbers.
     pub(crate) threads: Vec<Thread>,
-    thread_numbers: HashMap<Thread, u32>,
+    pub(super) thread_numbers: HashMap<Thread, u32>,
     /// The types that are no time of threads, by their numbers.
     pub(crate) types: Vec<ShownType>,
     /// What processes are called by.
     pub(crate) called_by: CalledBy,
-    /// Whether all types are read, not only the one of each scope that is chosen.
-    all_types: bool,
+    /// Whether all types are read, the chosen one of each scope first, and not only that.
+    pub(crate) all_types: bool,
     /// The types that were left out.
     pub(crate) not_shown: NotShown,
     /// What was not taken, and why.
@@ -134,11 +134,6 @@ const MOST_TYPES: usize = 256;
 const MOST_THREADS: usize = 1 << 20;
 
 impl Reading {
-    /// One that reads all types of values: the chosen ones of a scope first.
-    pub(crate) fn of_all_types() -> Self {
-        Self { all_types: true, ..Self::default() }
-    }
-
     /// What is shown, in words: what threads did, or the name of a type.
     pub(crate) fn name(&self, state: State) -> Box<str> {
         match state {
@@ -235,10 +230,9 @@ impl Reading {
         };
         for sample in batch.samples(profile) {
             // A sample that does not say its thread is of the one that its profile says.
-            let attributes = Attributes { sample: sample.attributes, profile: profile.attributes };
-            let Whose { thread, told } = *threads.entry(attributes).or_insert_with(|| Whose {
-                thread: self.thread(batch, &place, sample.attributes),
-                told: thread::State::of(batch.dictionary(), sample.attributes),
+            let (thread, told) = *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
+                let told = thread::State::of(batch.dictionary(), sample.attributes);
+                (self.thread(batch, &place, sample.attributes), told)
             });
             let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
             let found = thread.ok_or(Reason::LimitExceeded);
@@ -283,21 +277,12 @@ fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashM
     Some(new)
 }
 
-/// What says whose a sample of a resource is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Attributes {
-    sample: Option<AttributeSetId>,
-    profile: Option<AttributeSetId>,
-}
+/// What says whose a sample of a resource is: its own attributes, and those of its profile.
+type Attributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
-/// What the attributes of a sample say.
-#[derive(Clone, Copy)]
-struct Whose {
-    /// The number of its thread; `None` where there are too many.
-    thread: Option<u32>,
-    /// What the thread did, where that is said.
-    told: Option<thread::State>,
-}
+/// What the attributes of a sample say: the number of its thread, `None` where there are too many, and what the thread
+/// did, where that is said.
+type Whose = (Option<u32>, Option<thread::State>);
 
 /// A profile of a batch.
 #[derive(Clone, Copy)]

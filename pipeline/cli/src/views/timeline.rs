@@ -56,7 +56,8 @@ pub(crate) struct Timeline {
 impl Default for Timeline {
     fn default() -> Self {
         let (tracks, numbers) = (Vec::new(), HashMap::new());
-        Self { reading: Reading::of_all_types(), tracks, numbers, held: 0, weight: 0 }
+        let reading = Reading { all_types: true, ..Reading::default() };
+        Self { reading, tracks, numbers, held: 0, weight: 0 }
     }
 }
 

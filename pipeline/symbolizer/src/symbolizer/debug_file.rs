@@ -45,8 +45,8 @@ impl Finder<'_> {
     pub(super) fn object(self, origin: &Origin) -> Result<Elf, Unknown> {
         let file = match &origin.source {
             Source::File(file) => file.try_clone().map_err(|_| Unknown::NoFile)?,
-            Source::Path(path) => input::on_this_machine(path, self.settings)?,
-            Source::InRoot { root, path } => input::in_root(root, path, self.settings)?,
+            Source::Path(path) => input::open_on_this_machine(path, self.settings.fuse)?,
+            Source::InRoot { root, path } => input::open_in_root(root, path, self.settings.fuse)?,
             Source::BuildId => return self.by_build_id_key(origin),
         };
         let elf = self.read(file)?;
@@ -164,11 +164,11 @@ impl Finder<'_> {
     }
 
     fn in_root(self, root: &File, path: &Path) -> Option<Elf> {
-        self.read(input::in_root(root, path, self.settings).ok()?).ok()
+        self.read(input::open_in_root(root, path, self.settings.fuse).ok()?).ok()
     }
 
     fn on_this_machine(self, path: &Path) -> Option<Elf> {
-        self.read(input::on_this_machine(path, self.settings).ok()?).ok()
+        self.read(input::open_on_this_machine(path, self.settings.fuse).ok()?).ok()
     }
 
     fn read(self, file: File) -> Result<Elf, Unknown> {

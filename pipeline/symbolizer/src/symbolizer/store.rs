@@ -493,7 +493,7 @@ fn read_perf_map(
     settings: &Settings,
     counting: &Counting,
 ) -> Result<(), Unknown> {
-    let length = input::check(file, settings)?;
+    let length = input::check(file, settings.fuse)?;
     let now = FileIdentity::of(file).map_err(|_| Unknown::NoFile)?;
     // Another file, or one that was cut and is written anew.
     if (now.device, now.inode) != (identity.device, identity.inode) || length < identity.size {

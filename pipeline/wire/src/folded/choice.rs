@@ -108,7 +108,7 @@ pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Ve
 }
 
 /// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
-fn nanoseconds(batch: &Profiles, profile: &Profile) -> Option<u64> {
+pub fn nanoseconds(batch: &Profiles, profile: &Profile) -> Option<u64> {
     let text = |id| batch.dictionary().string_bytes(id);
     if let Some(scale) = unit_nanos(text(profile.sample_type.unit)) {
         return Some(scale);

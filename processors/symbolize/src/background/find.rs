@@ -10,6 +10,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
+use profbridge_symbolizer::{open_in_root, open_on_this_machine};
+
 use super::identify;
 use crate::config::Settings;
 use crate::names::{MappedFile, Process};
@@ -94,9 +98,11 @@ impl Finder {
             let taken = |opened: Option<File>| opened.filter(|opened| identify::is(opened, &file.id));
             // The link leads to the file that is mapped, even where another one has its name by now or none has. It
             // needs a right that the path does not need.
-            let opened = taken(open::resolved(Path::new(&format!("{folder}/map_files/{range}")), self.fuse));
-            let opened = opened.or_else(|| taken(open::in_root(&open::root(Path::new(&root))?, &path, self.fuse)));
-            if let (Some(file), Some(root)) = (opened, open::root(Path::new(&root))) {
+            let link = format!("{folder}/map_files/{range}");
+            let opened = taken(open_on_this_machine(Path::new(&link), self.fuse).ok());
+            let root = root_folder(Path::new(&root))?;
+            let opened = opened.or_else(|| taken(open_in_root(&root, Path::new(&path), self.fuse).ok()));
+            if let Some(file) = opened {
                 return Some(Found { file, root, path });
             }
         }
@@ -109,8 +115,9 @@ impl Finder {
         if !file.filename.is_empty() && Path::new(path).file_name() != Path::new(&*file.filename).file_name() {
             return None;
         }
-        let root = open::root(root)?;
-        let opened = open::in_root(&root, path, self.fuse).filter(|opened| identify::is(opened, &file.id))?;
+        let root = root_folder(root)?;
+        let opened = open_in_root(&root, Path::new(path), self.fuse).ok();
+        let opened = opened.filter(|opened| identify::is(opened, &file.id))?;
         Some(Found { file: opened, root, path: path.to_owned() })
     }
 }
@@ -123,64 +130,10 @@ fn mapping(line: &[u8]) -> Option<(String, String)> {
     Some((range.to_owned(), path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()))
 }
 
-/// Opens files without ever opening what is not one.
-#[cfg(target_os = "linux")]
-mod open {
-    use std::fs::File;
-    use std::os::fd::AsRawFd;
-    use std::path::Path;
-
-    use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
-    use nix::sys::stat::Mode;
-    use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
-
-    /// The root folder of a process, good for resolving paths in it only.
-    pub(super) fn root(path: &Path) -> Option<File> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        openat(AT_FDCWD, path, flags, Mode::empty()).ok().map(File::from)
-    }
-
-    /// A path in a root, which no symbolic link leads out of (`openat2(2)`).
-    pub(super) fn in_root(root: &File, path: &str, fuse: bool) -> Option<File> {
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        reopen(File::from(openat2(root, path, how).ok()?), fuse)
-    }
-
-    /// A path of this machine that the kernel resolves.
-    pub(super) fn resolved(path: &Path, fuse: bool) -> Option<File> {
-        let opened = openat(AT_FDCWD, path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        reopen(File::from(opened), fuse)
-    }
-
-    /// Opens a regular file for reading. One on FUSE is served by a program, which may never answer.
-    fn reopen(path: File, fuse: bool) -> Option<File> {
-        let native = || fstatfs(&path).is_ok_and(|system| system.filesystem_type() != FUSE_SUPER_MAGIC);
-        if !path.metadata().ok()?.is_file() || !(fuse || native()) {
-            return None;
-        }
-        File::open(format!("/proc/self/fd/{}", path.as_raw_fd())).ok()
-    }
-}
-
-/// Other systems have no such processes.
-#[cfg(not(target_os = "linux"))]
-mod open {
-    use std::fs::File;
-    use std::path::Path;
-
-    pub(super) fn root(_: &Path) -> Option<File> {
-        None
-    }
-
-    pub(super) fn in_root(_: &File, _: &str, _: bool) -> Option<File> {
-        None
-    }
-
-    pub(super) fn resolved(_: &Path, _: bool) -> Option<File> {
-        None
-    }
+/// The root folder of a process, good for resolving paths in it only.
+fn root_folder(path: &Path) -> Option<File> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    openat(AT_FDCWD, path, flags, Mode::empty()).ok().map(File::from)
 }
 
 #[cfg(test)]

@@ -104,13 +104,9 @@ impl Interned {
         let file = subject.mappings.get(index as usize)?;
         let gnu = file.build_id.as_deref().map(hex);
         let htlhash = file.htlhash.as_ref().map(|hash| hex(hash));
-        let mut attributes: Vec<(&str, Any<'_>)> = Vec::new();
-        if let Some(gnu) = &gnu {
-            attributes.push(("process.executable.build_id.gnu", gnu.into()));
-        }
-        if let Some(htlhash) = &htlhash {
-            attributes.push(("process.executable.build_id.htlhash", htlhash.into()));
-        }
+        let ids = [("process.executable.build_id.gnu", &gnu), ("process.executable.build_id.htlhash", &htlhash)];
+        let attributes = ids.into_iter().filter_map(|(key, id)| Some((key, Any::Str(id.as_deref()?))));
+        let attributes: Vec<_> = attributes.collect();
         let attributes = if attributes.is_empty() { None } else { builder.attributes(&attributes) };
         let filename = builder.string(&file.path);
         let known = builder.mapping(profbridge_model::Mapping {

@@ -75,7 +75,7 @@ fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
         Attribute { key: "service.name".into(), value: Value::Text("app".into()) },
         Attribute { key: "process.pid".into(), value: Value::Int(100) },
     ];
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     assembler.process(
         Subject { resource: &resource, mappings: &[mapping()], functions: &[], thread_attributes: &[], names },
         batches,
@@ -356,7 +356,7 @@ fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (Str
         threads: vec![Thread::default()],
         ..batch()
     };
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     assembler.process(Subject { resource: &[], mappings, functions: &[], thread_attributes: &[], names }, &[batch]);
     let profiles = assembler.finish().unwrap().profiles;
     let dictionary = profiles.dictionary();
@@ -420,7 +420,7 @@ fn interpreted_functions() {
         threads: vec![Thread::default()],
         ..batch()
     };
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     let subject =
         Subject { resource: &[], mappings: &[], functions: &[function], thread_attributes: &[], names: &Nameless };
     assembler.process(subject, &[batch]);
@@ -504,7 +504,7 @@ fn what_threads_worked_on() {
     let keys = ["zero", "http.route"].map(str::to_owned);
     let subject =
         Subject { resource: &[], mappings: &[mapping()], functions: &[], thread_attributes: &keys, names: &Nameless };
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     assembler.process(subject, &[batch]);
     let profiles = assembler.finish().unwrap().profiles;
     let dictionary = profiles.dictionary();

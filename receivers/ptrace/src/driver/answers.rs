@@ -241,11 +241,10 @@ impl Driver {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
         }
-        for number in self.in_scope(scope) {
-            if let Some(tracked) = self.processes.get(&number) {
-                self.announcers.announced(tracked.process.target);
-            }
-        }
+        let covered = self.attached_processes().map(|(_, tracked)| &tracked.process);
+        let covered = covered.filter(|process| scope.covers(process.target, process.pid));
+        let targets: Vec<TargetId> = covered.map(|process| process.target).collect();
+        targets.into_iter().for_each(|target| self.announcers.announced(target));
     }
 
     fn in_scope(&self, scope: Scope) -> Vec<u64> {

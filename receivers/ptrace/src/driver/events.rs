@@ -191,11 +191,10 @@ impl Driver {
         }
         let (id, name) = (&self.parts.id, self.name(problem.target));
         let message = one_line(&problem.message);
-        match (problem.kind, problem.pid) {
-            (ProblemKind::Internal, Some(pid)) => tracing::error!("{id}: process {pid} of {name}: {message}"),
-            (ProblemKind::Internal, None) => tracing::error!("{id}: {name}: {message}"),
-            (_, Some(pid)) => tracing::warn!("{id}: process {pid} of {name}: {message}"),
-            (_, None) => tracing::warn!("{id}: {name}: {message}"),
+        let who = problem.pid.map_or_else(|| name.to_owned(), |pid| format!("process {pid} of {name}"));
+        match problem.kind {
+            ProblemKind::Internal => tracing::error!("{id}: {who}: {message}"),
+            _ => tracing::warn!("{id}: {who}: {message}"),
         }
     }
 

@@ -58,13 +58,10 @@ impl Levels {
 
     /// Moves a process from one gauge to another. It is in none before it is sampled and afterwards.
     fn recount(&mut self, before: Option<Level>, now: Option<Level>, intake: &Intake) {
-        if before == now {
-            return;
-        }
         for ((name, level), count) in GAUGES.into_iter().zip(&mut self.counts) {
             let (was, is) = (before == Some(level), now == Some(level));
             if was != is {
-                *count = count.saturating_sub(u64::from(was)) + u64::from(is);
+                *count = if is { *count + 1 } else { count.saturating_sub(1) };
                 intake.level(name, *count);
             }
         }

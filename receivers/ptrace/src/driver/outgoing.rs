@@ -38,7 +38,7 @@ impl Driver {
         if batches.iter().all(|batch| batch.samples.is_empty()) {
             return;
         }
-        let mut assembler = Assembler::new();
+        let mut assembler = Assembler::default();
         assembler.process(process.record.subject(&self.settings.thread_attributes), &batches);
         let intake = &self.parts.intake;
         match assembler.finish() {

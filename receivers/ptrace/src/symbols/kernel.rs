@@ -36,7 +36,8 @@ pub(super) struct Kernel {
 impl Kernel {
     /// The function at an address.
     pub(super) fn symbols(&mut self, address: u64) -> Arc<Symbols> {
-        self.forget_table();
+        let used = self.used;
+        self.table.take_if(|_| used.is_some_and(|used| used.elapsed() >= KEPT));
         if let Some((_, (end, symbols))) = self.known.range(..=address).next_back()
             && address < *end
         {
@@ -65,12 +66,6 @@ impl Kernel {
             self.used = Some(Instant::now());
         }
         self.table.as_ref()
-    }
-
-    fn forget_table(&mut self) {
-        if self.table.is_some() && self.used.is_some_and(|used| used.elapsed() >= KEPT) {
-            self.table = None;
-        }
     }
 }
 

@@ -70,7 +70,7 @@ impl Part {
 }
 
 fn assemble<'a>(of: impl Iterator<Item = (&'a Tracked, &'a [Batch])>) -> Result<(Profiles, u64), Invalid> {
-    let mut assembler = Assembler::new();
+    let mut assembler = Assembler::default();
     for (process, batches) in of.filter(|(_, batches)| !batches.is_empty()) {
         assembler.process(process.record.subject(&[]), batches);
     }

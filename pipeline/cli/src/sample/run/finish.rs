@@ -133,8 +133,8 @@ impl Run<'_> {
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        let Some(mut writer) = self.output.writer.take() else { return Ok(()) };
-        let format = self.output.destination.as_ref().map(|destination| destination.format.what());
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        let format = self.destination.as_ref().map(|destination| destination.format.what());
         let what = format.unwrap_or_default();
         let closed = writer.close(&self.processes.title().unwrap_or_default());
         let error = writer.report.error.iter().map(ToString::to_string);
@@ -149,7 +149,7 @@ impl Run<'_> {
 
     /// Shows a result: on standard output, unless that belongs to the command, or is where the file goes.
     fn show(&self, text: &str) {
-        let is_taken = self.output.destination.as_ref().is_some_and(Destination::is_standard);
+        let is_taken = self.destination.as_ref().is_some_and(Destination::is_standard);
         if self.sampling.command.is_some() || is_taken {
             terminal::say(text);
         } else {

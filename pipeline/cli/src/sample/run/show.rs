@@ -119,28 +119,23 @@ impl Run<'_> {
 
     fn take_halves(&mut self, halves: &Halves, heard: Instant) -> Result<(), Failure> {
         for each in &halves.each {
-            let before = (self.shares.running.nano(), self.shares.waiting.nano());
             if let Some(running) = &each.running {
-                self.shares.add_to(running, false, self.processes.running(each.pid, &each.label));
+                let of_process = self.processes.running(each.pid, &each.label);
+                let nano = self.shares.add_to(running, false, of_process);
+                self.processes.add(each.pid, &each.label, nano, 0);
                 self.runtimes.add(&each.label, each.runtime, running, false);
             }
             if let Some(waiting) = &each.waiting {
-                self.shares.add(waiting, true);
+                let nano = self.shares.add_to(waiting, true, None);
+                self.processes.add(each.pid, &each.label, 0, nano);
                 self.runtimes.add(&each.label, each.runtime, waiting, true);
             }
-            let after = (self.shares.running.nano(), self.shares.waiting.nano());
-            self.processes.add(
-                each.pid,
-                &each.label,
-                after.0.saturating_sub(before.0),
-                after.1.saturating_sub(before.1),
-            );
         }
         if let Some(view) = &mut self.view {
             let until = self.begun.map(|begun| heard.saturating_duration_since(begun));
             view.take(halves, until.unwrap_or_default());
         }
-        let Some(writer) = &mut self.output.writer else { return Ok(()) };
+        let Some(writer) = &mut self.writer else { return Ok(()) };
         writer.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
         writer.take(&halves.whole)
     }

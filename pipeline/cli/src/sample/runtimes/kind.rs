@@ -143,8 +143,7 @@ impl Runtime {
             Self::Python(Some(version)) if version < *PYTHON.start() => {
                 Some("run it with Python 3.8 to 3.14, whose functions are read from memory")
             }
-            Self::Node => Some(self.naming_generated()),
-            Self::Deno => Some(self.naming_generated()),
+            Self::Node | Self::Deno => Some(self.naming_generated()),
             Self::Perl => Some("nothing names its functions from outside"),
             Self::Python(_) | Self::Ruby | Self::Php if noted => Some("a note above says why"),
             _ => None,

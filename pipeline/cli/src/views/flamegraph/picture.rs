@@ -166,15 +166,9 @@ impl Picture<'_> {
     }
 }
 
-/// The class of the colour of a kind of code.
+/// The class of the colour of a kind of code: the first word of its name.
 fn class(kind: Option<Kind>) -> &'static str {
-    match kind {
-        Some(Kind::Own) => "own",
-        Some(Kind::Library) => "library",
-        Some(Kind::Interpreter) => "interpreter",
-        Some(Kind::Kernel) => "kernel",
-        None => "whole",
-    }
+    kind.and_then(|kind| kind.name().split(' ').next()).unwrap_or("whole")
 }
 
 /// Which of three shades a function has, so that neighbours are told apart.
