@@ -6,17 +6,14 @@
 //! "Transformation of capabilities during execve"). Rights that are ambient are different, and those of a process under
 //! `no_new_privs`: they are handed on by the one who has them and lost for both where that one gives them up.
 
-use std::fs;
-
 use profbridge_engine::config::{ComponentId, Config, Section};
-
-/// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
-const SYS_PTRACE: u64 = 1 << 19;
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// Gives up what no pipeline of the configuration needs, in this thread and all that it starts; says why the right to
 /// trace others is kept where it is. To be called before there are other threads.
 pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
-    let (traces, samples) = (may_trace(), samples(config));
+    let traces = capabilities(None).is_ok_and(|held| held.permitted.contains(CapabilitySet::SYS_PTRACE));
+    let samples = samples(config);
     let opens = "opens their files with it, unless it is told `processes: false`";
     let looks = "looks with it whose sockets send, as it is told by `resolve_clients: true`";
     let users = [(opens_files_of_processes(config), opens), (looks_for_clients(config), looks)];
@@ -62,13 +59,6 @@ fn looks_for_clients(config: &Config) -> Option<&ComponentId> {
         // A section that cannot be read does not get so far.
         config.receivers.get(id).is_some_and(|section| read(section).is_ok_and(|config| config.resolve_clients))
     })
-}
-
-/// Whether this thread may trace others.
-fn may_trace() -> bool {
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & SYS_PTRACE != 0)
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
+use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, Id};
 
@@ -42,17 +44,8 @@ pub(super) enum Room {
 /// Whether less than a quarter of the file descriptors that this process may have is free. A process gets the lowest
 /// that is free (open(2)), so the number of the last one tells.
 fn few_files_are_left(stream: &TcpStream) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::fd::AsRawFd as _;
-        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        most.is_some_and(|most| u64::from(stream.as_raw_fd().unsigned_abs()) >= most - most / 4)
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = stream;
-        false
-    }
+    let most = getrlimit(Resource::Nofile).current;
+    most.is_some_and(|most| u64::from(stream.as_raw_fd().unsigned_abs()) >= most - most / 4)
 }
 
 impl Slots {

@@ -99,12 +99,16 @@ fn a_minute_without_a_link() {
 /// what to do where none was.
 #[test]
 fn the_last_minute_for_who_asks() {
-    let minute = |pid| {
+    let minute = |pid: Option<i64>| {
         let mut processor = link_spans("{span_wait: 2s}");
-        trace(&mut processor, "web", pid, 0);
+        let mut resource = vec![("host.name", text("web"))];
+        resource.extend(pid.map(|pid| ("process.pid", Value::IntValue(pid))));
+        let batch = spans(&resource, vec![span(1, 0, S, &[("thread.id", Value::IntValue(7))])]);
+        process(&mut processor, batch, at(0));
         profile(&mut processor, 7, 0);
+        advance(&mut processor, at(30 * S));
         let mut out = Outbox::default();
-        processor.advance(at(90 * S), &mut out);
+        processor.advance(at(150 * S), &mut out);
         out.said.expect("a minute has passed")
     };
     let linked = minute(Some(7));

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use libc::c_long;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
@@ -24,7 +23,7 @@ const SERVING: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SYSLOG);
 
 /// System calls that no part of profbridge makes, and that would serve whoever takes it over.
-const NEVER: &[c_long] = &[
+const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
     libc::SYS_chroot,
@@ -60,10 +59,10 @@ const NEVER: &[c_long] = &[
 ];
 
 /// What a sampler does not do that starts no commands: what it reads leaves by its owner's socket only.
-const NOT_SAMPLING: &[c_long] = &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_socket];
+const NOT_SAMPLING: &[i64] = &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_socket];
 
 /// What a process with pipelines leaves to the sampler.
-const NOT_SERVING: &[c_long] =
+const NOT_SERVING: &[i64] =
     &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_perf_event_open, libc::SYS_process_vm_readv, libc::SYS_ptrace];
 
 /// The capabilities in effect; none where the kernel does not say.
@@ -135,12 +134,12 @@ pub fn hands_rights_on() -> bool {
 
 /// Has the kernel refuse system calls with EPERM, in the calling thread and all that it starts. A kernel that has no
 /// seccomp leaves them; an architecture without a filter does as well.
-fn forbid(calls: &[c_long]) -> io::Result<()> {
+fn forbid(calls: &[i64]) -> io::Result<()> {
     /// The bit of the calls of x32 on x86_64, which are the same calls; elsewhere there is no call with it.
     const X32: i64 = 0x4000_0000;
     rustix::thread::set_no_new_privs(true)?;
     let Ok(architecture) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(()) };
-    let numbers = NEVER.iter().chain(calls).flat_map(|call| [i64::from(*call), i64::from(*call) | X32]);
+    let numbers = NEVER.iter().chain(calls).flat_map(|call| [*call, *call | X32]);
     let rules = numbers.map(|number| (number, Vec::new())).collect();
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).map_err(io::Error::other)?;
