@@ -314,7 +314,7 @@ impl Engine<'_> {
         let recorded = if coverage == Coverage::Threads { 0 } else { process.threads.len() };
         for thread in 0..recorded {
             if thread % LOOKS == LOOKS - 1 {
-                self.drain_ready();
+                self.drain_processors();
             }
             self.processes[index].begin_recording(thread, Instant::now());
         }

@@ -32,10 +32,10 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         process.prove_places();
         let idle_stride = process.idle_stride();
-        for (number, thread) in process.to_look_at().into_iter().enumerate() {
+        for (number, thread) in process.threads_in_doubt().into_iter().enumerate() {
             self.look(index, thread, idle_stride, false);
             if number % LOOKS == LOOKS - 1 {
-                self.drain_ready();
+                self.drain_processors();
                 self.harvest();
             }
         }
@@ -107,7 +107,7 @@ impl Engine<'_> {
         let mut blocked = std::mem::take(&mut self.blocked);
         for (number, (thread, seen)) in blocked.drain(..).enumerate() {
             if number % LOOKS == LOOKS - 1 {
-                self.drain_ready();
+                self.drain_processors();
             }
             let process = &mut self.processes[index];
             let Some(state) = process.find(thread) else { continue };

@@ -92,8 +92,10 @@ impl Active {
             let found = || Standing::new(trust, locations, named, worked.clone());
             let standing = thread.blocked.standing.clone().unwrap_or_else(found);
             thread.blocked.standing = Some(standing.clone());
-            // Not only when the batch is sent: records of thousands of threads would find no room meanwhile.
-            self.introduce(index);
+            if self.threads[index].name.is_empty() {
+                // Not only when the batch is sent: records of thousands of threads would find no room meanwhile.
+                self.introduce(index);
+            }
             return self.stood(index, now, now, standing);
         }
         let trust = thread.blocked.trust;

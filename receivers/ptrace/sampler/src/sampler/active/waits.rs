@@ -418,7 +418,7 @@ impl Active {
 
     /// The threads that are to be looked at in this tick, by their indexes: all, or those of which records do not tell
     /// where they wait, as far as that may be found out.
-    pub(in crate::sampler) fn to_look_at(&mut self) -> Vec<usize> {
+    pub(in crate::sampler) fn threads_in_doubt(&mut self) -> Vec<usize> {
         let generations = (self.attached.space_generation, self.attached.contexts.generation());
         let known = self.defers_records().then_some(generations);
         let is_same = std::mem::replace(&mut self.waits.awake_since, known) == known;
