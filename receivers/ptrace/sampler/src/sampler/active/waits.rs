@@ -520,6 +520,10 @@ impl Active {
             let found = interpreted.is_any() || self.attached.interpreters.is_empty();
             recording.vain = if found { 0 } else { recording.vain.saturating_add(1) };
         }
+        if is_unknown {
+            // It is looked at again when the maps were read. If its wait is over by then, nobody knows where it was.
+            return;
+        }
         let standing = Standing::new(outcome.trust, &locations, named, worked);
         let thread = self.threads[index].id();
         self.stood(index, from, until, standing.clone());
