@@ -13,7 +13,7 @@ use profbridge_windows::{Absorbed, Flushed, Key, Requests};
 use crate::config::Settings;
 
 /// One part in so many of the memory of all data may be what all windows hold.
-const SHARE: u64 = 4;
+const SHARE: u64 = 8;
 
 /// The key of a window: who sent what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
