@@ -86,12 +86,28 @@ fn or_older(rights: CapabilitySet) -> CapabilitySet {
     if in_effect().contains(newer) { rights } else { rights | CapabilitySet::SYS_ADMIN }
 }
 
-/// Leaves the sampler process what sampling takes. The command that it starts must have all that the process was given,
+/// What a sampler with these rights keeps of them.
+fn for_sampling(held: CapabilitySet) -> CapabilitySet {
+    let mut kept = or_older(SAMPLING);
+    if !held.contains(CapabilitySet::DAC_READ_SEARCH) {
+        // Docker gives only the greater one of the two.
+        kept |= CapabilitySet::DAC_OVERRIDE;
+    }
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if paranoid.trim().parse::<i32>().is_ok_and(|level| level > 2) {
+        // Levels above 2 are Debian's and Ubuntu's, whose kernels do not ask for CAP_PERFMON there.
+        kept |= CapabilitySet::SYS_ADMIN;
+    }
+    kept
+}
+
+/// Leaves the sampler process what sampling takes. Without CAP_SYS_PTRACE it keeps all: the kernel then lets it read only
+/// processes with no more capabilities than its own (`cap_ptrace_access_check`). The command that it starts must have all that the process was given,
 /// so one that starts `commands` only lays capabilities aside ([`restore`]), and can be forbidden no calls, since that
 /// would be inherited. Returns the effective capabilities from before. To be called before there are other threads.
 pub(crate) fn confine_sampler(commands: bool) -> io::Result<CapabilitySet> {
     let before = in_effect();
-    let kept = or_older(SAMPLING);
+    let kept = if before.contains(CapabilitySet::SYS_PTRACE) { for_sampling(before) } else { CapabilitySet::all() };
     if commands {
         let held = capabilities(None)?;
         set_capabilities(None, rustix::thread::CapabilitySets { effective: held.effective & kept, ..held })?;
@@ -121,7 +137,12 @@ pub(crate) fn restore(effective: CapabilitySet) -> io::Result<()> {
 /// The kernel's error. Not having a right is no error.
 pub fn confine_host(traces: bool, samples: bool) -> io::Result<()> {
     let tracing = CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE;
-    keep(if traces { or_older(SERVING | tracing) } else { SERVING })?;
+    keep(match traces {
+        true if in_effect().contains(CapabilitySet::SYS_PTRACE) => or_older(SERVING | tracing),
+        // As for the sampler.
+        true => CapabilitySet::all(),
+        false => SERVING,
+    })?;
     if samples { Ok(()) } else { forbid(NOT_SERVING) }
 }
 
@@ -132,8 +153,8 @@ pub fn hands_rights_on() -> bool {
     rustix::thread::no_new_privs().unwrap_or(false) || in_effect().iter().any(ambient)
 }
 
-/// Has the kernel refuse system calls with EPERM, in the calling thread and all that it starts. A kernel that has no
-/// seccomp leaves them; an architecture without a filter does as well.
+/// Has the kernel refuse system calls with EPERM, in the calling thread and all that it starts. A kernel without seccomp,
+/// a container that forbids filters, and an architecture without one leave them.
 fn forbid(calls: &[i64]) -> io::Result<()> {
     /// The bit of the calls of x32 on x86_64, which are the same calls; elsewhere there is no call with it.
     const X32: i64 = 0x4000_0000;
@@ -146,7 +167,7 @@ fn forbid(calls: &[i64]) -> io::Result<()> {
     let program = BpfProgram::try_from(filter).map_err(io::Error::other)?;
     match apply_filter(&program) {
         Err(seccompiler::Error::Seccomp(error))
-            if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) =>
+            if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>
         {
             Ok(())
         }
