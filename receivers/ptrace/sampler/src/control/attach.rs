@@ -172,6 +172,7 @@ impl Control {
             space: Arc::clone(&space),
             process,
             perf_map: None,
+            folders: 0,
             reload: upkeep::Reload::default(),
             mapped: Vec::new(),
             shown: contexts::Shown::default(),

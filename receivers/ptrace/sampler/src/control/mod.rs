@@ -63,6 +63,8 @@ struct AttachedProcess {
     reload: upkeep::Reload,
     /// What was mapped since its maps were read.
     mapped: Vec<MappedAt>,
+    /// How much longer the files of its functions became by their folders, in bytes.
+    folders: usize,
     /// What it shows of itself.
     shown: contexts::Shown,
     /// Why the process was let go, if this thread knows already; the sampling thread still has to confirm it.

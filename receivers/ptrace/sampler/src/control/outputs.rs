@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{AttachedProcess, Control, End, WAITING_OUTPUTS, attach};
 use crate::message::{Detached, Event, Function, FunctionKind, ProcessId, STOP_TIMEOUT};
-use crate::runtime::MAX_FILE;
+use crate::runtime::{MAX_FILE, MAX_FOLDERS};
 use crate::sampler::Output;
 
 /// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
@@ -43,7 +43,7 @@ impl Control {
                 self.outbox.push(Event::Status(status));
             }
             Output::Functions { process, first, functions } => {
-                if let Some(event) = told(&self.attached, process, first, functions) {
+                if let Some(event) = told(&mut self.attached, process, first, functions) {
                     self.outbox.push(event);
                 }
             }
@@ -101,7 +101,7 @@ impl Control {
             let event = match self.outputs.recv_timeout(left) {
                 Ok(Output::Batch(batch)) if self.attached.contains_key(&batch.process) => Event::Batch(batch),
                 Ok(Output::Functions { process, first, functions }) => {
-                    let Some(event) = told(&self.attached, process, first, functions) else { continue };
+                    let Some(event) = told(&mut self.attached, process, first, functions) else { continue };
                     event
                 }
                 Ok(Output::Status(status)) if self.attached.contains_key(&status.process) => Event::Status(status),
@@ -140,21 +140,23 @@ impl Control {
 /// with, behind its folder since 3.9. As Sentry's SDK does (`os.path.abspath`), what is relative is taken to lie in the
 /// present folder.
 fn told(
-    attached: &HashMap<ProcessId, AttachedProcess>,
+    attached: &mut HashMap<ProcessId, AttachedProcess>,
     process: ProcessId,
     first: u32,
     mut functions: Vec<Function>,
 ) -> Option<Event> {
-    let directory = attached.get(&process)?.files.directory();
+    let AttachedProcess { files, folders, .. } = attached.get_mut(&process)?;
     let relative = |function: &&mut Function| {
         let file = &*function.file;
         let is_whole = file.starts_with('/') && !file.contains("/./") && !file.contains("/../");
         function.kind == FunctionKind::CPython && !is_whole && file.ends_with(".py")
     };
     for function in functions.iter_mut().filter(relative) {
-        let Ok(folder) = readlinkat(directory, "cwd") else { break };
-        if let Some(path) = whole_path(folder.into(), &function.file) {
-            function.file = path;
+        let Ok(folder) = readlinkat(files.directory(), "cwd") else { break };
+        let Some(path) = whole_path(folder.into(), &function.file) else { continue };
+        let longer = *folders + path.len().saturating_sub(function.file.len());
+        if longer <= MAX_FOLDERS {
+            (*folders, function.file) = (longer, path);
         }
     }
     Some(Event::Functions { process, first, functions })

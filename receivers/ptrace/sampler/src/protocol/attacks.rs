@@ -15,7 +15,7 @@ use crate::message::{
     ProblemKind, Process, ProcessId, Rights, Sample, Select, Settings, SpanLink, Stack, Status, Stops, Target,
     TargetId, Thread,
 };
-use crate::runtime::{MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
+use crate::runtime::{MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT};
 
 fn decode(packet: &Packet, file: Option<File>) -> Result<Event, Violation> {
     decode_event(&encode(packet), file)
@@ -412,7 +412,7 @@ fn functions_that_do_not_fit() {
     checker.check(&functions(4, 2, &vec![("", ""); MAX_FUNCTIONS - 3])).unwrap();
     let last = MAX_FUNCTIONS as u32 - 1;
     assert!(matches!(checker.check(&functions(4, last, &[("", ""); 2])), Err(Violation::TooMuch { .. })));
-    let long = "x".repeat(MAX_TEXT + 1);
+    let long = "x".repeat(MAX_TEXT + MAX_FOLDERS + 1);
     assert!(matches!(checker.check(&functions(4, last, &[(&long, "")])), Err(Violation::TooMuch { .. })));
     checker.check(&functions(4, last, &[("", "")])).unwrap();
     assert!(checker.check(&functions(4, last + 1, &[("", "")])).is_err());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::decode::{at_most, points};
 use super::{MAX_MAPPINGS, MAX_PROCESSES, Violation};
 use crate::message::{Batch, Command, Event, Function, Location, Process, ProcessId, TargetId};
-use crate::runtime::{MAX_FUNCTIONS, MAX_TEXT};
+use crate::runtime::{MAX_FOLDERS, MAX_FUNCTIONS, MAX_TEXT};
 
 /// What was sent and received so far, as far as it decides which events are allowed next.
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ impl Checker {
         let count = known.functions as usize + functions.len();
         at_most("the number of functions", count, MAX_FUNCTIONS)?;
         let text = known.text + functions.iter().map(Function::text).sum::<usize>();
-        at_most("the length of all functions' names", text, MAX_TEXT)?;
+        at_most("the length of all functions' names", text, MAX_TEXT + MAX_FOLDERS)?;
         (known.functions, known.text) = (count as u32, text);
         Ok(())
     }

@@ -11,6 +11,9 @@ pub const MAX_FUNCTIONS: usize = 65_536;
 /// The most bytes of names and files of one process's functions, all together.
 pub const MAX_TEXT: usize = 16 << 20;
 
+/// How much longer files may become in all by the folders that they are told behind, in bytes.
+pub const MAX_FOLDERS: usize = 1 << 20;
+
 /// The longest name of a function, in bytes.
 pub const MAX_NAME: usize = 512;
 

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 pub(crate) use self::functions::plain;
-pub use self::functions::{Functions, MAX_FILE, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
+pub use self::functions::{Functions, MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
 pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
 pub use self::php::Php;
 pub use self::python::Python;
