@@ -81,7 +81,7 @@ impl Budget {
         if load > 1.0 || self.longest_stop > LONG_STOP {
             self.stride = (self.stride * 2).min(MOST);
             self.calm = 0;
-        } else if 2.0 * load - fixed < 0.8 && self.stride > 1 {
+        } else if (2.0 * spent - fixed).max(2.0 * held) < 0.8 && self.stride > 1 {
             self.calm += 1;
             if self.calm == PATIENCE {
                 self.stride /= 2;

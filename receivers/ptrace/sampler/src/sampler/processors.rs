@@ -12,6 +12,7 @@ use super::rings::{Happened, Sampled};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
+use super::thread_state::ThreadState;
 use super::tick::LOOKS;
 use crate::address_space::recorded;
 use crate::message::ProcessId;
@@ -311,12 +312,16 @@ impl Engine<'_> {
         process.attached.status.level = process.watch.level();
         process.close_recordings(Instant::now());
         process.close_events();
-        let recorded = if coverage == Coverage::Threads { 0 } else { process.threads.len() };
-        for thread in 0..recorded {
-            if thread % LOOKS == LOOKS - 1 {
+        let recorded = if coverage == Coverage::Threads { &[][..] } else { &process.threads };
+        let recorded: Vec<u32> = recorded.iter().map(ThreadState::id).collect();
+        for (number, id) in recorded.into_iter().enumerate() {
+            if number % LOOKS == LOOKS - 1 {
                 self.drain_processors();
             }
-            self.processes[index].begin_recording(thread, Instant::now());
+            // Reading records may add threads before it.
+            if let Some(thread) = self.processes[index].find(id) {
+                self.processes[index].begin_recording(thread, Instant::now());
+            }
         }
     }
 

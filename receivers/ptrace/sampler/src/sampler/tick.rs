@@ -32,8 +32,11 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         process.prove_places();
         let idle_stride = process.idle_stride();
-        for (number, thread) in process.threads_in_doubt().into_iter().enumerate() {
-            self.look(index, thread, idle_stride, false);
+        for (number, id) in process.threads_in_doubt().into_iter().enumerate() {
+            // Reading records may add threads before it.
+            if let Some(thread) = self.processes[index].find(id) {
+                self.look(index, thread, idle_stride, false);
+            }
             if number % LOOKS == LOOKS - 1 {
                 self.drain_processors();
                 self.harvest();

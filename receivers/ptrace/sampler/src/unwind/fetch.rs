@@ -15,7 +15,7 @@ use hashbrown::HashSet;
 
 use super::instruction::{Effect, Instruction, decode};
 use super::registers::Registers;
-use super::simulation::{Code, DWARF, Origin, Simulation, Value};
+use super::simulation::{Code, DWARF, KEPT, Origin, Simulation, Value};
 use crate::address_space::AddressSpace;
 
 /// How many instructions are followed for one question.
@@ -138,7 +138,11 @@ impl State {
                 self.reads.push(at);
             }
         }
-        let targets = if effect == Effect::Call { !0 } else { effect.targets() };
+        let targets = if effect == Effect::Call { !KEPT } else { effect.targets() };
+        if effect == Effect::Call {
+            // What it returns was computed elsewhere.
+            computed = 0;
+        }
         for (register, place) in self.computed.iter_mut().enumerate() {
             if targets & 1 << register != 0 {
                 *place = computed;

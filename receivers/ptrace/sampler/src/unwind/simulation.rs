@@ -9,7 +9,7 @@ use crate::address_space::AddressSpace;
 pub(super) const DWARF: [u8; 16] = [0, 2, 1, 3, STACK_POINTER, FRAME_POINTER, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// The registers that a call leaves as they were: RBX, RSP, RBP, R12 to R15.
-const KEPT: u16 = 1 << 3 | 1 << RSP | 1 << RBP | 0xf << 12;
+pub(super) const KEPT: u16 = 1 << 3 | 1 << RSP | 1 << RBP | 0xf << 12;
 
 /// How many words that were written are remembered.
 const MAX_WRITTEN: usize = 64;

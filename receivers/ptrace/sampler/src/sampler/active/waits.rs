@@ -19,7 +19,7 @@ use crate::sampler::shortfall::Shortfall;
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::Watch;
 use crate::sampler::thread_event::MOST_SWITCHES;
-use crate::sampler::thread_state::MOST_VAIN;
+use crate::sampler::thread_state::{MOST_VAIN, ThreadState};
 use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
 use crate::unwind::{Frame, Registers};
 
@@ -211,7 +211,7 @@ pub(super) struct Waits {
     /// Records that are not applied to their threads yet.
     taken: [Vec<Taken>; PARTS],
     /// The threads that are to be looked at in the next tick, where not all are, and what the others were known with.
-    awake: Vec<u32>,
+    awake: Vec<(u32, Instant)>,
     awake_since: Option<(u64, u64)>,
     /// The thread whose counters are compared next, if not all are.
     compared: usize,
@@ -322,10 +322,11 @@ impl Active {
         }
         let (ip, sp) = (registers.instruction_pointer(), registers.stack_pointer());
         let place = Place::new(ip, sp, stack, &mut waits.code);
+        let mut awake = false;
         let left = match waits.known(place, is_native) {
             Some(standing) if is_native => Left::Known(standing),
             standing => {
-                waits.awake.push(thread);
+                awake = true;
                 Left::Unread(Box::new(Unread { place, standing, registers, stack: stack.to_vec() }))
             }
         };
@@ -333,6 +334,9 @@ impl Active {
             waits.leaving.pop_front();
         }
         waits.leaving.push_back((thread, at, left));
+        if awake && self.defers_records() {
+            self.waits.awake.push((thread, at));
+        }
     }
 
     /// A thread was given a processor, left it, began or ended.
@@ -340,15 +344,20 @@ impl Active {
         let Happened { thread, at, what, .. } = happened;
         if matches!(what, What::In) && self.wants_blocked() {
             self.waits.costs.switches += 1;
-            // It does not stand any more where it was to be looked at.
-            if let Some(at) = self.waits.awake.iter().position(|id| *id == thread) {
-                self.waits.awake.swap_remove(at);
+            // It does not stand any more where it was to be looked at. Rings are read one after the other, so that it may
+            // have left its processor again since.
+            if let Some(found) = self.waits.awake.iter().position(|(id, left)| *id == thread && *left <= at) {
+                self.waits.awake.swap_remove(found);
             }
         }
         let leaving = self.waits.leaving.iter().rposition(|(of, ..)| *of == thread);
         let left = leaving
             .and_then(|leaving| self.waits.leaving.remove(leaving))
             .filter(|(_, left, _)| matches!(what, What::Out(_)) && at.saturating_duration_since(*left) < JUST_BEFORE);
+        if left.is_none() && matches!(what, What::Out(Cause::Blocked)) && self.defers_records() {
+            // Where it waits is to be found out without its registers.
+            self.waits.awake.push((thread, at));
+        }
         self.take(Taken { thread, at, what, left: left.map(|(.., left)| left) });
     }
 
@@ -416,32 +425,36 @@ impl Active {
         }
     }
 
-    /// The threads that are to be looked at in this tick, by their indexes: all, or those of which records do not tell
-    /// where they wait, as far as that may be found out.
-    pub(in crate::sampler) fn threads_in_doubt(&mut self) -> Vec<usize> {
+    /// The threads that are to be looked at in this tick: all, or those of which records do not tell where they wait, as
+    /// far as that may be found out.
+    pub(in crate::sampler) fn threads_in_doubt(&mut self) -> Vec<u32> {
         let generations = (self.attached.space_generation, self.attached.contexts.generation());
         let known = self.defers_records().then_some(generations);
         let is_same = std::mem::replace(&mut self.waits.awake_since, known) == known;
         if known.is_none() || !is_same {
             self.apply_records();
             self.waits.awake.clear();
-            return (0..self.threads.len()).collect();
+            return self.threads.iter().map(ThreadState::id).collect();
         }
-        let mut awake = std::mem::take(&mut self.waits.awake);
+        let mut awake: Vec<u32> = self.waits.awake.drain(..).map(|(id, _)| id).collect();
         awake.sort_unstable();
         awake.dedup();
         awake.iter().for_each(|id| self.apply_part(part_of_taken(*id)));
-        awake.into_iter().filter_map(|id| self.find(id)).collect()
+        awake
     }
 
     /// A thread is looked at again in the next tick.
     pub(super) fn look_again(&mut self, id: u32) {
-        self.waits.awake.push(id);
+        if self.defers_records() {
+            self.waits.awake.push((id, Instant::now()));
+        }
     }
 
     /// Records were lost, of any thread.
     pub(in crate::sampler) fn lost(&mut self, shortfall: Shortfall) {
         shortfall.add_to(&mut self.attached.status);
+        self.apply_records();
+        self.waits.awake_since = None;
         self.threads.iter_mut().filter_map(|thread| thread.recording.as_mut()).for_each(|of| of.timeline.lost());
     }
 
@@ -520,7 +533,7 @@ impl Active {
             let found = interpreted.is_any() || self.attached.interpreters.is_empty();
             recording.vain = if found { 0 } else { recording.vain.saturating_add(1) };
         }
-        if is_unknown {
+        if outcome.unknown_code == Some(registers.instruction_pointer()) {
             // It is looked at again when the maps were read. If its wait is over by then, nobody knows where it was.
             return;
         }
@@ -648,6 +661,7 @@ impl Active {
     /// Records do not tell any more what threads do. All up to now is settled.
     pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
         self.apply_records();
+        self.waits.awake_since = None;
         for index in 0..self.threads.len() {
             if self.threads[index].recording.is_some() {
                 self.settle_recorded(index, now, Next::Other);
