@@ -313,7 +313,8 @@ impl<'a> Rewriter<'a> {
         let (first, mut after_first) = (*written, out.len());
         for (k, sample_type) in types.iter().enumerate() {
             // The type, the id, and what stands before the profile.
-            let more = sample_type.fields.len() + draft.fields.len() + draft.payload.len() + 32;
+            let payload = if k == 0 { draft.payload.len() } else { 0 };
+            let more = sample_type.fields.len() + draft.fields.len() + payload + 32;
             self.budget.charge::<u8>(more)?;
             put_nested(out, 0x12, |out| {
                 bytes(out, 0x0a, &sample_type.fields);
