@@ -6,6 +6,7 @@ Prints a line of JSON: by the id of each thread, the function, file and line of 
 import asyncio
 import functools
 import json
+import os
 import re
 import sys
 import threading
@@ -285,7 +286,9 @@ def frames(frame):
     found = []
     while frame is not None:
         code = frame.f_code
-        found.append((getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno))
+        # As Sentry's SDK tells files.
+        file = os.path.abspath(code.co_filename) if code.co_filename.endswith(".py") else code.co_filename
+        found.append((getattr(code, "co_qualname", code.co_name), file, frame.f_lineno))
         frame = frame.f_back
     return found[::-1]
 
