@@ -263,7 +263,7 @@ impl State {
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
             // Functions of the program that did not take any of it are not worth the first places.
-            let behind = !self.mixed && !(self.functions().get(*number).own && by > 0);
+            let behind = !(self.mixed || self.functions().get(*number).own && by > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });
         rows

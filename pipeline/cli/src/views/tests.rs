@@ -443,8 +443,7 @@ fn bounds() {
         .collect();
     let batch = profiles(&ones, false);
     for stacks in [Stacks::bounded(500, usize::MAX), Stacks::bounded(usize::MAX, 5)] {
-        let mut reading = Reading::default();
-        reading.stacks = stacks;
+        let mut reading = Reading { stacks, ..Reading::default() };
         let mut taken = 0;
         for _ in 0..2 {
             reading.read(&batch, |observed| observed.each(|_, _| taken += 1));
