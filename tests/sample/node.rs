@@ -154,6 +154,13 @@ fn sampled(folder: &Path, node: &Path, output: &str, arguments: &[&str]) -> Fini
     finished
 }
 
+/// What was sampled, without the names of threads: Node's first one is `main`, as functions of the programs are.
+fn stacks_of(folder: &Path) -> Stacks {
+    let mut stacks = Stacks::read(&folder.join("out.folded"));
+    stacks.0.iter_mut().for_each(|(stack, _)| drop(stack.remove(1)));
+    stacks
+}
+
 /// Of the time with a function of the program on the stack, the part in percent that has one that is not told. What is
 /// sampled before the program runs may be in code that is not known yet.
 fn untold(stacks: &Stacks, within: &str) -> f64 {
@@ -195,7 +202,7 @@ fn shares() {
             by_some_run(|| {
                 let finished = sampled(folder.path(), &node, "out.folded", &arguments);
                 assert!(says_quality(&finished), "Node {major}, {tier}: {}", finished.stderr);
-                let stacks = Stacks::read(&folder.path().join("out.folded"));
+                let stacks = stacks_of(folder.path());
                 let running = Stacks(stacks.0.iter().filter(|(stack, _)| stack[0] != "[waiting]").cloned().collect());
                 let untold = untold(&running, "main");
                 // A closure that was just made has moved or is gone where a busy machine reads it late.
@@ -245,7 +252,7 @@ fn threads() {
         by_some_run(|| {
             let finished = sampled(folder.path(), &node, "out.folded", &["threads.js"]);
             assert!(finished.stderr.contains(" 0 stops") || !stops().is_empty(), "Node {major}: {}", finished.stderr);
-            let stacks = Stacks::read(&folder.path().join("out.folded"));
+            let stacks = stacks_of(folder.path());
             let (waiting, running): (Vec<_>, Vec<_>) =
                 stacks.0.into_iter().partition(|(stack, _)| stack[0] == "[waiting]");
             let (waits, computes) = (Stacks(waiting).total("waits"), Stacks(running).total("computes"));
@@ -353,7 +360,7 @@ fn mixed() {
         by_some_run(|| {
             let finished = sampled(folder.path(), &node, "out.folded", &["mixed.js"]);
             assert!(says_quality(&finished), "Node {major}: {}", finished.stderr);
-            let stacks = Stacks::read(&folder.path().join("out.folded"));
+            let stacks = stacks_of(folder.path());
             let running = Stacks(stacks.0.into_iter().filter(|(stack, _)| stack[0] != "[waiting]").collect());
             let untold = untold(&running, "main");
             measured!(untold < 10.0, "Node {major}: {untold:.2} % is not told");
@@ -396,7 +403,7 @@ fn with_python() {
         let command = [&environment[..], &[node.to_str().unwrap(), "calls.js"]].concat();
         by_some_run(|| {
             sampled(folder.path(), Path::new("/usr/bin/env"), "out.folded", &command);
-            let running = Stacks::read(&folder.path().join("out.folded"));
+            let running = stacks_of(folder.path());
             let running: Vec<_> = running.0.into_iter().filter(|(stack, _)| stack[0] != "[waiting]").collect();
             let nano = |wanted: &[&str]| -> u64 {
                 let has = |stack: &[String]| {
