@@ -82,6 +82,8 @@ pub(super) struct Wait<P> {
     pub(super) cause: Cause,
     /// Where the thread stands.
     pub(super) place: Option<P>,
+    /// The place is that of another wait like this one.
+    pub(super) shared: bool,
     /// How long the wait has lasted in all, in nanoseconds.
     whole_nano: u64,
     /// Whether it ended.
@@ -373,7 +375,7 @@ impl<P: Clone> Timeline<P> {
                 if nano > 0 {
                     let (cause, place) = (standing.cause, standing.place.clone());
                     let begins = self.since;
-                    waits.push(Wait { begins, nano, queued_nano: 0, cause, place, whole_nano, ended });
+                    waits.push(Wait { begins, nano, queued_nano: 0, cause, place, shared: false, whole_nano, ended });
                 }
             }
             State::Unknown | State::Ended => {}
@@ -452,6 +454,7 @@ impl<P: Clone> Typical<P> {
             let nearest = of_cause.min_by_key(|class| class.kind.abs_diff(kind(wait)));
             if let Some(class) = nearest {
                 wait.place = class.next(wait.begins);
+                wait.shared = wait.place.is_some();
             }
         }
         for class in &mut self.classes {

@@ -88,6 +88,14 @@ impl Standing {
     }
 }
 
+impl Standing {
+    /// The same stack at another time, when the thread may have worked on something else.
+    fn anywhen(self) -> Self {
+        let Found { trust, locations, named, worked, .. } = &*self.0;
+        if *worked == Worked::default() { self } else { Self::new(*trust, locations, *named, Worked::default()) }
+    }
+}
+
 impl PartialEq for Standing {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
@@ -626,7 +634,7 @@ impl Active {
         for Unproven { thread, from, until, place, standing } in std::mem::take(&mut self.waits.unproven) {
             let recording = self.find(thread).and_then(|index| self.threads[index].recording.as_ref());
             if recording.is_some_and(|recording| !recording.timeline.ran_between(from, until)) {
-                self.waits.places.insert(place, standing, most);
+                self.waits.places.insert(place, standing.anywhen(), most);
             }
         }
     }
@@ -723,10 +731,14 @@ impl Active {
     }
 
     fn add_wait(&mut self, index: usize, observation: Observation<Standing>) {
-        let Observation { place, cause, at, nano } = observation;
+        let Observation { place, shared, cause, at, nano } = observation;
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
+        // What a thread worked on is known of the wait in which that was read.
+        let worked = |process: &mut Self, found: &Found| {
+            if shared { None } else { process.worked(&found.worked, true) }
+        };
         let (stack, context) = match &place {
             None => {
                 self.attached.status.not_placed_nano += nano;
@@ -734,7 +746,7 @@ impl Active {
             }
             Some(Standing(found)) if waits_for_processor => {
                 let locations: Vec<_> = std::iter::once(top).chain(found.locations.iter().copied()).collect();
-                (self.batch.add_stack(found.trust, &locations), self.worked(&found.worked, true))
+                (self.batch.add_stack(found.trust, &locations), worked(self, found))
             }
             Some(Standing(found)) => {
                 let stack = self.batch.present(found.entry.get()).unwrap_or_else(|| {
@@ -742,7 +754,7 @@ impl Active {
                     found.entry.set(Some(self.batch.entry(stack)));
                     stack
                 });
-                (stack, self.worked(&found.worked, true))
+                (stack, worked(self, found))
             }
         };
         let sample = Sample { context, observations, ..self.sample(index, stack, at, 0, true) };

@@ -355,7 +355,16 @@ fn many_places() {
         let place = if number % 2 == 0 { 0 } else { number };
         let (begins, nano) = (after(start, number * 10), 10_000);
         let cause = Cause::Preempted;
-        waits.push(Wait { begins, nano, queued_nano: 0, cause, place: Some(place), whole_nano: nano, ended: true });
+        waits.push(Wait {
+            begins,
+            nano,
+            queued_nano: 0,
+            cause,
+            place: Some(place),
+            shared: false,
+            whole_nano: nano,
+            ended: true,
+        });
     }
     let observations = condense(waits, 5 * MS, 64);
     assert!(observations.len() <= 64);
