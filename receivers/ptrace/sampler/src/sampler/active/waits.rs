@@ -735,9 +735,11 @@ impl Active {
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
-        // What a thread worked on is known of the wait in which that was read.
+        // What a thread worked on is known of the wait in which that was read. Short waits for a processor are told in sum,
+        // and give way to what is longer, so their time says nothing of what it was then.
+        let is_moved = waits_for_processor && nano < self.event_period();
         let worked = |process: &mut Self, found: &Found| {
-            if shared { None } else { process.worked(&found.worked, true) }
+            if shared || is_moved { None } else { process.worked(&found.worked, true) }
         };
         let (stack, context) = match &place {
             None => {
