@@ -102,15 +102,15 @@ fn for_sampling(held: CapabilitySet) -> CapabilitySet {
 }
 
 /// Leaves the sampler process what sampling takes. Without CAP_SYS_PTRACE it keeps all: the kernel then lets it read only
-/// processes with no more capabilities than its own (`cap_ptrace_access_check`). The command that it starts must have all that the process was given,
-/// so one that starts `commands` only lays capabilities aside ([`restore`]), and can be forbidden no calls, since that
-/// would be inherited. Returns the effective capabilities from before. To be called before there are other threads.
+/// processes with no more capabilities than its own (`cap_ptrace_access_check`). The command that it starts must have
+/// all that the process was given, so one that starts `commands` only lays capabilities aside ([`restore`]), and can be
+/// forbidden no calls, since that would be inherited. Returns the effective capabilities from before. To be called
+/// before there are other threads.
 pub(crate) fn confine_sampler(commands: bool) -> io::Result<CapabilitySet> {
     let before = in_effect();
     let kept = if before.contains(CapabilitySet::SYS_PTRACE) { for_sampling(before) } else { CapabilitySet::all() };
     if commands {
-        let held = capabilities(None)?;
-        set_capabilities(None, rustix::thread::CapabilitySets { effective: held.effective & kept, ..held })?;
+        restore(before & kept)?;
     } else {
         keep(kept)?;
         forbid(NOT_SAMPLING)?;
@@ -118,7 +118,7 @@ pub(crate) fn confine_sampler(commands: bool) -> io::Result<CapabilitySet> {
     Ok(before)
 }
 
-/// Puts capabilities into effect again that were laid aside. Allocates nothing.
+/// Puts just these of the permitted capabilities into effect. Allocates nothing.
 pub(crate) fn restore(effective: CapabilitySet) -> io::Result<()> {
     let held = capabilities(None)?;
     Ok(set_capabilities(None, rustix::thread::CapabilitySets { effective, ..held })?)

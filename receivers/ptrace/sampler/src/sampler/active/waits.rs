@@ -330,19 +330,16 @@ impl Active {
         }
         let (ip, sp) = (registers.instruction_pointer(), registers.stack_pointer());
         let place = Place::new(ip, sp, stack, &mut waits.code);
-        let mut awake = false;
         let left = match waits.known(place, is_native) {
             Some(standing) if is_native => Left::Known(standing),
-            standing => {
-                awake = true;
-                Left::Unread(Box::new(Unread { place, standing, registers, stack: stack.to_vec() }))
-            }
+            standing => Left::Unread(Box::new(Unread { place, standing, registers, stack: stack.to_vec() })),
         };
         if waits.leaving.len() == MOST_LEAVING {
             waits.leaving.pop_front();
         }
+        let is_read = matches!(left, Left::Unread(_));
         waits.leaving.push_back((thread, at, left));
-        if awake && self.defers_records() {
+        if is_read && self.defers_records() {
             self.waits.awake.push((thread, at));
         }
     }
