@@ -5,6 +5,7 @@
 //! find no room are counted as lost.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,6 +80,19 @@ impl Ring {
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(&[u8]),
     ) -> Drained {
+        self.drain_until(wanted, buffer, |record| {
+            each(record);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same up to the first record that is broken off at, which stays.
+    pub fn drain_until(
+        &mut self,
+        wanted: impl Fn(u32) -> bool,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Drained {
         let mut drained = Drained::default();
         // Acquire: what the kernel wrote before it moved the head is visible now.
         let head = self.place(HEAD).load(Ordering::Acquire);
@@ -95,7 +109,9 @@ impl Ring {
                 buffer.resize(buffer.len().max(header.length), 0);
                 let record = &mut buffer[..header.length];
                 self.copy(tail, record);
-                each(record);
+                if each(record).is_break() {
+                    break;
+                }
             } else {
                 drained.unwanted += u64::from(header.is_sample());
             }

@@ -1,5 +1,5 @@
-//! The budgets for sampling a process: when one is overspent the rate is halved, and when there is room again it is
-//! doubled.
+//! The budgets for sampling a process: when one is overspent the rate is halved, unless nearly all was spent on records,
+//! of which a lower rate makes no fewer; and when there is room again it is doubled.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,9 @@ const LONG_STOP: Duration = Duration::from_millis(5);
 
 /// After how many windows with room the rate is raised.
 const PATIENCE: u32 = 4;
+
+/// The rate is only lowered where it decides about at least this part of the processor time.
+const HELPING: f64 = 0.25;
 
 /// The budgets of one process.
 #[derive(Debug)]
@@ -55,10 +58,11 @@ impl Budget {
         self.cpu += cpu;
     }
 
-    /// Spends what does not depend on the rate.
-    pub(super) fn spend_on_records(&mut self, cpu: Duration) {
-        self.fixed += cpu;
-        self.spend(cpu);
+    /// What records cost, which does not depend on the rate: their threads so much, and the sampler a part of what is
+    /// spent anyway.
+    pub(super) fn spend_on_records(&mut self, threads: Duration, sampler: Duration) {
+        self.fixed += threads + sampler;
+        self.spend(threads);
     }
 
     pub(super) fn stopped(&mut self, length: Duration) {
@@ -78,7 +82,8 @@ impl Budget {
         let fixed = self.fixed.as_secs_f64() / window / self.max_cpu;
         let held = stopped.as_secs_f64() / window / self.max_stopped;
         let load = spent.max(held);
-        if load > 1.0 || self.longest_stop > LONG_STOP {
+        let helps = held > 1.0 || spent - fixed > HELPING * spent;
+        if (load > 1.0 && helps) || self.longest_stop > LONG_STOP {
             self.stride = (self.stride * 2).min(MOST);
             self.calm = 0;
         } else if (2.0 * spent - fixed).max(2.0 * held) < 0.8 && self.stride > 1 {
@@ -92,6 +97,36 @@ impl Budget {
         }
         self.restart(now);
         self.stride
+    }
+}
+
+/// What it costs the sampler to take what is known of a switch out of the rings, on average.
+#[derive(Debug, Default)]
+pub(super) struct RecordCost {
+    spent: Duration,
+    switches: u32,
+}
+
+impl RecordCost {
+    /// About so many switches the average is.
+    const SWITCHES: u32 = 10_000;
+
+    /// It took so long to take the records of so many switches.
+    pub(super) fn note(&mut self, spent: Duration, switches: usize) {
+        if switches == 0 {
+            return;
+        }
+        self.spent += spent;
+        self.switches = self.switches.saturating_add(u32::try_from(switches).unwrap_or(u32::MAX));
+        if self.switches > Self::SWITCHES {
+            self.spent /= 2;
+            self.switches /= 2;
+        }
+    }
+
+    /// What one switch costs.
+    pub(super) fn of_switch(&self) -> Duration {
+        self.spent / self.switches.max(1)
     }
 }
 
@@ -138,9 +173,14 @@ mod tests {
         }
         // Of 60 %, 45 % would stay the same at twice the rate.
         for expected in [MOST, MOST, MOST, MOST / 2] {
-            budget.spend_on_records(Duration::from_micros(22_500));
-            assert_eq!(review(&mut budget, 8, 0), expected);
+            budget.spend_on_records(Duration::from_millis(12), Duration::from_micros(10_500));
+            assert_eq!(review(&mut budget, 18, 0), expected);
         }
         assert_eq!(review(&mut budget, 30, 0), MOST / 2);
+        // Too much, of which little would change with the rate.
+        budget.spend_on_records(Duration::ZERO, Duration::from_millis(50));
+        assert_eq!(review(&mut budget, 60, 0), MOST / 2);
+        budget.spend_on_records(Duration::ZERO, Duration::from_millis(40));
+        assert_eq!(review(&mut budget, 60, 0), MOST);
     }
 }

@@ -306,7 +306,7 @@ impl Captures {
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, copied, ran_on_since });
         let named = name(process, &mut outcome, &interpreted, at_sample, unwinder, locations);
         if let Some(index) = index.filter(|_| !captured.stopped) {
-            let standing = || Standing::new(outcome.trust, locations, named, Worked::default());
+            let standing = || Standing::new(outcome.trust, locations, named, None);
             process.saw_calls(index, &unwinder.frames, standing);
         }
         locations.splice(..0, captured.kernel.iter().copied());

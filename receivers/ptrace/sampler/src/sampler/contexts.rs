@@ -47,6 +47,16 @@ pub(super) struct Blocks {
     generation: u64,
 }
 
+/// How far apart two moments may be at which a thread worked on the same, for it to have done so between them.
+const MOST_BETWEEN: Duration = Duration::from_millis(100);
+
+/// What a thread worked on when that was read, for moments between.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// From when to when it worked on what.
+    stretches: Vec<(Instant, Instant, Worked)>,
+}
+
 /// What a thread worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Worked {
@@ -63,6 +73,33 @@ impl Worked {
         if self.context.take().is_some() {
             self.unproven = true;
         }
+    }
+}
+
+impl Known {
+    /// It worked on this.
+    pub(super) fn note(&mut self, from: Instant, until: Instant, worked: &Worked) {
+        if !worked.torn && !worked.unproven {
+            self.stretches.push((from, until, worked.clone()));
+        }
+    }
+
+    /// All is noted of the time that is asked about.
+    pub(super) fn sort(&mut self) {
+        self.stretches.sort_by_key(|(from, ..)| *from);
+    }
+
+    /// What it worked on at a moment, if that was the same before and after it. Nobody knows what it did otherwise.
+    pub(super) fn around(&self, at: Instant) -> Option<&Worked> {
+        let later = self.stretches.partition_point(|(from, ..)| *from <= at);
+        let (_, until, worked) = self.stretches.get(later.checked_sub(1)?)?;
+        let (from, _, same) = self.stretches.get(later)?;
+        (worked == same && from.saturating_duration_since(*until) <= MOST_BETWEEN).then_some(worked)
+    }
+
+    /// Forgets all but the last.
+    pub(super) fn keep_last(&mut self) {
+        self.stretches.drain(..self.stretches.len().saturating_sub(1));
     }
 }
 

@@ -15,12 +15,13 @@ use super::captures::MOST_CAPTURED;
 use super::ledger::Next;
 use super::processors::{Machine, Processors};
 use super::reader::Reader;
-use super::rings::{Board, Item, SharedRing};
+use super::rings::{Board, Happened, Item, SharedRing, What};
 use super::run::Engine;
 use super::states::{Concern, Watch};
 use super::thread_event::{Files, ThreadEvent};
 use crate::message::{Level, ProblemKind, Stops};
 use crate::os::signal::Waker;
+use crate::os::time;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::{
     Failure, Kernel, Lack, Opened, Opener, Subject, next_right, online_processors, open, write_into,
@@ -64,7 +65,7 @@ pub(super) struct Events {
     readers_until: Option<Instant>,
     pub(super) board: Arc<Board>,
     waker: Option<Waker>,
-    /// How often the rings that have a reader had been emptied in the tick before, if something waited in them.
+    /// How often the rings had been emptied by their readers in the tick before, if something was left to these.
     waited: Vec<Option<u64>>,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
@@ -179,12 +180,8 @@ impl Events {
         self.waited.resize(self.rings.len(), None);
         for (ring, waited) in self.rings.iter().zip(&mut self.waited) {
             // A reader empties its ring as soon as it gets its processor, unless that takes longer than a tick.
-            let before = std::mem::replace(waited, ring.waits_since());
-            if waited.is_some() && (all || !ring.is_read() || *waited == before) {
-                ring.empty(spare, &mut self.buffer, items);
-            }
+            *waited = ring.take(&self.board, (*waited, all), spare, &mut self.buffer, items);
         }
-        self.board.take(items);
         self.board.exchange(spare);
     }
 }
@@ -344,12 +341,15 @@ impl Engine<'_> {
     fn take_samples(&mut self, all: bool) {
         let Some(events) = &mut self.events else { return };
         let mut items = std::mem::take(&mut self.items);
+        let began = time::thread_cpu();
         events.take_items(&mut self.captures.spare, &mut items, all);
-        let now = Instant::now();
+        let switches = items.iter().filter(|item| matches!(item, Item::Happened(Happened { what: What::In, .. })));
+        let (switches, now) = (switches.count(), Instant::now());
         for item in items.drain(..) {
             self.take_item(item, now);
         }
         self.items = items;
+        self.record_cost.note(time::thread_cpu().saturating_sub(began), switches);
         self.drain_processors();
     }
 

@@ -8,7 +8,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use super::active::Active;
 use super::coverage::{Coverage, Permitted, THREADS, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events};
-use super::rings::{Happened, Sampled};
+use super::rings::{Happened, Sampled, What};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use super::states::{Concern, Watch};
@@ -345,21 +345,28 @@ impl Engine<'_> {
     /// Takes the samples of all processors. Of samples of processes that are not sampled, only the process id is read.
     pub(super) fn drain_processors(&mut self) {
         let sets = self.events.as_ref().map_or(0, |events| events.processors.len());
+        if sets == 0 {
+            return;
+        }
+        let (began, mut switches) = (time::thread_cpu(), 0);
         for set in 0..sets {
             let rings = self.events.as_ref().map_or(0, |events| events.processors[set].rings.len());
             for ring in 0..rings {
-                self.drain_processor(set, ring);
+                switches += self.drain_processor(set, ring);
             }
         }
+        self.record_cost.note(time::thread_cpu().saturating_sub(began), switches);
     }
 
-    fn drain_processor(&mut self, set: usize, ring: usize) {
-        let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
+    /// Returns how many switches were recorded.
+    fn drain_processor(&mut self, set: usize, ring: usize) -> usize {
+        let Self { processes: sampled, captures, events: Some(events), .. } = self else { return 0 };
         let Processors { group, rings, processes, .. } = &mut events.processors[set];
         let ProcessorEvent { event, ring, varying, pace, sampled: processor, .. } = &mut rings[ring];
         if ring.is_empty() {
-            return;
+            return 0;
         }
+        let mut switches = 0;
         let wanted = |pid| processes.iter().any(|(_, own)| *own == pid);
         let clock = Clock::now();
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
@@ -385,6 +392,7 @@ impl Engine<'_> {
                     if let Some(happened) = Happened::of(&record, clock)
                         && let Some(process) = with_pid(sampled, processes, happened.process)
                     {
+                        switches += usize::from(matches!(happened.what, What::In));
                         process.happened(happened);
                     }
                     return;
@@ -415,6 +423,7 @@ impl Engine<'_> {
             }
         }
         self.make_room();
+        switches
     }
 }
 

@@ -109,6 +109,7 @@ impl Copier {
             }
             if catch_unwind(AssertUnwindSafe(|| self.step())).is_err() {
                 self.items.clear();
+                self.ring.passed_on();
             }
         }
     }
@@ -116,7 +117,7 @@ impl Copier {
     fn step(&mut self) {
         let began = time::thread_cpu();
         self.board.exchange(&mut self.spare);
-        self.ring.empty(&mut self.spare, &mut self.buffer, &mut self.items);
+        self.ring.take_to_read(&mut self.spare, &mut self.buffer, &mut self.items);
         let mut charged = None;
         let mut urgent = false;
         let mut seen: Vec<u32> = Vec::new();
@@ -133,6 +134,7 @@ impl Copier {
             charged = Some(subject);
         }
         self.board.pass_on(&mut self.items);
+        self.ring.passed_on();
         if let Some(waker) = self.waker.filter(|_| urgent) {
             waker.wake();
         }

@@ -3,6 +3,7 @@
 //! All events of threads on one processor share a ring. The sampling thread empties it with each tick, unless a reader
 //! does at each sample (see `reader.rs`).
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,8 +50,10 @@ pub(super) struct SharedRing {
     ring: Mutex<Ring>,
     /// Whether a reader empties it.
     is_read: AtomicBool,
-    /// How often it was emptied.
+    /// How often a reader emptied it.
     emptied: AtomicU64,
+    /// Whether a reader works on what it took out.
+    in_hand: AtomicBool,
 }
 
 impl SharedRing {
@@ -71,6 +74,7 @@ impl SharedRing {
             ring: Mutex::new(ring),
             is_read: AtomicBool::new(false),
             emptied: AtomicU64::new(0),
+            in_hand: AtomicBool::new(false),
         })
     }
 
@@ -88,28 +92,70 @@ impl SharedRing {
         self.is_read.store(is_read, Ordering::Release);
     }
 
-    /// How often it was emptied, if there is something in it.
-    pub(super) fn waits_since(&self) -> Option<u64> {
-        let waits = !self.ring.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        waits.then(|| self.emptied.load(Ordering::Relaxed))
+    /// Takes what is in it to read the memory of sampled threads. Until [`SharedRing::passed_on`], nobody else takes what
+    /// came later.
+    pub(super) fn take_to_read(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<Item>) {
+        let mut ring = lock(&self.ring);
+        self.emptied.fetch_add(1, Ordering::Relaxed);
+        self.in_hand.store(true, Ordering::Relaxed);
+        empty(&mut ring, true, spare, buffer, items);
     }
 
-    /// Takes what is in it.
-    pub(super) fn empty(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<Item>) {
-        let clock = Clock::now();
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        self.emptied.fetch_add(1, Ordering::Relaxed);
-        let (_, shortfall) = Shortfall::drain(
-            &mut ring,
-            |_| true,
-            buffer,
-            |record| {
-                items.extend(Item::of(&record, spare, clock));
-            },
-        );
-        if shortfall != Shortfall::default() {
-            items.push(Item::Missing(shortfall));
+    /// What a reader took is on the board.
+    pub(super) fn passed_on(&self) {
+        self.in_hand.store(false, Ordering::Release);
+    }
+
+    /// Takes what was passed on, and what is in the ring: where a reader empties it, up to the first sample, which is left
+    /// to it unless it has not come since the ring was in this state `before`, or `all` is to be taken. Returns the state
+    /// if something is left to a reader.
+    pub(super) fn take(
+        &self,
+        board: &Board,
+        (before, all): (Option<u64>, bool),
+        spare: &mut Vec<StackPieces>,
+        buffer: &mut Vec<u8>,
+        items: &mut Vec<Item>,
+    ) -> Option<u64> {
+        let mut ring = lock(&self.ring);
+        let emptied = self.emptied.load(Ordering::Relaxed);
+        let in_hand = self.in_hand.load(Ordering::Acquire);
+        // Records of one ring are taken in their order.
+        board.take(items);
+        let with_samples = all || !self.is_read() || before == Some(emptied);
+        if with_samples || !in_hand {
+            empty(&mut ring, with_samples, spare, buffer, items);
         }
+        (in_hand || !ring.is_empty()).then_some(emptied)
+    }
+}
+
+/// Takes what is in a ring, or what is before its first sample.
+fn empty(
+    ring: &mut Ring,
+    with_samples: bool,
+    spare: &mut Vec<StackPieces>,
+    buffer: &mut Vec<u8>,
+    items: &mut Vec<Item>,
+) {
+    if ring.is_empty() {
+        return;
+    }
+    let clock = Clock::now();
+    let (_, shortfall) = Shortfall::drain_until(
+        ring,
+        |_| true,
+        buffer,
+        |record| {
+            if !with_samples && matches!(record, Record::Sample(_)) {
+                return ControlFlow::Break(());
+            }
+            items.extend(Item::of(&record, spare, clock));
+            ControlFlow::Continue(())
+        },
+    );
+    if shortfall != Shortfall::default() {
+        items.push(Item::Missing(shortfall));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::active::{Active, BlockedAt};
 use super::attached::Attached;
-use super::budget::CpuMark;
+use super::budget::{CpuMark, RecordCost};
 use super::captures::{Captured, Captures};
 use super::events::Events;
 use super::harvest::REAP;
@@ -93,6 +93,7 @@ pub(super) struct Engine<'a> {
     pub(super) unwatched: Vec<u32>,
     pub(super) precedence: Precedence,
     pub(super) cpu: CpuMark,
+    pub(super) record_cost: RecordCost,
     /// The process whose budget is charged with the processor time that is used from now on.
     payer: ProcessId,
     /// The process that is worked on. If a panic interrupts that, this process is given up.
@@ -125,6 +126,7 @@ impl<'a> Engine<'a> {
             unwatched: Vec::new(),
             precedence: Precedence::new(now),
             cpu: CpuMark::default(),
+            record_cost: RecordCost::default(),
             payer: ProcessId::default(),
             current: None,
             noticed: now,

@@ -1,5 +1,7 @@
 //! Counts what the kernel reports as not sampled.
 
+use std::ops::ControlFlow;
+
 use crate::message::Status;
 use crate::perf::record::{Record, parse};
 use crate::perf::ring::Ring;
@@ -22,12 +24,26 @@ impl Shortfall {
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(Record<'_>),
     ) -> (u64, Self) {
+        Self::drain_until(ring, wanted, buffer, |record| {
+            each(record);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same up to the first record that is broken off at, which stays.
+    pub(super) fn drain_until(
+        ring: &mut Ring,
+        wanted: impl Fn(u32) -> bool,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> (u64, Self) {
         let (mut samples, mut shortfall) = (0, Self::default());
-        let drained = ring.drain(wanted, buffer, |bytes| {
-            if let Some(record) = shortfall.record(bytes) {
-                samples += u64::from(matches!(record, Record::Sample(_)));
-                each(record);
-            }
+        let drained = ring.drain_until(wanted, buffer, |bytes| {
+            let Some(record) = shortfall.record(bytes) else { return ControlFlow::Continue(()) };
+            let is_sample = matches!(record, Record::Sample(_));
+            each(record)?;
+            samples += u64::from(is_sample);
+            ControlFlow::Continue(())
         });
         if drained.broken {
             shortfall.broken();

@@ -51,7 +51,7 @@ impl Engine<'_> {
         self.serve();
         let now = Instant::now();
         self.charge(id);
-        self.processes[index].charge_tick(&mut self.cpu, now);
+        self.processes[index].charge_tick(&mut self.cpu, self.record_cost.of_switch(), now);
         self.say_regular(index, now);
     }
 

@@ -72,7 +72,8 @@ struct Counts {
     running: [u32; 2],
 }
 
-/// Asserts that no sample names anything but what its thread said, and that blocked ones do.
+/// Asserts that no sample names anything but what its thread said, and that blocked ones do: all of a thread that is
+/// looked at in its wait, and of one with many short waits those between two looks.
 fn check(life: &Life, threads: &BTreeMap<u32, Said>, none: u32) -> BTreeMap<String, Counts> {
     let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
     for observed in life.samples.iter().filter(|observed| !observed.is_explained) {
@@ -90,7 +91,8 @@ fn check(life: &Life, threads: &BTreeMap<u32, Said>, none: u32) -> BTreeMap<Stri
         }
     }
     for (name, Counts { blocked: [all, named], .. }) in &counts {
-        assert_eq!(all, named, "blocked samples of {name}: {counts:?}\n{}", life.top());
+        let unknown = if name == "blinker" { all / 10 + 1 } else { 0 };
+        assert!(named <= all && named + unknown >= *all, "blocked samples of {name}: {counts:?}\n{}", life.top());
     }
     counts
 }

@@ -63,7 +63,11 @@ impl Active {
         let context = self.worked(found.worked, true);
         let sample = Sample { context, ..self.sample(index, stack, found.at, 0, false) };
         let sample = self.batch.add_sample(sample);
+        let is_read = self.attached.contexts.is_read();
         let thread = &mut self.threads[index];
+        if let Some(recording) = thread.recording.as_mut().filter(|_| is_read) {
+            recording.worked.note(found.at, found.at, found.worked);
+        }
         thread.ledger.on_cpu(sample, found.at, period_nano);
         thread.run = None;
         thread.ran = true;
@@ -89,7 +93,8 @@ impl Active {
         let thread = &mut self.threads[index];
         if thread.recording.is_some() {
             let Blocked { trust, ref locations, named, ref worked, .. } = thread.blocked;
-            let found = || Standing::new(trust, locations, named, worked.clone());
+            let worked = self.attached.contexts.is_read().then(|| worked.clone());
+            let found = || Standing::new(trust, locations, named, worked);
             let standing = thread.blocked.standing.clone().unwrap_or_else(found);
             thread.blocked.standing = Some(standing.clone());
             if self.threads[index].name.is_empty() {

@@ -7,7 +7,6 @@ use crate::arch;
 use crate::discover::read_at_most;
 use crate::message::{Location, Trust};
 use crate::probe::{Activity, SchedStat, parse_stat};
-use crate::sampler::contexts::Worked;
 use crate::sampler::interpreters::{AtSample, UNSTOPPED};
 use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::{Concern, LastSeen};
@@ -272,9 +271,7 @@ impl Active {
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
-        self.saw_calls(index, &unwinder.frames, || {
-            Standing::new(outcome.trust, &known.locations, known.named, Worked::default())
-        });
+        self.saw_calls(index, &unwinder.frames, || Standing::new(outcome.trust, &known.locations, known.named, None));
         if !self.attached.interpreters.is_empty() {
             known.looked_for_frames(known.interpreted.is_any());
         }

@@ -83,16 +83,16 @@ impl Active {
         }
     }
 
-    /// Charges the budget with what the tick cost, and sets the rate.
-    pub(in crate::sampler) fn charge_tick(&mut self, cpu: &mut CpuMark, now: Instant) {
+    /// Charges the budget with what the tick cost, and sets the rate. A switch costs the sampler so much.
+    pub(in crate::sampler) fn charge_tick(&mut self, cpu: &mut CpuMark, of_switch: Duration, now: Instant) {
         if self.slot < self.free_until {
             // Adding so many threads at once, and looking at all of them until the idle ones are known, says nothing
             // about what sampling them costs later.
             cpu.take();
             self.budget.restart(now);
         }
-        if let Some(cost) = self.review_records(now) {
-            self.budget.spend_on_records(cost);
+        if let Some((switches, of_threads)) = self.review_records(now) {
+            self.budget.spend_on_records(of_threads, of_switch.saturating_mul(switches));
         }
         if self.budget.is_due(now, self.flush_interval()) {
             self.budget.spend(cpu.take());

@@ -10,7 +10,7 @@ use super::Active;
 use crate::message::{Location, Sample, Trust};
 use crate::probe::SchedStat;
 use crate::sampler::batch::BatchEntry;
-use crate::sampler::contexts::Worked;
+use crate::sampler::contexts::{Known, Worked};
 use crate::sampler::interpreters::{AtSample, Interpreted, Named, UNSTOPPED};
 use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::places::{CodeRanges, Place, Places};
@@ -20,7 +20,7 @@ use crate::sampler::stack_unwinder::StackUnwinder;
 use crate::sampler::states::Watch;
 use crate::sampler::thread_event::MOST_SWITCHES;
 use crate::sampler::thread_state::{MOST_VAIN, ThreadState};
-use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, condense};
+use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, Wait, condense};
 use crate::unwind::{Frame, Registers};
 
 /// Into how many parts records are divided that are not applied to their threads yet, how many threads with ids next to
@@ -77,22 +77,21 @@ struct Found {
     trust: Trust,
     locations: Vec<Location>,
     named: Named,
-    worked: Worked,
+    /// What the thread worked on; `None` where that was not read in this wait.
+    worked: Option<Worked>,
     /// The stack in a batch.
     entry: Cell<Option<BatchEntry>>,
 }
 
 impl Standing {
-    pub(in crate::sampler) fn new(trust: Trust, locations: &[Location], named: Named, worked: Worked) -> Self {
+    pub(in crate::sampler) fn new(trust: Trust, locations: &[Location], named: Named, worked: Option<Worked>) -> Self {
         Self(Rc::new(Found { trust, locations: locations.to_vec(), named, worked, entry: Cell::new(None) }))
     }
-}
 
-impl Standing {
-    /// The same stack at another time, when the thread may have worked on something else.
-    fn anywhen(self) -> Self {
-        let Found { trust, locations, named, worked, .. } = &*self.0;
-        if *worked == Worked::default() { self } else { Self::new(*trust, locations, *named, Worked::default()) }
+    /// The same stack at another time, when the thread worked on this, or on something that is not known.
+    fn at_another_time(self, worked: Option<&Worked>) -> Self {
+        let Found { trust, locations, named, worked: read, .. } = &*self.0;
+        if read.as_ref() == worked { self } else { Self::new(*trust, locations, *named, worked.cloned()) }
     }
 }
 
@@ -125,6 +124,8 @@ pub(in crate::sampler) struct Recording {
     vain: u8,
     /// The last calls in which it was met, where switches have no samples.
     calls: VecDeque<Calls>,
+    /// What it worked on when it was looked at, as it ran and as it waited.
+    pub(in crate::sampler) worked: Known,
 }
 
 /// Calls in which a thread was met.
@@ -144,12 +145,41 @@ impl Recording {
             unknown_in: None,
             vain: 0,
             calls: VecDeque::new(),
+            worked: Known::default(),
         }
     }
 
     /// Where the thread waits is to be looked at again.
     pub(super) fn look_again(&mut self) {
         self.looked = None;
+    }
+
+    /// Says what the thread worked on in waits in which that was not read, if it did so before and after them.
+    fn say_worked(&mut self, waits: &mut [Wait<Standing>]) {
+        for wait in waits.iter_mut() {
+            let worked = wait.place.as_ref().and_then(|Standing(found)| found.worked.as_ref());
+            if wait.shared {
+                wait.place = wait.place.take().map(|place| place.at_another_time(None));
+            } else if let Some(worked) = worked {
+                self.worked.note(wait.begins, wait.begins + Duration::from_nanos(wait.nano), worked);
+            }
+        }
+        self.worked.sort();
+        // Short waits in one place are told in sum, if the thread worked on the same.
+        let mut said: Vec<(Standing, Standing)> = Vec::new();
+        for wait in waits {
+            let Some(place) = wait.place.as_ref().filter(|Standing(found)| found.worked.is_none()) else { continue };
+            let Some(worked) = self.worked.around(wait.begins) else { continue };
+            let same = |(of, said): &&(Standing, Standing)| of == place && said.0.worked.as_ref() == Some(worked);
+            let known = said.iter().rev().find(same).map(|(_, said)| said.clone());
+            let with = known.unwrap_or_else(|| {
+                let with = place.clone().at_another_time(Some(worked));
+                said.push((place.clone(), with.clone()));
+                with
+            });
+            wait.place = Some(with);
+        }
+        self.worked.keep_last();
     }
 }
 
@@ -239,15 +269,16 @@ struct Costs {
 }
 
 impl Costs {
-    /// What is recorded from now on if so much of a processor may be used for it. Returns the processor time that
-    /// records have cost since the last time.
-    fn review(&mut self, now: Instant, most: f64, hides_kernel: bool) -> Option<Duration> {
+    /// What is recorded from now on if so much of a processor may be used for it. Returns how many switches were recorded
+    /// since the last time, and the processor time that this has cost their threads.
+    fn review(&mut self, now: Instant, most: f64, hides_kernel: bool) -> Option<(u32, Duration)> {
         let window = now.saturating_duration_since(self.since);
         if window < REVIEW {
             return None;
         }
         let each = if hides_kernel { RECORD_COST } else { SAMPLE_COST };
-        let cost = each.saturating_mul(u32::try_from(self.switches).unwrap_or(u32::MAX));
+        let switches = u32::try_from(self.switches).unwrap_or(u32::MAX);
+        let cost = each.saturating_mul(switches);
         let share = cost.as_secs_f64() / window.as_secs_f64();
         if share > most {
             self.most = (self.most / 2).max(LEAST_SWITCHES);
@@ -255,7 +286,7 @@ impl Costs {
             self.most = (self.most * 2).min(MOST_SWITCHES);
         }
         (self.switches, self.since) = (0, now);
-        Some(cost)
+        Some((switches, cost))
     }
 }
 
@@ -519,7 +550,7 @@ impl Active {
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
         let mut interpreted = Interpreted::default();
         self.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
-        let worked = self.standing(index);
+        let worked = self.attached.contexts.is_read().then(|| self.standing(index));
         let until = Instant::now();
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         let mut locations = Vec::new();
@@ -602,9 +633,9 @@ impl Active {
         }
     }
 
-    /// The processor time that records have cost the process since the last time, when it is time to review that. Where
-    /// it is too much, threads that are switched most are not recorded any more.
-    pub(super) fn review_records(&mut self, now: Instant) -> Option<Duration> {
+    /// How many switches were recorded since the last time, and the processor time that this has cost their threads, when
+    /// it is time to review that. Where it is too much, threads that are switched most are not recorded any more.
+    pub(super) fn review_records(&mut self, now: Instant) -> Option<(u32, Duration)> {
         let most = self.attached.settings.max_cpu * FOR_RECORDS;
         self.waits.costs.review(now, most, self.watch.hides_kernel())
     }
@@ -631,7 +662,7 @@ impl Active {
         for Unproven { thread, from, until, place, standing } in std::mem::take(&mut self.waits.unproven) {
             let recording = self.find(thread).and_then(|index| self.threads[index].recording.as_ref());
             if recording.is_some_and(|recording| !recording.timeline.ran_between(from, until)) {
-                self.waits.places.insert(place, standing.anywhen(), most);
+                self.waits.places.insert(place, standing.at_another_time(None), most);
             }
         }
     }
@@ -699,6 +730,7 @@ impl Active {
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
             Basis::Counters { preempted_nano }
         };
+        recording.say_worked(&mut waits);
         let long = self.event_period() / 2 * (1 + self.threads.len() / MANY_THREADS) as u64;
         for observation in condense(waits, long, MOST_SHORT) {
             self.add_wait(index, observation);
@@ -728,15 +760,15 @@ impl Active {
     }
 
     fn add_wait(&mut self, index: usize, observation: Observation<Standing>) {
-        let Observation { place, shared, cause, at, nano } = observation;
+        let Observation { place, cause, at, nano } = observation;
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
-        // What a thread worked on is known of the wait in which that was read. Short waits for a processor are told in sum,
-        // and give way to what is longer, so their time says nothing of what it was then.
+        // Short waits for a processor are told in sum, and give way to what is longer, so their time says nothing of what
+        // the thread worked on then.
         let is_moved = waits_for_processor && nano < self.event_period();
         let worked = |process: &mut Self, found: &Found| {
-            if shared || is_moved { None } else { process.worked(&found.worked, true) }
+            found.worked.as_ref().filter(|_| !is_moved).and_then(|worked| process.worked(worked, true))
         };
         let (stack, context) = match &place {
             None => {

@@ -11,8 +11,6 @@ use super::{Cause, Wait};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) struct Observation<P> {
     pub(in crate::sampler) place: Option<P>,
-    /// The place is that of another wait.
-    pub(in crate::sampler) shared: bool,
     /// Preempted: it waited for a processor.
     pub(in crate::sampler) cause: Cause,
     /// When the first one began.
@@ -29,23 +27,23 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
 ) -> Vec<Observation<P>> {
     let mut observations = Vec::new();
     let mut short: Vec<Observation<P>> = Vec::new();
-    let mut known = HashMap::<(Option<P>, bool, Cause), usize, foldhash::fast::FixedState>::default();
-    let mut add = |place: Option<P>, shared, cause, at, nano| {
-        let index = *known.entry((place.clone(), shared, cause)).or_insert(short.len());
+    let mut known = HashMap::<(Option<P>, Cause), usize, foldhash::fast::FixedState>::default();
+    let mut add = |place: Option<P>, cause, at, nano| {
+        let index = *known.entry((place.clone(), cause)).or_insert(short.len());
         match short.get_mut(index) {
             Some(observation) => observation.nano += nano,
-            None => short.push(Observation { place, shared, cause, at, nano }),
+            None => short.push(Observation { place, cause, at, nano }),
         }
     };
-    for Wait { begins: at, nano, queued_nano, cause, place, shared, .. } in waits {
+    for Wait { begins: at, nano, queued_nano, cause, place, .. } in waits {
         let queued = queued_nano.min(nano);
         if queued > 0 {
-            add(place.clone(), shared, Cause::Preempted, at, queued);
+            add(place.clone(), Cause::Preempted, at, queued);
         }
         match nano - queued {
             0 => {}
-            nano if nano < long_nano => add(place, shared, cause, at, nano),
-            nano => observations.push(Observation { place, shared, cause, at, nano }),
+            nano if nano < long_nano => add(place, cause, at, nano),
+            nano => observations.push(Observation { place, cause, at, nano }),
         }
     }
     observations.extend(represent(short, most.max(1)));
