@@ -1,11 +1,15 @@
 //! Makes few observations of many waits, with the same sums.
 
 use std::hash::Hash;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
 use super::{Cause, Wait};
+
+/// In how much time waits are that are summed, unless they are less than a long one together: their sum is shown as one
+/// wait, and what was between them beside it.
+const SUMMED: Duration = Duration::from_millis(50);
 
 /// A wait, or several short ones of one cause at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +22,7 @@ pub(in crate::sampler) struct Observation<P> {
     pub(in crate::sampler) nano: u64,
 }
 
-/// Waits of at least `long_nano` are observations of their own. Shorter ones are summed by place and cause, and if these
+/// Waits of at least `long_nano` are observations of their own. Shorter ones are summed by place and cause within [`SUMMED`], and if these
 /// are more than `most`, they have chances by their lengths to stand for all of them.
 pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     waits: Vec<Wait<P>>,
@@ -28,11 +32,14 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     let mut observations = Vec::new();
     let mut short: Vec<Observation<P>> = Vec::new();
     let mut known = HashMap::<(Option<P>, Cause), usize, foldhash::fast::FixedState>::default();
-    let mut add = |place: Option<P>, cause, at, nano| {
-        let index = *known.entry((place.clone(), cause)).or_insert(short.len());
-        match short.get_mut(index) {
-            Some(observation) => observation.nano += nano,
-            None => short.push(Observation { place, cause, at, nano }),
+    let mut add = |place: Option<P>, cause, at: Instant, nano| {
+        let index = known.entry((place.clone(), cause)).or_insert(short.len());
+        match short.get_mut(*index) {
+            Some(of) if of.nano < long_nano || at.saturating_duration_since(of.at) < SUMMED => of.nano += nano,
+            _ => {
+                *index = short.len();
+                short.push(Observation { place, cause, at, nano });
+            }
         }
     };
     for Wait { begins: at, nano, queued_nano, cause, place, .. } in waits {

@@ -344,6 +344,32 @@ proptest! {
     }
 }
 
+/// A wait of so many nanoseconds for a processor.
+fn preempted(begins: Instant, nano: u64, place: u64) -> Wait<u64> {
+    Wait {
+        begins,
+        nano,
+        queued_nano: 0,
+        cause: Cause::Preempted,
+        place: Some(place),
+        shared: false,
+        whole_nano: nano,
+        ended: true,
+    }
+}
+
+/// Guarantees: short waits at one place are summed over a short time, so that each sum stands near its waits; unless all
+/// of them are less than one long wait.
+#[test]
+fn near_sums() {
+    let start = Instant::now();
+    let of = |nano: u64| (0..500).map(|number| preempted(after(start, number * 1_000), nano, 0)).collect::<Vec<_>>();
+    let observations = condense(of(500_000), 5 * MS, 64);
+    assert_eq!(observations.iter().map(|observation| observation.nano).sum::<u64>(), 250 * MS);
+    assert!(observations.iter().all(|observation| observation.nano <= 25 * MS), "{observations:?}");
+    assert_eq!(condense(of(5_000), 5 * MS, 64).len(), 1);
+}
+
 /// Guarantees: where short waits are too many to be said one by one, each place has its share of their time as if it had
 /// been looked at so often.
 #[test]
@@ -354,17 +380,7 @@ fn many_places() {
         // Half of the time is at place 0, the other half at as many places as there are waits.
         let place = if number % 2 == 0 { 0 } else { number };
         let (begins, nano) = (after(start, number * 10), 10_000);
-        let cause = Cause::Preempted;
-        waits.push(Wait {
-            begins,
-            nano,
-            queued_nano: 0,
-            cause,
-            place: Some(place),
-            shared: false,
-            whole_nano: nano,
-            ended: true,
-        });
+        waits.push(preempted(begins, nano, place));
     }
     let observations = condense(waits, 5 * MS, 64);
     assert!(observations.len() <= 64);
