@@ -49,8 +49,13 @@ pub const STACK_BYTES: u32 = 16 << 10;
 /// How much of a stack the sample of a switch has, in bytes. Every switch takes its full size in the ring.
 pub const SWITCH_STACK_BYTES: u32 = 512;
 
+/// How long a thread runs on before the sample of [`EventAttr::of_resumption`] is taken, in nanoseconds. Other events have
+/// longer periods.
+pub(super) const RESUMED_NANO: u64 = 20_001;
+
 /// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
 mod bit {
+    pub(super) const DISABLED: u64 = 1 << 0;
     pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub(super) const TASK: u64 = 1 << 13;
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
@@ -165,6 +170,14 @@ impl EventAttr {
             sample_stack_user: SWITCH_STACK_BYTES,
             ..sampling
         }
+    }
+
+    /// An event that takes one sample each time that it is armed ([`super::open::arm`]): of where its thread goes on in
+    /// its own code when it is given a processor. Its samples never wake the reader.
+    pub fn of_resumption() -> Self {
+        let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, switches: false };
+        let sampling = Self::of(wanted);
+        Self { flags: sampling.flags & !(bit::MMAP | bit::MMAP2) | bit::DISABLED, ..sampling }
     }
 
     /// An event that counts nothing and whose ring others write into.

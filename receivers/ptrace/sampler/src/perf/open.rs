@@ -172,6 +172,16 @@ pub fn write_into(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> Result<(), Err
     Errno::result(unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, ring.as_raw_fd()) }).map(drop)
 }
 
+/// Has an event of [`EventAttr::of_resumption`] take its sample when its thread runs next.
+#[allow(unsafe_code, reason = "nix's macros make the same call")]
+pub fn arm(event: BorrowedFd<'_>) {
+    /// `PERF_EVENT_IOC_REFRESH`.
+    const REFRESH: libc::c_ulong = 0x2402;
+    let once: libc::c_int = 1;
+    // SAFETY: the descriptor lives for the call; no memory is involved.
+    unsafe { libc::ioctl(event.as_raw_fd(), REFRESH as _, once) };
+}
+
 /// Opens an event for a thread, on the best level from `from` downwards that the kernel permits. For `seldom_woken`,
 /// see [`Wanted`].
 ///

@@ -4,7 +4,7 @@
 //! although the kernel wrote them: the stack's bytes come from the target, and a length that does not fit is an error,
 //! never a read beyond the record.
 
-use super::attr::{REGISTERS, STACK_BYTES};
+use super::attr::{REGISTERS, RESUMED_NANO, STACK_BYTES};
 use crate::unwind::Registers;
 
 /// The header of every record: its type (4 bytes), the mode it was taken in (2) and its length with the header (2).
@@ -149,6 +149,8 @@ pub enum Record<'a> {
     Sample(OnCpuSample<'a>),
     /// A thread is about to leave its processor: what a sample of it is at that moment.
     Leaving(OnCpuSample<'a>),
+    /// A thread that waited for a processor runs again: a sample of it where it goes on.
+    Resumed(OnCpuSample<'a>),
     /// A thread was given a processor, or left it.
     Switched(Switched),
     /// This many records were lost, since there was no room for them.
@@ -282,6 +284,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     Ok(match header.kind {
         kind::SAMPLE => match sample(header, &mut rest)? {
             sample if sample.period_nano == ONE_SWITCH => Record::Leaving(sample),
+            sample if sample.period_nano == RESUMED_NANO => Record::Resumed(sample),
             sample => Record::Sample(sample),
         },
         kind::SWITCH | kind::SWITCH_CPU_WIDE => {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::active::{Active, Found, Standing};
+use super::active::{Active, Found, Resumes, Standing};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
@@ -42,6 +42,8 @@ pub(super) struct Captured {
     in_call: bool,
     /// Whether it was blocked.
     blocked: bool,
+    /// The wait for a processor behind which it was taken, of which it tells where that was.
+    resumes: Option<Resumes>,
     /// Whether the thread was stopped to take this; else the kernel took it while it ran.
     stopped: bool,
     /// How long after the sample a reader had read it, and for how long it kept the thread for that.
@@ -200,6 +202,7 @@ impl Captures {
             space_generation: process.attached.space_generation,
             in_call: arch::is_in_call(raw),
             blocked,
+            resumes: None,
             stopped: true,
             read: None,
             period_nano,
@@ -210,13 +213,14 @@ impl Captures {
         })
     }
 
-    /// Adds a sample of a running thread that the kernel took; one without registers is of a thread that is ending, and
-    /// is left out.
+    /// Adds a sample of a running thread that the kernel took, for its running time or behind a wait; one without
+    /// registers is of a thread that is ending, and is left out.
     pub(super) fn take_sample(
         &mut self,
         (process, space_generation): (ProcessId, u64),
         sample: Sampled,
         period_nano: u64,
+        resumes: Option<Resumes>,
     ) {
         let User::Registers(registers) = sample.user else { return self.spare.push(sample.pieces) };
         let (interpreted, worked, proof, read) = match sample.read {
@@ -234,6 +238,7 @@ impl Captures {
             space_generation,
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
+            resumes,
             stopped: false,
             read,
             period_nano,
@@ -305,8 +310,14 @@ impl Captures {
         let mut memory = pieces.as_mut().map(StackPieces::copied);
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, copied, ran_on_since });
         let named = name(process, &mut outcome, &interpreted, at_sample, unwinder, locations);
+        let standing = || Standing::new(outcome.trust, locations, named, None);
+        if let Some(resumes) = captured.resumes {
+            if let Some(index) = index.filter(|_| outcome.unknown_code.is_none()) {
+                process.went_on(index, &resumes, &unwinder.frames, standing);
+            }
+            return self.spare.extend(pieces);
+        }
         if let Some(index) = index.filter(|_| !captured.stopped) {
-            let standing = || Standing::new(outcome.trust, locations, named, None);
             process.saw_calls(index, &unwinder.frames, standing);
         }
         locations.splice(..0, captured.kernel.iter().copied());

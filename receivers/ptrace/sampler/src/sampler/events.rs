@@ -15,7 +15,7 @@ use super::captures::MOST_CAPTURED;
 use super::ledger::Next;
 use super::processors::{Machine, Processors};
 use super::reader::Reader;
-use super::rings::{Board, Happened, Item, SharedRing, What};
+use super::rings::{Board, Happened, Item, Sampled, SharedRing, What};
 use super::run::Engine;
 use super::states::{Concern, Watch};
 use super::thread_event::{Files, ThreadEvent};
@@ -356,6 +356,7 @@ impl Engine<'_> {
     fn take_item(&mut self, item: Item, now: Instant) {
         let sample = match item {
             Item::Sample(sample) => sample,
+            Item::Resumed(sample) => return self.resumed(sample),
             Item::Leaving(left) => {
                 if let Some(process) = self.with_pid(left.process) {
                     process.leaves(left.thread, left.at, left.registers, &left.stack);
@@ -401,8 +402,41 @@ impl Engine<'_> {
             events.read_at(sample.processor, now);
         }
         let process = (process.attached.id, process.attached.space_generation);
-        self.captures.take_sample(process, sample, period_nano);
+        self.captures.take_sample(process, sample, period_nano, None);
         self.make_room();
+    }
+
+    /// A thread goes on behind a wait for a processor.
+    fn resumed(&mut self, sample: Sampled) {
+        let process = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process);
+        let resumes = process.and_then(|process| {
+            let thread = process.find(sample.thread)?;
+            if let Some(event) = &mut process.threads[thread].event {
+                event.resumed(sample.processor);
+            }
+            let of = (process.attached.id, process.attached.space_generation);
+            Some((of, process.goes_on_at(thread, sample.at)?))
+        });
+        match resumes {
+            Some((of, resumes)) => self.captures.take_sample(of, sample, 0, Some(resumes)),
+            None => self.captures.spare.push(sample.pieces),
+        }
+        self.make_room();
+    }
+
+    /// A thread waits for a processor, and nobody may see where: a sample is taken where it goes on.
+    pub(super) fn arm(&mut self, index: usize, thread: usize) {
+        let Some(events) = &self.events else { return };
+        let thread = &mut self.processes[index].threads[thread];
+        let id = thread.id();
+        let Some(event) = &mut thread.event else { return };
+        event.arm(|processor| {
+            let ring = events.rings.iter().find(|ring| ring.processor == processor)?;
+            let subject = Subject::Thread { thread: id, processor: Some(processor) };
+            let event = events.opener.open(&EventAttr::of_resumption(), subject).ok()?;
+            let fits = is_for_an_event(event.as_raw_fd()) && write_into(event.as_fd(), ring.event()).is_ok();
+            fits.then_some(event)
+        });
     }
 
     fn with_pid(&mut self, pid: u32) -> Option<&mut Active> {

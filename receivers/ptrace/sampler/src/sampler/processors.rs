@@ -405,7 +405,7 @@ impl Engine<'_> {
             }
             let pieces = captures.spare.pop().unwrap_or_default();
             let of = (process.attached.id, process.attached.space_generation);
-            captures.take_sample(of, Sampled::of(&sample, pieces, clock), sample.period_nano);
+            captures.take_sample(of, Sampled::of(&sample, pieces, clock), sample.period_nano, None);
         });
         if group.is_some()
             && let now = Instant::now()

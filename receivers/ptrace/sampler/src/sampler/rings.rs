@@ -167,6 +167,8 @@ pub(super) enum Item {
     Sample(Sampled),
     /// A thread is about to leave its processor.
     Leaving(Left),
+    /// A thread that waited for a processor runs again.
+    Resumed(Sampled),
     /// Something else happened to a thread.
     Happened(Happened),
     /// A process has mapped executable memory.
@@ -282,6 +284,7 @@ impl Item {
         match record {
             Record::Sample(sample) => Some(Self::Sample(Sampled::of(sample, spare.pop().unwrap_or_default(), clock))),
             Record::Leaving(sample) => Left::of(sample, clock).map(Self::Leaving),
+            Record::Resumed(sample) => Some(Self::Resumed(Sampled::of(sample, spare.pop().unwrap_or_default(), clock))),
             Record::Mapped(mapped) => {
                 let (process, at) = (mapped.process, clock.instant_of(mapped.time_nano));
                 recorded(mapped).map(|entry| Self::Mapped { process, at, entry })

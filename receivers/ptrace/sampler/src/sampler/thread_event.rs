@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::os::time;
-use crate::perf::open::count;
+use crate::perf::open::{arm, count};
 use crate::perf::period::{self, Pace, Skipped, Varying};
 
 /// How long an event stays open at least before its cost is judged.
@@ -29,6 +29,8 @@ pub(super) struct ThreadEvent {
     /// The events of its switches. They only write.
     #[allow(dead_code, reason = "dropping them closes them")]
     switches: Vec<OwnedFd>,
+    /// The events that show where it goes on, by processor, and whether they are armed; `None` before they are needed.
+    resumptions: Option<Vec<(u32, OwnedFd, bool)>>,
     /// When its cost was judged last, and how often the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
@@ -84,6 +86,7 @@ impl ThreadEvent {
         Self {
             parts: files.samples.into_iter().map(part).collect(),
             switches: files.switches,
+            resumptions: None,
             judged: (Instant::now(), given),
             varying,
             pace: Pace::default(),
@@ -96,6 +99,27 @@ impl ThreadEvent {
     /// The files of its events, by processor.
     pub(super) fn files(&self) -> Vec<(u32, Arc<OwnedFd>)> {
         self.parts.iter().map(|part| (part.processor, Arc::clone(&part.file))).collect()
+    }
+
+    /// Has a sample taken where the thread goes on when it is given a processor. `open` opens the event that does so on
+    /// a processor.
+    pub(super) fn arm(&mut self, open: impl Fn(u32) -> Option<OwnedFd>) {
+        let processors = self.parts.iter().map(|part| part.processor);
+        let opened = || processors.filter_map(|number| Some((number, open(number)?, false))).collect();
+        for (_, event, armed) in self.resumptions.get_or_insert_with(opened) {
+            // One that was armed before and had no occasion still is.
+            if !std::mem::replace(armed, true) {
+                arm(event.as_fd());
+            }
+        }
+    }
+
+    /// The sample that it was armed for was taken on a processor.
+    pub(super) fn resumed(&mut self, processor: u32) {
+        let mut events = self.resumptions.iter_mut().flatten();
+        if let Some((.., armed)) = events.find(|(of, ..)| *of == processor) {
+            *armed = false;
+        }
     }
 
     /// From now on takes a sample for each `period_nano` nanoseconds of running, on average.

@@ -67,7 +67,11 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
             Look::Nothing => {}
-            Look::Preempted => process.look_at_preempted(thread),
+            Look::Preempted => {
+                if process.look_at_preempted(thread) {
+                    self.arm(index, thread);
+                }
+            }
             Look::Stands => process.look_at_waiting(thread, &mut self.unwinder),
             Look::Unchanged => {
                 if process.wants_blocked() {

@@ -246,6 +246,11 @@ impl<P: Clone> Timeline<P> {
         records.any(|(at, event)| matches!(event, Event::In) && (from..=until).contains(at))
     }
 
+    /// Since when it has run without leaving its processor, as far as records say.
+    pub(super) fn running_since(&self) -> Option<Instant> {
+        (self.latest.1 == Latest::Running).then_some(self.latest.0)
+    }
+
     /// It was found ready to run. Before its first record that says that it waits for a processor, if it does not run.
     pub(super) fn ready(&mut self) {
         self.was_ready |= self.latest.1 == Latest::Unknown;

@@ -402,3 +402,42 @@ fn without_capabilities() {
         Err(failure) => assert!(matches!(failure, Failure::Refused(_)), "{failure:?}"),
     }
 }
+
+/// Guarantees: an event that shows where a thread goes on takes one sample each time that it is armed, with registers and
+/// stack, and none otherwise.
+#[test]
+fn one_sample_each_time() {
+    let (thread, end) = worker(|| _ = std::hint::black_box((0..1000_u64).sum::<u64>()));
+    let Ok(event) = Kernel.open(&EventAttr::of_resumption(), Subject::Thread { thread, processor: None }) else {
+        end();
+        return eprintln!("untested here: perf events");
+    };
+    let mut ring = Ring::map(event.as_fd(), 256 << 10).unwrap();
+    let mut buffer = Vec::new();
+    let mut count = |ring: &mut Ring| {
+        let mut samples = 0;
+        ring.drain(
+            |_| true,
+            &mut buffer,
+            |bytes| {
+                if let Record::Resumed(sample) = parse(bytes).unwrap() {
+                    assert_eq!(sample.thread, thread);
+                    assert!(matches!(sample.user, User::Registers(_)) && !sample.stack.is_empty());
+                    samples += 1;
+                }
+            },
+        );
+        samples
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for _ in 0..3 {
+        assert_eq!(count(&mut ring), 0);
+        arm(event.as_fd());
+        while ring.is_empty() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(count(&mut ring), 1);
+    }
+    end();
+}
