@@ -112,6 +112,9 @@ impl Events {
             Some(index) => index,
             None => {
                 let ring = SharedRing::open(&*self.opener, processor)?;
+                if !is_for_an_event(ring.event().as_raw_fd()) {
+                    return Err(Failure::Exhausted(Lack::Descriptors));
+                }
                 self.wait_for(ring.event()).map_err(|error| Failure::Exhausted(Lack::of_other(error)))?;
                 self.rings.push(Arc::new(ring));
                 self.rings.len() - 1
