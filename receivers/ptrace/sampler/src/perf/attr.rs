@@ -49,8 +49,7 @@ pub const STACK_BYTES: u32 = 16 << 10;
 /// How much of a stack the sample of a switch has, in bytes. Every switch takes its full size in the ring.
 pub const SWITCH_STACK_BYTES: u32 = 512;
 
-/// How long a thread runs on before the sample of [`EventAttr::of_resumption`] is taken, in nanoseconds. Other events have
-/// longer periods.
+/// The period of [`EventAttr::of_resumption`] in nanoseconds. It tells its samples from others, whose periods are longer.
 pub(super) const RESUMED_NANO: u64 = 20_001;
 
 /// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
@@ -172,8 +171,8 @@ impl EventAttr {
         }
     }
 
-    /// An event that takes one sample each time that it is armed ([`super::open::arm`]): of where its thread goes on in
-    /// its own code when it is given a processor. Its samples never wake the reader.
+    /// An event that takes one user-mode sample each time that it is armed ([`super::open::arm`]), 20 us after its
+    /// thread is switched in. Its samples never wake the reader.
     pub fn of_resumption() -> Self {
         let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, switches: false };
         let sampling = Self::of(wanted);

@@ -15,7 +15,7 @@ pub(super) use self::account::Found;
 pub(super) use self::look::{BlockedAt, Look, Passive};
 pub(super) use self::tick::TickStart;
 use self::waits::Waits;
-pub(super) use self::waits::{ByRecords, Recording, Resumes, Standing};
+pub(super) use self::waits::{ByRecords, PreemptedWait, Recording, Standing};
 use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::active::{Active, Found, Resumes, Standing};
+use super::active::{Active, Found, PreemptedWait, Standing};
 use super::batch::BatchEntry;
 use super::contexts::Worked;
 use super::cut::is_cut;
@@ -42,8 +42,8 @@ pub(super) struct Captured {
     in_call: bool,
     /// Whether it was blocked.
     blocked: bool,
-    /// The wait for a processor behind which it was taken, of which it tells where that was.
-    resumes: Option<Resumes>,
+    /// The preempted wait after which this was taken, to tell the place of that wait.
+    preempted: Option<PreemptedWait>,
     /// Whether the thread was stopped to take this; else the kernel took it while it ran.
     stopped: bool,
     /// How long after the sample a reader had read it, and for how long it kept the thread for that.
@@ -202,7 +202,7 @@ impl Captures {
             space_generation: process.attached.space_generation,
             in_call: arch::is_in_call(raw),
             blocked,
-            resumes: None,
+            preempted: None,
             stopped: true,
             read: None,
             period_nano,
@@ -220,7 +220,7 @@ impl Captures {
         (process, space_generation): (ProcessId, u64),
         sample: Sampled,
         period_nano: u64,
-        resumes: Option<Resumes>,
+        preempted: Option<PreemptedWait>,
     ) {
         let User::Registers(registers) = sample.user else { return self.spare.push(sample.pieces) };
         let (interpreted, worked, proof, read) = match sample.read {
@@ -238,7 +238,7 @@ impl Captures {
             space_generation,
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
-            resumes,
+            preempted,
             stopped: false,
             read,
             period_nano,
@@ -311,9 +311,9 @@ impl Captures {
         let at_sample = memory.as_mut().map(|memory| AtSample { memory, copied, ran_on_since });
         let named = name(process, &mut outcome, &interpreted, at_sample, unwinder, locations);
         let standing = || Standing::new(outcome.trust, locations, named, None);
-        if let Some(resumes) = captured.resumes {
+        if let Some(preempted) = captured.preempted {
             if let Some(index) = index.filter(|_| outcome.unknown_code.is_none()) {
-                process.went_on(index, &resumes, &unwinder.frames, standing);
+                process.place_preempted_wait(index, &preempted, &unwinder.frames, standing);
             }
             return self.spare.extend(pieces);
         }

@@ -47,13 +47,13 @@ pub(super) struct Blocks {
     generation: u64,
 }
 
-/// How far apart two moments may be at which a thread worked on the same, for it to have done so between them.
+/// How far apart two readings of the same context may be for it to have held between them.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
 
-/// What a thread worked on when that was read, for moments between.
+/// The contexts that were read of a thread, by time.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    /// From when to when it worked on what.
+pub(super) struct ContextHistory {
+    /// From when to when each held.
     stretches: Vec<(Instant, Instant, Worked)>,
 }
 
@@ -76,20 +76,20 @@ impl Worked {
     }
 }
 
-impl Known {
-    /// It worked on this.
+impl ContextHistory {
+    /// Adds a context that held from `from` to `until`.
     pub(super) fn note(&mut self, from: Instant, until: Instant, worked: &Worked) {
         if !worked.torn && !worked.unproven {
             self.stretches.push((from, until, worked.clone()));
         }
     }
 
-    /// All is noted of the time that is asked about.
+    /// Sorts what was added, before the first question.
     pub(super) fn sort(&mut self) {
         self.stretches.sort_by_key(|(from, ..)| *from);
     }
 
-    /// What it worked on at a moment, if that was the same before and after it. Nobody knows what it did otherwise.
+    /// The context at a moment between two readings: known if both agree and are at most [`MOST_BETWEEN`] apart.
     pub(super) fn around(&self, at: Instant) -> Option<&Worked> {
         let later = self.stretches.partition_point(|(from, ..)| *from <= at);
         let (_, until, worked) = self.stretches.get(later.checked_sub(1)?)?;
@@ -97,7 +97,7 @@ impl Known {
         (worked == same && from.saturating_duration_since(*until) <= MOST_BETWEEN).then_some(worked)
     }
 
-    /// Forgets all but the last.
+    /// Drops all readings but the last.
     pub(super) fn keep_last(&mut self) {
         self.stretches.drain(..self.stretches.len().saturating_sub(1));
     }

@@ -409,25 +409,25 @@ impl Engine<'_> {
         self.make_room();
     }
 
-    /// A thread goes on behind a wait for a processor.
+    /// Takes the sample of a thread that resumed after it was preempted.
     fn resumed(&mut self, sample: Sampled) {
         let process = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process);
-        let resumes = process.and_then(|process| {
+        let preempted = process.and_then(|process| {
             let thread = process.find(sample.thread)?;
             if let Some(event) = &mut process.threads[thread].event {
                 event.resumed(sample.processor);
             }
             let of = (process.attached.id, process.attached.space_generation);
-            Some((of, process.goes_on_at(thread, sample.at)?))
+            Some((of, process.take_preempted_wait(thread, sample.at)?))
         });
-        match resumes {
-            Some((of, resumes)) => self.captures.take_sample(of, sample, 0, Some(resumes)),
+        match preempted {
+            Some((of, preempted)) => self.captures.take_sample(of, sample, 0, Some(preempted)),
             None => self.captures.spare.push(sample.pieces),
         }
         self.make_room();
     }
 
-    /// A thread waits for a processor, and nobody may see where: a sample is taken where it goes on.
+    /// Has a sample taken as soon as a preempted thread resumes.
     pub(super) fn arm(&mut self, index: usize, thread: usize) {
         let Some(events) = &self.events else { return };
         let thread = &mut self.processes[index].threads[thread];

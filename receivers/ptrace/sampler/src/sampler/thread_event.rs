@@ -29,7 +29,8 @@ pub(super) struct ThreadEvent {
     /// The events of its switches. They only write.
     #[allow(dead_code, reason = "dropping them closes them")]
     switches: Vec<OwnedFd>,
-    /// The events that show where it goes on, by processor, and whether they are armed; `None` before they are needed.
+    /// The events that sample the thread after it resumes: processor, file, and whether it is armed. `None` until one is
+    /// needed.
     resumptions: Option<Vec<(u32, OwnedFd, bool)>>,
     /// When its cost was judged last, and how often the thread had been given a processor by then.
     judged: (Instant, u64),
@@ -101,20 +102,19 @@ impl ThreadEvent {
         self.parts.iter().map(|part| (part.processor, Arc::clone(&part.file))).collect()
     }
 
-    /// Has a sample taken where the thread goes on when it is given a processor. `open` opens the event that does so on
-    /// a processor.
+    /// Has a sample taken as soon as the thread resumes. `open` opens the event for that on a processor.
     pub(super) fn arm(&mut self, open: impl Fn(u32) -> Option<OwnedFd>) {
         let processors = self.parts.iter().map(|part| part.processor);
         let opened = || processors.filter_map(|number| Some((number, open(number)?, false))).collect();
         for (_, event, armed) in self.resumptions.get_or_insert_with(opened) {
-            // One that was armed before and had no occasion still is.
+            // It stays armed until its thread runs on that processor.
             if !std::mem::replace(armed, true) {
                 arm(event.as_fd());
             }
         }
     }
 
-    /// The sample that it was armed for was taken on a processor.
+    /// The event of this processor has taken its sample, and is no longer armed.
     pub(super) fn resumed(&mut self, processor: u32) {
         let mut events = self.resumptions.iter_mut().flatten();
         if let Some((.., armed)) = events.find(|(of, ..)| *of == processor) {

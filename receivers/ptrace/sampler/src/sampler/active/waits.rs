@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use self::calls::Calls;
-pub(in crate::sampler) use self::calls::Resumes;
+pub(in crate::sampler) use self::calls::PreemptedWait;
 use super::Active;
 use crate::message::{Location, Sample, Trust};
 use crate::probe::SchedStat;
 use crate::sampler::batch::BatchEntry;
-use crate::sampler::contexts::{Known, Worked};
+use crate::sampler::contexts::{ContextHistory, Worked};
 use crate::sampler::interpreters::{AtSample, Interpreted, Named, UNSTOPPED};
 use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::places::{CodeRanges, Place, Places};
@@ -122,10 +122,10 @@ pub(in crate::sampler) struct Recording {
     vain: u8,
     /// The last calls in which it was met, where switches have no samples.
     calls: VecDeque<Calls>,
-    /// The wait for a processor in which a sample of where it goes on was asked for.
-    resumes: Option<Resumes>,
+    /// The preempted wait whose place the sample after it is to tell.
+    preempted: Option<PreemptedWait>,
     /// What it worked on when it was looked at, as it ran and as it waited.
-    pub(in crate::sampler) worked: Known,
+    pub(in crate::sampler) worked: ContextHistory,
 }
 
 impl Recording {
@@ -137,8 +137,8 @@ impl Recording {
             unknown_in: None,
             vain: 0,
             calls: VecDeque::new(),
-            resumes: None,
-            worked: Known::default(),
+            preempted: None,
+            worked: ContextHistory::default(),
         }
     }
 
@@ -442,7 +442,7 @@ impl Active {
             What::Ended => return recording.timeline.ended(at),
             What::Out(cause) => cause,
         };
-        recording.resumes = None;
+        recording.preempted = None;
         let (standing, unread) = match left {
             Some(Left::Known(standing)) => (Some(standing), None),
             Some(Left::Unread(unread)) => (unread.standing.clone(), Some(unread)),

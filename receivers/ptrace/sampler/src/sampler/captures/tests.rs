@@ -67,7 +67,7 @@ fn sampled(process: &Active, pc: u64) -> Captured {
         space_generation: process.attached.space_generation,
         in_call: false,
         blocked: false,
-        resumes: None,
+        preempted: None,
         stopped: false,
         read: None,
         period_nano: 1,

@@ -1,5 +1,5 @@
-//! Where a thread waits for a processor, where the kernel may not be seen: nobody knows its registers then. Its memory is
-//! compared with the calls in which it was met, and a sample is taken where it goes on.
+//! Finds the place of a preempted thread without the right to sample the kernel, when no sample of the switch tells its
+//! registers: by comparing its stack memory with call chains of earlier samples, and by a sample right after it resumes.
 
 use std::time::{Duration, Instant};
 
@@ -8,50 +8,51 @@ use crate::sampler::active::Active;
 use crate::sampler::timeline::Latest;
 use crate::unwind::Frame;
 
-/// How many of the calls in which a thread was met are remembered, how many callers of each, and how much of a stack is
-/// compared with them, in bytes.
+/// How many call chains of a thread are kept, how many return addresses of each, and how many bytes of the stack are
+/// compared with them.
 const MOST_CALLS: usize = 8;
 const MOST_RETURNS: usize = 8;
 const COMPARED_STACK: usize = 1024;
 
-/// A sample so soon after a thread was given a processor shows where it goes on.
-const GOES_ON: Duration = Duration::from_millis(1);
+/// A sample within this time after the switch-in shows where the thread resumed.
+const RESUMED_WITHIN: Duration = Duration::from_millis(1);
 
-/// Where a stack has return addresses, and which, the innermost first.
+/// The return addresses on a stack, innermost first: the address of the slot, and its value.
 type Returns = Vec<(u64, u64)>;
 
-/// Calls in which a thread was met.
+/// A call chain in which the thread was sampled.
 #[derive(Debug)]
 pub(super) struct Calls {
     returns: Returns,
     standing: Standing,
 }
 
-/// What is known of where a thread waits for a processor before it goes on.
+/// A preempted thread whose place the sample after its resumption is to tell.
 #[derive(Debug)]
-pub(in crate::sampler) struct Resumes {
+pub(in crate::sampler) struct PreemptedWait {
     /// When the wait began.
     since: Instant,
-    /// The calls in which it was met last before that, and those that its memory showed during the wait.
+    /// The call chain of the last sample before the wait.
     before: Returns,
+    /// The known call chain that its stack memory matched during the wait.
     meanwhile: Option<Returns>,
 }
 
-impl Resumes {
-    /// Whether it waited where it goes on: memory knows better only where it shows neither that nor what was before,
-    /// as it does of a function that was called since then and returns at once when it goes on.
-    fn waited_behind(&self, behind: &Returns) -> bool {
-        self.meanwhile.as_ref().is_none_or(|meanwhile| meanwhile == behind || *meanwhile == self.before)
+impl PreemptedWait {
+    /// Whether the thread was preempted where it resumed. If its memory showed a third call chain, neither the one before
+    /// nor the one after the wait, it was preempted in that one, which returned as soon as the thread resumed.
+    fn resumed_where_it_waited(&self, after: &Returns) -> bool {
+        self.meanwhile.as_ref().is_none_or(|meanwhile| meanwhile == after || *meanwhile == self.before)
     }
 }
 
-/// The return addresses of these frames: a caller's part of the stack begins behind the return address into it.
+/// The return addresses of these frames. Each lies just below the stack pointer of its caller's frame.
 fn returns(frames: &[Frame]) -> Returns {
     frames.iter().skip(1).take(MOST_RETURNS).map(|frame| (frame.sp.wrapping_sub(8), frame.pc)).collect()
 }
 
 impl Active {
-    /// A thread was in these calls when it was sampled, or waited in them.
+    /// Keeps the call chain of a sample for later comparison.
     pub(in crate::sampler) fn saw_calls(&mut self, index: usize, frames: &[Frame], standing: impl Fn() -> Standing) {
         if !self.watch.hides_kernel() {
             return;
@@ -69,7 +70,7 @@ impl Active {
         calls.push_back(Calls { returns, standing: standing() });
     }
 
-    /// Whether it may be found out by its memory where a thread waits that is ready to run.
+    /// Whether memory can tell the place of a thread that is ready to run.
     pub(in crate::sampler::active) fn may_be_compared(&self, index: usize) -> bool {
         self.threads[index].recording.as_ref().is_some_and(|of| match of.timeline.latest() {
             Latest::Waiting { since, placed, .. } => !placed && of.looked != Some(since) && !of.calls.is_empty(),
@@ -77,9 +78,8 @@ impl Active {
         })
     }
 
-    /// Finds out in which of the calls in which a thread was met it waits for a processor: the newest whose return
-    /// addresses are all on its stack. Where no samples of switches are permitted, nobody knows its registers.
-    /// Returns whether a sample of where it goes on is to tell more.
+    /// Places a preempted thread in the newest known call chain whose return addresses are all on its stack. Returns
+    /// whether a sample after it resumes is to tell more.
     pub(in crate::sampler) fn look_at_preempted(&mut self, index: usize) -> bool {
         let is_native = self.stacks_are_native();
         let Some(recording) = &mut self.threads[index].recording else { return false };
@@ -102,31 +102,31 @@ impl Active {
         let found = recording.calls.iter().rev().find(stands);
         let before = recording.calls.back().map(|of| of.returns.clone()).unwrap_or_default();
         let meanwhile = found.map(|of| of.returns.clone());
-        recording.resumes = is_native.then_some(Resumes { since, before, meanwhile });
+        recording.preempted = is_native.then_some(PreemptedWait { since, before, meanwhile });
         if let Some(standing) = found.map(|of| of.standing.clone()) {
             recording.timeline.stood(since, Instant::now(), standing);
         }
         is_native
     }
 
-    /// A thread that waited for a processor goes on: returns what is known of that wait, if this was just now.
-    pub(in crate::sampler) fn goes_on_at(&mut self, index: usize, at: Instant) -> Option<Resumes> {
+    /// Takes the preempted wait that a sample at this time belongs to, if the thread was switched in just before.
+    pub(in crate::sampler) fn take_preempted_wait(&mut self, index: usize, at: Instant) -> Option<PreemptedWait> {
         let recording = self.threads[index].recording.as_mut()?;
-        let is_near = |since: &Instant| at.saturating_duration_since(*since) < GOES_ON;
+        let is_near = |since: &Instant| at.saturating_duration_since(*since) < RESUMED_WITHIN;
         recording.timeline.running_since().filter(is_near)?;
-        recording.resumes.take()
+        recording.preempted.take()
     }
 
-    /// A thread goes on here after a wait for a processor. It goes on where it waited, a moment later.
-    pub(in crate::sampler) fn went_on(
+    /// Places a preempted wait by the sample that was taken after it.
+    pub(in crate::sampler) fn place_preempted_wait(
         &mut self,
         index: usize,
-        resumes: &Resumes,
+        preempted: &PreemptedWait,
         frames: &[Frame],
         standing: impl FnOnce() -> Standing,
     ) {
-        if resumes.waited_behind(&returns(frames)) {
-            self.stood(index, resumes.since, resumes.since, standing());
+        if preempted.resumed_where_it_waited(&returns(frames)) {
+            self.stood(index, preempted.since, preempted.since, standing());
         }
     }
 }
@@ -135,15 +135,16 @@ impl Active {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread that was kept from its processor waited where it goes on, unless its memory showed meanwhile
-    /// calls that are neither those nor those of before: then there, since they were begun and are over.
+    /// Guarantees: a preempted thread is placed where it resumed, unless its memory showed a third call chain during the
+    /// wait, neither the one before nor the one after it.
     #[test]
-    fn waited_behind() {
-        let [before, then, behind] = [1, 2, 3].map(|pc| vec![(8, pc)]);
-        let rows = [(None, true), (Some(&before), true), (Some(&behind), true), (Some(&then), false)];
+    fn resumed_where_it_waited() {
+        let [before, then, after] = [1, 2, 3].map(|pc| vec![(8, pc)]);
+        let rows = [(None, true), (Some(&before), true), (Some(&after), true), (Some(&then), false)];
         for (meanwhile, expected) in rows {
-            let resumes = Resumes { since: Instant::now(), before: before.clone(), meanwhile: meanwhile.cloned() };
-            assert_eq!(resumes.waited_behind(&behind), expected, "{meanwhile:?}");
+            let preempted =
+                PreemptedWait { since: Instant::now(), before: before.clone(), meanwhile: meanwhile.cloned() };
+            assert_eq!(preempted.resumed_where_it_waited(&after), expected, "{meanwhile:?}");
         }
     }
 }
