@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use profbridge_codec::Report;
-use profbridge_engine::calendar::Utc;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::skew::is_wrong;
 use profbridge_model::{Profile, Profiles, Reason, ScopeProfiles, Telemetry};
@@ -123,7 +122,7 @@ impl Selection {
         report.not_shown.extend(self.not_shown.in_words());
         let Some(time) = self.first_wrong else { return };
         let (count, noun) = (self.wrong, if self.wrong == 1 { "profile says" } else { "profiles say" });
-        let time = Utc::from_unix_nano(time).rfc3339(0).replace(".Z", "Z");
+        let time = Timestamp(time).rfc3339(0).replace(".Z", "Z");
         let what = format!("time_skew: {count} {noun} a time that cannot be, such as {time}");
         let taken = "they are taken at that of `--at`, but for samples with their own";
         let advice = if self.at.is_some() { taken } else { "`--at` says when they were made" };
