@@ -304,10 +304,9 @@ impl<'s> Parts<'s> {
 
     fn links(&mut self, json: &str) {
         #[derive(Deserialize)]
+        #[serde(bound(deserialize = "'de: 'a"))]
         struct Link<'a> {
-            #[serde(borrow)]
             trace_id: Text<'a>,
-            #[serde(borrow)]
             span_id: Text<'a>,
         }
         let links: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
