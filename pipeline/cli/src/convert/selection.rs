@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use profbridge_codec::Report;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::skew::is_wrong;
-use profbridge_model::{Profile, Profiles, Reason, ScopeProfiles, Telemetry};
+use profbridge_model::{Profile, Profiles, Reason, Telemetry};
 use profbridge_wire::folded::choice::{NotShown, ShownType};
 use profbridge_wire::sentry::timestamp::Timestamp;
 
@@ -70,22 +70,13 @@ impl Selection {
             }
         }
         let Some(at) = self.at else { return Some(batch) };
-        let moved = |profile: &Profile| {
+        batch.map_profiles(|_, profile| {
             let time_unix_nano = match profile.time_unix_nano {
                 time if time == 0 || is_wrong(time) => at,
                 time => time,
             };
-            Profile { time_unix_nano, ..profile.clone() }
-        };
-        let scope = |scope: &ScopeProfiles| ScopeProfiles {
-            profiles: scope.profiles.iter().map(moved).collect(),
-            ..scope.clone()
-        };
-        let mut resources = batch.resources().to_vec();
-        for resource in &mut resources {
-            resource.scopes = resource.scopes.iter().map(scope).collect();
-        }
-        batch.with_resources(resources).ok()
+            Some(Profile { time_unix_nano, ..profile.clone() })
+        })
     }
 
     fn of_type(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
