@@ -21,9 +21,8 @@ mod parts;
 mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
-use profbridge_identity::{Rules, skew};
+use profbridge_identity::skew;
 use profbridge_model::{Profiles, Telemetry};
 
 pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
@@ -48,12 +47,8 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         "link_spans",
         "symbolize",
     ]),
-    create,
+    create: |section, identity| Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?))),
 };
-
-fn create(section: &Section, identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
-    Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?)))
-}
 
 /// Counts the observations of a request whose time is far from its arrival.
 fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
