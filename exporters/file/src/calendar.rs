@@ -1,12 +1,11 @@
 //! A time as a part of a file's name.
 
-use profbridge_engine::calendar::Utc;
+use profbridge_wire::sentry::timestamp::Timestamp;
 
 /// Nanoseconds since the Unix epoch as `20260131T235959.123Z`, in UTC: sorts as the times do, and is a name on every
 /// file system.
 pub(crate) fn compact(unix_nano: u64) -> String {
-    let Utc { year, month, day, hour, minute, second, nano } = Utc::from_unix_nano(unix_nano);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{:03}Z", nano / 1_000_000)
+    Timestamp(unix_nano).rfc3339(3).replace(['-', ':'], "")
 }
 
 /// Whether a text has the form that [`compact`] writes.

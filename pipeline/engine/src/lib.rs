@@ -6,7 +6,7 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! peer_limits  via  component  budget  health  balance  calendar  ledger   words and counts that need nothing else
+//! peer_limits  via  component  budget  health  balance  ledger   words and counts that need nothing else
 //! clock  config  service  telemetry                           time, configuration, counters
 //! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
 //! http_out                                                    what exporters over HTTP share
@@ -17,7 +17,6 @@
 pub mod balance;
 pub mod body;
 pub mod budget;
-pub mod calendar;
 pub mod clock;
 pub mod component;
 pub mod config;

@@ -1,6 +1,6 @@
 //! What the configuration says about identity, and what follows from it for an observation.
 
-use profbridge_model::{Attribute, Dictionary, ProcessWindow, Profile, ProfilerId};
+use profbridge_model::{Attribute, Dictionary, ProcessWindow, ProfilerId};
 
 use crate::cell::Cell;
 use crate::identity::{Identity, Kind, identify};
@@ -49,13 +49,6 @@ impl Rules {
     pub fn cell(&self, identity: Identity, time_unix_nano: u64) -> Cell {
         let width = self.cell_width();
         Cell::of(time_unix_nano, width, identity.phase(width))
-    }
-
-    /// The cell of samples without timestamps. A profile that does not say when it was is taken to start at
-    /// `unknown`, in nanoseconds since the Unix epoch.
-    pub fn cell_of_range(&self, identity: Identity, profile: &Profile, unknown: u64) -> Cell {
-        let width = self.cell_width();
-        Cell::of_range(profile, width, identity.phase(width), unknown)
     }
 
     /// The id under which Sentry files what a process did in a cell: that of the session in which the cell starts.

@@ -22,7 +22,7 @@ mod transfer;
 
 use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use self::equal::ByValue;
 pub use self::limits::{Full, Limits, Work};
@@ -35,8 +35,6 @@ use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tabl
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::varint;
 
-type RandomState = foldhash::fast::RandomState;
-
 /// Columns grow by one part in this many.
 const GROWTH: usize = 4;
 
@@ -45,7 +43,7 @@ const GROWTH: usize = 4;
 pub struct Arena {
     store: Store,
     limits: Limits,
-    state: RandomState,
+    state: DefaultHashBuilder,
     work: Work,
     strings: HashTable<u32>,
     blobs: HashTable<ByteRange>,
@@ -108,7 +106,7 @@ impl Arena {
         Self {
             store: Store::default(),
             limits: Limits { bytes: limits.bytes.min(Limits::ADDRESSABLE.bytes), ..limits },
-            state: RandomState::default(),
+            state: DefaultHashBuilder::default(),
             work: Work::default(),
             strings: HashTable::new(),
             blobs: HashTable::new(),

@@ -9,7 +9,6 @@ use std::ops::Range;
 use crate::arena::{Carry, Full, Source, Store, Transfer};
 use crate::builder::Assembly;
 use crate::dictionary::{Attribute, Invalid};
-use crate::id::{AttributeId, AttributeSetId};
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles};
 use crate::varint;
 
@@ -50,13 +49,8 @@ impl<'a> Compact<'a> {
 
     /// Starts a resource: all of this one but its scopes.
     pub fn resource(&mut self, resource: &ResourceProfiles) {
-        self.resource_with(resource, resource.resource.attributes.iter());
-    }
-
-    /// Starts a resource: all of this one but its scopes and attributes, which are of the same batch.
-    pub fn resource_with<'b>(&mut self, resource: &ResourceProfiles, attributes: impl Iterator<Item = &'b Attribute>) {
         let ResourceProfiles { resource, scopes: _, schema_url } = resource;
-        let Resource { attributes: _, dropped_attributes_count, entity_refs } = resource;
+        let Resource { attributes, dropped_attributes_count, entity_refs } = resource;
         let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, *schema_url));
         let attributes = self.attributes(attributes);
         let dropped_attributes_count = *dropped_attributes_count;
@@ -75,14 +69,15 @@ impl<'a> Compact<'a> {
         let scope = Scope {
             name: self.carry(|transfer, from, to| transfer.string(from, to, *name)),
             version: self.carry(|transfer, from, to| transfer.string(from, to, *version)),
-            attributes: self.attributes(attributes.iter()),
+            attributes: self.attributes(attributes),
             dropped_attributes_count: *dropped_attributes_count,
         };
         self.assembly.scope(ScopeProfiles { scope, schema_url, profiles: Vec::new() });
     }
 
-    fn attributes<'b>(&mut self, attributes: impl Iterator<Item = &'b Attribute>) -> Vec<Attribute> {
-        attributes.map(|attribute| self.carry(|transfer, from, to| transfer.key_value(from, to, attribute))).collect()
+    fn attributes(&mut self, attributes: &[Attribute]) -> Vec<Attribute> {
+        let carried = attributes.iter();
+        carried.map(|attribute| self.carry(|transfer, from, to| transfer.key_value(from, to, attribute))).collect()
     }
 
     /// Starts a profile: all of this one but its samples and its original payload, which would no longer be the same.
@@ -98,25 +93,8 @@ impl<'a> Compact<'a> {
 
     /// Appends a sample of the batch with some of its timestamps and values.
     pub fn some_of(&mut self, sample: &Sample<'_>, timestamps: &[u8], values: &[u8]) {
-        let attributes = self.carry(|transfer, from, to| transfer.attribute_set(from, to, sample.attributes));
-        self.some_of_with(sample, attributes, timestamps, values);
-    }
-
-    /// A list of attributes of the batch that is not one of its lists, for [`Compact::some_of_with`]. Whoever needs it
-    /// again keeps its id.
-    pub fn attribute_set(&mut self, attributes: impl Iterator<Item = Option<AttributeId>>) -> Option<AttributeSetId> {
-        self.carry(|transfer, from, to| transfer.some_attributes(from, to, attributes))
-    }
-
-    /// Appends a sample of the batch with some of its timestamps and values, and with other attributes.
-    pub fn some_of_with(
-        &mut self,
-        sample: &Sample<'_>,
-        attributes: Option<AttributeSetId>,
-        timestamps: &[u8],
-        values: &[u8],
-    ) {
-        let SampleIds { stack, attributes: _, link } = sample.ids();
+        let SampleIds { stack, attributes, link } = sample.ids();
+        let attributes = self.carry(|transfer, from, to| transfer.attribute_set(from, to, attributes));
         let stack = self.carry(|transfer, from, to| transfer.stack(from, to, stack));
         let link = self.carry(|transfer, from, to| transfer.link(from, to, link));
         let timestamps = self.carry(|_, _, to| to.put(timestamps));

@@ -274,6 +274,32 @@ impl Profiles {
         Ok(some)
     }
 
+    /// A batch of what `map` makes of the profiles of this one, whose samples stay theirs: it is given the positions of
+    /// the resource, of the scope in it and of the profile in that. `None` where nothing is left.
+    pub fn map_profiles(&self, map: impl FnMut([usize; 3], &Profile) -> Option<Profile>) -> Option<Self> {
+        self.with_resources(self.map_resources(map)).ok().filter(|left| !left.resources.is_empty())
+    }
+
+    /// The resources and scopes that keep any of their profiles.
+    fn map_resources(&self, mut map: impl FnMut([usize; 3], &Profile) -> Option<Profile>) -> Vec<ResourceProfiles> {
+        let mut resources = Vec::new();
+        for (r, resource) in self.resources.iter().enumerate() {
+            let mut scopes = Vec::new();
+            for (s, scope) in resource.scopes.iter().enumerate() {
+                let profiles = scope.profiles.iter().enumerate();
+                let profiles: Vec<_> = profiles.filter_map(|(p, profile)| map([r, s, p], profile)).collect();
+                if !profiles.is_empty() {
+                    scopes.push(ScopeProfiles { profiles, scope: scope.scope.clone(), schema_url: scope.schema_url });
+                }
+            }
+            if !scopes.is_empty() {
+                let (own, schema_url) = (resource.resource.clone(), resource.schema_url);
+                resources.push(ResourceProfiles { resource: own, scopes, schema_url });
+            }
+        }
+        resources
+    }
+
     /// A batch of what was checked before. Debug builds check again.
     pub(crate) fn of_checked(dictionary: Arc<Dictionary>, resources: Vec<ResourceProfiles>, samples: Samples) -> Self {
         debug_assert_eq!(Self::new(Arc::clone(&dictionary), resources.clone(), samples.clone()).err(), None);

@@ -112,7 +112,7 @@ pub struct SampleLog {
     scopes: Interned<LoggedScope>,
     series: Interned<Series>,
     joined: Vec<Joined>,
-    state: foldhash::fast::RandomState,
+    state: hashbrown::DefaultHashBuilder,
     observations: u64,
     /// The memory of everything but the log, in bytes.
     tables: usize,

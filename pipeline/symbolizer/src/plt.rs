@@ -4,7 +4,6 @@
 //! No symbol table has them. A stub jumps to an address that it takes from a slot, and the relocation of that slot names
 //! the function; which slot it is stands in the stub's instructions, so the layouts of all linkers are read alike.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use object::elf;
 
@@ -22,7 +21,7 @@ const MAX_STUB: u64 = 24;
 const MAX_TABLE: usize = 16 << 20;
 
 /// Where stubs start and end, by their slots.
-type Stubs = HashMap<u64, (u64, u64), RandomState>;
+type Stubs = HashMap<u64, (u64, u64)>;
 
 /// Adds the stubs of a file. `limit` is what its tables of relocations, symbols and names may have each, in bytes.
 pub(crate) fn add_stubs(file: &Elf, builder: &mut Builder, limit: usize) -> Result<(), Unknown> {

@@ -4,7 +4,6 @@
 //! made: what is kept are disjoint ranges of addresses, in order, each with the one name it shall have, and the other
 //! names of their starts, by which debug information may call them.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use object::elf;
 
@@ -51,7 +50,7 @@ pub(crate) struct Builder {
     code: Vec<(u64, u64)>,
     candidates: Vec<Candidate>,
     /// Where indirect functions have their resolvers, and where the shortest of their names starts.
-    resolvers: HashMap<u64, u32, RandomState>,
+    resolvers: HashMap<u64, u32>,
     names: Vec<u8>,
     /// How many bytes of names and symbols are taken at most: names may lie inside of each other in a file, and do not
     /// here.

@@ -3,7 +3,6 @@
 //! `.eh_frame` has an entry for each function, or part of one, with its start and length ("Linux Standard Base Core
 //! Specification", 10.6). A start is no name, but it tells functions apart.
 
-use foldhash::fast::RandomState;
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, RunTimeEndian, UnwindSection};
 use hashbrown::HashMap;
 
@@ -30,7 +29,7 @@ impl UnwindTable {
         let endian = if elf.little_endian { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let table = EhFrame::new(&bytes, endian);
         let bases = BaseAddresses::default().set_eh_frame(section.address);
-        let mut common: HashMap<usize, CommonInformationEntry<Reader<'_>>, RandomState> = HashMap::default();
+        let mut common: HashMap<usize, CommonInformationEntry<Reader<'_>>> = HashMap::default();
         let mut ranges = Vec::new();
         let mut entries = table.entries(&bases);
         // What comes behind an entry that makes no sense cannot be found.

@@ -133,7 +133,7 @@ impl Settings {
     /// What the store of windows may hold.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
-            open_for: self.rules.window.saturating_add(self.lateness),
+            open_for: if self.rules.window == 0 { 0 } else { self.rules.window.saturating_add(self.lateness) },
             max_observations: self.max_observations,
             max_window_bytes: self.max_window_bytes,
             max_groups: self.max_processes,

@@ -16,13 +16,6 @@ pub(crate) struct Piece<'a> {
     pub(crate) timestamps: &'a [u8],
     /// Packed varints, as many as timestamps, or none; without timestamps the sample's.
     pub(crate) values: &'a [u8],
-    /// Where that begins in the sample: how many timestamps and how many bytes of values lie before.
-    pub(crate) from: (usize, usize),
-    /// The part of an observation that it is, where that is divided; its timestamp and value are no longer the
-    /// sample's.
-    pub(crate) part: Option<Part>,
-    /// Whether its profile is longer than a window, so that it says when it was by its cell.
-    pub(crate) ranged: bool,
     /// Whether it goes on with an observation of another cell.
     pub(crate) continued: bool,
 }
@@ -30,9 +23,7 @@ pub(crate) struct Piece<'a> {
 /// Where pieces go.
 pub(crate) trait PieceSink {
     /// Whether nothing more is to come before a pause.
-    fn is_enough(&self) -> bool {
-        false
-    }
+    fn is_enough(&self) -> bool;
 
     /// The cell of a time.
     fn cell(&self, time: u64) -> Cell;
@@ -102,10 +93,7 @@ impl Divider {
     ) -> bool {
         let (all, all_values) = (sample.timestamps_bytes(), sample.values_bytes());
         let shape = Shape::of(profile, all, all_values);
-        let whole = |cell| {
-            let (from, part, ranged, continued) = ((0, 0), None, false, false);
-            Piece { cell, shape, timestamps: all, values: all_values, from, part, ranged, continued }
-        };
+        let whole = |cell| Piece { cell, shape, timestamps: all, values: all_values, continued: false };
         let (times, _) = all.as_chunks::<8>();
         if times.is_empty() {
             match &mut self.ranged {
@@ -122,9 +110,8 @@ impl Divider {
         let (mut from, mut values) = (at.timestamps, &all_values[at.values..]);
         let mut known: Option<Cell> = None;
         while let Some(&first) = times.get(from) {
-            let values_from = all_values.len() - values.len();
             if sink.is_enough() {
-                (at.timestamps, at.values) = (from, values_from);
+                (at.timestamps, at.values) = (from, all_values.len() - values.len());
                 return false;
             }
             let first = timestamp(first);
@@ -134,7 +121,6 @@ impl Divider {
             let mut mine = if values.is_empty() { values } else { split_values(values, len).0 };
             let timed = self.timed.filter(|_| !mine.is_empty() && self.parts > 0);
             let long = timed.and_then(|timed| timed.find(&times[from..][..len], mine, cell, self.width));
-            let piece = Piece { from: (from, values_from), ..whole(cell) };
             if let Some((0, parts)) = long {
                 for (number, part) in parts.enumerate() {
                     if number > 0 {
@@ -143,8 +129,7 @@ impl Divider {
                     }
                     let (time, own) = (part.time.to_le_bytes(), part.packed());
                     let continued = number > 0;
-                    let own = Piece { timestamps: &time, values: &own, part: Some(part), continued, ..piece };
-                    sink.take(Piece { cell: part.cell, ..own });
+                    sink.take(Piece { cell: part.cell, shape, timestamps: &time, values: &own, continued });
                 }
                 (from, values) = (from + 1, split_values(values, 1).1);
                 continue;
@@ -153,7 +138,8 @@ impl Divider {
                 len = before;
                 mine = split_values(values, len).0;
             }
-            let taken = sink.take(Piece { timestamps: &all[from * 8..(from + len) * 8], values: mine, ..piece });
+            let timestamps = &all[from * 8..(from + len) * 8];
+            let taken = sink.take(Piece { timestamps, values: mine, ..whole(cell) });
             let done = if taken < len && !mine.is_empty() { split_values(mine, taken).0.len() } else { mine.len() };
             (from, values) = (from + taken, &values[done..]);
         }
@@ -170,9 +156,9 @@ fn ranges(profile: &Profile, parts: &[Part], whole: &Piece<'_>, sink: &mut impl 
         let Cell { start, end } = part.cell;
         let (time_unix_nano, duration_nano, profile_id) = (start, end - start, profile.profile_id);
         let shape = Shape::Values { time_unix_nano, duration_nano, profile_id };
-        let piece = Piece { cell: part.cell, shape, ranged: true, ..*whole };
+        let piece = Piece { cell: part.cell, shape, ..*whole };
         if parts.len() > 1 {
-            sink.take(Piece { values: &part.packed(), part: Some(part), ..piece });
+            sink.take(Piece { values: &part.packed(), ..piece });
         } else {
             sink.take(piece);
         }

@@ -1,4 +1,4 @@
-//! Puts requests into windows: `service.identity.window` above `0s`.
+//! Puts requests into windows. With `service.identity.window: 0s` these close as soon as the request is in them.
 
 #[cfg(test)]
 mod tests;
@@ -6,10 +6,10 @@ mod tests;
 mod request;
 mod under_way;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::{RequestId, skew};
+use profbridge_identity::{Processes, RequestId, skew};
 use profbridge_model::{Profiles, Reason};
 use profbridge_windows::Store;
 
@@ -45,8 +45,17 @@ impl Hold {
         self.windows = Store::new(self.settings.limits());
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     pub(crate) fn is_absorbing(&self) -> bool {
         self.under_way.is_some()
+    }
+
+    /// Whether nothing is held, and nothing is being taken in.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.under_way.is_none() && self.windows.is_empty()
     }
 
     pub(crate) fn observations(&self) -> u64 {
@@ -61,25 +70,50 @@ impl Hold {
         self.windows.distinct_bytes()
     }
 
-    /// When there is something to do.
+    /// When a window is due.
     pub(crate) fn due(&self) -> Option<u64> {
-        if self.is_absorbing() { Some(0) } else { self.windows.due() }
+        self.windows.due()
+    }
+
+    /// Lets so many bytes that a request brought count for what is put out.
+    pub(crate) fn earn(&mut self, bytes: u64) {
+        self.budget.earn(bytes);
+    }
+
+    /// The processes of a request, which is told from all others by its number.
+    pub(crate) fn processes_of(&mut self, profiles: &Profiles, now: Now) -> Processes {
+        self.requests += 1;
+        let id = RequestId { arrival: now.unix_nano, number: self.requests };
+        Processes::new(profiles, &self.settings.rules, id)
     }
 
     /// Puts a request into the windows of its processes and times, or the beginning of it.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
-        self.budget.earn(profiles.size_bytes());
+        let processes = self.processes_of(&profiles, now);
+        self.take_of(profiles, processes, HashMap::new(), now, out);
+    }
+
+    /// The same, where `phases` say of processes, by their hash, where their cells start instead of where they usually
+    /// do.
+    pub(crate) fn take_of(
+        &mut self,
+        profiles: Profiles,
+        processes: Processes,
+        phases: HashMap<u128, u64>,
+        now: Now,
+        out: &mut Outbox,
+    ) {
         crate::note_skew(&profiles, now, out);
-        self.requests += 1;
-        let id = RequestId { arrival: now.unix_nano, number: self.requests };
-        self.under_way = Some(Box::new(UnderWay::new(profiles, &self.settings, id, now)));
+        self.under_way = Some(Box::new(UnderWay::new(profiles, processes, phases, &self.settings, now)));
         self.absorb(now, out);
         self.note_closed_early(out);
     }
 
     /// Flushes a window, and takes in more of the request that is being taken in.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
-        self.windows.close_due(now.monotonic_nano);
+        // Where nothing waits for its window, a window waits for the rest of its request.
+        let is_all = self.settings.rules.window > 0 || !self.is_absorbing();
+        self.windows.close_due(if is_all { now.monotonic_nano } else { 0 });
         self.flush_one(out);
         if self.windows.due().is_none_or(|due| due > now.monotonic_nano) {
             self.windows.sweep();
@@ -102,11 +136,7 @@ impl Hold {
     }
 
     /// Flushes a window because the pipeline ends. Returns whether there is more to do.
-    pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if self.is_absorbing() {
-            self.advance(now, out);
-            return true;
-        }
+    pub(crate) fn flush(&mut self, out: &mut Outbox) -> bool {
         self.windows.close_for_the_end();
         self.flush_one(out);
         let more = !self.windows.is_empty();
@@ -154,10 +184,13 @@ impl Hold {
     }
 }
 
-/// Closes those windows of these processes that the process's own time has passed. Times far in the future do not
-/// count: a wrong clock would close every window at once.
+/// Closes those windows of these processes that the process's own time has passed, where windows are held. Times far in
+/// the future do not count: a wrong clock would close every window at once.
 fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, settings: &Settings, now: Now) {
     for process in in_order(touched) {
+        if settings.rules.window == 0 {
+            continue;
+        }
         let process = ProcessCell::first(process);
         if windows.group(&process).nth(1).is_none() {
             continue;

@@ -1,23 +1,18 @@
-//! Cuts a request at once: `window: 0s`.
+//! Looks at a request before it is cut at once: `window: 0s`.
 //!
 //! The usual request holds one process and less than a minute. It goes on as it came, with its own dictionary, and
 //! costs a look at each timestamp. A few processes whose samples carry nothing that is moved share the dictionary as
-//! well. Everything else is copied into batches with dictionaries of their own, which costs what each of them refers
-//! to.
+//! well. Everything else goes through windows that close as soon as the request is in them, each process's from its
+//! first observation on.
 
-mod buckets;
-
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::{Cell, Identity, Processes, RequestId, skew, timestamp};
-use profbridge_model::arena::Transfer;
+use profbridge_identity::{Cell, Identity, Processes, Rules, skew, timestamp};
 use profbridge_model::{Profile, Profiles, Reason, ResourceProfiles, Sample};
-use profbridge_windows::SCRATCH;
 
-use self::buckets::{Bucket, copy_of, sort_out};
-use crate::budget::Budget;
 use crate::config::Settings;
+use crate::hold::Hold;
 use crate::parts::{Ranged, Timed};
 
 /// So many processes may share a dictionary. Whoever turns a batch into something else may look at all of its
@@ -27,7 +22,7 @@ const SHARED: usize = 32;
 /// So many resources and observations are looked at together, before anything of them goes on: what is known of each
 /// takes memory. Processes in resources that lie further apart than that get batches for each part. A resource is never
 /// divided.
-const TOGETHER: (usize, u64) = (1024, 32_768);
+const TOGETHER: (usize, u64) = (512, 32_768);
 
 /// A process of the request, and where in time it lies.
 #[derive(Debug, Clone, Copy)]
@@ -38,15 +33,11 @@ struct Group {
     observations: u64,
 }
 
-/// Cuts requests at once.
+/// Looks at requests.
+#[derive(Default)]
 pub(crate) struct Instant {
-    settings: Settings,
-    /// How many requests there were.
-    requests: u64,
-    transfer: Transfer,
-    budget: Budget,
-    /// The part of a request that is being cut.
-    cutting: Option<Box<Cutting>>,
+    /// The part of a request whose processes share its dictionary.
+    sharing: Option<Sharing>,
     /// The rest of that request.
     rest: Option<Rest>,
 }
@@ -62,82 +53,52 @@ struct Rest {
     now: Now,
 }
 
-/// A part of a request that is being cut: a batch in each call.
-struct Cutting {
+/// A part of a request whose processes go on with its dictionary: a batch in each call.
+struct Sharing {
     profiles: Profiles,
-    processes: Processes,
     groups: Vec<Group>,
-    way: Way,
-    /// Observations that are neither put out nor lost.
+    /// The process of each resource.
+    of_resource: Vec<Option<u32>>,
+    /// The next process.
+    next: usize,
+    /// Observations that are not put out.
     left: u64,
 }
 
-/// How the batches of a request are made.
-enum Way {
-    /// They share the dictionary. The process of each resource, and the next process.
-    Share(Vec<Option<u32>>, usize),
-    /// Each gets its own.
-    Copy(VecDeque<Bucket>),
-}
-
-impl Cutting {
-    /// What it takes besides the request itself, in bytes.
-    fn bytes(&self) -> u64 {
-        let part = size_of_val(self.profiles.resources());
-        let way = match &self.way {
-            Way::Share(of_resource, _) => of_resource.capacity() * size_of::<Option<u32>>(),
-            Way::Copy(buckets) => buckets.iter().map(Bucket::bytes).sum::<usize>(),
-        };
-        (size_of::<Self>() + part + self.processes.bytes() + self.groups.capacity() * size_of::<Group>() + way) as u64
-    }
-}
-
 impl Instant {
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            requests: 0,
-            transfer: Transfer::default(),
-            budget: Budget::default(),
-            cutting: None,
-            rest: None,
-        }
-    }
-
-    /// Makes the bounds small enough for so much memory.
-    pub(crate) fn fit_memory(&mut self, limit: u64) {
-        self.settings.fit_memory(limit);
-    }
-
     pub(crate) fn is_cutting(&self) -> bool {
-        self.cutting.is_some() || self.rest.is_some()
+        self.sharing.is_some() || self.rest.is_some()
     }
 
-    /// What is not put out yet.
+    /// What is neither put out nor in windows yet.
     pub(crate) fn observations(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| rest.observations);
-        self.cutting.as_ref().map_or(0, |cutting| cutting.left) + rest
+        self.sharing.as_ref().map_or(0, |sharing| sharing.left) + rest
     }
 
     /// What is kept, besides the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.transfer.bytes() as u64 + self.cutting.as_ref().map_or(0, |cutting| cutting.bytes())
+        let of = |sharing: &Sharing| {
+            size_of_val(sharing.profiles.resources())
+                + sharing.of_resource.capacity() * size_of::<Option<u32>>()
+                + sharing.groups.capacity() * size_of::<Group>()
+        };
+        self.sharing.as_ref().map_or(0, of) as u64
     }
 
-    /// Cuts a request, and puts out the first batch.
-    pub(crate) fn cut(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
-        self.budget.earn(profiles.size_bytes());
+    /// Takes a request, and puts out the first batch.
+    pub(crate) fn cut(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
         let observations = profiles.observations();
         if profiles.resources().len() <= TOGETHER.0 && observations <= TOGETHER.1 {
-            self.look_at(profiles, now, out);
+            self.look_at(profiles, hold, now, out);
         } else {
             self.rest = Some(Rest { profiles, resource: 0, observations, now });
         }
-        self.go_on(out);
+        self.go_on(hold, out);
     }
 
     /// Looks at the next resources of a request of which a part is cut.
-    fn look_at_more(&mut self, out: &mut Outbox) {
+    fn look_at_more(&mut self, hold: &mut Hold, out: &mut Outbox) {
         let Some(rest) = &mut self.rest else { return };
         let (mut together, mut observations): (Vec<ResourceProfiles>, u64) = (Vec::new(), 0);
         for resource in rest.profiles.resources()[rest.resource..].iter().take(TOGETHER.0) {
@@ -155,81 +116,62 @@ impl Instant {
             self.rest = None;
         }
         match part {
-            Ok(part) => self.look_at(part, now, out),
+            Ok(part) => self.look_at(part, hold, now, out),
             // These are resources of the batch itself: it does not happen.
             Err(_) => out.drop_observations(Reason::Malformed, observations),
         }
     }
 
     /// Sorts out what is in a request, or in a part of one.
-    fn look_at(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
-        let settings = self.settings.clone();
-        self.requests += 1;
-        let id = RequestId { arrival: now.unix_nano, number: self.requests };
-        let mut processes = Processes::new(&profiles, &settings.rules, id);
+    fn look_at(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
+        let mut processes = hold.processes_of(&profiles, now);
+        let Settings { rules, max_observations, .. } = hold.settings();
+        let width = rules.cell_width();
         let mut groups = Groups::default();
         // The process of each resource, as long as no resource has samples of two.
         let mut of_resource = vec![None; profiles.resources().len()];
         for (at, resource) in profiles.resources().iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-                let width = settings.rules.cell_width();
-                let refused =
-                    groups.look_at(&profiles, &mut processes, at as u32, profile, (width, now), &mut of_resource[at]);
-                out.drop_observations(Reason::LimitExceeded, refused);
+                groups.look_at(&profiles, &mut processes, at as u32, profile, (width, now), &mut of_resource[at]);
             }
         }
-        groups.note(now, &profiles, out);
-        let fits = |group: &Group| {
-            group.last - group.first < settings.rules.cell_width() && group.observations <= settings.max_observations
-        };
-        let (way, left) = if !processes.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
-            (Way::Share(of_resource, 0), groups.all.iter().map(|group| group.observations).sum())
+        let fits = |group: &Group| group.last - group.first < width && group.observations <= *max_observations;
+        if !processes.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
+            groups.note(now, &profiles, out);
+            let left = groups.all.iter().map(|group| group.observations).sum();
+            self.sharing = Some(Sharing { profiles, groups: groups.all, of_resource, next: 0, left });
         } else {
-            let buckets = sort_out(&settings, &profiles, &mut processes, &groups, now, out);
-            let left = buckets.iter().map(|bucket| bucket.observations).sum();
-            (Way::Copy(buckets.into()), left)
-        };
-        self.cutting = Some(Box::new(Cutting { profiles, processes, groups: groups.all, way, left }));
+            let phases = groups.all.iter().map(|group| (group.identity.hash, group.first % width)).collect();
+            hold.take_of(profiles, processes, phases, now, out);
+        }
     }
 
     /// Puts out the next batch of the request that is being cut.
-    pub(crate) fn go_on(&mut self, out: &mut Outbox) {
-        if self.cutting.is_none() {
-            self.look_at_more(out);
+    pub(crate) fn go_on(&mut self, hold: &mut Hold, out: &mut Outbox) {
+        if self.sharing.is_none() && hold.is_empty() {
+            self.look_at_more(hold, out);
         }
-        let Some(mut cutting) = self.cutting.take() else { return };
-        let more = match &cutting.way {
-            Way::Share(..) => self.share(&mut cutting, out),
-            Way::Copy(..) => self.copy(&mut cutting, out),
-        };
-        if more {
-            self.cutting = Some(cutting);
-        } else if self.transfer.bytes() > SCRATCH {
-            self.transfer = Transfer::default();
-        }
+        self.sharing = self.sharing.take().and_then(|sharing| sharing.go_on(&hold.settings().rules, out));
     }
+}
 
-    fn cell(&self, group: &Group) -> Cell {
-        Cell { start: group.first, end: group.first.saturating_add(self.settings.rules.cell_width()) }
-    }
-
-    /// Sends a batch for the next process; all share the dictionary and the samples. Returns whether there is another.
-    fn share(&self, cutting: &mut Cutting, out: &mut Outbox) -> bool {
-        let Way::Share(of_resource, next) = &mut cutting.way else { return false };
-        let at = std::mem::replace(next, *next + 1);
-        let (profiles, groups) = (&cutting.profiles, &cutting.groups);
-        let Some(group) = groups.get(at) else { return false };
-        let window = Some(self.settings.rules.window(group.identity, self.cell(group)));
-        cutting.left -= group.observations;
-        if groups.len() == 1 {
-            let mut batch = profiles.clone();
-            batch.window = window;
-            out.send(batch);
-            return false;
+impl Sharing {
+    /// Sends the batch of the next process. Returns what is left.
+    fn go_on(mut self, rules: &Rules, out: &mut Outbox) -> Option<Self> {
+        let at = self.next;
+        let group = *self.groups.get(at)?;
+        self.next += 1;
+        self.left -= group.observations;
+        let cell = Cell { start: group.first, end: group.first.saturating_add(rules.cell_width()) };
+        let window = Some(rules.window(group.identity, cell));
+        if self.groups.len() == 1 {
+            self.profiles.window = window;
+            out.send(self.profiles);
+            return None;
         }
         let mine = |(resource, group): (_, &Option<u32>)| (*group == Some(at as u32)).then_some(resource);
-        let resources = profiles.resources().iter().zip(&*of_resource).filter_map(mine).cloned().collect();
-        match profiles.with_resources(resources) {
+        let resources = self.profiles.resources().iter().zip(&self.of_resource).filter_map(mine).cloned().collect();
+        match self.profiles.with_resources(resources) {
             Ok(mut batch) => {
                 batch.window = window;
                 out.send(batch);
@@ -237,30 +179,7 @@ impl Instant {
             // These are resources of the batch itself: it does not happen.
             Err(_) => out.drop_observations(Reason::Malformed, group.observations),
         }
-        at + 1 < groups.len()
-    }
-
-    /// Sends the next batch with its own dictionary. Returns whether there is another.
-    fn copy(&mut self, cutting: &mut Cutting, out: &mut Outbox) -> bool {
-        let Way::Copy(buckets) = &mut cutting.way else { return false };
-        while let Some(bucket) = buckets.pop_front() {
-            cutting.left -= bucket.observations;
-            if self.budget.is_used_up() {
-                out.drop_observations(Reason::LimitExceeded, bucket.observations);
-                continue;
-            }
-            match copy_of(&cutting.profiles, &cutting.processes, &bucket, &mut self.transfer) {
-                Ok(mut batch) => {
-                    self.budget.charge(batch.size_bytes(), bucket.observations);
-                    let identity = cutting.groups[bucket.group].identity;
-                    batch.window = Some(self.settings.rules.window(identity, bucket.cell));
-                    out.send(batch);
-                    break;
-                }
-                Err(_) => out.drop_observations(Reason::LimitExceeded, bucket.observations),
-            }
-        }
-        !buckets.is_empty()
+        (self.next < self.groups.len()).then_some(self)
     }
 }
 
@@ -280,7 +199,7 @@ impl Groups {
         })
     }
 
-    /// Looks at a profile and returns how many of its observations are of too many processes.
+    /// Looks at a profile. Observations of more processes than are told apart are left out.
     fn look_at(
         &mut self,
         profiles: &Profiles,
@@ -289,9 +208,9 @@ impl Groups {
         profile: &Profile,
         (width, now): (u64, Now),
         of_resource: &mut Option<u32>,
-    ) -> u64 {
+    ) {
         if profile.samples.is_empty() {
-            return 0;
+            return;
         }
         let ranged = Ranged::of(profiles, profile, width, now.unix_nano, |set| processes.of(resource, set));
         let start = Cell::of_range(profile, 1, 0, now.unix_nano).start;
@@ -301,25 +220,17 @@ impl Groups {
         };
         let timed = Timed::of(profiles, profile);
         if !processes.any_moves() {
-            let Some(process) = processes.of(resource, None) else { return profiles.observations_of(profile) };
+            let Some(process) = processes.of(resource, None) else { return };
             let at = self.of(processes.get(process).identity);
             *of_resource = Some(at);
             let group = &mut self.all[at as usize];
-            for sample in profiles.samples(profile) {
-                group.see(&sample, range, timed);
-            }
-            return 0;
+            return profiles.samples(profile).for_each(|sample| group.see(&sample, range, timed));
         }
-        let mut refused = 0;
         for sample in profiles.samples(profile) {
-            let Some(process) = processes.of(resource, sample.attributes) else {
-                refused += sample.observations();
-                continue;
-            };
+            let Some(process) = processes.of(resource, sample.attributes) else { continue };
             let at = self.of(processes.get(process).identity);
             self.all[at as usize].see(&sample, range, timed);
         }
-        refused
     }
 
     fn note(&mut self, now: Now, profiles: &Profiles, out: &mut Outbox) {

@@ -21,9 +21,8 @@ mod parts;
 mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
-use profbridge_identity::{Rules, skew};
+use profbridge_identity::skew;
 use profbridge_model::{Profiles, Telemetry};
 
 pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
@@ -48,12 +47,8 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         "link_spans",
         "symbolize",
     ]),
-    create,
+    create: |section, identity| Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?))),
 };
-
-fn create(section: &Section, identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
-    Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?)))
-}
 
 /// Counts the observations of a request whose time is far from its arrival.
 fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
@@ -63,40 +58,36 @@ fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
 /// The processor.
 pub struct Chunk {
     whole: WholeChunks,
-    mode: Mode,
-}
-
-enum Mode {
-    Hold(Box<Hold>),
-    Instant(Box<Instant>),
+    /// Where nothing waits for its window.
+    instant: Option<Instant>,
+    hold: Hold,
 }
 
 impl Chunk {
     /// A processor that holds nothing yet.
     pub fn new(settings: Settings) -> Self {
-        let mode = if settings.rules.window > 0 {
-            Mode::Hold(Box::new(Hold::new(settings)))
-        } else {
-            Mode::Instant(Box::new(Instant::new(settings)))
-        };
-        Self { whole: WholeChunks::default(), mode }
+        let instant = (settings.rules.window == 0).then(Instant::default);
+        Self { whole: WholeChunks::default(), instant, hold: Hold::new(settings) }
     }
 
     /// The memory that the distinct elements of all held dictionaries take, without hash tables and spare room, in
     /// bytes: what is held besides is what the observations cost.
     pub fn distinct_bytes(&self) -> u64 {
-        match &self.mode {
-            Mode::Hold(hold) => hold.distinct_bytes(),
-            Mode::Instant(_) => 0,
-        }
+        self.hold.distinct_bytes()
     }
 
     /// Cuts or holds profiles.
     fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
-        match &mut self.mode {
-            Mode::Hold(hold) => hold.take(profiles, now, out),
-            Mode::Instant(instant) => instant.cut(profiles, now, out),
+        self.hold.earn(profiles.size_bytes());
+        match &mut self.instant {
+            Some(instant) => instant.cut(profiles, &mut self.hold, now, out),
+            None => self.hold.take(profiles, now, out),
         }
+    }
+
+    /// Whether a request is being cut that leaves at once.
+    fn is_cutting(&self) -> bool {
+        self.instant.as_ref().is_some_and(|instant| instant.is_cutting() || !self.hold.is_empty())
     }
 
     /// Puts out the next chunk of a request, or takes what is left of it.
@@ -109,10 +100,7 @@ impl Chunk {
 
 impl Processor for Chunk {
     fn fit_memory(&mut self, limit: u64) {
-        match &mut self.mode {
-            Mode::Hold(hold) => hold.fit_memory(limit),
-            Mode::Instant(instant) => instant.fit_memory(limit),
-        }
+        self.hold.fit_memory(limit);
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
@@ -127,61 +115,41 @@ impl Processor for Chunk {
     }
 
     fn is_absorbing(&self) -> bool {
-        if self.whole.is_busy() {
-            return true;
-        }
-        match &self.mode {
-            Mode::Hold(hold) => hold.is_absorbing(),
-            Mode::Instant(instant) => instant.is_cutting(),
-        }
+        self.whole.is_busy() || self.is_cutting() || self.hold.is_absorbing()
     }
 
     fn due(&self) -> Option<u64> {
-        if self.whole.is_busy() {
-            return Some(0);
-        }
-        match &self.mode {
-            Mode::Hold(hold) => hold.due(),
-            Mode::Instant(instant) => instant.is_cutting().then_some(0),
-        }
+        if self.is_absorbing() { Some(0) } else { self.hold.due() }
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         if self.whole.is_busy() {
             return self.go_on(now, out);
         }
-        match &mut self.mode {
-            Mode::Hold(hold) => hold.advance(now, out),
-            Mode::Instant(instant) => instant.go_on(out),
+        match &mut self.instant {
+            Some(instant) if self.hold.is_empty() => instant.go_on(&mut self.hold, out),
+            _ => self.hold.advance(now, out),
         }
     }
 
     fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        match &mut self.mode {
-            Mode::Hold(hold) => hold.on_memory_pressure(out),
-            Mode::Instant(_) => false,
-        }
+        self.hold.on_memory_pressure(out)
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if self.whole.is_busy() {
-            self.go_on(now, out);
+        if self.is_absorbing() {
+            self.advance(now, out);
             return true;
         }
-        match &mut self.mode {
-            Mode::Hold(hold) => hold.flush(now, out),
-            Mode::Instant(instant) => {
-                instant.go_on(out);
-                instant.is_cutting()
-            }
-        }
+        self.hold.flush(out)
     }
 
     fn held(&self) -> Held {
-        let (observations, bytes) = match &self.mode {
-            Mode::Hold(hold) => (hold.observations(), hold.bytes()),
-            Mode::Instant(instant) => (instant.observations(), instant.bytes()),
+        let (observations, bytes) = match &self.instant {
+            Some(instant) => (instant.observations(), instant.bytes()),
+            None => (0, 0),
         };
-        Held::observations(observations + self.whole.observations(), bytes + self.whole.bytes())
+        let observations = observations + self.hold.observations() + self.whole.observations();
+        Held::observations(observations, bytes + self.hold.bytes() + self.whole.bytes())
     }
 }

@@ -136,27 +136,7 @@ fn find(profiles: &Profiles) -> VecDeque<Found> {
 /// The request without its chunks; `None` where nothing is left.
 fn rest_of(profiles: &Profiles, found: &VecDeque<Found>) -> Option<Profiles> {
     let mut places = found.iter().map(|found| found.place).peekable();
-    let mut resources = Vec::new();
-    for (r, resource) in profiles.resources().iter().enumerate() {
-        let mut scopes = Vec::new();
-        for (s, scope) in resource.scopes.iter().enumerate() {
-            let mut kept = Vec::new();
-            for (p, profile) in scope.profiles.iter().enumerate() {
-                if places.next_if_eq(&(r, s, p)).is_none() {
-                    kept.push(profile.clone());
-                }
-            }
-            if !kept.is_empty() {
-                scopes.push(ScopeProfiles { scope: scope.scope.clone(), profiles: kept, schema_url: scope.schema_url });
-            }
-        }
-        if !scopes.is_empty() {
-            let (own, schema_url) = (resource.resource.clone(), resource.schema_url);
-            resources.push(ResourceProfiles { resource: own, scopes, schema_url });
-        }
-    }
-    // These are resources of the batch itself, so it does not fail.
-    if resources.is_empty() { None } else { profiles.with_resources(resources).ok() }
+    profiles.map_profiles(|[r, s, p], profile| places.next_if_eq(&(r, s, p)).is_none().then(|| profile.clone()))
 }
 
 /// A batch of one chunk that shares the request's dictionary.

@@ -13,7 +13,6 @@ mod merge;
 mod resends;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 use profbridge_model::arena::Work;
 use profbridge_model::{Telemetry, whole_chunk};
@@ -31,13 +30,8 @@ pub const FORGOTTEN: &str = "forgotten_early";
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
     description: Description::processor("dedup", "drops profiles that were sent twice, and merges requests", PROFILES),
-    create: |section, _identity| create(section),
+    create: |section, _| Ok(Box::new(Dedup::new(section.extract::<Config>()?.check(section)?))),
 };
-
-fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
-    Ok(Box::new(Dedup::new(settings)))
-}
 
 /// The processor.
 #[derive(Debug)]
@@ -57,7 +51,7 @@ impl Dedup {
 
     /// How much work merging was, to show that it is linear without measuring time.
     pub fn work(&self) -> Work {
-        self.merge.as_ref().map(Merge::work).unwrap_or_default()
+        self.merge.as_ref().map(|merge| merge.requests.work()).unwrap_or_default()
     }
 }
 
@@ -69,7 +63,7 @@ impl Processor for Dedup {
     }
 
     fn is_absorbing(&self) -> bool {
-        self.merge.as_ref().is_some_and(Merge::is_absorbing)
+        self.merge.as_ref().is_some_and(|merge| merge.requests.is_absorbing())
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
@@ -95,7 +89,7 @@ impl Processor for Dedup {
     }
 
     fn due(&self) -> Option<u64> {
-        self.merge.as_ref()?.due()
+        self.merge.as_ref()?.requests.due()
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
@@ -114,7 +108,10 @@ impl Processor for Dedup {
 
     fn held(&self) -> Held {
         let memory = self.resends.as_ref().map_or(0, Memory::bytes);
-        let merge = self.merge.as_ref();
-        Held::observations(merge.map_or(0, Merge::observations), memory + merge.map_or(0, Merge::bytes))
+        let (observations, bytes) = match &self.merge {
+            Some(Merge { requests, .. }) => (requests.observations(), requests.bytes()),
+            None => (0, 0),
+        };
+        Held::observations(observations, memory + bytes)
     }
 }

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::arena::Work;
 use profbridge_model::{Profiles, Reason};
 use profbridge_windows::{Absorbed, Flushed, Key, Requests};
 
@@ -17,7 +16,7 @@ const SHARE: u64 = 8;
 
 /// The key of a window: who sent what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Sender(Option<Arc<str>>);
+pub(crate) struct Sender(Option<Arc<str>>);
 
 impl Key for Sender {}
 
@@ -25,7 +24,7 @@ impl Key for Sender {}
 #[derive(Debug)]
 pub(crate) struct Merge {
     settings: Settings,
-    requests: Requests<Sender>,
+    pub(crate) requests: Requests<Sender>,
 }
 
 impl Merge {
@@ -38,29 +37,6 @@ impl Merge {
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.settings.max_bytes = self.settings.max_bytes.min(limit / SHARE);
         self.requests = Requests::new(self.settings.limits());
-    }
-
-    pub(crate) fn is_absorbing(&self) -> bool {
-        self.requests.is_absorbing()
-    }
-
-    pub(crate) fn observations(&self) -> u64 {
-        self.requests.observations()
-    }
-
-    /// The memory of everything that is held, as allocated, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.requests.bytes()
-    }
-
-    /// What the dictionaries of all windows that there are and were have done.
-    pub(crate) fn work(&self) -> Work {
-        self.requests.work()
-    }
-
-    /// When there is something to do.
-    pub(crate) fn due(&self) -> Option<u64> {
-        self.requests.due()
     }
 
     /// Holds a request, or the beginning of it.
@@ -87,7 +63,7 @@ impl Merge {
 
     /// Flushes a window because the pipeline ends, the oldest first. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if self.is_absorbing() {
+        if self.requests.is_absorbing() {
             self.advance(now, out);
             return true;
         }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::content_hash::content_hashes;
-use profbridge_model::{Profile, Profiles, Reason, ResourceProfiles, ScopeProfiles};
+use profbridge_model::{Profile, Profiles, Reason};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The profiles that came of late.
@@ -104,21 +104,6 @@ fn may_be_resent(profiles: &Profiles, profile: &Profile) -> bool {
 /// The batch without some of its profiles; `None` where no observation is left.
 fn without(profiles: &Profiles, resent: &[bool]) -> Option<Profiles> {
     let mut resent = resent.iter();
-    let mut resources = Vec::new();
-    for resource in profiles.resources() {
-        let mut scopes = Vec::new();
-        for scope in &resource.scopes {
-            let left = scope.profiles.iter().filter(|_| !resent.next().copied().unwrap_or(false));
-            let left: Vec<Profile> = left.cloned().collect();
-            if !left.is_empty() {
-                scopes.push(ScopeProfiles { profiles: left, scope: scope.scope.clone(), schema_url: scope.schema_url });
-            }
-        }
-        if !scopes.is_empty() {
-            let (own, schema_url) = (resource.resource.clone(), resource.schema_url);
-            resources.push(ResourceProfiles { resource: own, schema_url, scopes });
-        }
-    }
-    // These are profiles of the batch itself, so none lies outside of it.
-    profiles.with_resources(resources).ok().filter(|left| left.observations() > 0)
+    let left = |_, profile: &Profile| (!resent.next().copied().unwrap_or(false)).then(|| profile.clone());
+    profiles.map_profiles(left).filter(|left| left.observations() > 0)
 }

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_engine::component::Outbox;
 use profbridge_model::dictionary::Link;
@@ -65,7 +64,7 @@ pub(crate) struct Batch {
     pub(crate) undecided: Vec<Undecided>,
     /// The identity of the process that samples name for spans of a trace and resource: a process made them all. `None`
     /// where they name several.
-    pub(crate) processes: HashMap<OfTrace, Option<u128>, RandomState>,
+    pub(crate) processes: HashMap<OfTrace, Option<u128>>,
 }
 
 impl Batch {
@@ -89,7 +88,7 @@ fn decide_by_samples(
     spans: &mut Spans,
     Undecided { position, pointer, .. }: Undecided,
     programs: &[Program],
-    processes: &mut HashMap<OfTrace, Option<u128>, RandomState>,
+    processes: &mut HashMap<OfTrace, Option<u128>>,
     deciding: &Deciding<'_>,
     report: &mut Report,
     out: &mut Outbox,
@@ -124,7 +123,7 @@ fn decide(
     spans: &mut Spans,
     Undecided { position, pointer, .. }: Undecided,
     programs: &[Program],
-    processes: &HashMap<OfTrace, Option<u128>, RandomState>,
+    processes: &HashMap<OfTrace, Option<u128>>,
     deciding: &Deciding<'_>,
     report: &mut Report,
     out: &mut Outbox,

@@ -5,7 +5,6 @@
 //! more. A thread takes 40 bytes (`threads`), a stretch of time in which it was observed 8 (`covered`), and a name that
 //! several threads have is there once (`texts`).
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::{Identity, Rules, Side};
 
@@ -53,9 +52,9 @@ pub(crate) struct Index {
     rules: Rules,
     requests: u64,
     /// By their numbers, which begin anew at 2^32.
-    processes: HashMap<u32, Box<Process>, RandomState>,
+    processes: HashMap<u32, Box<Process>>,
     next: u32,
-    by_identity: HashMap<u128, u32, RandomState>,
+    by_identity: HashMap<u128, u32>,
     by_name: Names,
     /// Whether a process has other names than it had when `by_name` was made, so that old ones are there as well.
     any_renamed: bool,

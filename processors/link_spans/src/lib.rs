@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor, Warning};
-use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::config::Section;
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
 use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
@@ -83,7 +83,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         true => SPANS,
         false => &[TelemetryKind::Profiles, TelemetryKind::Spans],
     }),
-    create,
+    create: |section, rules| Ok(Box::new(LinkSpans::new(section.extract::<Config>()?.check(section)?, rules))),
 };
 
 /// What cannot be known without profiles.
@@ -103,11 +103,6 @@ const NO_WAIT: Warning = Warning {
 
 fn is_stateless(section: &Section) -> bool {
     section.extract::<Config>().is_ok_and(|config| config.stateless)
-}
-
-fn create(section: &Section, rules: &Rules) -> Result<Box<dyn Processor>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
-    Ok(Box::new(LinkSpans::new(settings, rules)))
 }
 
 /// The processor.

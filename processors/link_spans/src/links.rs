@@ -60,12 +60,12 @@ impl Links {
 
     /// The observations that are held.
     pub(crate) fn observations(&self) -> u64 {
-        self.held.as_ref().map_or(0, HeldProfiles::observations)
+        self.held.as_ref().map_or(0, |held| held.requests.observations())
     }
 
     /// The memory of what is held and remembered, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.known.bytes() + self.held.as_ref().map_or(0, HeldProfiles::bytes)
+        self.known.bytes() + self.held.as_ref().map_or(0, |held| held.requests.bytes())
     }
 
     /// Remembers a span that came, of a program. `pointer` is that of its thread, where the span says it.
@@ -145,17 +145,17 @@ impl Links {
 
     /// Whether a request is being taken in.
     pub(crate) fn is_absorbing(&self) -> bool {
-        self.held.as_ref().is_some_and(HeldProfiles::is_absorbing)
+        self.held.as_ref().is_some_and(|held| held.requests.is_absorbing())
     }
 
     /// Whether profiles wait.
     pub(crate) fn any_wait(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| !held.is_empty())
+        self.held.as_ref().is_some_and(|held| !held.requests.is_empty())
     }
 
     /// When there is something to do.
     pub(crate) fn due(&self) -> Option<u64> {
-        self.held.as_ref()?.due()
+        self.held.as_ref()?.requests.due()
     }
 
     /// Links profiles that have waited long enough, and takes in more of the request that is being taken in.
@@ -170,7 +170,7 @@ impl Links {
     /// left. Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, index: &Index, out: &mut Outbox) -> bool {
         self.send_next(index, out, HeldProfiles::relieve);
-        self.held.as_ref().is_some_and(HeldProfiles::is_relieving)
+        self.held.as_ref().is_some_and(|held| held.requests.is_relieving())
     }
 
     /// Links the profiles that have waited for the longest time because the pipeline ends.

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::Side;
 
@@ -129,7 +128,7 @@ pub(crate) struct Report {
     /// When the first of them was decided, in the monotonic time.
     since: Option<u64>,
     /// By a name of the host.
-    hosts: HashMap<u128, Tally, RandomState>,
+    hosts: HashMap<u128, Tally>,
     /// How many spans were linked in each way, and how many were not for each reason, by the names of the counts.
     outcomes: BTreeMap<&'static str, u64>,
 }

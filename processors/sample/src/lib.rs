@@ -24,7 +24,7 @@ mod traces;
 mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
-use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::config::Section;
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
 use profbridge_identity::Rules;
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry, TelemetryKind};
@@ -60,7 +60,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         TelemetryKind::ALL,
     )
     .wants(wants),
-    create: |section, identity| create(section, identity),
+    create: |section, identity| Ok(Box::new(Sample::new(&section.extract::<Config>()?.check(section)?, identity))),
 };
 
 /// In the lifecycle `trace` profiles are kept by spans.
@@ -69,11 +69,6 @@ fn wants(section: &Section) -> &'static [TelemetryKind] {
         Ok(Config { profile_lifecycle: Lifecycle::Trace, .. }) => SPANS,
         _ => &[],
     }
-}
-
-fn create(section: &Section, identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
-    Ok(Box::new(Sample::new(&settings, identity)))
 }
 
 /// The processor.

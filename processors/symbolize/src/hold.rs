@@ -3,10 +3,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use profbridge_engine::component::{Held, Now, Outbox};
-use profbridge_model::Profiles;
+use profbridge_engine::component::{Held, Now, Outbox, Processor};
+use profbridge_model::{Profiles, Telemetry};
 
 use crate::answers;
+use crate::background::Background;
 use crate::config::Settings;
 use crate::names::Names;
 use crate::queries::{Queries, Query};
@@ -24,8 +25,8 @@ struct Waiting {
     bytes: u64,
 }
 
-/// The batches that wait, in the order in which they came.
-pub(crate) struct Hold {
+/// The processor, with the batches that wait, in the order in which they came.
+pub struct Symbolize {
     timeout: u64,
     max_bytes: u64,
     names: Box<dyn Names>,
@@ -34,8 +35,14 @@ pub(crate) struct Hold {
     held: Held,
 }
 
-impl Hold {
-    pub(crate) fn new(settings: &Settings, names: Box<dyn Names>) -> Self {
+impl Symbolize {
+    /// A processor that holds nothing yet. Its threads start with the first address.
+    pub fn new(settings: &Settings) -> Self {
+        Self::with_names(settings, Box::new(Background::new(settings)))
+    }
+
+    /// A processor that asks somebody else.
+    pub fn with_names(settings: &Settings, names: Box<dyn Names>) -> Self {
         Self {
             timeout: settings.timeout,
             max_bytes: settings.max_bytes,
@@ -46,31 +53,13 @@ impl Hold {
         }
     }
 
-    pub(crate) fn held(&self) -> Held {
-        self.held
-    }
-
     /// Whether more is held than may be: the oldest batches have to go on first.
-    pub(crate) fn is_over_full(&self) -> bool {
+    fn is_over_full(&self) -> bool {
         self.held.bytes > self.max_bytes
     }
 
-    /// Makes the bound small enough for the memory that all data of the process may take, in bytes.
-    pub(crate) fn fit_memory(&mut self, limit: u64) {
-        self.max_bytes = self.max_bytes.min(limit / 2);
-    }
-
-    /// When the batches are looked after next.
-    pub(crate) fn due(&self) -> Option<u64> {
-        if self.is_over_full() {
-            return Some(0);
-        }
-        // The first one has the earliest deadline.
-        self.waiting.front().map(|first| first.deadline.min(self.next_poll))
-    }
-
     /// Takes a batch; one that waits for nothing goes on at once, unless an earlier one of its sender waits.
-    pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
+    fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let queries = Queries::of(&profiles, &*self.names);
         self.ask(&queries);
         let bytes =
@@ -107,8 +96,58 @@ impl Hold {
         }
     }
 
+    /// Puts out the oldest batch with what is known. Returns whether there is another.
+    fn release(&mut self, early: bool, out: &mut Outbox) -> bool {
+        if let Some(waiting) = self.take_out(0) {
+            if early {
+                out.note(crate::RELEASED_EARLY, 1);
+            }
+            self.put_out(waiting, out);
+        }
+        !self.waiting.is_empty()
+    }
+
+    fn take_out(&mut self, at: usize) -> Option<Waiting> {
+        let waiting = self.waiting.remove(at)?;
+        self.held.bytes -= waiting.bytes;
+        self.held.quantities.observations -= waiting.profiles.observations();
+        Some(waiting)
+    }
+
+    fn put_out(&mut self, waiting: Waiting, out: &mut Outbox) {
+        let named = answers::write(waiting.profiles, &waiting.queries, &mut *self.names, out);
+        out.send(named);
+    }
+}
+
+impl Processor for Symbolize {
+    fn fit_memory(&mut self, limit: u64) {
+        self.max_bytes = self.max_bytes.min(limit / 2);
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.is_over_full()
+    }
+
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        match telemetry {
+            Telemetry::Profiles(profiles) => self.take(profiles, now, out),
+            // Spans have no addresses. An envelope is one unit of delivery, and what is in it was named where it was
+            // made.
+            other => out.send(other),
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        if self.is_over_full() {
+            return Some(0);
+        }
+        // The first one has the earliest deadline.
+        self.waiting.front().map(|first| first.deadline.min(self.next_poll))
+    }
+
     /// Puts out the first batch that is answered, has waited long enough, or has to go because too much is held.
-    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
         if self.is_over_full() {
             self.release(true, out);
             return;
@@ -130,27 +169,16 @@ impl Hold {
         self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
     }
 
-    /// Puts out the oldest batch with what is known. Returns whether there is another.
-    pub(crate) fn release(&mut self, early: bool, out: &mut Outbox) -> bool {
-        if let Some(waiting) = self.take_out(0) {
-            if early {
-                out.note(crate::RELEASED_EARLY, 1);
-            }
-            self.put_out(waiting, out);
-        }
-        !self.waiting.is_empty()
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.release(true, out)
     }
 
-    fn take_out(&mut self, at: usize) -> Option<Waiting> {
-        let waiting = self.waiting.remove(at)?;
-        self.held.bytes -= waiting.bytes;
-        self.held.quantities.observations -= waiting.profiles.observations();
-        Some(waiting)
+    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.release(false, out)
     }
 
-    fn put_out(&mut self, waiting: Waiting, out: &mut Outbox) {
-        let named = answers::write(waiting.profiles, &waiting.queries, &mut *self.names, out);
-        out.send(named);
+    fn held(&self) -> Held {
+        self.held
     }
 }
 

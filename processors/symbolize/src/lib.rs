@@ -18,15 +18,11 @@ mod hold;
 mod names;
 mod queries;
 
-use profbridge_engine::component::{Held, Now, Outbox, Processor};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
-use profbridge_model::Telemetry;
-
-use self::hold::Hold;
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
+pub use self::hold::Symbolize;
 pub use self::names::{Address, FileId, MappedFile, Names, Process};
 
 /// Note: locations that got a name.
@@ -49,66 +45,5 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         PROFILES,
     )
     .behind(&["dedup", "link_spans"]),
-    create: |section, _identity| create(section),
+    create: |section, _| Ok(Box::new(Symbolize::new(&section.extract::<Config>()?.check(section)?))),
 };
-
-fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
-    Ok(Box::new(Symbolize::new(&settings)))
-}
-
-/// The processor.
-pub struct Symbolize {
-    hold: Hold,
-}
-
-impl Symbolize {
-    /// A processor that holds nothing yet. Its threads start with the first address.
-    pub fn new(settings: &Settings) -> Self {
-        Self::with_names(settings, Box::new(Background::new(settings)))
-    }
-
-    /// A processor that asks somebody else.
-    pub fn with_names(settings: &Settings, names: Box<dyn Names>) -> Self {
-        Self { hold: Hold::new(settings, names) }
-    }
-}
-
-impl Processor for Symbolize {
-    fn fit_memory(&mut self, limit: u64) {
-        self.hold.fit_memory(limit);
-    }
-
-    fn is_absorbing(&self) -> bool {
-        self.hold.is_over_full()
-    }
-
-    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
-        match telemetry {
-            Telemetry::Profiles(profiles) => self.hold.take(profiles, now, out),
-            // Spans have no addresses. An envelope is one unit of delivery, and what is in it was named where it was
-            // made.
-            other => out.send(other),
-        }
-    }
-
-    fn due(&self) -> Option<u64> {
-        self.hold.due()
-    }
-
-    fn advance(&mut self, now: Now, out: &mut Outbox) {
-        self.hold.advance(now, out);
-    }
-
-    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        self.hold.release(true, out)
-    }
-
-    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        self.hold.release(false, out)
-    }
-
-    fn held(&self) -> Held {
-        self.hold.held()
-    }
-}

@@ -1,9 +1,9 @@
 //! Takes in spans, closes the transactions that are due, and puts them out.
 
-use profbridge_engine::component::{Held, Now, Outbox};
+use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_model::spans::origins::Intake;
 use profbridge_model::spans::{Origin, Origins};
-use profbridge_model::{Quantities, Reason, Span, Spans};
+use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans, Telemetry};
 
 use crate::config::Settings;
 use crate::leaving::Leaving;
@@ -20,9 +20,9 @@ const MAX_TREE_BYTES: usize = 4 << 20;
 /// What becomes due within so many nanoseconds leaves together: batches are larger, and there are fewer of them.
 const TOGETHER: u64 = 250_000_000;
 
-/// The spans that are held.
+/// The processor, with the spans that it holds.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub struct Transactions {
     settings: Settings,
     origins: Origins,
     trees: Trees,
@@ -49,8 +49,9 @@ impl UnderWay {
     }
 }
 
-impl Hold {
-    pub(crate) fn new(settings: Settings) -> Self {
+impl Transactions {
+    /// A processor that holds nothing yet.
+    pub fn new(settings: Settings) -> Self {
         let left = Left::new(settings.max_left);
         Self {
             settings,
@@ -63,78 +64,16 @@ impl Hold {
         }
     }
 
-    /// Makes the bounds small enough for so much memory.
-    pub(crate) fn fit_memory(&mut self, limit: u64) {
-        self.settings.fit_memory(limit);
-        self.left = Left::new(self.settings.max_left);
-    }
-
-    pub(crate) fn is_absorbing(&self) -> bool {
-        self.under_way.is_some()
-    }
-
-    /// What is held. What a request takes is charged to whoever sent it.
-    pub(crate) fn held(&self) -> Held {
-        let under_way = self.under_way.as_deref();
-        let spans = self.trees.spans() + self.leaving.spans() + under_way.map_or(0, UnderWay::left);
-        let request = under_way.map_or(0, |work| size_of::<UnderWay>() + work.intake.bytes());
-        let bytes = self.open_bytes() + self.leaving.bytes() + self.left.bytes() + request;
-        Held { quantities: Quantities::spans(spans), bytes: bytes as u64 }
-    }
-
-    /// When there is something to do.
-    pub(crate) fn due(&self) -> Option<u64> {
-        if self.is_absorbing() || !self.leaving.is_empty() { Some(0) } else { self.trees.due() }
-    }
-
     /// Is about to take in the spans of a request.
-    pub(crate) fn begin(&mut self, spans: Spans) {
+    fn begin(&mut self, spans: Spans) {
         self.under_way = Some(Box::new(UnderWay { spans, next: 0, intake: Intake::default() }));
     }
 
     /// Holds the spans of a request, or the first of them.
-    pub(crate) fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
+    fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
         self.begin(spans);
         self.absorb(now, out);
         self.put_out(out);
-    }
-
-    /// Puts out what is due, and takes in more of the request that is being taken in.
-    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
-        while !self.leaving.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
-            self.close_next(out);
-        }
-        self.absorb(now, out);
-        self.put_out(out);
-    }
-
-    /// Puts out transactions because memory is short, those that are due next, until half of what was held is left.
-    /// Returns whether there is more to do.
-    pub(crate) fn on_memory_pressure(&mut self, out: &mut Outbox) -> bool {
-        let enough = *self.relieve_to.get_or_insert(self.trees.tree_bytes() / 2);
-        while !self.leaving.are_enough() && self.trees.tree_bytes() > enough {
-            self.close_next_early(out);
-        }
-        self.put_out(out);
-        let more = !self.leaving.is_empty() || self.trees.tree_bytes() > enough;
-        if !more {
-            self.relieve_to = None;
-        }
-        more
-    }
-
-    /// Puts out transactions because the pipeline ends. Returns whether there is more to do.
-    pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        self.relieve_to = None;
-        if self.is_absorbing() {
-            self.advance(now, out);
-            return true;
-        }
-        while !self.leaving.are_enough() && !self.trees.is_empty() {
-            self.close_next(out);
-        }
-        self.put_out(out);
-        !self.leaving.is_empty() || !self.trees.is_empty()
     }
 
     /// The memory of what is bounded by `max_bytes`, in bytes.
@@ -226,5 +165,94 @@ impl Hold {
         if let Some(batch) = self.leaving.batch(&mut self.origins, out) {
             out.send(batch);
         }
+    }
+}
+
+/// Spans that belong to no transaction, since they came to Sentry in containers and become such again, and the others.
+fn apart(mut spans: Spans) -> (Option<Spans>, Spans) {
+    if !spans.spans().iter().any(|span| span.is_streamed) {
+        return (None, spans);
+    }
+    let mut others = spans.clone();
+    others.retain(|_, span| !span.is_streamed);
+    spans.retain(|_, span| span.is_streamed);
+    (Some(spans), others)
+}
+
+impl Processor for Transactions {
+    fn fit_memory(&mut self, limit: u64) {
+        self.settings.fit_memory(limit);
+        self.left = Left::new(self.settings.max_left);
+    }
+
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        match telemetry {
+            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp => match apart(spans) {
+                (None, spans) => self.take(spans, now, out),
+                (Some(streamed), others) => {
+                    out.send(streamed);
+                    // One batch leaves in a call, so the others are taken in by the next.
+                    if !others.is_empty() {
+                        self.begin(others);
+                    }
+                }
+            },
+            // Sentry's SDKs make transactions themselves, and their spans of version 2 are none.
+            other => out.send(other),
+        }
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    fn due(&self) -> Option<u64> {
+        if self.is_absorbing() || !self.leaving.is_empty() { Some(0) } else { self.trees.due() }
+    }
+
+    /// Puts out what is due, and takes in more of the request that is being taken in.
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
+        while !self.leaving.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
+            self.close_next(out);
+        }
+        self.absorb(now, out);
+        self.put_out(out);
+    }
+
+    /// Puts out transactions because memory is short, those that are due next, until half of what was held is left.
+    /// Returns whether there is more to do.
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        let enough = *self.relieve_to.get_or_insert(self.trees.tree_bytes() / 2);
+        while !self.leaving.are_enough() && self.trees.tree_bytes() > enough {
+            self.close_next_early(out);
+        }
+        self.put_out(out);
+        let more = !self.leaving.is_empty() || self.trees.tree_bytes() > enough;
+        if !more {
+            self.relieve_to = None;
+        }
+        more
+    }
+
+    fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        self.relieve_to = None;
+        if self.is_absorbing() {
+            self.advance(now, out);
+            return true;
+        }
+        while !self.leaving.are_enough() && !self.trees.is_empty() {
+            self.close_next(out);
+        }
+        self.put_out(out);
+        !self.leaving.is_empty() || !self.trees.is_empty()
+    }
+
+    /// What is held. What a request takes is charged to whoever sent it.
+    fn held(&self) -> Held {
+        let under_way = self.under_way.as_deref();
+        let spans = self.trees.spans() + self.leaving.spans() + under_way.map_or(0, UnderWay::left);
+        let request = under_way.map_or(0, |work| size_of::<UnderWay>() + work.intake.bytes());
+        let bytes = self.open_bytes() + self.leaving.bytes() + self.left.bytes() + request;
+        Held { quantities: Quantities::spans(spans), bytes: bytes as u64 }
     }
 }

@@ -3,10 +3,10 @@
 //! Of each there are two hashes, of what it is called and of what it says. So many are remembered as there may be, the
 //! last ones.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use profbridge_model::{SpanId, TraceId};
 
 /// How a span is called in its process: whose it is, by a hash of the resource, and its ids.
@@ -16,9 +16,9 @@ pub(crate) type Name = (u64, TraceId, SpanId);
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     max: usize,
-    state: RandomState,
+    state: DefaultHashBuilder,
     /// What each said, by how it was called.
-    known: HashMap<u64, u64, RandomState>,
+    known: HashMap<u64, u64>,
     /// In the order in which they left.
     order: VecDeque<u64>,
 }

@@ -9,8 +9,7 @@ mod tree;
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, TraceId};
 
@@ -26,7 +25,7 @@ const MISSING: u32 = u32::MAX;
 pub(crate) struct Trees {
     slots: Vec<Option<Box<Tree>>>,
     free: Vec<u32>,
-    state: RandomState,
+    state: DefaultHashBuilder,
     places: HashTable<Place>,
     soon: Queue,
     later: Queue,

@@ -7,6 +7,7 @@ mod work;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ::http::Request;
 use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
@@ -92,6 +93,21 @@ impl Caller {
     /// Whether a pipeline takes traces.
     pub(crate) fn takes_traces(&self) -> bool {
         self.intake.takes(TelemetryKind::Spans)
+    }
+
+    /// Who sends a request, and how its content is packed, as the header with this name says.
+    pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), Fault> {
+        let peer = request.extensions().get::<Peer>().copied();
+        let peer = peer.ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
+        let mut values = request.headers().get_all(encoding).iter();
+        let name = match values.next().map(|value| value.to_str()) {
+            Some(Ok(name)) if values.next().is_none() => Some(name),
+            None => None,
+            Some(_) => return Err(Fault::new(Kind::Coding, format!("{encoding} is not one name"))),
+        };
+        let coding = Coding::parse(name)?;
+        self.intake.came_through(request.headers())?;
+        Ok((peer, coding))
     }
 
     /// Unpacks, decodes and hands over a request.

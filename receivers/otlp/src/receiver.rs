@@ -6,7 +6,6 @@ use std::sync::Arc;
 use hyper::service::service_fn;
 use profbridge_engine::body;
 use profbridge_engine::component::{BoxFuture, StartError};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, ReceiverFactory};
@@ -23,15 +22,11 @@ use crate::{grpc, http};
 /// Makes receivers of type `otlp`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("otlp", "takes OTLP profiles and traces over gRPC and HTTP", EMITS),
-    create,
+    create: |section| Ok(Box::new(Otlp::new(Settings::read(section)?))),
 };
 
 /// What it emits.
 const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
-
-fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
-    Ok(Box::new(Otlp::new(Settings::read(section)?)))
-}
 
 /// The receiver `otlp`.
 #[derive(Debug, Clone)]

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
-use profbridge_engine::calendar::Utc;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::intake::Intake;
 use profbridge_model::{Insertion, Profiles};
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::{Limits, memory};
 use profbridge_wire::pprof::{DecodeError, Decoded, Times, decode_with};
+use profbridge_wire::sentry::timestamp::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::fault::{self, Fault};
@@ -62,7 +62,7 @@ impl Senders {
     fn warn(&self, peer: &Arc<str>, time: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < Self::MOST && known.insert(Arc::clone(peer)) {
-            let time = Utc::from_unix_nano(time).rfc3339(3);
+            let time = Timestamp(time).rfc3339(3);
             tracing::warn!(
                 "{peer} sends profiles of {time}, which cannot be when they were made: they are taken at `from`, or when \
                  they arrive ({TIME_SKEW}). Correct its clock, or the unit of its times: nanoseconds in a profile"

@@ -6,7 +6,6 @@ use hyper::service::service_fn;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
@@ -22,12 +21,8 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Makes receivers of type `pprof`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("pprof", "takes pprof profiles over HTTP, and fetches them", PROFILES),
-    create,
+    create: |section| Ok(Box::new(Pprof::new(Settings::read(section)?))),
 };
-
-fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
-    Ok(Box::new(Pprof::new(Settings::read(section)?)))
-}
 
 /// The receiver `pprof`.
 #[derive(Debug, Clone)]

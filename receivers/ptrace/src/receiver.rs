@@ -1,7 +1,6 @@
 //! Starts the receiver: the sampler process, the control socket, and the driver that connects them with the pipelines.
 
 use profbridge_engine::component::{BoxFuture, StartError};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_sampler::message::Select;
@@ -25,15 +24,11 @@ pub const FACTORY: ReceiverFactory = ReceiverFactory {
         "samples processes of this machine with the built-in sampler",
         PROFILES,
     ),
-    create,
+    create: |section| Ok(Box::new(Ptrace::new(Settings::read(section)?))),
 };
 
 /// How many requests of the control socket may wait for the driver.
 const WAITING_REQUESTS: usize = 64;
-
-fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
-    Ok(Box::new(Ptrace::new(Settings::read(section)?)))
-}
 
 /// The receiver `ptrace`.
 #[derive(Debug, Clone)]

@@ -7,11 +7,11 @@
 
 use std::borrow::Cow;
 
-use profbridge_engine::calendar::Utc;
 use profbridge_identity::{Identity, Rules};
 use profbridge_model::{Builder, CLAIMED_ATTRIBUTE};
 use profbridge_sampler::message::{AttributeValue, Process};
 use profbridge_wire::otlp::environment;
+use profbridge_wire::sentry::timestamp::Timestamp;
 
 use crate::assemble::{Attribute, Value, begin_resource};
 use crate::config::ServiceNames;
@@ -104,7 +104,7 @@ pub fn describe(
     }
     resource.text("process.executable.name", process.executable.rsplit('/').next());
     resource.text("process.executable.path", Some(&process.executable));
-    resource.text("process.creation.time", Some(&Utc::from_unix_nano(process.start_unix_nano).rfc3339(9)));
+    resource.text("process.creation.time", Some(&Timestamp(process.start_unix_nano).rfc3339(9)));
     resource.text("container.id", process.container.as_deref());
     resource.text("host.name", Some(host));
     resource.text("os.type", Some("linux"));

@@ -7,7 +7,6 @@ use hyper::service::service_fn;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
-use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
@@ -27,12 +26,8 @@ const MOST_UNATTENDED: u32 = 1024;
 /// Makes receivers of type `sentry`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver("sentry", "takes envelopes of Sentry's SDKs over HTTP", ENVELOPES),
-    create,
+    create: |section| Ok(Box::new(Sentry::new(Settings::read(section)?))),
 };
-
-fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
-    Ok(Box::new(Sentry::new(Settings::read(section)?)))
-}
 
 /// The receiver `sentry`.
 #[derive(Debug, Clone)]

@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 
 use profbridge_codec::Report;
-use profbridge_engine::calendar::Utc;
 use profbridge_model::envelope::Viewed;
 use profbridge_model::skew::is_wrong;
-use profbridge_model::{Profile, Profiles, Reason, ScopeProfiles, Telemetry};
+use profbridge_model::{Profile, Profiles, Reason, Telemetry};
 use profbridge_wire::folded::choice::{NotShown, ShownType};
 use profbridge_wire::sentry::timestamp::Timestamp;
 
@@ -71,22 +70,13 @@ impl Selection {
             }
         }
         let Some(at) = self.at else { return Some(batch) };
-        let moved = |profile: &Profile| {
+        batch.map_profiles(|_, profile| {
             let time_unix_nano = match profile.time_unix_nano {
                 time if time == 0 || is_wrong(time) => at,
                 time => time,
             };
-            Profile { time_unix_nano, ..profile.clone() }
-        };
-        let scope = |scope: &ScopeProfiles| ScopeProfiles {
-            profiles: scope.profiles.iter().map(moved).collect(),
-            ..scope.clone()
-        };
-        let mut resources = batch.resources().to_vec();
-        for resource in &mut resources {
-            resource.scopes = resource.scopes.iter().map(scope).collect();
-        }
-        batch.with_resources(resources).ok()
+            Some(Profile { time_unix_nano, ..profile.clone() })
+        })
     }
 
     fn of_type(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
@@ -123,7 +113,7 @@ impl Selection {
         report.not_shown.extend(self.not_shown.in_words());
         let Some(time) = self.first_wrong else { return };
         let (count, noun) = (self.wrong, if self.wrong == 1 { "profile says" } else { "profiles say" });
-        let time = Utc::from_unix_nano(time).rfc3339(0).replace(".Z", "Z");
+        let time = Timestamp(time).rfc3339(0).replace(".Z", "Z");
         let what = format!("time_skew: {count} {noun} a time that cannot be, such as {time}");
         let taken = "they are taken at that of `--at`, but for samples with their own";
         let advice = if self.at.is_some() { taken } else { "`--at` says when they were made" };

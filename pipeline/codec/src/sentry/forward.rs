@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_engine::calendar::Utc;
 use profbridge_model::envelope::{Payload, Received};
 use profbridge_model::{Envelope, Item};
 use profbridge_net::compression::{Coding, Compression, decompress_into};
@@ -96,7 +95,7 @@ pub fn sent_later(
 ) -> io::Result<Option<Bytes>> {
     let sent_at = Header::read(header).ok().and_then(|header| header.sent_at);
     let Some(Timestamp(sent)) = sent_at.and_then(|sent_at| Timestamp::parse(&sent_at)) else { return Ok(None) };
-    let moved = Utc::from_unix_nano(sent.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)));
+    let moved = Timestamp(sent.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)));
     let Some(moved) = Header::replace_sent_at(header, &moved.rfc3339(3)) else { return Ok(None) };
     let mut compressor = Compressor::default();
     let mut open = compressor.open(compression, received.body.len(), 1)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Profile, Profiles, ResourceProfiles, Sample, Samples, ScopeProfiles};
+use super::{Profile, Profiles, Sample, Samples};
 use crate::buffer::ByteRange;
 use crate::compact::split_values;
 
@@ -14,37 +14,19 @@ impl Profiles {
     #[must_use]
     pub fn retain(&self, mut keep: impl FnMut(u32, &Profile, &Sample<'_>, Option<u64>) -> bool) -> Option<Self> {
         let mut samples = Samples::default();
-        let mut resources = Vec::new();
-        for (position, resource) in self.resources.iter().enumerate() {
-            let mut scopes = Vec::new();
-            for scope in &resource.scopes {
-                let mut profiles = Vec::new();
-                for profile in &scope.profiles {
-                    let start = samples.len() as u32;
-                    for row in profile.samples.clone() {
-                        let sample = self.sample(row);
-                        self.retain_of(row, &mut samples, |time| keep(position as u32, profile, &sample, time));
-                    }
-                    let mut left = Profile { samples: start..samples.len() as u32, ..profile.clone() };
-                    if left.samples.is_empty() {
-                        continue;
-                    }
-                    let observations = left.samples.clone().map(|row| observations(&samples, row)).sum::<u64>();
-                    if observations < self.observations_of(profile) {
-                        (left.original_payload, left.original_payload_format) = (ByteRange::default(), None);
-                    }
-                    profiles.push(left);
-                }
-                if !profiles.is_empty() {
-                    let (own, schema_url) = (scope.scope.clone(), scope.schema_url);
-                    scopes.push(ScopeProfiles { scope: own, profiles, schema_url });
-                }
+        let resources = self.map_resources(|[position, ..], profile| {
+            let start = samples.len() as u32;
+            for row in profile.samples.clone() {
+                let sample = self.sample(row);
+                self.retain_of(row, &mut samples, |time| keep(position as u32, profile, &sample, time));
             }
-            if !scopes.is_empty() {
-                let (own, schema_url) = (resource.resource.clone(), resource.schema_url);
-                resources.push(ResourceProfiles { resource: own, scopes, schema_url });
+            let mut left = Profile { samples: start..samples.len() as u32, ..profile.clone() };
+            let observations = left.samples.clone().map(|row| observations(&samples, row)).sum::<u64>();
+            if observations < self.observations_of(profile) {
+                (left.original_payload, left.original_payload_format) = (ByteRange::default(), None);
             }
-        }
+            (!left.samples.is_empty()).then_some(left)
+        });
         if resources.is_empty() {
             return None;
         }

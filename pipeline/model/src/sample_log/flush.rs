@@ -3,7 +3,7 @@
 //! Two passes over the log: the first finds out which records are one sample and how long it gets, the second writes
 //! each timestamp and value to its final place. Both are linear.
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
 use super::log::{Head, Reader};
@@ -73,7 +73,7 @@ impl SampleLog {
 
     /// The samples and, for each record, which of them it belongs to.
     fn rows(&self) -> (Vec<Row>, Vec<u32>) {
-        let state = foldhash::fast::RandomState::default();
+        let state = DefaultHashBuilder::default();
         let hash = |head: &Head| {
             let &Head { series, stack, attributes, link } = head;
             let wide = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// So many values are looked through one by one. Few windows have more resources, scopes or series.
 const FEW: usize = 8;
@@ -23,7 +23,7 @@ impl<T> Default for Interned<T> {
 
 impl<T: Hash + Eq> Interned<T> {
     /// The position of a value, which is added where it is not there. `state` is the same in every call.
-    pub(crate) fn get_or_add(&mut self, value: T, state: &foldhash::fast::RandomState) -> u32 {
+    pub(crate) fn get_or_add(&mut self, value: T, state: &DefaultHashBuilder) -> u32 {
         let few = self.values.len() <= FEW;
         let hash = if few { 0 } else { state.hash_one(&value) };
         let found = if few {
@@ -69,7 +69,7 @@ mod tests {
     /// Guarantees: a value has the position of its first appearance, with few values and with many.
     #[test]
     fn positions_are_those_of_first_appearance() {
-        let (mut table, state) = (Interned::default(), foldhash::fast::RandomState::default());
+        let (mut table, state) = (Interned::default(), DefaultHashBuilder::default());
         for round in 0..3 {
             for value in 0..100u32 {
                 assert_eq!(table.get_or_add(value * 7, &state), value, "round {round}");

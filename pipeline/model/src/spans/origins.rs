@@ -11,8 +11,7 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::{AddedAttribute, SpanResource, SpanScope, Spans};
 use crate::ByteRange;
@@ -24,7 +23,7 @@ pub struct Origin(u32);
 /// Resources and scopes. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Origins {
-    state: RandomState,
+    state: DefaultHashBuilder,
     resources: Interned<HeldResource>,
     scopes: Interned<HeldScope>,
     /// What the resources and scopes say, in bytes.

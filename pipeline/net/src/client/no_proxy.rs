@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use http::Uri;
 use http::uri::Scheme;
+use ipnet::IpNet;
 
 /// The entries of a `NO_PROXY`.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +29,8 @@ struct Entry {
 enum Hosts {
     /// Names below this one, and this name itself unless the entry began with `*.`.
     Domain { name: String, itself: bool },
-    /// Addresses whose first bits are those of this one.
-    Network { address: IpAddr, bits: u32 },
+    /// Addresses of a network.
+    Network(IpNet),
 }
 
 impl NoProxy {
@@ -63,7 +64,7 @@ impl NoProxy {
                         Some(below) => below.ends_with('.'),
                         None => false,
                     },
-                    (Hosts::Network { address: network, bits }, Some(address)) => is_within(address, *network, *bits),
+                    (Hosts::Network(network), Some(address)) => network.contains(&address),
                     _ => false,
                 }
         })
@@ -72,9 +73,8 @@ impl NoProxy {
 
 impl Entry {
     fn parse(entry: &str) -> Option<Entry> {
-        if let Some((address, bits)) = entry.split_once('/') {
-            let (address, bits) = (address_of(address)?, bits.parse().ok()?);
-            return (bits <= width(address)).then_some(Entry { hosts: Hosts::Network { address, bits }, port: None });
+        if entry.contains('/') {
+            return Some(Entry { hosts: Hosts::Network(entry.parse().ok()?), port: None });
         }
         // An IPv6 address without brackets is no host with a port.
         let (host, port) = match entry.rsplit_once(':') {
@@ -82,7 +82,7 @@ impl Entry {
             _ => (entry, None),
         };
         if let Some(address) = address_of(host) {
-            return Some(Entry { hosts: Hosts::Network { address, bits: width(address) }, port });
+            return Some(Entry { hosts: Hosts::Network(address.into()), port });
         }
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         let (name, itself) = match name.strip_prefix("*.") {
@@ -99,19 +99,6 @@ fn unbracketed(host: &str) -> &str {
 
 fn address_of(host: &str) -> Option<IpAddr> {
     unbracketed(host).parse().ok()
-}
-
-fn width(address: IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
-    let differs = match (address, network) {
-        (IpAddr::V4(address), IpAddr::V4(network)) => (address.to_bits() ^ network.to_bits()).leading_zeros(),
-        (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits() ^ network.to_bits()).leading_zeros(),
-        _ => return false,
-    };
-    differs >= bits
 }
 
 #[cfg(test)]

@@ -54,38 +54,21 @@ pub struct Drained {
     pub cut: usize,
 }
 
+/// Where connections come from: a listener, or in a test something that fails.
+pub trait Accept: Send + Sync {
+    /// The next connection. Safe to cancel.
+    fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
+    /// What is listened on, as it was written.
+    fn endpoint(&self) -> &str;
+}
+
 /// Serves `service` on every connection of `listener` until `shutdown`, then lets requests in flight
 /// end for at most [`ServerLimits::drain_timeout`].
 ///
 /// Each connection gets a clone of the service. A request carries a [`Peer`] and its connection's [`Kept`] as
 /// extensions. A request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
 /// returned future cuts every connection.
-pub async fn serve<S, B>(
-    listener: Listener,
-    tls: Option<Arc<ServerConfig>>,
-    service: S,
-    limits: ServerLimits,
-    stats: Arc<ServerStats>,
-    shutdown: Shutdown,
-) -> Drained
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    serve_from(listener, tls, service, limits, stats, shutdown).await
-}
-
-/// Where connections come from: a listener, or in a test something that fails.
-trait Accept: Send + Sync {
-    fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
-    fn endpoint(&self) -> &str;
-}
-
-async fn serve_from<A, S, B>(
+pub async fn serve<A, S, B>(
     listener: A,
     tls: Option<Arc<ServerConfig>>,
     service: S,

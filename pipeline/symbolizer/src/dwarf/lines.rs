@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use gimli::{Reader as _, Section as _};
 use hashbrown::HashMap;
 
@@ -21,7 +20,7 @@ const MAX_HEADER: u64 = 1 << 20;
 pub(super) struct Lines<'a> {
     at: Vec<Position>,
     header: Option<gimli::LineProgramHeader<Reader<'a>>>,
-    files: HashMap<u64, Option<Arc<str>>, RandomState>,
+    files: HashMap<u64, Option<Arc<str>>>,
 }
 
 impl<'a> Lines<'a> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use gimli::UnitOffset;
 use hashbrown::HashMap;
 
@@ -62,8 +61,8 @@ impl<'b, 'a> Files<'b, 'a> {
 #[derive(Debug, Default)]
 pub(super) struct Names<'a> {
     /// By whether they are of the shared file, and the offset in `.debug_info`.
-    units: HashMap<(bool, usize), Shared<'a>, RandomState>,
-    known: HashMap<Place, Option<Name>, RandomState>,
+    units: HashMap<(bool, usize), Shared<'a>>,
+    known: HashMap<Place, Option<Name>>,
 }
 
 impl<'a> Names<'a> {

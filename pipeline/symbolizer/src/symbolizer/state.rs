@@ -5,7 +5,6 @@ use std::fs::File;
 use std::mem;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 
@@ -67,7 +66,7 @@ struct Entry {
     identity: Identity,
     /// `None` once its file was closed to make room.
     content: Option<Content>,
-    answers: HashMap<u64, Slot, RandomState>,
+    answers: HashMap<u64, Slot>,
     /// Addresses that wait for the symbol table.
     for_symbols: Vec<u64>,
     /// Addresses that wait for DWARF.
@@ -112,8 +111,8 @@ pub(super) enum Task {
 
 #[derive(Debug)]
 pub(super) struct State {
-    objects: HashMap<ObjectId, Entry, RandomState>,
-    identities: HashMap<Identity, ObjectId, RandomState>,
+    objects: HashMap<ObjectId, Entry>,
+    identities: HashMap<Identity, ObjectId>,
     next: u64,
     clock: u64,
     symbol_queue: VecDeque<ObjectId>,
@@ -415,7 +414,7 @@ impl State {
         }
         let total = self.answer_bytes + self.string_bytes;
         if total > self.answer_limit {
-            let mut by_age: HashMap<u64, usize, RandomState> = HashMap::default();
+            let mut by_age: HashMap<u64, usize> = HashMap::default();
             for slot in self.objects.values().flat_map(|entry| entry.answers.values()) {
                 if !slot.answer.is_late() {
                     *by_age.entry(slot.age).or_default() += bytes_of(&slot.answer);

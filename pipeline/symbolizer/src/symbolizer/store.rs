@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::debug_file::{Elsewhere, Finder};
@@ -36,12 +35,12 @@ pub(super) struct Store<'a> {
     stop: &'a AtomicBool,
     elsewhere: &'a Elsewhere,
     /// The debug files that may still come, by the objects that are read anew when they do.
-    coming: HashMap<ObjectId, Vec<Box<[u8]>>, RandomState>,
-    entries: HashMap<ObjectId, Entry, RandomState>,
+    coming: HashMap<ObjectId, Vec<Box<[u8]>>>,
+    entries: HashMap<ObjectId, Entry>,
     clock: u64,
     limit: usize,
     /// Objects with a log line already.
-    complaints: HashSet<(ObjectId, &'static str), RandomState>,
+    complaints: HashSet<(ObjectId, &'static str)>,
 }
 
 #[derive(Debug)]

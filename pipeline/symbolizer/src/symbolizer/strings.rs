@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
 use crate::demangle::demangle;
@@ -13,7 +12,7 @@ const STRING_BYTES: usize = 48;
 /// The strings of all answers: names and files repeat from address to address.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
-    strings: HashSet<Arc<str>, RandomState>,
+    strings: HashSet<Arc<str>>,
     bytes: usize,
 }
 

@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::Shared;
@@ -140,8 +139,8 @@ impl Worker<'_> {
         let has_dwarf = found.has_dwarf();
         let demangles = self.shared.settings.demangle && found.is_mangled();
         // Addresses of the same function share what is said about them.
-        let mut known: HashMap<&[u8], Arc<Symbols>, RandomState> = HashMap::default();
-        let mut starts: HashMap<u64, Arc<Symbols>, RandomState> = HashMap::default();
+        let mut known: HashMap<&[u8], Arc<Symbols>> = HashMap::default();
+        let mut starts: HashMap<u64, Arc<Symbols>> = HashMap::default();
         let mut steps = Steps::new();
         let (mut missed, mut by_go, mut by_unwind) = (0, 0, 0);
         let strings = &mut self.strings;
@@ -219,7 +218,7 @@ struct Combiner<'a> {
     strings: &'a mut Strings,
     demangle: bool,
     /// What DWARF's names become, demangled and as they stand in the file.
-    known: HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
+    known: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
 }
 
 impl Combiner<'_> {

@@ -20,8 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::skew::{DAY, is_wrong};
 use profbridge_model::{
@@ -195,7 +194,7 @@ struct Decoder<'a> {
     locations: Ids,
     /// The stacks by their bytes.
     stacks: HashTable<u32>,
-    state: RandomState,
+    state: DefaultHashBuilder,
     labels: HashMap<[u64; 4], Option<AttributeId>>,
     links: HashMap<Link, Option<LinkId>>,
     left_out_numbers: u64,
@@ -252,7 +251,7 @@ impl<'a> Decoder<'a> {
             functions: Ids::new("function", places.functions.len(), &mut budget)?,
             locations: Ids::new("location", places.locations.len(), &mut budget)?,
             stacks: HashTable::with_capacity(samples),
-            state: RandomState::default(),
+            state: DefaultHashBuilder::default(),
             labels: HashMap::new(),
             links: HashMap::new(),
             left_out_numbers: 0,

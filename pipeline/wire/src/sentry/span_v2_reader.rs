@@ -26,7 +26,6 @@ const VERSION: u64 = 2;
 
 #[derive(Deserialize)]
 pub(super) struct Container<'a> {
-    #[serde(default)]
     version: Option<u64>,
     /// The list, as text.
     #[serde(borrow)]
@@ -34,18 +33,13 @@ pub(super) struct Container<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Element<'a> {
-    #[serde(borrow, default)]
     trace_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     span_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     parent_span_id: Option<Text<'a>>,
-    #[serde(default)]
     start_timestamp: Option<Timestamp>,
-    #[serde(default)]
     end_timestamp: Option<Timestamp>,
-    #[serde(borrow, default)]
     is_segment: Option<&'a RawValue>,
 }
 

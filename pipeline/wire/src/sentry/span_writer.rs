@@ -150,7 +150,7 @@ fn rate_of(spans: &Spans, header: &TraceHeader) -> Option<f64> {
 fn with_rate(line: &[u8], rate: f64) -> Option<Bytes> {
     #[derive(Deserialize)]
     struct Line<'a> {
-        #[serde(borrow, default)]
+        #[serde(borrow)]
         trace: Option<&'a RawValue>,
     }
     let trace = serde_json::from_slice::<Line<'_>>(line).ok()?.trace?;

@@ -1,11 +1,15 @@
 //! Times as Sentry's clients write them.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, UtcDateTime};
 
 /// A time, in nanoseconds since the Unix epoch: RFC 3339, with or without a zone (then UTC), or a number of seconds.
-/// Before 2262.
+/// What is read lies before 2262.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timestamp(pub u64);
 
@@ -17,87 +21,26 @@ impl Timestamp {
 
     /// Reads RFC 3339 section 5.6, with its note that a space may stand for the `T`.
     pub fn parse(text: &str) -> Option<Self> {
-        let (date, rest) = (text.get(..10)?, text.get(11..)?);
-        if !matches!(text.as_bytes()[10], b'T' | b't' | b' ') {
+        if !matches!(text.as_bytes().get(10), Some(b'T' | b't' | b' ')) {
             return None;
         }
-        let (year, month, day) = three(date, b'-', [4, 2, 2])?;
-        let (time, rest) = (rest.get(..8)?, &rest[8..]);
-        let (hour, minute, second) = three(time, b':', [2, 2, 2])?;
-        let (nanos, zone) = match rest.strip_prefix('.') {
-            Some(digits) => {
-                let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
-                (fraction(&digits[..end])?, &digits[end..])
-            }
-            None => (0, rest),
-        };
-        let east = match zone.as_bytes() {
-            [] | [b'Z' | b'z'] => 0,
-            [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
-                let (hours, minutes) = (number(&zone[1..3])?, number(&zone[4..6])?);
-                if hours > 23 || minutes > 59 {
-                    return None;
-                }
-                let east = (hours * 60 + minutes) * 60;
-                if *sign == b'-' { -east } else { east }
-            }
-            _ => return None,
-        };
-        // A leap second is written as the 61st.
-        if !(1..=12).contains(&month)
-            || day < 1
-            || day > days_of(year, month)
-            || hour > 23
-            || minute > 59
-            || second > 60
-        {
-            return None;
-        }
-        let seconds = days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - east;
-        let nanos = u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+        let has_zone = text.get(11..)?.contains(['Z', 'z', '+', '-']);
+        let zoned = if has_zone { Cow::Borrowed(text) } else { Cow::Owned(format!("{text}Z")) };
+        let time = OffsetDateTime::parse(&zoned, &Rfc3339).ok()?;
+        // A leap second is written as the 61st, and was read as the last nanosecond before it.
+        let leap = i128::from(text.get(17..19) == Some("60"));
+        let nanos = u64::try_from(time.unix_timestamp_nanos() + leap).ok()?;
         (nanos < i64::MAX as u64).then_some(Self(nanos))
     }
-}
 
-/// Three numbers of so many digits each, with separators between them.
-fn three(text: &str, separator: u8, digits: [usize; 3]) -> Option<(i64, i64, i64)> {
-    let (second, third) = (digits[0] + 1, digits[0] + digits[1] + 2);
-    let bytes = text.as_bytes();
-    if bytes.get(digits[0]) != Some(&separator) || bytes.get(third - 1) != Some(&separator) {
-        return None;
+    /// The time in UTC in the form of RFC 3339, with so many digits of the second's fraction, at most nine; the rest is
+    /// cut off.
+    pub fn rfc3339(self, digits: usize) -> String {
+        let time = UtcDateTime::UNIX_EPOCH + Duration::from_nanos(self.0);
+        let (hour, minute, second, nano) = time.as_hms_nano();
+        let fraction = format!("{nano:09}");
+        format!("{}T{hour:02}:{minute:02}:{second:02}.{}Z", time.date(), &fraction[..digits.min(9)])
     }
-    Some((number(text.get(..digits[0])?)?, number(text.get(second..third - 1)?)?, number(text.get(third..)?)?))
-}
-
-fn number(digits: &str) -> Option<i64> {
-    if digits.bytes().all(|digit| digit.is_ascii_digit()) { digits.parse().ok() } else { None }
-}
-
-/// The nanoseconds that digits behind the point stand for. What is smaller than one is cut off.
-fn fraction(digits: &str) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    let nine = digits.bytes().chain(std::iter::repeat(b'0')).take(9);
-    Some(nine.fold(0, |nanos, digit| nanos * 10 + u64::from(digit - b'0')))
-}
-
-fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-fn days_of(year: i64, month: i64) -> i64 {
-    match month {
-        2 => 28 + i64::from(is_leap(year)),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let leaps = |year: i64| year / 4 - year / 100 + year / 400;
-    let years = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
-    years + (1..month).map(|month| days_of(year, month)).sum::<i64>() + day - 1
 }
 
 impl<'de> Deserialize<'de> for Timestamp {
@@ -178,5 +121,22 @@ mod tests {
         assert_eq!(read("1795228720.5"), Some(1_795_228_720_500_000_000));
         assert_eq!(read("1795228720"), Some(1_795_228_720_000_000_000));
         assert_eq!([read("-1"), read("1e300"), read("null"), read("true")], [None; 4]);
+    }
+
+    /// Guarantees: moments around leap days, turns of years and the ends of the range are written as the calendar has
+    /// them.
+    #[test]
+    fn moments() {
+        for (unix_nano, text) in [
+            (0, "1970-01-01T00:00:00.000000000Z"),
+            (951_782_400_000_000_000, "2000-02-29T00:00:00.000000000Z"),
+            (951_868_800_000_000_000, "2000-03-01T00:00:00.000000000Z"),
+            (1_767_225_599_999_999_999, "2025-12-31T23:59:59.999999999Z"),
+            (1_767_225_600_000_000_000, "2026-01-01T00:00:00.000000000Z"),
+            (1_709_210_096_123_000_000, "2024-02-29T12:34:56.123000000Z"),
+            (u64::MAX, "2554-07-21T23:34:33.709551615Z"),
+        ] {
+            assert_eq!(Timestamp(unix_nano).rfc3339(9), text);
+        }
     }
 }

@@ -24,7 +24,6 @@ pub struct TraceHeader {
 
 #[derive(Deserialize, Default)]
 struct Line {
-    #[serde(default)]
     trace: Option<Trace>,
 }
 

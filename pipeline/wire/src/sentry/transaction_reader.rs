@@ -20,47 +20,37 @@ use super::trace_header::TraceHeader;
 pub const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Transaction<'a> {
-    #[serde(borrow, default)]
     contexts: Option<Contexts<'a>>,
-    #[serde(default)]
     start_timestamp: Option<Timestamp>,
-    #[serde(default)]
     timestamp: Option<Timestamp>,
     /// The list, as text.
-    #[serde(borrow, default)]
     pub(super) spans: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct Contexts<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     trace: Option<Trace<'a>>,
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Trace<'a> {
-    #[serde(borrow, default)]
     trace_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     span_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     parent_span_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     sampled: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Child<'a> {
-    #[serde(borrow, default)]
     trace_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     span_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     parent_span_id: Option<Text<'a>>,
-    #[serde(default)]
     start_timestamp: Option<Timestamp>,
-    #[serde(default)]
     timestamp: Option<Timestamp>,
 }
 

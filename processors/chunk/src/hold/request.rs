@@ -117,6 +117,15 @@ struct OfOneSample<'a, 'b> {
     shape: Shape,
 }
 
+impl OfOneSample<'_, '_> {
+    /// How long the cells of the process are, and where they start.
+    fn grid(&self) -> (u64, u64) {
+        let (identity, width) = (self.process.identity, self.target.settings.rules.cell_width());
+        let phase = self.target.found.phases.get(&identity.hash).copied();
+        (width, phase.unwrap_or_else(|| identity.phase(width)))
+    }
+}
+
 impl PieceSink for OfOneSample<'_, '_> {
     fn is_enough(&self) -> bool {
         self.target.is_enough()
@@ -125,12 +134,15 @@ impl PieceSink for OfOneSample<'_, '_> {
     fn cell(&self, time: u64) -> Cell {
         let last = self.target.found.intake.key_of_last(self.number, self.shape).map(|key| key.cell);
         let known = last.filter(|cell| cell.contains(time));
-        known.unwrap_or_else(|| self.target.settings.rules.cell(self.process.identity, time))
+        known.unwrap_or_else(|| {
+            let (width, phase) = self.grid();
+            Cell::of(time, width, phase)
+        })
     }
 
     fn cell_of_range(&self, profile: &Profile) -> Cell {
-        let unknown = self.target.found.now.unix_nano;
-        self.target.settings.rules.cell_of_range(self.process.identity, profile, unknown)
+        let (width, phase) = self.grid();
+        Cell::of_range(profile, width, phase, self.target.found.now.unix_nano)
     }
 
     fn synthesize(&mut self) {

@@ -26,7 +26,7 @@ fn full_arenas_are_left() {
     };
     (0..2000).for_each(|n| batch(n..n + 1));
     batch(0..5000);
-    while hold.flush(now, &mut out) {}
+    while hold.flush(&mut out) {}
     let sent: u64 = out.telemetry.iter().map(Telemetry::observations).sum();
     assert_eq!((sent, out.losses.get(Reason::LimitExceeded).total()), (2000, 1));
     assert!(out.telemetry.len() > 2);

@@ -1,9 +1,9 @@
 //! A request that is being taken in, and what was found about it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use profbridge_engine::component::Now;
-use profbridge_identity::{Processes, RequestId};
+use profbridge_identity::Processes;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles};
 use profbridge_windows::{Intake, MEMO, Rewrite, ScopedProfile};
 
@@ -22,6 +22,8 @@ pub(super) struct UnderWay {
 /// What was found about a request.
 pub(super) struct Found {
     pub(super) processes: Moved,
+    /// Where the cells of a process start, by its hash, if not where they usually do.
+    pub(super) phases: HashMap<u128, u64>,
     /// When it came.
     pub(super) now: Now,
     /// So many closed windows may wait to be flushed while it is taken in.
@@ -51,10 +53,17 @@ impl Rewrite for Moved {
 }
 
 impl UnderWay {
-    pub(super) fn new(profiles: Profiles, settings: &Settings, id: RequestId, now: Now) -> Self {
+    pub(super) fn new(
+        profiles: Profiles,
+        processes: Processes,
+        phases: HashMap<u128, u64>,
+        settings: &Settings,
+        now: Now,
+    ) -> Self {
         let (left, width) = (profiles.observations(), settings.rules.cell_width());
         let found = Found {
-            processes: Moved(Processes::new(&profiles, &settings.rules, id)),
+            processes: Moved(processes),
+            phases,
             now,
             may_wait: usize::MAX,
             left,
@@ -69,8 +78,9 @@ impl UnderWay {
 
     /// The memory that is taken besides the request itself, which is charged to whoever sent it. Rough, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        let Found { processes, intake, touched, alone, .. } = &self.found;
-        let sets = (touched.capacity() + alone.capacity()) * (size_of::<u128>() + 1);
+        let Found { processes, phases, intake, touched, alone, .. } = &self.found;
+        let sets = (touched.capacity() + alone.capacity()) * (size_of::<u128>() + 1)
+            + phases.capacity() * (size_of::<(u128, u64)>() + 1);
         (size_of::<Self>() + processes.0.bytes() + intake.bytes() + sets) as u64
     }
 }

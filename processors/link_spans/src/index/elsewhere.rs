@@ -2,7 +2,6 @@
 //! process that forked, as of workers of a server that loads the program first. The system's id of their thread tells
 //! which process it was.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::Side;
 
@@ -13,7 +12,7 @@ use crate::covered::Stretch;
 
 /// Which processes have a thread with an id of the system's, of ids that were asked for: many spans are of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Owners<'a>(HashMap<u32, Vec<&'a Process>, RandomState>);
+pub(crate) struct Owners<'a>(HashMap<u32, Vec<&'a Process>>);
 
 impl Index {
     /// The process that has a thread with an id of the system's, for a span whose process, as the span says it, has

@@ -1,6 +1,5 @@
 //! Forgets what is old, and what there is no memory for.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::{Index, OF_LINKS};
@@ -12,7 +11,7 @@ impl Index {
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
         self.own_links.forget(now, keep);
         // By how much the scales of processes move.
-        let mut moved = HashMap::<u32, u32, RandomState>::default();
+        let mut moved = HashMap::<u32, u32>::default();
         self.processes.retain(|number, process| {
             if now.saturating_sub(process.seen) > keep {
                 return false;
@@ -102,7 +101,7 @@ impl Index {
     /// Forgets texts that nobody says any more.
     fn drop_texts(&mut self) {
         let said = self.processes.values().flat_map(|process| process.threads.texts());
-        let said: hashbrown::HashSet<_, RandomState> = said.chain(self.own_links.texts()).collect();
+        let said: hashbrown::HashSet<_> = said.chain(self.own_links.texts()).collect();
         let moved = self.texts.keep(|text| said.contains(&text));
         self.processes.values_mut().for_each(|process| process.threads.move_texts(&moved));
         self.own_links.retain(|place| {

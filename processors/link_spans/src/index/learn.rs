@@ -1,6 +1,5 @@
 //! Learns from the profiles that pass: who was observed when, and which spans samples name.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::{Process as OfRequest, Processes, RequestId, Side};
 use profbridge_model::thread::{self, Thread as Named};
@@ -59,8 +58,8 @@ impl Index {
         self.requests += 1;
         let request = RequestId { arrival, number: self.requests };
         let mut processes = Processes::new(profiles, &self.rules, request);
-        let mut observed: HashMap<(u32, Option<AttributeSetId>), Observed, RandomState> = HashMap::default();
-        let mut observers: HashMap<u32, Observer, RandomState> = HashMap::default();
+        let mut observed: HashMap<(u32, Option<AttributeSetId>), Observed> = HashMap::default();
+        let mut observers: HashMap<u32, Observer> = HashMap::default();
         for (at, resource) in profiles.resources().iter().enumerate() {
             let scopes = resource.scopes.iter();
             for (scope, profile) in
@@ -311,10 +310,10 @@ struct OfProcess {
 /// What a batch says, by the hash of the identity of who it says that of.
 fn by_process(
     processes: &Processes,
-    observers: HashMap<u32, Observer, RandomState>,
-    observed: HashMap<(u32, Option<AttributeSetId>), Observed, RandomState>,
-) -> HashMap<u128, OfProcess, RandomState> {
-    let mut all: HashMap<u128, OfProcess, RandomState> = HashMap::default();
+    observers: HashMap<u32, Observer>,
+    observed: HashMap<(u32, Option<AttributeSetId>), Observed>,
+) -> HashMap<u128, OfProcess> {
+    let mut all: HashMap<u128, OfProcess> = HashMap::default();
     for (position, observer) in observers {
         let identity = processes.get(position).identity;
         if !identity.alone {

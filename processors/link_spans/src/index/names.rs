@@ -5,8 +5,7 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// So many processes are found by one name. Who has more of one name is told apart by none.
 const MOST_OF_A_NAME: usize = 1024;
@@ -15,7 +14,7 @@ const MOST_OF_A_NAME: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     table: HashTable<Named>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 /// That a process has a name.

@@ -1,6 +1,5 @@
 //! Ids inside of containers: which are asked for, and what becomes of the answers.
 
-use foldhash::fast::RandomState;
 use hashbrown::hash_map::{Entry, HashMap};
 use hashbrown::hash_set::HashSet;
 use profbridge_identity::Side;
@@ -20,10 +19,10 @@ pub(super) struct Contained {
     /// Whether it was asked about.
     asked: bool,
     /// The threads that were asked about.
-    asked_threads: HashSet<u32, RandomState>,
+    asked_threads: HashSet<u32>,
     /// The ids that threads have in the process's own namespace, and those that profiles have for them; `None` while it
     /// is not known that there is such a namespace.
-    threads: Option<HashMap<u32, u32, RandomState>>,
+    threads: Option<HashMap<u32, u32>>,
 }
 
 impl Contained {
@@ -55,7 +54,7 @@ impl Contained {
 
 /// What is to be asked, by process.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<u128, Question, RandomState>);
+pub(super) struct Questions(HashMap<u128, Question>);
 
 impl Questions {
     /// Asks about a process and a thread of it that was observed, unless that was done before.
@@ -143,7 +142,7 @@ impl Process {
     /// Forgets the ids of threads that are forgotten.
     pub(super) fn forget_ids(&mut self) {
         let Self { contained: Some(contained), threads, .. } = self else { return };
-        let known: HashSet<u32, RandomState> = threads.iter().filter_map(|thread| thread.key.number()).collect();
+        let known: HashSet<u32> = threads.iter().filter_map(|thread| thread.key.number()).collect();
         contained.asked_threads.retain(|id| known.contains(id));
         contained.asked_threads.shrink_to(known.len() * 2);
         if let Some(threads) = &mut contained.threads {

@@ -5,8 +5,7 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::dictionary::Link;
 
 use super::Process;
@@ -72,7 +71,7 @@ pub(super) struct OwnLinks {
     old: HashTable<Seen>,
     /// When the young ones became that, in the monotonic time.
     since: u64,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 impl OwnLinks {

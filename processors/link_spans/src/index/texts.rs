@@ -2,8 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The number of a text, below 2^31.
 pub(super) type TextId = u32;
@@ -21,7 +20,7 @@ pub(super) struct Texts {
     /// Where each ends, and the next begins.
     ends: Vec<u32>,
     known: HashTable<TextId>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     /// The bytes that were left when it was looked last for what nobody says any more.
     kept: usize,
 }

@@ -35,7 +35,7 @@ impl Key for Window {}
 #[derive(Debug)]
 pub(super) struct HeldProfiles {
     wait: u64,
-    requests: Requests<Window>,
+    pub(super) requests: Requests<Window>,
     numbered: u64,
 }
 
@@ -54,30 +54,6 @@ impl HeldProfiles {
             arena: arena::Limits::ADDRESSABLE,
         };
         Self { wait, requests: Requests::new(limits), numbered: 0 }
-    }
-
-    pub(super) fn is_absorbing(&self) -> bool {
-        self.requests.is_absorbing()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
-    pub(super) fn is_relieving(&self) -> bool {
-        self.requests.is_relieving()
-    }
-
-    pub(super) fn observations(&self) -> u64 {
-        self.requests.observations()
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.requests.bytes()
-    }
-
-    pub(super) fn due(&self) -> Option<u64> {
-        self.requests.due()
     }
 
     /// Holds a request, or the beginning of it.

@@ -8,8 +8,7 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 use profbridge_identity::Side;
 use profbridge_model::Span;
 use profbridge_model::dictionary::Link;
@@ -111,7 +110,7 @@ impl Nodes {
 }
 
 /// The spans that samples of a process name, by the ids of their threads.
-type ByThread = HashMap<Box<str>, ByEnd, RandomState>;
+type ByThread = HashMap<Box<str>, ByEnd>;
 
 /// The spans. A span is numbered in the order in which they came.
 #[derive(Debug, Default)]
@@ -120,17 +119,17 @@ pub(super) struct KnownSpans {
     /// Whether samples named it, of each of `nodes`.
     named: VecDeque<bool>,
     by_id: HashTable<u32>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     /// How many came at a time of the steady clock, and are still there.
     arrivals: VecDeque<(u64, u32)>,
-    groups: HashMap<u32, Group, RandomState>,
+    groups: HashMap<u32, Group>,
     next_group: u32,
-    group_of: HashMap<(Side, Hints), u32, RandomState>,
-    by_name: HashMap<u128, Vec<u32>, RandomState>,
+    group_of: HashMap<(Side, Hints), u32>,
+    by_name: HashMap<u128, Vec<u32>>,
     /// By the hash of a process's identity.
-    own: HashMap<u128, ByThread, RandomState>,
+    own: HashMap<u128, ByThread>,
     /// The hashes of threads that ran spans in turns, with their processes.
-    in_turns: HashSet<u64, RandomState>,
+    in_turns: HashSet<u64>,
     /// The memory of groups and threads, in bytes.
     bytes: u64,
 }
@@ -241,14 +240,14 @@ impl KnownSpans {
     /// The spans that ran on threads of a process during some time, by the ids of the threads.
     pub(super) fn on_threads(&mut self, index: &Index, process: u128, during: Stretch, main_thread: bool) -> OnThreads {
         let mut all = OnThreads::default();
-        let mut named = HashSet::<u32, RandomState>::default();
+        let mut named = HashSet::<u32>::default();
         for (id, spans) in self.own.get_mut(&process).into_iter().flatten() {
             for span in spans.during(during, &self.nodes) {
                 named.insert(span.span);
                 all.add(id, span);
             }
         }
-        let mut seen = HashSet::<u32, RandomState>::default();
+        let mut seen = HashSet::<u32>::default();
         for name in index.names(process, during) {
             for number in self.by_name.get(&name).into_iter().flatten() {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
@@ -322,10 +321,9 @@ impl KnownSpans {
 
     /// For each of some spans the position of the nearest one of them above it.
     fn above(&self, spans: &[Interval]) -> Vec<Option<u32>> {
-        let positions: HashMap<u32, u32, RandomState> =
-            spans.iter().enumerate().map(|(at, span)| (span.span, at as u32)).collect();
+        let positions: HashMap<u32, u32> = spans.iter().enumerate().map(|(at, span)| (span.span, at as u32)).collect();
         // Of spans that are not among them, and were passed on the way up.
-        let mut passed: HashMap<u32, Option<u32>, RandomState> = HashMap::default();
+        let mut passed: HashMap<u32, Option<u32>> = HashMap::default();
         let mut path = Vec::new();
         let nearest = |span: &Interval| {
             path.clear();
@@ -423,7 +421,7 @@ impl KnownSpans {
 /// The spans that ran on the threads of a process during some time.
 #[derive(Debug, Default)]
 pub(super) struct OnThreads {
-    positions: HashMap<Box<str>, usize, RandomState>,
+    positions: HashMap<Box<str>, usize>,
     spans: Vec<Vec<Interval>>,
     /// The thread that was added last, and its position: many spans one after the other are of one.
     last: Option<(Box<str>, usize)>,
@@ -452,7 +450,7 @@ impl OnThreads {
     }
 }
 
-fn hash(hasher: &RandomState, node: &Node) -> u64 {
+fn hash(hasher: &DefaultHashBuilder, node: &Node) -> u64 {
     hasher.hash_one((node.trace_id, node.span_id))
 }
 

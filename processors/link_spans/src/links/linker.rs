@@ -1,6 +1,5 @@
 //! Links the observations of a batch with the spans that their threads ran.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_identity::{Processes, RequestId, Rules};
 use profbridge_model::dictionary::Link;
@@ -36,10 +35,10 @@ pub(super) struct BatchLinker<'a> {
     /// All times of the batch.
     during: Stretch,
     /// The spans of a process, by the hash of its identity.
-    on_threads: HashMap<u128, OnThreads, RandomState>,
-    lanes: HashMap<(u32, Option<AttributeSetId>), Lane, RandomState>,
+    on_threads: HashMap<u128, OnThreads>,
+    lanes: HashMap<(u32, Option<AttributeSetId>), Lane>,
     /// By the process and the thread's id: many attribute sets may be of one thread.
-    by_thread: HashMap<(u128, String), Lane, RandomState>,
+    by_thread: HashMap<(u128, String), Lane>,
     courses: Vec<Course>,
     /// The process and attribute set of the last sample, and its lane.
     last: Option<((u32, Option<AttributeSetId>), Lane)>,

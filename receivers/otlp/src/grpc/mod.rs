@@ -95,12 +95,7 @@ impl Service {
     }
 
     async fn export(&self, request: Request<Incoming>) -> Result<Taken, Fault> {
-        let peer = *request
-            .extensions()
-            .get::<Peer>()
-            .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
-        let coding = Coding::parse(encoding(request.headers())?)?;
-        self.caller.intake.came_through(request.headers())?;
+        let (peer, coding) = self.caller.sender(&request, "grpc-encoding")?;
         let content = match request.uri().path() {
             TRACES => Content::Traces,
             EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
@@ -134,15 +129,6 @@ fn speaks_grpc(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();
     ["application/grpc", "application/grpc+proto"].iter().any(|known| essence.eq_ignore_ascii_case(known))
-}
-
-fn encoding(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
-    let mut values = headers.get_all("grpc-encoding").iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    match value.to_str() {
-        Ok(text) if values.next().is_none() => Ok(Some(text)),
-        _ => Err(Fault::new(Kind::Coding, "grpc-encoding is not one name")),
-    }
 }
 
 /// "If Content-Type does not begin with application/grpc, gRPC servers SHOULD respond with HTTP status of 415."

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::http_fault::{Tally, retry_after};
 use profbridge_net::body::BodyLimits;
-use profbridge_net::compression::{self, Coding};
+use profbridge_net::compression;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
@@ -86,12 +86,7 @@ impl Service {
     }
 
     async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<Taken, Fault> {
-        let peer = *request
-            .extensions()
-            .get::<Peer>()
-            .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
-        let coding = Coding::parse(encoding(request.headers())?)?;
-        self.caller.intake.came_through(request.headers())?;
+        let (peer, coding) = self.caller.sender(request, CONTENT_ENCODING.as_str())?;
         let content = match request.uri().path() {
             TRACES => Content::Traces,
             EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
@@ -139,15 +134,6 @@ impl Service {
         }
         let text = format!("nothing is served on {path}, profiles are sent to {PATH} and traces to {TRACES}");
         Some(Fault::new(Kind::Unknown, text))
-    }
-}
-
-fn encoding(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
-    let mut values = headers.get_all(CONTENT_ENCODING).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    match value.to_str() {
-        Ok(text) if values.next().is_none() => Ok(Some(text)),
-        _ => Err(Fault::new(Kind::Coding, "content-encoding is not one name")),
     }
 }
 

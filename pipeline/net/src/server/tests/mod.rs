@@ -231,7 +231,7 @@ async fn accept_errors_do_not_end_the_server() {
     let stats = Arc::new(ServerStats::default());
     let (trigger, shutdown) = Shutdown::pair();
     let source = Exhausted { listener, failures: 3.into() };
-    let serving = serve_from(source, None, service_fn(echo), ServerLimits::default(), Arc::clone(&stats), shutdown);
+    let serving = serve(source, None, service_fn(echo), ServerLimits::default(), Arc::clone(&stats), shutdown);
     let serving = tokio::spawn(serving);
     assert!(exchange(addr, GET).await.contains("200 OK"));
     assert_eq!(stats.snapshot().accepts_failed, 3);
@@ -241,7 +241,7 @@ async fn accept_errors_do_not_end_the_server() {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let (trigger, shutdown) = Shutdown::pair();
     let source = Exhausted { listener, failures: usize::MAX.into() };
-    let serving = tokio::spawn(serve_from(source, None, service_fn(echo), ServerLimits::default(), stats, shutdown));
+    let serving = tokio::spawn(serve(source, None, service_fn(echo), ServerLimits::default(), stats, shutdown));
     trigger.trigger();
     assert_eq!(serving.await.unwrap(), Drained { cut: 0 });
 }

@@ -18,8 +18,7 @@ mod sample;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::RequestPart;
 use profbridge_model::varint;
@@ -91,12 +90,12 @@ struct Elements {
     /// Where each ends.
     ends: Vec<usize>,
     index: HashTable<u32>,
-    state: RandomState,
+    state: DefaultHashBuilder,
 }
 
 impl Default for Elements {
     fn default() -> Self {
-        Self { bytes: Vec::new(), ends: vec![0], index: HashTable::new(), state: RandomState::default() }
+        Self { bytes: Vec::new(), ends: vec![0], index: HashTable::new(), state: DefaultHashBuilder::default() }
     }
 }
 

@@ -3,8 +3,7 @@
 //! Samples by the hundred thousand carry one of a few hundred lists (a thread's id and name, say), so a list is looked
 //! for among those seen lately by its bytes, and only then by its indices.
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::{AttributeId, AttributeSetId, ByteRange, Tables, varint};
 use std::hash::{BuildHasher, Hasher};
@@ -37,7 +36,7 @@ pub(crate) struct Sets {
     sets: Vec<ByteRange>,
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
-    state: RandomState,
+    state: DefaultHashBuilder,
     /// Lists of up to seven bytes that were seen lately, each at the place that its bytes give: the bytes, behind
     /// their number, and the id. Zero is no list.
     recent: Box<[(u64, u32)]>,
@@ -51,7 +50,7 @@ impl Default for Sets {
             sets: vec![ByteRange::default()],
             items: Vec::new(),
             index: HashTable::new(),
-            state: RandomState::default(),
+            state: DefaultHashBuilder::default(),
             recent: vec![(0, 0); RECENT].into(),
             odd: false,
         }
@@ -158,7 +157,7 @@ impl Sets {
     }
 }
 
-fn hash_list(state: &RandomState, list: &[Option<AttributeId>]) -> u64 {
+fn hash_list(state: &DefaultHashBuilder, list: &[Option<AttributeId>]) -> u64 {
     let mut hasher = state.build_hasher();
     list.iter().for_each(|&item| hasher.write_u32(AttributeId::wire(item)));
     hasher.finish()

@@ -6,7 +6,6 @@
 //! `src/profiler/profile-generator.cc`, `ProfileNode::line_number`). Frames of both then are the same ones for Sentry.
 //! That takes a producer that says both lines; others say where functions begin, or it is not known which they say.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_model::{Dictionary, Line, Location, LocationId};
 
@@ -14,9 +13,9 @@ use profbridge_model::{Dictionary, Line, Location, LocationId};
 #[derive(Debug, Default)]
 pub(super) struct Called {
     /// By location, the line of it, and the line that is written.
-    numbers: HashMap<(LocationId, u32, u32), u32, RandomState>,
+    numbers: HashMap<(LocationId, u32, u32), u32>,
     /// One of them, whatever is written.
-    any: HashMap<(LocationId, u32), u32, RandomState>,
+    any: HashMap<(LocationId, u32), u32>,
 }
 
 impl Called {

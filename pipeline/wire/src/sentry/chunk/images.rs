@@ -28,7 +28,7 @@ const LOW_LOAD_ALIGN: u64 = 64 << 10;
 pub(super) struct Images {
     images: Vec<Image>,
     by_mapping: Stamped,
-    by_id: HashMap<([u8; 16], u64), u32, foldhash::fast::RandomState>,
+    by_id: HashMap<([u8; 16], u64), u32>,
 }
 
 /// A file in the chunk's address space.

@@ -16,7 +16,7 @@ use super::plan::Plan;
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// The samples of each function.
-    uses: HashMap<u64, u32, foldhash::fast::RandomState>,
+    uses: HashMap<u64, u32>,
     /// The function that owns the time of each of the plan's stacks; 0 where it is none that is listed.
     owners: Vec<u64>,
     /// Whether the one sample of a stack of the plan is to be halved.

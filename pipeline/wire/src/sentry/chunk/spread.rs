@@ -20,7 +20,7 @@ use super::timeline::{NUMBERS, Timeline, key, number, tick};
 pub(super) struct Spread {
     /// Thread, stack and nanoseconds.
     values: Vec<(Option<usize>, u32, u64)>,
-    totals: HashMap<usize, u64, foldhash::fast::RandomState>,
+    totals: HashMap<usize, u64>,
     /// The profile's time within the window, in ticks.
     from: u64,
     to: u64,

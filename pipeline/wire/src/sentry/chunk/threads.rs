@@ -32,7 +32,7 @@ pub(super) struct Threads {
     lanes: Vec<Lane>,
     used: usize,
     by_set: Stamped,
-    by_id: HashMap<String, u32, foldhash::fast::RandomState>,
+    by_id: HashMap<String, u32>,
     synthetic: Vec<u32>,
 }
 

@@ -17,7 +17,6 @@ mod images;
 
 use std::io;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use uuid::Uuid;
 
@@ -221,8 +220,8 @@ fn read(source: Source<'_>) -> Option<(Vec<Thread<'_>>, Vec<Sample>, Frames)> {
     let dictionary = source.batch.dictionary();
     let mut frames = Frames::default();
     let mut threads: Vec<Thread<'_>> = Vec::new();
-    let mut by_set: HashMap<AttributeSetId, u32, RandomState> = HashMap::default();
-    let mut by_id: HashMap<String, u32, RandomState> = HashMap::default();
+    let mut by_set: HashMap<AttributeSetId, u32> = HashMap::default();
+    let mut by_id: HashMap<String, u32> = HashMap::default();
     let mut samples = Vec::new();
     for sample in source.batch.samples(source.profile) {
         let set = sample.attributes?;

@@ -11,34 +11,25 @@ use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ThreadIds};
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Chunk<'a> {
-    #[serde(borrow)]
     pub(super) chunk_id: Text<'a>,
-    #[serde(borrow)]
     pub(super) profiler_id: Text<'a>,
-    #[serde(borrow)]
     pub(super) platform: Text<'a>,
-    #[serde(borrow)]
     pub(super) version: Text<'a>,
-    #[serde(borrow, default)]
     pub(super) client_sdk: Option<ClientSdk<'a>>,
-    #[serde(borrow, default)]
     pub(super) release: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) environment: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) measurements: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     pub(super) debug_meta: DebugMeta<'a>,
-    #[serde(borrow)]
     pub(super) profile: Data<'a>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct ClientSdk<'a> {
-    #[serde(borrow, default)]
     pub(super) name: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) version: Option<Text<'a>>,
 }
 
@@ -50,13 +41,12 @@ pub(super) struct DebugMeta<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Data<'a> {
-    #[serde(borrow)]
     pub(super) samples: Samples<'a>,
     pub(super) stacks: Stacks<MAX_STACKS, false>,
-    #[serde(borrow)]
     pub(super) frames: List<Frame<'a>, MAX_FRAMES>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     pub(super) thread_metadata: Entries<'a, Thread<'a>, MAX_ENTRIES>,
 }
 

@@ -8,38 +8,32 @@ use serde_json::value::RawValue;
 
 /// What an envelope's header says, as far as anything here needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Header<'a> {
     /// The id of the event or transaction in it; not checked.
-    #[serde(borrow, default)]
     pub event_id: Option<Cow<'a, str>>,
     /// The DSN, a stand-in for the request's own authentication. Holds a key: never printed.
-    #[serde(borrow, default)]
     pub dsn: Option<Cow<'a, str>>,
     /// When it was sent, RFC 3339; not checked.
-    #[serde(borrow, default)]
     pub sent_at: Option<Cow<'a, str>>,
 }
 
 /// What an item's header says, as far as anything here needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct ItemHeader<'a> {
     /// The item's type, such as `profile_chunk`.
     #[serde(rename = "type", borrow)]
     pub kind: Cow<'a, str>,
     /// The payload's length, in bytes.
-    #[serde(default)]
     pub length: Option<u64>,
     /// The payload's media type.
-    #[serde(borrow, default)]
     pub content_type: Option<Cow<'a, str>>,
     /// The platform, which for a `profile_chunk` must equal the payload's.
-    #[serde(borrow, default)]
     pub platform: Option<Cow<'a, str>>,
     /// How many things a container holds.
-    #[serde(default)]
     pub item_count: Option<u64>,
     /// Whether the item's transaction was sampled; a profile whose transaction was not is sent without it.
-    #[serde(default)]
     pub sampled: Option<bool>,
 }
 
@@ -67,10 +61,9 @@ impl<'a> Header<'a> {
 
 /// The values of keys that may be replaced, as the text that stands there.
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct RawHeader<'a> {
-    #[serde(borrow, default)]
     dsn: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     sent_at: Option<&'a RawValue>,
 }
 

@@ -13,16 +13,15 @@ pub(in crate::sentry) const UNITS: [&str; 8] =
 pub(in crate::sentry) const MAX_MEASUREMENTS: usize = 256;
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Measurement<'a> {
-    #[serde(borrow)]
     unit: Text<'a>,
-    #[serde(borrow)]
     values: Vec<Measured<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Measured<'a> {
-    #[serde(default, rename = "timestamp")]
+    #[serde(rename = "timestamp")]
     _timestamp: Option<f64>,
     #[serde(borrow)]
     value: &'a RawValue,

@@ -104,12 +104,10 @@ pub(in crate::sentry) fn text_of(payload: &[u8]) -> Result<&str, ProfileError> {
 /// What decides about a profile's format. It is asked where a profile could not be read, so that one of another format
 /// is not taken for a broken one.
 #[derive(serde::Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Format<'a> {
-    #[serde(borrow, default)]
     version: Option<text::Text<'a>>,
-    #[serde(borrow, default)]
     platform: Option<text::Text<'a>>,
-    #[serde(default)]
     sampled_profile: Option<serde::de::IgnoredAny>,
 }
 

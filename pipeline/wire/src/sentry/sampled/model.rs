@@ -6,51 +6,43 @@ use serde::Deserialize;
 use super::text::{Address, Size, Text};
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(in crate::sentry) struct Image<'a> {
-    #[serde(rename = "type", borrow, default)]
+    #[serde(rename = "type")]
     pub(in crate::sentry) kind: Option<Text<'a>>,
-    #[serde(alias = "name", borrow, default)]
+    #[serde(alias = "name")]
     pub(in crate::sentry) code_file: Option<Text<'a>>,
-    #[serde(alias = "id", borrow, default)]
+    #[serde(alias = "id")]
     pub(in crate::sentry) debug_id: Option<Text<'a>>,
-    #[serde(alias = "build_id", borrow, default)]
+    #[serde(alias = "build_id")]
     pub(in crate::sentry) uuid: Option<Text<'a>>,
-    #[serde(default)]
     pub(in crate::sentry) image_addr: Option<Address>,
-    #[serde(default)]
     pub(in crate::sentry) image_vmaddr: Option<Address>,
-    #[serde(default)]
     pub(in crate::sentry) image_size: Option<Size>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(in crate::sentry) struct Thread<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(in crate::sentry) name: Option<Text<'a>>,
-    #[serde(default)]
     pub(in crate::sentry) priority: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(in crate::sentry) struct Frame<'a> {
-    #[serde(alias = "name", borrow, default)]
+    #[serde(alias = "name")]
     pub(in crate::sentry) function: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(in crate::sentry) abs_path: Option<Text<'a>>,
-    #[serde(alias = "file", borrow, default)]
+    #[serde(alias = "file")]
     pub(in crate::sentry) filename: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(in crate::sentry) module: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(in crate::sentry) package: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(in crate::sentry) platform: Option<Text<'a>>,
-    #[serde(default)]
     pub(in crate::sentry) in_app: Option<bool>,
-    #[serde(default)]
     pub(in crate::sentry) instruction_addr: Option<Address>,
-    #[serde(alias = "line", default)]
+    #[serde(alias = "line")]
     pub(in crate::sentry) lineno: Option<u32>,
-    #[serde(alias = "column", default)]
+    #[serde(alias = "column")]
     pub(in crate::sentry) colno: Option<u32>,
 }

@@ -4,7 +4,6 @@
 //! (getsentry/vroom). A sample with an empty stack is idle time: it is kept as a sample without a stack for the way
 //! back, and its value is 0, since nothing else would tell it from time that was sampled.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_model::builder::Any;
 use profbridge_model::{AttributeSetId, Builder, LinkId, StackId};
@@ -17,7 +16,7 @@ use super::{MAX_ENTRIES, ProfileError, Stacks};
 #[derive(Debug, Default)]
 pub(in crate::sentry) struct ThreadIds<'a> {
     ids: Vec<Text<'a>>,
-    index: HashMap<Text<'a>, u32, RandomState>,
+    index: HashMap<Text<'a>, u32>,
 }
 
 impl<'a> ThreadIds<'a> {
@@ -52,7 +51,7 @@ impl<'a> ThreadIds<'a> {
         builder: &mut Builder,
         metadata: &Entries<'_, Thread<'_>, MAX_ENTRIES>,
     ) -> Vec<Option<AttributeSetId>> {
-        let metadata: HashMap<&str, &Thread<'_>, RandomState> =
+        let metadata: HashMap<&str, &Thread<'_>> =
             metadata.0.iter().map(|(id, thread)| (id.as_str(), thread)).collect();
         let attributes = self.ids.iter().map(Text::as_str).map(|id| {
             let thread = metadata.get(id);
@@ -148,7 +147,7 @@ impl Samples {
             let after = next[sample.thread as usize].replace(sample.time).unwrap_or(sample.time);
             *value = i64::try_from(after.saturating_sub(sample.time)).unwrap_or(i64::MAX);
         }
-        let mut index: HashMap<(Option<StackId>, u32), u32, RandomState> = HashMap::default();
+        let mut index: HashMap<(Option<StackId>, u32), u32> = HashMap::default();
         let mut rows: Vec<Row> = Vec::new();
         let mut row_of = Vec::with_capacity(self.all.len());
         for sample in &self.all {

@@ -56,10 +56,10 @@ pub(super) fn take_apart(json: &str, span: &Span, form: Form<'_>, rate: Option<f
     let mut parts = Parts { rate, ..Parts::new(span) };
     let rest = match form {
         Form::Transaction { unread } => parts.transaction(json, unread),
-        Form::Span => parts.span(json),
+        Form::Span => parts.span(json, "timestamp", "description"),
         Form::Container => {
             parts.attributes_in = "attributes";
-            parts.container(json)
+            parts.span(json, "end_timestamp", "name")
         }
     };
     // What cannot be taken apart is the rest as a whole.
@@ -145,32 +145,22 @@ impl<'s> Parts<'s> {
         Some(rest.finish())
     }
 
-    fn span(&mut self, json: &str) -> Option<String> {
+    /// A span of either form, where these are the keys of its end and of its name.
+    fn span(&mut self, json: &str, end: &str, name: &str) -> Option<String> {
         let mut rest = Rest::default();
         for (key, value) in object(json)?.0 {
             match key.as_str() {
-                "start_timestamp" | "timestamp" => {}
-                "description" if self.name(value) => {}
+                "start_timestamp" => {}
+                key if key == end => {}
+                key if key == name && self.name(value) => {}
                 key if self.common(key, value, &mut rest) => {}
                 key => {
-                    if key == "tags" {
+                    // Spans of the second form have attributes instead.
+                    if key == "tags" && self.attributes_in == "data" {
                         self.tags(value);
                     }
                     rest.add(key, value.get());
                 }
-            }
-        }
-        Some(rest.finish())
-    }
-
-    fn container(&mut self, json: &str) -> Option<String> {
-        let mut rest = Rest::default();
-        for (key, value) in object(json)?.0 {
-            match key.as_str() {
-                "start_timestamp" | "end_timestamp" => {}
-                "name" if self.name(value) => {}
-                key if self.common(key, value, &mut rest) => {}
-                key => rest.add(key, value.get()),
             }
         }
         Some(rest.finish())
@@ -304,10 +294,9 @@ impl<'s> Parts<'s> {
 
     fn links(&mut self, json: &str) {
         #[derive(Deserialize)]
+        #[serde(bound(deserialize = "'de: 'a"))]
         struct Link<'a> {
-            #[serde(borrow)]
             trace_id: Text<'a>,
-            #[serde(borrow)]
             span_id: Text<'a>,
         }
         let links: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();

@@ -21,16 +21,12 @@ struct Known {
 /// The origin of a transaction and its spans.
 pub(super) fn of_event(json: &str) -> Origin {
     #[derive(Deserialize, Default)]
+    #[serde(bound(deserialize = "'de: 'a"))]
     struct Event<'a> {
-        #[serde(borrow, default)]
         release: Option<&'a RawValue>,
-        #[serde(borrow, default)]
         environment: Option<&'a RawValue>,
-        #[serde(borrow, default)]
         server_name: Option<&'a RawValue>,
-        #[serde(borrow, default)]
         platform: Option<&'a RawValue>,
-        #[serde(borrow, default)]
         sdk: Option<&'a RawValue>,
     }
     let event: Event<'_> = serde_json::from_str(json).unwrap_or_default();

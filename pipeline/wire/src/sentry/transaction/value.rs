@@ -5,8 +5,7 @@ use std::hash::BuildHasher;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::limits::{MAX_VALUE_BYTES, MAX_VALUE_DEPTH};
 use super::notes::Notes;
@@ -186,7 +185,7 @@ impl Json {
 pub(super) struct Names<'a> {
     few: Vec<&'a str>,
     many: HashTable<&'a str>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 impl<'a> Names<'a> {

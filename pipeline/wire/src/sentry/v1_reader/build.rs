@@ -1,6 +1,5 @@
 //! A profile's keys to a batch.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_model::builder::Any;
 use profbridge_model::whole_chunk::CHUNK_SAMPLES;
@@ -161,7 +160,7 @@ fn frames<'a>(profile: &mut Profile<'a>, architecture: &str) -> Vec<Frame<'a>> {
 
 /// The threads of samples, in order of first appearance, and their ids as text.
 struct ThreadNames {
-    index: HashMap<u64, u32, RandomState>,
+    index: HashMap<u64, u32>,
     texts: Vec<String>,
 }
 

@@ -17,38 +17,33 @@ pub struct Companion<'a> {
 
 /// What Relay takes from the transaction.
 #[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Transaction<'a> {
-    #[serde(borrow, default)]
     pub(super) sdk: Option<Sdk<'a>>,
-    #[serde(borrow, default)]
     pub(super) release: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) environment: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) dist: Option<Text<'a>>,
-    #[serde(rename = "transaction", borrow, default)]
+    #[serde(rename = "transaction")]
     pub(super) name: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) contexts: Option<Contexts<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Sdk<'a> {
-    #[serde(borrow, default)]
     pub(super) name: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) version: Option<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Contexts<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(super) trace: Option<Trace<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Trace<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(super) span_id: Option<Text<'a>>,
 }
 

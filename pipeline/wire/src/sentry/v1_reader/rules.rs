@@ -1,6 +1,5 @@
 //! Which samples of a profile count, and which rules they keep: see the rules of [`v1_reader`](super).
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::model::{Sample, Transaction};
@@ -47,7 +46,7 @@ pub(super) fn apply(
 /// Leaves out each thread's samples before its first and after its last one with frames, by their order in the list. A
 /// stack that is not there has none.
 fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Option<usize>) {
-    let mut active: HashMap<u64, (usize, usize), RandomState> = HashMap::default();
+    let mut active: HashMap<u64, (usize, usize)> = HashMap::default();
     for (at, sample) in samples.iter().enumerate() {
         if frames_of(sample.stack_id.0).is_some_and(|frames| frames > 0) {
             active.entry(sample.thread_id.0).or_insert((at, at)).1 = at;
@@ -62,7 +61,7 @@ fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Op
 
 /// Leaves out samples that are their thread's only one: no time passes between them and another.
 fn leave_out_lone(samples: &mut Vec<Sample>) {
-    let mut counts: HashMap<u64, u64, RandomState> = HashMap::default();
+    let mut counts: HashMap<u64, u64> = HashMap::default();
     for sample in samples.iter() {
         *counts.entry(sample.thread_id.0).or_default() += 1;
     }

@@ -1,6 +1,5 @@
 //! The frames and stacks of a chunk that is written as it is.
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profbridge_model::{AttributeSetId, Dictionary, Line, Location, LocationId, MappingId, StackId, Value};
 
@@ -14,14 +13,14 @@ pub(super) struct Frames {
     pub(super) text: Vec<u8>,
     /// Which stacks are empty.
     idle: Vec<bool>,
-    by_stack: HashMap<Option<StackId>, u32, RandomState>,
+    by_stack: HashMap<Option<StackId>, u32>,
     /// The first frame of a location, and how many it has, where they are known; by the location's number on the wire.
     by_location: Vec<(u32, u32)>,
     /// The text of a location's only frame, where it is known and short enough.
     texts: Vec<Index>,
-    by_set: HashMap<Option<AttributeSetId>, Kept, RandomState>,
+    by_set: HashMap<Option<AttributeSetId>, Kept>,
     mappings: Vec<MappingId>,
-    known_mappings: HashMap<MappingId, (), RandomState>,
+    known_mappings: HashMap<MappingId, ()>,
     frames: u32,
 }
 
