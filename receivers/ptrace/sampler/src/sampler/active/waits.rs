@@ -45,6 +45,9 @@ const MOST_SHORT: usize = 32;
 /// If a process has more threads than this, only proportionally longer waits are observations of their own.
 const MANY_THREADS: usize = 64;
 
+/// No address space has this generation.
+const NO_GENERATION: u64 = u64::MAX;
+
 /// How many places are remembered, and for each thread in addition.
 const PLACES: usize = 4096;
 const PLACES_OF_THREAD: usize = 4;
@@ -115,8 +118,9 @@ pub(in crate::sampler) struct Recording {
     waits: Option<Box<Unread>>,
     /// When the wait began in which it was looked at.
     looked: Option<Instant>,
-    /// The generation of the address space in which a part of what was found then was in no known mapping.
-    unknown_in: Option<u64>,
+    /// The generation of the address space in which the stack was incomplete when it was read: with another one it is read
+    /// again. [`NO_GENERATION`] if it is to be read again anyway.
+    pub(super) incomplete_in: Option<u64>,
     /// How often in a row no frames of it were found in an interpreter of the process: of a thread that is new they are
     /// not looked for each time.
     vain: u8,
@@ -134,7 +138,7 @@ impl Recording {
             timeline: Timeline::new(since),
             waits: None,
             looked: None,
-            unknown_in: None,
+            incomplete_in: None,
             vain: 0,
             calls: VecDeque::new(),
             preempted: None,
@@ -145,6 +149,7 @@ impl Recording {
     /// Where the thread waits is to be looked at again.
     pub(super) fn look_again(&mut self) {
         self.looked = None;
+        self.incomplete_in = Some(NO_GENERATION);
     }
 
     /// Says what the thread worked on in waits in which that was not read, if it did so before and after them.
@@ -450,7 +455,7 @@ impl Active {
         };
         recording.timeline.switched_out(at, cause, standing);
         if matches!(recording.timeline.latest(), Latest::Waiting { since, .. } if since == at) {
-            (recording.unknown_in, recording.vain) = (None, 0);
+            (recording.incomplete_in, recording.vain) = (None, 0);
             recording.waits = unread;
         }
     }
@@ -496,17 +501,17 @@ impl Active {
             Latest::Running => ByRecords::Runs,
             Latest::Ended => ByRecords::Waits,
             Latest::Waiting { since, cause, placed } => {
-                // The maps were read since.
-                let is_outdated = recording.unknown_in.is_some_and(|known| known != self.attached.space_generation);
+                // The maps were read since, or an interpreter was found.
+                let is_outdated = recording.incomplete_in.is_some_and(|known| known != self.attached.space_generation);
                 let is_vain = (1..MOST_VAIN).contains(&recording.vain);
                 if (is_outdated || is_vain) && recording.waits.is_some() {
                     return ByRecords::Stands;
                 }
-                let is_known = placed && (recording.looked == Some(since) || self.stacks_are_native());
+                let is_known = placed && !is_outdated && (recording.looked == Some(since) || self.stacks_are_native());
                 match &recording.waits {
                     _ if is_known => ByRecords::Waits,
                     Some(_) if recording.looked != Some(since) => ByRecords::Stands,
-                    None if cause == Cause::Blocked && !placed => ByRecords::Unknown,
+                    None if cause == Cause::Blocked && (!placed || is_outdated) => ByRecords::Unknown,
                     None if self.may_be_compared(index) => ByRecords::Preempted,
                     _ => ByRecords::Waits,
                 }
@@ -524,7 +529,7 @@ impl Active {
         // Where it stood is known from when it left its processor: it may have run since, of which records come later.
         let (mut place, registers, from) = (left.place, left.registers, since);
         if is_native
-            && recording.unknown_in.is_none()
+            && recording.incomplete_in.is_none()
             && self.waits.space_generation == Some(self.attached.space_generation)
         {
             if let Some(standing) = self.waits.known(place, true) {
@@ -559,7 +564,7 @@ impl Active {
         }
         let generation = self.attached.space_generation;
         if let Some(recording) = &mut self.threads[index].recording {
-            recording.unknown_in = is_unknown.then_some(generation);
+            recording.incomplete_in = (outcome.trust != Trust::Complete).then_some(generation);
             let found = interpreted.is_any() || self.attached.interpreters.is_empty();
             recording.vain = if found { 0 } else { recording.vain.saturating_add(1) };
         }
