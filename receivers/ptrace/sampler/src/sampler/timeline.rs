@@ -455,12 +455,10 @@ impl<P: Clone> Typical<P> {
             }
         }
         for wait in waits.iter_mut().filter(|wait| wait.place.is_none()) {
-            let of_cause = self.classes.iter_mut().filter(|class| class.cause == wait.cause);
-            let nearest = of_cause.min_by_key(|class| class.kind.abs_diff(kind(wait)));
-            if let Some(class) = nearest {
-                wait.place = class.next(wait.begins);
-                wait.shared = wait.place.is_some();
-            }
+            self.classes.sort_by_key(|class| class.kind.abs_diff(kind(wait)));
+            let mut of_cause = self.classes.iter_mut().filter(|class| class.cause == wait.cause);
+            wait.place = of_cause.find_map(|class| class.next(wait.begins));
+            wait.shared = wait.place.is_some();
         }
         for class in &mut self.classes {
             class.places.drain(..class.places.len().saturating_sub(REMEMBERED));
@@ -491,10 +489,10 @@ impl<P: Clone> Class<P> {
     }
 }
 
-/// How many binary digits the length of a wait in nanoseconds has. How long a thread waits for a processor does not depend
-/// on where it is.
+/// How many binary digits the length of a wait in nanoseconds has. The sampler itself preempts threads for some
+/// microseconds, wherever they run; waits of milliseconds begin where their time slices end.
 fn kind<P>(wait: &Wait<P>) -> u32 {
-    if wait.cause == Cause::Preempted { 0 } else { u64::BITS - wait.whole_nano.leading_zeros() }
+    u64::BITS - wait.whole_nano.leading_zeros()
 }
 
 fn between(from: Instant, to: Instant) -> u64 {

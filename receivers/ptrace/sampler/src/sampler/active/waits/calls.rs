@@ -34,15 +34,16 @@ pub(in crate::sampler) struct PreemptedWait {
     since: Instant,
     /// The call chain of the last sample before the wait.
     before: Returns,
-    /// The known call chain that its stack memory matched during the wait.
-    meanwhile: Option<Returns>,
+    /// The known call chains that its stack memory matched during the wait, the newest first.
+    meanwhile: Vec<Returns>,
 }
 
 impl PreemptedWait {
-    /// Whether the thread was preempted where it resumed. If its memory showed a third call chain, neither the one before
-    /// nor the one after the wait, it was preempted in that one, which returned as soon as the thread resumed.
+    /// Whether the thread was preempted where it resumed. If its memory showed another call chain than those before and
+    /// after the wait, it was preempted in that one, which returned as soon as the thread resumed. Memory below the stack
+    /// pointer may still match a chain that is over.
     fn resumed_where_it_waited(&self, after: &Returns) -> bool {
-        self.meanwhile.as_ref().is_none_or(|meanwhile| meanwhile == after || *meanwhile == self.before)
+        self.meanwhile.contains(after) || self.meanwhile.first().is_none_or(|newest| *newest == self.before)
     }
 }
 
@@ -99,12 +100,13 @@ impl Active {
             let mut words = of.returns.iter().map_while(|&(at, value)| word(at).map(|word| word == value)).peekable();
             words.peek().is_some() && words.all(|same| same)
         };
-        let found = recording.calls.iter().rev().find(stands);
+        let standing: Vec<&Calls> = recording.calls.iter().rev().filter(stands).collect();
         let before = recording.calls.back().map(|of| of.returns.clone()).unwrap_or_default();
-        let meanwhile = found.map(|of| of.returns.clone());
+        let meanwhile = standing.iter().map(|of| of.returns.clone()).collect();
+        let newest = standing.first().map(|of| of.standing.clone());
         recording.preempted = is_native.then_some(PreemptedWait { since, before, meanwhile });
-        if let Some(standing) = found.map(|of| of.standing.clone()) {
-            recording.timeline.stood(since, Instant::now(), standing);
+        if let Some(newest) = newest {
+            recording.timeline.stood(since, Instant::now(), newest);
         }
         is_native
     }
@@ -140,11 +142,17 @@ mod tests {
     #[test]
     fn resumed_where_it_waited() {
         let [before, then, after] = [1, 2, 3].map(|pc| vec![(8, pc)]);
-        let rows = [(None, true), (Some(&before), true), (Some(&after), true), (Some(&then), false)];
+        let rows = [
+            (vec![], true),
+            (vec![&before], true),
+            (vec![&after], true),
+            (vec![&then], false),
+            (vec![&then, &after], true),
+        ];
         for (meanwhile, expected) in rows {
-            let preempted =
-                PreemptedWait { since: Instant::now(), before: before.clone(), meanwhile: meanwhile.cloned() };
-            assert_eq!(preempted.resumed_where_it_waited(&after), expected, "{meanwhile:?}");
+            let meanwhile = meanwhile.into_iter().cloned().collect();
+            let preempted = PreemptedWait { since: Instant::now(), before: before.clone(), meanwhile };
+            assert_eq!(preempted.resumed_where_it_waited(&after), expected, "{:?}", preempted.meanwhile);
         }
     }
 }
