@@ -225,3 +225,33 @@ impl Target for Copied<'_> {
         there
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: between two readings that agree and are near each other the context is theirs. Before the first,
+    /// behind the last, between readings that differ or lie far apart, and beside one that is not believed, it is not
+    /// known. The last reading counts for what follows.
+    #[test]
+    fn between_readings() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let of = |name: &str| {
+            let context = Context { link: None, attributes: vec![(0, name.to_owned())] };
+            Worked { context: Some(context), ..Worked::default() }
+        };
+        let mut history = ContextHistory::default();
+        history.note(at(60), at(70), &of("a"));
+        history.note(at(0), at(10), &of("a"));
+        history.note(at(80), at(80), &of("b"));
+        history.note(at(90), at(90), &Worked { torn: true, ..of("b") });
+        history.note(at(200), at(200), &of("b"));
+        history.sort();
+        let known = [5, 30, 75, 85, 200].map(|moment| history.around(at(moment)).cloned());
+        assert_eq!(known, [Some(of("a")), Some(of("a")), None, None, None]);
+        history.keep_last();
+        history.note(at(220), at(220), &of("b"));
+        assert_eq!((history.around(at(210)), history.around(at(150))), (Some(&of("b")), None));
+    }
+}

@@ -408,3 +408,46 @@ impl Board {
         spare.extend(shared.drain(rest..));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(is_read: bool) -> SharedRing {
+        SharedRing {
+            processor: 0,
+            event: std::fs::File::open("/dev/null").unwrap().into(),
+            ring: Mutex::new(crate::perf::ring::tests::switch_and_sample()),
+            is_read: AtomicBool::new(is_read),
+            emptied: AtomicU64::new(0),
+            in_hand: AtomicBool::new(false),
+        }
+    }
+
+    /// Guarantees: where a ring has a reader, a tick takes what comes before the first sample, and leaves the sample to
+    /// the reader unless that has not come since the tick before; nothing is taken past records that the reader has not
+    /// passed on yet.
+    #[test]
+    fn beside_a_reader() {
+        let (board, mut spare, mut buffer) = (Board::default(), Vec::new(), Vec::new());
+        let mut take = |ring: &SharedRing, before| {
+            let mut items = Vec::new();
+            let left = ring.take(&board, (before, false), &mut spare, &mut buffer, &mut items);
+            let kinds: String =
+                items.iter().map(|item| if matches!(item, Item::Sample(_)) { 's' } else { 'w' }).collect();
+            (kinds, left)
+        };
+        assert_eq!(take(&ring(false), None), ("ws".to_owned(), None));
+        let slow = ring(true);
+        assert_eq!(take(&slow, None), ("w".to_owned(), Some(0)));
+        assert_eq!(take(&slow, Some(0)), ("s".to_owned(), None));
+        let busy = ring(true);
+        let mut items = Vec::new();
+        busy.take_to_read(&mut Vec::new(), &mut Vec::new(), &mut items);
+        *lock(&busy.ring) = crate::perf::ring::tests::switch_and_sample();
+        assert_eq!(take(&busy, None), (String::new(), Some(1)));
+        board.pass_on(&mut items);
+        busy.passed_on();
+        assert_eq!(take(&busy, None), ("wsw".to_owned(), Some(1)));
+    }
+}

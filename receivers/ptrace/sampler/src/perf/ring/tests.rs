@@ -58,6 +58,11 @@ pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
     kernel.ring
 }
 
+/// A ring with the sample of a switch and, behind it, one of running time.
+pub(crate) fn switch_and_sample() -> Ring {
+    ring_of(&[&Encoded { period: 1, ..Encoded::default() }.bytes(), &Encoded::default().bytes()])
+}
+
 proptest! {
     /// Guarantees: what was written comes out, in order and once, wherever in the ring it lies, over its end and over
     /// the end of the counters; what found no room is missing and nothing else.
