@@ -90,10 +90,10 @@ impl Active {
     /// Accounts for a thread that is blocked with the stack in `ThreadState::blocked`. If its last sample has the same
     /// stack, that sample is extended; else another one is added.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
-        let generation = self.attached.space_generation;
         let thread = &mut self.threads[index];
         if let Some(recording) = &mut thread.recording {
-            recording.incomplete_in = (thread.blocked.trust != Trust::Complete).then_some(generation);
+            let incomplete = thread.blocked.unwound.filter(|_| thread.blocked.trust != Trust::Complete);
+            recording.incomplete_in = incomplete.map(|unwound| unwound.space_generation);
             let Blocked { trust, ref locations, named, ref worked, .. } = thread.blocked;
             let worked = self.attached.contexts.is_read().then(|| worked.clone());
             let found = || Standing::new(trust, locations, named, worked);
