@@ -16,6 +16,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// After a reading, the pause is at least this many times as long as the reading took: a target that maps files all the
 /// time takes at most a tenth of this thread's time.
 const SHARE: u32 = 9;
+/// The same after files were read that were not known, which happens once for each: their code is unknown until then.
+const SHARE_OF_NEWS: u32 = 2;
 
 /// How often a process's maps are compared with the known ones, and how many times as long as the comparison the pause
 /// after it is at least.
@@ -62,7 +64,8 @@ impl Reload {
     fn done(&mut self, took: Duration, news: bool) {
         self.wanted = false;
         self.pause = if news { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
-        self.not_before = Some(Instant::now() + self.pause.max(took * SHARE));
+        let share = if news { SHARE_OF_NEWS } else { SHARE };
+        self.not_before = Some(Instant::now() + self.pause.max(took * share));
     }
 }
 

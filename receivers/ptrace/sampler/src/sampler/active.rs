@@ -39,6 +39,9 @@ use crate::threads::{ThreadFiles, ThreadLister};
 /// A thread that did not run for this many seconds loses its event.
 const IDLE: u64 = 2;
 
+/// The event of a thread that has waited for so long is not replaced before it runs.
+const LONG_WAIT: Duration = Duration::from_millis(20);
+
 /// For how many seconds the stack of a thread is followed in memory after one went on beyond its copy.
 const GOES_ON: u64 = 10;
 
@@ -422,8 +425,10 @@ impl Active {
             let goes_on = thread.goes_on(slot);
             let Some(event) = &mut thread.event else { continue };
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
-            // One that wakes no reader is replaced where readers are wanted by now.
-            let is_outdated = (is_read || goes_on) && !event.wakes();
+            // One that wakes no reader is replaced where readers are wanted by now, but not in a longer wait, whose
+            // registers would be lost with it: nothing is read of a thread that waits.
+            let stands = thread.recording.as_ref().and_then(|recording| recording.stands_for(now));
+            let is_outdated = (is_read || goes_on) && !event.wakes() && stands.is_none_or(|stands| stands < LONG_WAIT);
             if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, most, slot, now) {
                 self.close_event(index);
             }

@@ -15,7 +15,7 @@ use crate::process_files::{Life, ProcessFiles};
 /// that starts loads its libraries within milliseconds, but one that compiles code all the time would have its maps
 /// read for ever.
 const RELOAD: Duration = Duration::from_millis(8);
-const LONGEST_RELOAD: Duration = Duration::from_secs(4);
+const LONGEST_RELOAD: Duration = Duration::from_secs(1);
 
 /// An attached process. While it is sampled, [`Active`](super::active::Active) owns this.
 #[derive(Debug)]

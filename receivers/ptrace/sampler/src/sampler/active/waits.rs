@@ -152,6 +152,14 @@ impl Recording {
         self.incomplete_in = Some(NO_GENERATION);
     }
 
+    /// For how long the thread has waited where its registers are known, which its records tell and nothing else.
+    pub(super) fn stands_for(&self, now: Instant) -> Option<Duration> {
+        match self.timeline.latest() {
+            Latest::Waiting { since, .. } if self.waits.is_some() => Some(now.saturating_duration_since(since)),
+            _ => None,
+        }
+    }
+
     /// Says what the thread worked on in waits in which that was not read, if it did so before and after them.
     fn say_worked(&mut self, waits: &mut [Wait<Standing>]) {
         for wait in waits.iter_mut() {
