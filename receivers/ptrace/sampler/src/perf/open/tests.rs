@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[path = "../../../tests/repeated/mod.rs"]
@@ -407,7 +407,11 @@ fn without_capabilities() {
 /// stack, and none otherwise.
 #[test]
 fn one_sample_each_time() {
-    let (thread, end) = worker(|| _ = std::hint::black_box((0..1000_u64).sum::<u64>()));
+    static TURNS: AtomicU64 = AtomicU64::new(0);
+    let (thread, end) = worker(|| {
+        std::hint::black_box((0..1000_u64).sum::<u64>());
+        TURNS.fetch_add(1, Ordering::Relaxed);
+    });
     let Ok(event) = Kernel.open(&EventAttr::of_resumption(), Subject::Thread { thread, processor: None }) else {
         end();
         return eprintln!("untested here: perf events");
@@ -436,7 +440,11 @@ fn one_sample_each_time() {
         while ring.is_empty() && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        std::thread::sleep(Duration::from_millis(20));
+        // Many times as long as the event's period, so that another sample would be here.
+        let turns = TURNS.load(Ordering::Relaxed);
+        while TURNS.load(Ordering::Relaxed) < turns + 1000 && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
         assert_eq!(count(&mut ring), 1);
     }
     end();
