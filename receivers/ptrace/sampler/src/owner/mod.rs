@@ -3,6 +3,40 @@
 //! The sampler process is this program executed once more, see `separation`. A thread receives its events and checks
 //! them, because the sampler reads data made by targets and one of them may have taken it over: whatever breaks a rule
 //! of [`crate::protocol`] ends the sampler. The host program must call [`run_if_sampler`] in the first line of `main`.
+//! It may block SIGCHLD, and wait for children of its own.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use profbridge_sampler::message::{Command, Event, Select, Settings, Target, TargetId};
+//! use profbridge_sampler::{Notice, SamplerProcess, StartOptions, run_if_sampler};
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(code) = run_if_sampler() {
+//!         return code;
+//!     }
+//!     let (sampler, events) = SamplerProcess::start(StartOptions::default()).expect("on x86-64 Linux");
+//!     let target = Target {
+//!         id: TargetId(0),
+//!         select: Select::Pid(4711),
+//!         settings: Settings::default(),
+//!         environment: Vec::new(),
+//!         thread_attributes: Vec::new(),
+//!         sample_at_once: true,
+//!     };
+//!     sampler.send(Command::Watch(target)).expect("it runs");
+//!     for notice in events {
+//!         match notice {
+//!             Notice::Event(Event::Batch(batch)) => println!("{} samples", batch.samples.len()),
+//!             Notice::Event(Event::Problem(problem)) => eprintln!("{}", problem.message),
+//!             Notice::Event(Event::Detached { .. }) => drop(sampler.send(Command::Stop)),
+//!             Notice::Event(_) => {}
+//!             Notice::Ended(ending) => println!("{ending:?}"),
+//!         }
+//!     }
+//!     ExitCode::SUCCESS
+//! }
+//! ```
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
