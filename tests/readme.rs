@@ -147,7 +147,7 @@ fn the_picture_is_what_the_demo_draws() {
     let line = TRY_IT.replace("cargo run --release --", "profbridge");
     let output = shell(folder.path(), &line).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(std::fs::read_dir(folder.path().join("out/demo/envelopes")).unwrap().count(), 1);
+    assert!(std::fs::read_dir(folder.path().join("out/demo/envelopes")).unwrap().next().is_some());
     assert!(readme().contains("`out/demo/flamegraph.svg`") && readme().contains("`out/demo/envelopes`"));
     let drawn = std::fs::read_to_string(folder.path().join("out/demo/flamegraph.svg")).unwrap();
     let shown = std::fs::read_to_string(root().join("examples/demo.svg")).unwrap();
