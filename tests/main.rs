@@ -8,6 +8,7 @@
     reason = "helpers of tests may fail like tests"
 )]
 
+mod architecture;
 mod backend;
 mod capture;
 mod client;
