@@ -89,7 +89,7 @@ fn short_and_true() {
         for named in text.split('`').skip(1).step_by(2).filter(|text| FOLDERS.iter().any(|it| text.starts_with(it))) {
             let (path, name) = named.split_once("::").unwrap_or((named, ""));
             let path = path.trim_end_matches("/*");
-            let defined = |name| name == "" || read(path).contains(&format!("fn {name}("));
+            let defined = |name: &str| name.is_empty() || read(path).contains(&format!("fn {name}("));
             if !root().join(path).exists() || !defined(name) {
                 missing.push(format!("{page}: {named}"));
             }
