@@ -27,7 +27,7 @@ struct Rule {
     not_applicable: Option<String>,
 }
 
-/// Reads the rules. What cannot be read becomes a fault.
+/// Parses `rules.txt`. A line that is neither a specification nor a rule becomes a fault.
 fn read_rules(text: &str, faults: &mut Vec<String>) -> Vec<Specification> {
     let mut specifications: Vec<Specification> = Vec::new();
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -45,7 +45,7 @@ fn read_rules(text: &str, faults: &mut Vec<String>) -> Vec<Specification> {
     specifications
 }
 
-/// Reads a line as the beginning of a rule or, where it is indented, as more of the last one.
+/// Parses a line as the beginning of a rule or, if it is indented, as the continuation of the last one.
 fn read_rule_line(specification: &mut Specification, line: &str) -> bool {
     let Some(more) = line.strip_prefix("  ") else {
         let Some((id, text)) = line.split_once(": ").filter(|(id, _)| is_id(id)) else { return false };
@@ -66,7 +66,7 @@ fn is_id(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
-/// The tests of each rule that a source names. A `rule:` line that stands elsewhere becomes a fault.
+/// Adds the tests of one source to the rules that they name. A `rule:` line that is not on a test becomes a fault.
 fn read_source(path: &str, source: &str, tests: &mut BTreeMap<String, Vec<String>>, faults: &mut Vec<String>) {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     for (at, line) in lines.iter().enumerate() {
@@ -87,7 +87,7 @@ fn read_source(path: &str, source: &str, tests: &mut BTreeMap<String, Vec<String
     }
 }
 
-/// The name of the function whose comments and attributes a line stands among, if it is a test that always runs.
+/// The name of the function whose comments and attributes include a line, if it is a test that is not ignored.
 fn test_below<'a>(lines: &[&'a str], at: usize) -> Option<&'a str> {
     let is_above = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
     let above = lines[..at].iter().rev().take_while(is_above);
@@ -100,24 +100,24 @@ fn test_below<'a>(lines: &[&'a str], at: usize) -> Option<&'a str> {
     (is_test && !is_ignored).then_some(name)
 }
 
-/// What rules and tests say of each other that does not fit.
+/// Finds rules without a test or a reason, rules with both, and tests that name unknown rules.
 fn compare(specifications: &[Specification], tests: &BTreeMap<String, Vec<String>>, faults: &mut Vec<String>) {
     let mut known = BTreeSet::new();
     for rule in specifications.iter().flat_map(|specification| &specification.rules) {
         let id = &rule.id;
         if !known.insert(id) {
-            faults.push(format!("{id} stands twice in rules.txt"));
+            faults.push(format!("{id} is twice in rules.txt"));
         }
         match (&rule.not_applicable, tests.get(id)) {
             (None, None) => {
                 faults.push(format!("{id} has neither a test with `/// rule: {id}` nor \"{NOT_APPLICABLE}...\""));
             }
-            (Some(_), Some(tests)) => faults.push(format!("{id} is not applicable, and held by {tests:?}")),
+            (Some(_), Some(tests)) => faults.push(format!("{id} is not applicable, but tested by {tests:?}")),
             _ => {}
         }
     }
     for (id, tests) in tests.iter().filter(|(id, _)| !known.contains(id)) {
-        faults.push(format!("{id} is no rule in rules.txt, and named by {tests:?}"));
+        faults.push(format!("{id} is no rule in rules.txt, but named by {tests:?}"));
     }
 }
 
@@ -129,7 +129,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The Rust files below a folder, without what was built.
+/// Finds the Rust files below a folder, except in build directories.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -143,7 +143,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// All specifications, and the tests of each rule. The faults of both are the third.
+/// Returns all specifications, the tests of each rule, and the faults of both.
 fn everything() -> (Vec<Specification>, BTreeMap<String, Vec<String>>, Vec<String>) {
     let mut faults = Vec::new();
     let specifications = read_rules(&read("tests/conformance/rules.txt"), &mut faults);
@@ -179,7 +179,7 @@ fn table_of(specifications: &[Specification], tests: &BTreeMap<String, Vec<Strin
     table
 }
 
-/// Guarantees: every rule has a test or says why it needs none, and every test names rules that there are.
+/// Guarantees: every rule has a test or says why it needs none, and tests name existing rules only.
 #[test]
 fn every_rule_has_its_test() {
     let (specifications, tests, faults) = everything();
@@ -195,8 +195,8 @@ fn table() {
     println!("{}", table_of(&specifications, &tests));
 }
 
-/// Guarantees: the page speaks of rules that there are, says what each specification is, and explains each difference
-/// between a specification and the observed behaviour.
+/// Guarantees: the page names existing rules only, every specification, and each difference between a specification
+/// and the observed behaviour.
 #[test]
 fn the_page_names_rules() {
     let page = read("CONFORMANCE.md");
@@ -205,13 +205,13 @@ fn the_page_names_rules() {
     let rules = specifications.iter().flat_map(|specification| &specification.rules);
     let known: BTreeSet<&str> = rules.map(|rule| rule.id.as_str()).collect();
     for id in named.iter().filter(|text| text.split_once('#').is_some_and(|(name, rule)| is_id(name) && is_id(rule))) {
-        assert!(known.contains(id), "{id} is no rule");
+        assert!(known.contains(id), "CONFORMANCE.md names {id}, which is no rule");
     }
     for id in known.iter().filter(|id| id.starts_with("differences#")) {
-        assert!(named.contains(id), "{id} is not explained");
+        assert!(named.contains(id), "CONFORMANCE.md does not explain {id}");
     }
     for Specification { name, .. } in &specifications {
-        assert!(named.contains(name.as_str()), "it is not said what {name} is");
+        assert!(named.contains(name.as_str()), "CONFORMANCE.md does not say what {name} is");
     }
 }
 
@@ -224,7 +224,7 @@ fn faults_of(rules: &str, source: &str) -> Vec<String> {
     faults
 }
 
-/// Guarantees: rules that continue on further lines and tests in every form are understood.
+/// Guarantees: rules of several lines are parsed, and tests in every form are found.
 #[test]
 fn forms() {
     let rules = concat!(
@@ -253,15 +253,15 @@ fn forms() {
     assert_eq!(table_of(&specifications, &tests), expected);
 }
 
-/// Guarantees: each fault is found and said.
+/// Guarantees: each fault is reported.
 #[test]
 fn faults() {
     let test = "/// rule: s#a\n#[test]\nfn f() {}\n";
     let cases = [
         ("[s] T\na: one\n", "", "s#a has neither a test with `/// rule: s#a` nor \"not applicable, because ...\""),
-        ("[s] T\na: one\n  not applicable, because x\n", test, r#"s#a is not applicable, and held by ["a.rs::f"]"#),
-        ("[s] T\n", test, r#"s#a is no rule in rules.txt, and named by ["a.rs::f"]"#),
-        ("[s] T\na: one\na: two\n", test, "s#a stands twice in rules.txt"),
+        ("[s] T\na: one\n  not applicable, because x\n", test, r#"s#a is not applicable, but tested by ["a.rs::f"]"#),
+        ("[s] T\n", test, r#"s#a is no rule in rules.txt, but named by ["a.rs::f"]"#),
+        ("[s] T\na: one\na: two\n", test, "s#a is twice in rules.txt"),
         ("a: one\n", "", "rules.txt, line 1: neither a specification nor a rule: a: one"),
         ("[s] T\nA b: one\n", "", "rules.txt, line 2: neither a specification nor a rule: A b: one"),
         ("[s] T\n  more\n", "", "rules.txt, line 2: neither a specification nor a rule:   more"),
