@@ -1,6 +1,8 @@
 //! Holds `ARCHITECTURE.md` and the links of all pages against the tree: files, tests and sections that are named exist,
 //! and crates depend on each other as it says.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail like one")]
+
 use std::path::{Path, PathBuf};
 
 /// A text in backquotes that begins with one of these is a file or a folder, or `file::name` for a function in it.

@@ -8,7 +8,6 @@
     reason = "helpers of tests may fail like tests"
 )]
 
-mod architecture;
 mod backend;
 mod capture;
 mod client;
