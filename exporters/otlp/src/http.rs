@@ -141,6 +141,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: `Retry-After` is read as seconds and as a date; zero, the past and nonsense leave the pause to us.
+    /// rule: otlp#retry-after
     #[test]
     fn retry_after_has_two_forms() {
         let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
