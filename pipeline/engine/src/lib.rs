@@ -27,6 +27,7 @@ pub mod http_out;
 pub mod http_server;
 pub mod intake;
 mod ledger;
+pub mod outcome;
 pub mod peer_limits;
 mod pipeline;
 pub mod plan;
