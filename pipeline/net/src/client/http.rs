@@ -95,9 +95,9 @@ pub struct HttpClient {
 
 impl HttpClientConfig {
     /// How connections are made. Fails if the TLS settings cannot be used.
-    pub(super) fn connector(&self, versions: HttpVersions) -> Result<Connector, EndpointError> {
+    pub(super) fn connector(&self, purpose: Purpose, versions: HttpVersions) -> Result<Connector, EndpointError> {
         let tls = self.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
-        Ok(Connector::new(Purpose::Http, tls, self.proxies.clone(), self.connect_timeout))
+        Ok(Connector::new(purpose, tls, self.proxies.clone(), self.connect_timeout))
     }
 
     /// How connections are kept.
@@ -119,7 +119,7 @@ impl HttpClient {
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
         let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
-        let connector = config.connector(versions)?;
+        let connector = config.connector(Purpose::Http, versions)?;
         let client = config
             .pool()
             .http2_only(config.http2_prior_knowledge)

@@ -282,8 +282,7 @@ fn memory_is_granted_before_it_is_taken() {
         });
         assert_eq!(output.unwrap().plain, data);
         assert!(asked.is_sorted() && asked.last().is_some_and(|&most| most >= data.len()), "{asked:?}");
-        let refused =
-            decompress_granted(coding, packed, data.len(), &mut |wanted| wanted < 300_000);
+        let refused = decompress_granted(coding, packed, data.len(), &mut |wanted| wanted < 300_000);
         assert!(matches!(refused, Err(DecompressError::NotGranted { wanted: 300_000.. })), "{refused:?}");
     }
 }

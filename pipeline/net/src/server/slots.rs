@@ -47,12 +47,7 @@ fn few_files_are_left(stream: &TcpStream) -> bool {
 impl Slots {
     /// Whether there is room for a connection of `addr`, which was accepted as `stream`, and whether an idle one was
     /// closed for it.
-    pub(super) fn room(
-        &mut self,
-        stream: &TcpStream,
-        addr: SocketAddr,
-        limits: &ServerLimits,
-    ) -> Result<bool, NoRoom> {
+    pub(super) fn room(&mut self, stream: &TcpStream, addr: SocketAddr, limits: &ServerLimits) -> Result<bool, NoRoom> {
         if !limits.replace_idle && few_files_are_left(stream) {
             return Err(NoRoom::FewFiles);
         }

@@ -11,7 +11,6 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::ACCEPT_ENCODING;
 use crate::call::Taken;
-use crate::elsewhere::GrpcAnswer;
 use crate::fault::{Fault, Kind};
 use crate::message;
 
@@ -63,12 +62,6 @@ pub(super) fn success(taken: &Taken) -> Response<Reply> {
     let mut response = Response::new(Reply { data: Some(data.freeze()), trailers: Some(trailers) });
     response.headers_mut().insert(CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
     response
-}
-
-/// The answer of another server.
-pub(super) fn passed_on(answer: GrpcAnswer) -> Response<Reply> {
-    let GrpcAnswer { head, data, trailers } = answer;
-    head.map(|()| Reply { data: (!data.is_empty()).then_some(data), trailers })
 }
 
 /// The answer to a call that failed: the status in the headers, and no body.
