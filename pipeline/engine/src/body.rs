@@ -32,6 +32,9 @@ const FIRST: usize = 64 * 1024;
 /// memory. What all of them hold stays small beside what the one needs that grows on.
 const MOST_UNANNOUNCED: usize = 256 * 1024;
 
+/// How long the rest of a request is read and forgotten that is refused, so that its sender sees the answer.
+pub const LINGER: Duration = Duration::from_secs(5);
+
 /// Bytes and the memory that they take.
 #[derive(Debug)]
 pub struct Received {
