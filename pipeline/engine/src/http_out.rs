@@ -16,15 +16,12 @@ use profbridge_net::client::{EndpointError, Failure, HttpClient, HttpClientConfi
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::tls::TlsClientConfig;
 
-use crate::config::{Problem, Secret, Section};
+use crate::config::{Problem, Problems, Secret, Section};
 use crate::outcome::{Retry, SendError};
 use crate::via::{self, Via};
 
 /// The most characters of a server's text that are shown.
 const MAX_SHOWN: usize = 300;
-
-/// The longest pause that a server can ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Headers that an exporter writes itself, or that would break a connection.
 const RESERVED: [HeaderName; 11] = [
@@ -74,8 +71,9 @@ pub fn check_headers(section: &Section, written: &BTreeMap<String, Secret>, prob
 /// # Errors
 ///
 /// It is no URL that can be posted to.
-pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Result<Uri, Problem> {
-    let refused = |rule: &str| section.problem(key, format!("the endpoint cannot be used: {rule}"), hint);
+pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Result<Uri, Problems> {
+    let refused =
+        |rule: &str| -> Problems { section.problem(key, format!("the endpoint cannot be used: {rule}"), hint).into() };
     if !written.starts_with("http://") && !written.starts_with("https://") {
         return Err(refused("the URL does not begin with http:// or https://"));
     }
@@ -202,15 +200,14 @@ impl Answer {
     /// this needs the time since the Unix epoch.
     pub fn retry_after(&self, since_epoch: Duration) -> Option<Duration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        let pause = match text.parse::<f64>() {
-            Ok(seconds) if seconds >= 0.0 => Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST_PAUSE),
-            Ok(_) => return None,
+        match text.parse::<f64>() {
+            Ok(seconds) if seconds >= 0.0 => Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+            Ok(_) => None,
             Err(_) => {
                 let date = httpdate::parse_http_date(text).ok()?;
-                date.duration_since(UNIX_EPOCH).ok()?.saturating_sub(since_epoch)
+                Some(date.duration_since(UNIX_EPOCH).ok()?.saturating_sub(since_epoch))
             }
-        };
-        Some(pause.min(LONGEST_PAUSE))
+        }
     }
 
     /// The type of the body, without its parameters.
@@ -318,7 +315,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: `Retry-After` is read as seconds, whole or not, and as a date; a date in the past is no pause,
-    /// nonsense is nothing, and no pause is longer than a day.
+    /// and nonsense is nothing.
     #[test]
     fn retry_after_has_two_forms() {
         let now = Duration::from_secs(784_111_777);
@@ -331,7 +328,7 @@ mod tests {
         assert_eq!(read("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
         assert_eq!(read("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
         assert_eq!(read("0"), Some(Duration::ZERO));
-        assert_eq!(read("1e300"), Some(LONGEST_PAUSE));
+        assert_eq!(read("1e300"), Some(Duration::MAX));
         assert_eq!([read("soon"), read("-1"), read("NaN")], [None; 3]);
     }
 

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use ::http::{Request, Response, Uri};
 use bytes::Bytes;
+use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
 use profbridge_engine::component::StartError;
 use profbridge_engine::intake::Intake;
 use profbridge_net::body::{BodyLimits, Guarded};
 use profbridge_net::client::{HttpClientConfig, IN_PASSING, Passage, Resumed};
+use profbridge_net::server::Peer;
 use profbridge_net::tls::TlsClientConfig;
 
+use crate::call::Caller;
 use crate::fault::Fault;
 
 /// How long an answer may take to begin; SDKs give up after 10 s by default.
@@ -45,12 +48,27 @@ impl Elsewhere {
         Ok(Self { passage: passage.map_err(failed)?, server })
     }
 
+    /// Hands a request on, and answers with what comes back. What `failure` makes of a fault is the answer where the
+    /// request is too large, or nobody answered.
+    pub(crate) async fn answer<B>(
+        &self,
+        request: Request<Incoming>,
+        limits: BodyLimits,
+        caller: &Caller,
+        failure: impl FnOnce(&Fault) -> Response<B>,
+    ) -> Response<Either<B, Incoming>> {
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
+        match self.pass(request, limits, &caller.intake).await {
+            Ok(answer) => answer.map(Either::Right),
+            Err(fault) => {
+                caller.telemetry.not_taken(fault.refusal(peer));
+                failure(&fault).map(Either::Left)
+            }
+        }
+    }
+
     /// Hands a request on, as its body comes.
-    ///
-    /// # Errors
-    ///
-    /// It is too large, or nobody answered.
-    pub(crate) async fn pass(
+    async fn pass(
         &self,
         request: Request<Incoming>,
         limits: BodyLimits,

@@ -66,16 +66,8 @@ impl Service {
             && signal_of(path).is_some()
             && !self.takes(path)
         {
-            let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
             let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
-            let passed = elsewhere.pass(request, limits, &self.caller.intake).await;
-            return Ok(passed.map_or_else(
-                |fault| {
-                    self.caller.telemetry.not_taken(fault.refusal(peer));
-                    reply::failure(&fault).map(Either::Left)
-                },
-                |answer| answer.map(Either::Right),
-            ));
+            return Ok(elsewhere.answer(request, limits, &self.caller, reply::failure).await);
         }
         Ok(self.respond(request).await.map(Either::Left))
     }

@@ -59,15 +59,7 @@ impl Service {
             return Ok(self.respond(request).await.map(Either::Left));
         };
         let media = Media::of(request.headers());
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        let passed = elsewhere.pass(request, self.body, &self.caller.intake).await;
-        Ok(passed.map_or_else(
-            |fault| {
-                self.caller.telemetry.not_taken(fault.refusal(peer));
-                failure(&fault, media).map(Either::Left)
-            },
-            |answer| answer.map(Either::Right),
-        ))
+        Ok(elsewhere.answer(request, self.body, &self.caller, |fault| failure(fault, media)).await)
     }
 
     async fn respond(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
