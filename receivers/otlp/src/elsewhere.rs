@@ -21,8 +21,8 @@ use profbridge_net::tls::TlsClientConfig;
 use crate::call::Caller;
 use crate::fault::Fault;
 
-/// How long an answer may take to begin; SDKs give up after 10 s by default.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take to begin, with all of the request's body; SDKs give up after 10 s by default.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Requests that were handed on.
 const HANDED_ON: &str = "otlp_requests_handed_on";

@@ -107,7 +107,10 @@ impl HttpClientConfig {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
-            .pool_max_idle_per_host(self.max_idle_connections);
+            .pool_max_idle_per_host(self.max_idle_connections)
+            // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING);
         builder
     }
 }
@@ -120,13 +123,7 @@ impl HttpClient {
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
         let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
         let connector = config.connector(Purpose::Http, versions)?;
-        let client = config
-            .pool()
-            .http2_only(config.http2_prior_knowledge)
-            // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PING)
-            .build(connector.clone());
+        let client = config.pool().http2_only(config.http2_prior_knowledge).build(connector.clone());
         Ok(HttpClient {
             client,
             connector,
