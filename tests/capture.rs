@@ -51,6 +51,7 @@ fn describe(chunk: &Value) -> String {
 
 /// Guarantees: the capture becomes one chunk per process, each passes Relay's rules, and they say what the snapshot
 /// beside this file shows.
+/// rule: otlp-profiles#timestamps-only
 #[test]
 fn the_real_capture() {
     let input =

@@ -88,6 +88,7 @@ service:
 
 /// Guarantees: every input format is told by its content, gzipped or not, and becomes envelopes that pass Relay's
 /// rules; what was read is what was written.
+/// rule: otep-0239#gzip-on-disk, otep-0239#same-layout
 #[test]
 fn convert_to_sentry() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,6 +172,7 @@ fn convert_from_sentry() {
 
 /// Guarantees: a chunk of an SDK that went through OTLP is that chunk again, of the same profiler, with each of its
 /// samples; an envelope with a V1 profile becomes OTLP, and a chunk and its transaction as well.
+/// rule: round-trip#content
 #[test]
 fn convert_there_and_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,6 +210,7 @@ fn convert_there_and_back() {
 
 /// Guarantees: OTLP becomes a pprof profile for each process, told by both endings, and these become stacks and
 /// envelopes again; several of them cannot go to standard output.
+/// rule: otep-0239#pprof
 #[test]
 fn convert_pprof() {
     let folder = tempfile::tempdir().unwrap();

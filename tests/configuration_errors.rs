@@ -208,6 +208,7 @@ const WRONG: &[(&str, &[&str])] = &[
 
 /// Guarantees: what cannot work, or would have no effect, is refused at its position with the rule and what to do,
 /// every problem of a section at once, and no secret is shown.
+/// rule: profiles-sdk#session-sample-rate
 #[test]
 fn of_components() {
     let folder = tempfile::tempdir().unwrap();

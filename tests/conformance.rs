@@ -1,127 +1,290 @@
-//! Holds `CONFORMANCE.md` against the tree: whoever renames a file, a function or a test, or takes one away, has to say
-//! what keeps the rule now.
+//! Holds the rules of the specifications (`tests/conformance/rules.txt`) against the tests of all crates: every rule
+//! has a test, or says why it needs none, and every test that names a rule names one that exists.
 //!
-//! A reference is a text in backquotes that begins with a folder of the tree: a file, or `file::name` for a function,
-//! type or test in it.
+//! A test names its rules in lines of its doc comment: `/// rule: otlp#http-json, otlp#http-type`. The sources are read
+//! as text, so that tests of other systems and tests in macros such as `proptest!` are found too.
+//!
+//! `cargo test -p profbridge-relay-rules --test conformance -- --nocapture table` prints each rule with its tests.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail like one, and the table is printed")]
 
-/// The folders that a reference may begin with.
-const FOLDERS: [&str; 6] = ["pipeline/", "receivers/", "processors/", "exporters/", "tests/", "examples/"];
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
-/// A row says in its last cell that a test holds the rule, or begins like one of these.
-const WITHOUT_TEST: [&str; 2] = ["not applicable: ", "open: "];
+const NOT_APPLICABLE: &str = "not applicable, because ";
+
+struct Specification {
+    name: String,
+    title: String,
+    rules: Vec<Rule>,
+}
+
+struct Rule {
+    /// `specification#rule`.
+    id: String,
+    text: String,
+    not_applicable: Option<String>,
+}
+
+/// Parses `rules.txt`. A line that is neither a specification nor a rule becomes a fault.
+fn read_rules(text: &str, faults: &mut Vec<String>) -> Vec<Specification> {
+    let mut specifications: Vec<Specification> = Vec::new();
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    for (number, line) in lines {
+        let heading = line.strip_prefix('[').and_then(|line| line.split_once("] "));
+        if let Some((name, title)) = heading {
+            specifications.push(Specification { name: name.into(), title: title.into(), rules: Vec::new() });
+            continue;
+        }
+        let read = specifications.last_mut().is_some_and(|specification| read_rule_line(specification, line));
+        if !read {
+            faults.push(format!("rules.txt, line {number}: neither a specification nor a rule: {line}"));
+        }
+    }
+    specifications
+}
+
+/// Parses a line as the beginning of a rule or, if it is indented, as the continuation of the last one.
+fn read_rule_line(specification: &mut Specification, line: &str) -> bool {
+    let Some(more) = line.strip_prefix("  ") else {
+        let Some((id, text)) = line.split_once(": ").filter(|(id, _)| is_id(id)) else { return false };
+        let id = format!("{}#{id}", specification.name);
+        specification.rules.push(Rule { id, text: text.into(), not_applicable: None });
+        return true;
+    };
+    let Some(rule) = specification.rules.last_mut() else { return false };
+    match (more.strip_prefix(NOT_APPLICABLE), &mut rule.not_applicable) {
+        (Some(reason), None) => rule.not_applicable = Some(reason.into()),
+        (_, Some(reason)) => *reason = format!("{reason} {more}"),
+        (None, None) => rule.text = format!("{} {more}", rule.text),
+    }
+    true
+}
+
+fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Adds the tests of one source to the rules that they name. A `rule:` line that is not on a test becomes a fault.
+fn read_source(path: &str, source: &str, tests: &mut BTreeMap<String, Vec<String>>, faults: &mut Vec<String>) {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    for (at, line) in lines.iter().enumerate() {
+        let comment = line.strip_prefix("//").map(|comment| comment.trim_start_matches(['/', '!']).trim_start());
+        let Some(ids) = comment.and_then(|comment| comment.strip_prefix("rule:")) else { continue };
+        let Some(test) = test_below(&lines, at).filter(|_| line.starts_with("/// rule: ")) else {
+            faults.push(format!("{path}:{}: not the doc comment of a test that runs: {line}", at + 1));
+            continue;
+        };
+        let test = format!("{path}::{test}");
+        for id in ids.split(',').map(str::trim) {
+            let of_rule = tests.entry(id.into()).or_default();
+            if of_rule.contains(&test) {
+                faults.push(format!("{test} names {id} twice"));
+            }
+            of_rule.push(test.clone());
+        }
+    }
+}
+
+/// The name of the function whose comments and attributes include a line, if it is a test that is not ignored.
+fn test_below<'a>(lines: &[&'a str], at: usize) -> Option<&'a str> {
+    let is_above = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+    let above = lines[..at].iter().rev().take_while(is_above);
+    let below: Vec<_> = lines[at..].iter().take_while(is_above).collect();
+    let head = lines.get(at + below.len())?;
+    let (name, _) = head.split_once("fn ")?.1.split_once('(')?;
+    let attributes: Vec<_> = above.chain(below).filter(|line| line.starts_with("#[")).collect();
+    let is_test = attributes.iter().any(|line| **line == "#[test]" || line.starts_with("#[tokio::test"));
+    let is_ignored = attributes.iter().any(|line| line.starts_with("#[ignore"));
+    (is_test && !is_ignored).then_some(name)
+}
+
+/// Finds rules without a test or a reason, rules with both, and tests that name unknown rules.
+fn compare(specifications: &[Specification], tests: &BTreeMap<String, Vec<String>>, faults: &mut Vec<String>) {
+    let mut known = BTreeSet::new();
+    for rule in specifications.iter().flat_map(|specification| &specification.rules) {
+        let id = &rule.id;
+        if !known.insert(id) {
+            faults.push(format!("{id} is twice in rules.txt"));
+        }
+        match (&rule.not_applicable, tests.get(id)) {
+            (None, None) => {
+                faults.push(format!("{id} has neither a test with `/// rule: {id}` nor \"{NOT_APPLICABLE}...\""));
+            }
+            (Some(_), Some(tests)) => faults.push(format!("{id} is not applicable, but tested by {tests:?}")),
+            _ => {}
+        }
+    }
+    for (id, tests) in tests.iter().filter(|(id, _)| !known.contains(id)) {
+        faults.push(format!("{id} is no rule in rules.txt, but named by {tests:?}"));
+    }
+}
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn document() -> String {
-    std::fs::read_to_string(root().join("CONFORMANCE.md")).unwrap()
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The references in a text.
-fn references(text: &str) -> impl Iterator<Item = &str> {
-    let quoted = text.split('`').skip(1).step_by(2);
-    quoted.filter(|quoted| FOLDERS.iter().any(|folder| quoted.starts_with(folder)))
-}
-
-/// The rows of all tables with their four cells: place, rule, how, test.
-fn rows(document: &str) -> Vec<[&str; 4]> {
-    let lines = document.lines().filter(|line| line.starts_with("| ") && line.matches(" | ").count() == 3);
-    let cells = lines.map(|line| {
-        let mut cells = line.trim_start_matches("| ").trim_end_matches(" |").split(" | ");
-        std::array::from_fn(|_| cells.next().unwrap())
-    });
-    cells.filter(|cells| cells[0] != "Place" && !cells[0].starts_with("---")).collect()
-}
-
-/// Whether a source defines a name: a function, method, type, constant or field.
-fn defines(source: &str, name: &str) -> bool {
-    ["fn ", "struct ", "enum ", "const ", "static ", "trait ", "mod ", "type "].iter().any(|keyword| {
-        let definition = format!("{keyword}{name}");
-        let mut places = source.match_indices(&definition);
-        places.any(|(at, found)| !source[at + found.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
-    })
-}
-
-/// Whether a source has a test of a name: a function with a test's attribute among the lines above it.
-fn has_test(source: &str, name: &str) -> bool {
-    let lines: Vec<&str> = source.lines().map(str::trim).collect();
-    let head = format!("fn {name}(");
-    (0..lines.len()).filter(|&at| lines[at].contains(&head)).any(|at| {
-        let mut above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
-        above.any(|line| *line == "#[test]" || line.starts_with("#[tokio::test"))
-    })
-}
-
-fn source(path: &str) -> Option<String> {
-    std::fs::read_to_string(root().join(path)).ok()
-}
-
-/// Guarantees: every file that is named exists, and so does every name in it.
-#[test]
-fn what_is_named_exists() {
-    let document = document();
-    let mut missing = Vec::new();
-    for reference in references(&document) {
-        let found = match reference.split_once("::") {
-            Some((path, name)) => source(path).is_some_and(|source| defines(&source, name)),
-            None => root().join(reference).exists(),
-        };
-        if !found {
-            missing.push(reference);
-        }
-    }
-    assert!(missing.is_empty(), "not in the tree: {missing:#?}");
-    assert!(references(&document).count() > 100, "references are found");
-}
-
-/// Guarantees: every row names a test, or says why there is none; every test that is named is one.
-#[test]
-fn every_row_has_its_test() {
-    let document = document();
-    let rows = rows(&document);
-    assert!(rows.len() > 100, "{} rows", rows.len());
-    for [place, rule, _, test] in rows {
-        if WITHOUT_TEST.iter().any(|start| test.strip_prefix(start).is_some_and(|reason| reason.len() > 3)) {
-            continue;
-        }
-        assert!(references(test).next().is_some(), "{place}, {rule}: no test, and no word why: {test}");
-        for reference in references(test) {
-            let test = reference.split_once("::").map(|(path, name)| (source(path), name));
-            let found = test.is_some_and(|(source, name)| source.is_some_and(|source| has_test(&source, name)));
-            assert!(found, "{place}, {rule}: {reference} is no test");
+/// Finds the Rust files below a folder, except in build directories.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_folder = entry.file_type().unwrap().is_dir();
+        if is_folder && name != "target" && !name.to_string_lossy().starts_with('.') {
+            sources(&path, found);
+        } else if !is_folder && path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
         }
     }
 }
 
-/// Guarantees: the summary at the top counts the rows below it.
-#[test]
-fn the_summary_counts() {
-    let document = document();
-    let mut counted = BTreeMap::from([("tested", 0), ("not applicable", 0), ("open", 0)]);
-    for [_, _, _, test] in rows(&document) {
-        let state = WITHOUT_TEST
-            .iter()
-            .find(|start| test.starts_with(**start))
-            .map_or("tested", |start| &start[..start.len() - 2]);
-        *counted.get_mut(state).unwrap() += 1;
+/// Returns all specifications, the tests of each rule, and the faults of both.
+fn everything() -> (Vec<Specification>, BTreeMap<String, Vec<String>>, Vec<String>) {
+    let mut faults = Vec::new();
+    let specifications = read_rules(&read("tests/conformance/rules.txt"), &mut faults);
+    let (mut tests, mut paths) = (BTreeMap::new(), Vec::new());
+    sources(&root(), &mut paths);
+    paths.sort();
+    for path in paths {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
+        read_source(&name, &std::fs::read_to_string(&path).unwrap(), &mut tests, &mut faults);
     }
-    for (state, count) in counted {
-        assert!(document.contains(&format!("**{count}** {state}")), "{count} rows are {state}");
+    compare(&specifications, &tests, &mut faults);
+    (specifications, tests, faults)
+}
+
+/// Each rule with its tests, as Markdown.
+fn table_of(specifications: &[Specification], tests: &BTreeMap<String, Vec<String>>) -> String {
+    let mut table = String::new();
+    let (mut tested, mut not_applicable) = (0, 0);
+    for Specification { name, title, rules } in specifications {
+        writeln!(table, "\n## {title} (`{name}`)\n").unwrap();
+        for Rule { id, text, not_applicable: reason } in rules {
+            writeln!(table, "* `{id}`: {text}").unwrap();
+            for test in tests.get(id).into_iter().flatten() {
+                writeln!(table, "  * `{test}`").unwrap();
+            }
+            if let Some(reason) = reason {
+                writeln!(table, "  * {NOT_APPLICABLE}{reason}").unwrap();
+            }
+            *(if reason.is_some() { &mut not_applicable } else { &mut tested }) += 1;
+        }
+    }
+    writeln!(table, "\nTested: {tested}, not applicable: {not_applicable}.").unwrap();
+    table
+}
+
+/// Guarantees: every rule has a test or says why it needs none, and tests name existing rules only.
+#[test]
+fn every_rule_has_its_test() {
+    let (specifications, tests, faults) = everything();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let rules = specifications.iter().map(|specification| specification.rules.len()).sum::<usize>();
+    assert!(rules > 400 && tests.len() > 300, "{rules} rules, {} of them tested", tests.len());
+}
+
+/// Guarantees: prints each rule with its tests.
+#[test]
+fn table() {
+    let (specifications, tests, _) = everything();
+    println!("{}", table_of(&specifications, &tests));
+}
+
+/// Guarantees: the page names existing rules only, every specification, and each difference between a specification
+/// and the observed behaviour.
+#[test]
+fn the_page_names_rules() {
+    let page = read("CONFORMANCE.md");
+    let named: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
+    let (specifications, _, _) = everything();
+    let rules = specifications.iter().flat_map(|specification| &specification.rules);
+    let known: BTreeSet<&str> = rules.map(|rule| rule.id.as_str()).collect();
+    for id in named.iter().filter(|text| text.split_once('#').is_some_and(|(name, rule)| is_id(name) && is_id(rule))) {
+        assert!(known.contains(id), "CONFORMANCE.md names {id}, which is no rule");
+    }
+    for id in known.iter().filter(|id| id.starts_with("differences#")) {
+        assert!(named.contains(id), "CONFORMANCE.md does not explain {id}");
+    }
+    for Specification { name, .. } in &specifications {
+        assert!(named.contains(name.as_str()), "CONFORMANCE.md does not say what {name} is");
     }
 }
 
-/// Guarantees: the checks above find what they are there to find.
+/// The faults of rules and of one source.
+fn faults_of(rules: &str, source: &str) -> Vec<String> {
+    let (mut faults, mut tests) = (Vec::new(), BTreeMap::new());
+    let specifications = read_rules(rules, &mut faults);
+    read_source("a.rs", source, &mut tests, &mut faults);
+    compare(&specifications, &tests, &mut faults);
+    faults
+}
+
+/// Guarantees: rules of several lines are parsed, and tests in every form are found.
 #[test]
-fn faults_are_found() {
-    let source = "/// Guarantees: x.\n#[test]\nfn a_test() {}\n\nfn helper(x: u8) {}\nstruct Thing;\n";
-    assert!(has_test(source, "a_test") && !has_test(source, "helper") && !has_test(source, "test"));
-    assert!(defines(source, "helper") && defines(source, "Thing") && !defines(source, "help") && !defines(source, "x"));
-    let document =
-        "| Place | Rule | How | Test |\n| --- | --- | --- | --- |\n| a | `b` | `tests/main.rs` | open: later |\n";
-    assert_eq!(rows(document), [["a", "`b`", "`tests/main.rs`", "open: later"]]);
-    assert_eq!(references(document).collect::<Vec<_>>(), ["tests/main.rs"]);
+fn forms() {
+    let rules = concat!(
+        "# About\n[s] A title\n\n",
+        "a: one\n  more\n",
+        "b: two\n  more\n  not applicable, because it\n  is not\n",
+        "c: three\n",
+    );
+    let source = concat!(
+        "/// Guarantees: x.\n/// rule: s#a, s#c\n#[test]\nfn f() {}\n\n",
+        "proptest! {\n    #[tokio::test(start_paused = true)]\n    // Why.\n    /// rule: s#a\n",
+        "    async fn g(x: u8) {}\n}\n",
+    );
+    let expected = concat!(
+        "\n## A title (`s`)\n\n",
+        "* `s#a`: one more\n  * `a.rs::f`\n  * `a.rs::g`\n",
+        "* `s#b`: two more\n  * not applicable, because it is not\n",
+        "* `s#c`: three\n  * `a.rs::f`\n\n",
+        "Tested: 2, not applicable: 1.\n",
+    );
+    let (mut faults, mut tests) = (Vec::new(), BTreeMap::new());
+    let specifications = read_rules(rules, &mut faults);
+    read_source("a.rs", source, &mut tests, &mut faults);
+    compare(&specifications, &tests, &mut faults);
+    assert_eq!(faults, Vec::<String>::new());
+    assert_eq!(table_of(&specifications, &tests), expected);
+}
+
+/// Guarantees: each fault is reported.
+#[test]
+fn faults() {
+    let test = "/// rule: s#a\n#[test]\nfn f() {}\n";
+    let cases = [
+        ("[s] T\na: one\n", "", "s#a has neither a test with `/// rule: s#a` nor \"not applicable, because ...\""),
+        ("[s] T\na: one\n  not applicable, because x\n", test, r#"s#a is not applicable, but tested by ["a.rs::f"]"#),
+        ("[s] T\n", test, r#"s#a is no rule in rules.txt, but named by ["a.rs::f"]"#),
+        ("[s] T\na: one\na: two\n", test, "s#a is twice in rules.txt"),
+        ("a: one\n", "", "rules.txt, line 1: neither a specification nor a rule: a: one"),
+        ("[s] T\nA b: one\n", "", "rules.txt, line 2: neither a specification nor a rule: A b: one"),
+        ("[s] T\n  more\n", "", "rules.txt, line 2: neither a specification nor a rule:   more"),
+        ("[s] T\n", "/// rule: s#a\nfn f() {}\n", "a.rs:1: not the doc comment of a test that runs: /// rule: s#a"),
+        (
+            "[s] T\n",
+            "//! rule: s#a\n\n#[test]\nfn f() {}\n",
+            "a.rs:1: not the doc comment of a test that runs: //! rule: s#a",
+        ),
+        (
+            "[s] T\n",
+            "#[test]\n// rule: s#a\nfn f() {}\n",
+            "a.rs:2: not the doc comment of a test that runs: // rule: s#a",
+        ),
+        ("[s] T\n", "/// rule: s#a\n#[test]\n", "a.rs:1: not the doc comment of a test that runs: /// rule: s#a"),
+        (
+            "[s] T\n",
+            "/// rule: s#a\n#[test]\n#[ignore]\nfn f() {}\n",
+            "a.rs:1: not the doc comment of a test that runs: /// rule: s#a",
+        ),
+        ("[s] T\na: one\n", "/// rule: s#a, s#a\n#[test]\nfn f() {}\n", "a.rs::f names s#a twice"),
+    ];
+    for (rules, source, expected) in cases {
+        assert_eq!(faults_of(rules, source), [expected]);
+    }
 }

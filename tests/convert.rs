@@ -91,6 +91,7 @@ fn transactions(folder: &Path) -> Vec<Value> {
 
 /// Guarantees: OTLP spans go from protobuf to JSON, to lines and back as they were; several files become one message;
 /// and for Sentry they are put together by local root, over all files.
+/// rule: tracing-sdk#envelope
 #[test]
 fn spans_to_all_formats() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,6 +341,7 @@ proptest! {
 
     /// Guarantees: any pprof profile that becomes OTLP, in either encoding, and pprof again says the same: also its
     /// mappings, locations and functions that nothing refers to.
+    /// rule: otep-0239#pprof
     #[test]
     fn pprof_comes_back(profile in any_pprof::profile()) {
         // Content without a single value type of a name is not known to be pprof.

@@ -26,6 +26,7 @@ const SOON: &str = ", retry_on_failure: {initial_interval: 10ms, max_interval: 1
 
 /// Guarantees: an outage (no answer, a closed connection, 500, 502, 503, 504) is retried until Sentry takes the chunk, and
 /// the retry carries the same chunk id, so it overwrites itself.
+/// rule: differences#retry-5xx
 #[test]
 fn an_outage_is_retried() {
     for behaviour in [
@@ -172,6 +173,7 @@ fn a_hanging_sentry_is_retried() {
 }
 
 /// Guarantees: every other failure is final: sent once, counted, explained without the key, and the next goes through.
+/// rule: differences#retry-5xx
 #[test]
 fn a_refusal_is_final() {
     for (code, reason) in
@@ -413,6 +415,7 @@ fn an_empty_dsn_switches_sentry_off() {
 }
 
 /// Guarantees: a real request in an older layout arrives at Sentry, as one chunk for each of its processes.
+/// rule: otlp#layouts
 #[test]
 fn an_older_layout_is_delivered() {
     // A request in the layout of opentelemetry-proto 1.8: the sample's attribute indices are field 3.

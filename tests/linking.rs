@@ -66,6 +66,7 @@ fn traced(pid: i64) -> Vec<u8> {
 /// Guarantees: with the example's configuration, what OpenTelemetry traced and what a profiler saw of one process
 /// arrive in Sentry as a transaction and a chunk that name the same profiler, and the transaction and its span name the
 /// thread that has their time in the chunk. A process that nobody profiled has a transaction without a profiler.
+/// rule: profiles-sdk#linking-profiler, profiles-sdk#linking-thread
 #[test]
 fn transactions_name_the_profile_of_their_time() {
     let sentry = Sentry::start();
@@ -166,6 +167,7 @@ fn linked(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<(i64, u64), u8>
 /// Guarantees: to an OTLP backend samples leave with links to the innermost span that their thread ran, and to no
 /// other: of spans that came before them where profiles do not wait, and of those that came behind them where they do.
 /// Nothing is lost, and the counts say what became of all.
+/// rule: otep-0239#links
 #[test]
 fn samples_name_the_span_of_their_time() {
     let times: [u64; 20] = ms(std::array::from_fn(|tick| tick as u64 * 50));

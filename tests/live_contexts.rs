@@ -68,6 +68,7 @@ fn resource<'a>(request: &'a Value, key: &str) -> Option<&'a Value> {
 /// Guarantees: samples leave with the trace and the span that their thread said, with none but the attributes that were
 /// asked for, and with the service that the program shows; what it shows does not choose the DSN; and what was read is
 /// counted.
+/// rule: otlp-profiles#thread-context
 #[test]
 fn to_otlp() {
     let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));

@@ -14,7 +14,6 @@ mod client;
 mod commands;
 #[cfg(target_os = "linux")]
 mod configuration_errors;
-mod conformance;
 mod convert;
 mod delivery;
 #[cfg(target_os = "linux")]

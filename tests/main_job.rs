@@ -62,6 +62,8 @@ fn observed(chunk: &Value) -> Vec<(String, i64, Vec<String>)> {
 
 /// Guarantees: what a profiler sends over gRPC arrives in Sentry as a chunk that Relay's rules accept, with every
 /// observation in it, and the books balance.
+/// rule: differences#rejections, sample-format-v2#stack-order, sample-format-v2#envelope, profiles-sdk#stack-order
+/// rule: profiles-sdk#v2-item-platform
 #[test]
 fn otlp_to_sentry() {
     let sentry = Sentry::start();
@@ -171,6 +173,7 @@ fn agrees_with_the_control() {
 }
 
 /// Guarantees: over HTTP, plain or gzipped, the same arrives, and the answer is in the request's type.
+/// rule: otlp#http-answer-type
 #[test]
 fn over_http() {
     let sentry = Sentry::start();
@@ -341,6 +344,7 @@ fn services_are_named_by_their_environment() {
 
 /// Guarantees: what goes on to an OTLP backend is what came in, with the missing profile ids filled in, although the
 /// backend was busy at first.
+/// rule: otlp#send-grpc
 #[test]
 fn otlp_to_otlp() {
     let backend = Otlp::start();

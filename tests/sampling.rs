@@ -10,6 +10,7 @@ use crate::sentry_envelopes::Sent;
 /// keep, with their V1 profile; an SDK's own decision keeps what it sends, byte for byte. What is gone is counted by
 /// its reason, and reported to the client's project as an SDK would report it: the transaction, its spans and itself,
 /// its profile and its attachment. An envelope's other items arrive.
+/// rule: transport#client-reports-sample-rate, transport#attachments
 #[test]
 fn what_is_sampled_out_does_not_arrive() {
     let sentry = Sentry::start();

@@ -154,6 +154,7 @@ fn accepted(all: &[Received]) -> Vec<u64> {
 
 /// Guarantees: what SDKs send arrives byte for byte, compressed as it was, at their own project and by their own key,
 /// with what they and those before them say of themselves; each is answered as Sentry answers it.
+/// rule: transport#envelope, transport#header-others, transport#auth-client, transport#chunked, transport#proxy-headers
 #[test]
 fn captures_arrive_as_they_came() {
     let sentry = Sentry::start();
@@ -192,6 +193,7 @@ fn captures_arrive_as_they_came() {
 
 /// Guarantees: where a DSN is configured, envelopes go to its project by its key, and a header that names another DSN
 /// names that one instead; all else of the envelope stays, its trace included.
+/// rule: transport#header-dsn-replaced, transport#header-others
 #[test]
 fn a_dsn_readdresses() {
     let sentry = Sentry::start();
@@ -253,6 +255,7 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry, ot
 
 /// Guarantees: limits that Sentry sets are told to the client that they are for, with 429 where nothing of an envelope
 /// would be taken; other projects and keys hear nothing, and what a limit drops is reported to Sentry.
+/// rule: transport#rate-limits, transport#client-reports
 #[test]
 fn limits_are_handed_back() {
     let sentry = Sentry::start();
@@ -299,6 +302,7 @@ fn limits_are_handed_back() {
 }
 
 /// Guarantees: an outage of Sentry is retried until it is over, and loses nothing.
+/// rule: transport#retry
 #[test]
 fn an_outage_loses_nothing() {
     let sentry = Sentry::start();
@@ -316,6 +320,7 @@ fn an_outage_loses_nothing() {
 
 /// Guarantees: SIGTERM while clients send and Sentry is away loses nothing of what was acknowledged: it is sent when
 /// Sentry comes back within the time for the shutdown, once.
+/// rule: transport#retry
 #[test]
 fn a_shutdown_in_the_midst() {
     let sentry = Sentry::start();
@@ -404,6 +409,7 @@ fn senders_that_close() {
 }
 
 /// Guarantees: what is no envelope's goes on to the upstream unread, with its query, and its answer comes back.
+/// rule: transport#path-others
 #[test]
 fn other_addresses() {
     let sentry = Sentry::start();

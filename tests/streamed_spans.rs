@@ -25,6 +25,7 @@ fn rounded(mut container: Value) -> Value {
 /// Guarantees: what Node's SDK streams to one profbridge leaves that as OTLP, and leaves the next one, behind the
 /// processor `transactions`, as the container that it was, at once and in the name of its trace; no transaction is made
 /// of it.
+/// rule: transport#span-containers
 #[test]
 fn containers_come_back() {
     let sentry = Sentry::start();

@@ -174,6 +174,7 @@ mod tests {
 
     /// Guarantees: each client's project and key is one destination on the upstream server, with what is remembered of
     /// it; without an upstream, or without a key, there is none.
+    /// rule: transport#rate-limits-dsn
     #[test]
     fn clients() {
         let upstream = "https://sentry.example:9000/prefix/".parse().unwrap();

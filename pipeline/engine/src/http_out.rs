@@ -316,6 +316,7 @@ mod tests {
 
     /// Guarantees: `Retry-After` is read as seconds, whole or not, and as a date; a date in the past is no pause,
     /// and nonsense is nothing.
+    /// rule: otlp#retry-after
     #[test]
     fn retry_after_has_two_forms() {
         let now = Duration::from_secs(784_111_777);

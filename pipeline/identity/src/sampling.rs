@@ -40,6 +40,7 @@ mod tests {
 
     /// Guarantees: ids that differ in one bit are spread evenly, each tenth with a tenth of them within four standard
     /// deviations, and a trace stands elsewhere than a profiler of the same id.
+    /// rule: tracing-sdk#sample-rate
     #[test]
     fn ids_are_spread_evenly() {
         let mut tenths = [[0_u32; 10]; 2];

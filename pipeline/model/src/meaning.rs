@@ -137,6 +137,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: units of time are told from others (UCUM, and pprof's long forms).
+    /// rule: otep-0239#unit
     #[test]
     fn units() {
         assert_eq!(unit_nanos(b"nanoseconds"), Some(1));

@@ -37,6 +37,7 @@ fn broken(pointer: &str, value: Value) -> Vec<String> {
 }
 
 /// Guarantees: a payload at the limits (66.0 s, the largest line number) passes.
+/// rule: differences#rejections
 #[test]
 fn limits_pass() {
     assert_eq!(validate_json(good().to_string().as_bytes()), Ok(()));
@@ -44,6 +45,9 @@ fn limits_pass() {
 
 /// Guarantees: each rule of Relay's is found broken, and named with its place (getsentry/relay
 /// `relay-profiling/src/sample/v2.rs` and its neighbours; each row was seen to be rejected by its profile crate).
+/// rule: differences#two-samples, differences#rejections, differences#image-type, differences#measurement-values
+/// rule: differences#ids, differences#frame-function, sample-format-v2#measurement-unit, sample-format-v2#frames
+/// rule: sample-format-v2#reject-no-metadata, profiles-sdk#v2-reject-no-metadata, event-schema#image-type
 #[test]
 fn each_rule() {
     let rows = [
@@ -84,6 +88,7 @@ fn each_rule() {
 
 /// Guarantees: a measurement has one of the units that Relay knows (getsentry/relay
 /// `relay-profiling/src/measurements.rs`), those of Sentry's sample format V2 among them, and its values are a list.
+/// rule: sample-format-v2#measurement-unit
 #[test]
 fn units_of_measurements() {
     let checked = |unit: &str| {
@@ -100,6 +105,7 @@ fn units_of_measurements() {
 }
 
 /// Guarantees: chunks captured from Sentry's own SDKs pass as Relay would let them.
+/// rule: sample-format-v2#measurement-unit
 #[test]
 fn real_payloads() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/testdata/sentry");

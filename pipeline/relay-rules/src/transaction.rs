@@ -396,6 +396,7 @@ mod tests {
 
     /// Guarantees: a transaction that breaks one rule is refused for that rule at its place, and one that breaks none
     /// passes.
+    /// rule: event-schema#event-type, event-schema#type-transaction, event-schema#transaction-sdk
     #[test]
     fn each_rule() {
         assert_eq!(validate_transaction(transaction().to_string().as_bytes()), Ok(()));

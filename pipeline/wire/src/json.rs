@@ -182,6 +182,7 @@ mod tests {
         }
 
         /// Guarantees: numbers are written as the standard library writes them.
+        /// rule: event-schema#image-addr
         #[test]
         fn numbers(value: u64, shift in 0..64_u32) {
             let value = value >> shift;

@@ -88,6 +88,7 @@ fn chunks_of(request: Vec<u8>) -> Vec<serde_json::Value> {
 
 /// Guarantees: what reaches Sentry is the same, byte for byte but for the chunks' ids, whichever layout of OTLP the
 /// request was written in.
+/// rule: differences#otlp-layouts
 #[test]
 fn earlier_layouts_make_the_same_chunks() {
     for shape in [Shape::Tiny, Shape::Avg] {
@@ -129,6 +130,7 @@ fn captures_make_the_same_chunks() {
 
 /// Guarantees: of requests like the eBPF profiler's each function owns in Sentry what was sampled of it, thread by
 /// thread, and each function of own code is listed.
+/// rule: differences#sample-time
 #[test]
 fn workloads_own_their_time() {
     for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {

@@ -117,6 +117,7 @@ fn as_it_was<'a>(file: &'a str, module: &str) -> std::borrow::Cow<'a, str> {
 
 /// Guarantees: what Sentry's SDK for Python sent has the same module and function where the eBPF profiler, or a sampler
 /// that reads perf maps, saw the same functions: Sentry takes them for the same.
+/// rule: profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn python_sdk() {
     let sent = captured("python-2.75-profile_chunk");
@@ -134,6 +135,7 @@ fn python_sdk() {
 }
 
 /// Guarantees: the same of what Sentry's profiler for Node sent, in each of its captured versions.
+/// rule: profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn node_sdk() {
     let names = ["node-10.75-profile_chunk", "node-11.1-profile_chunk", "node-10.75-v1-transaction+profile"];
@@ -199,6 +201,7 @@ fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String
 
 /// Guarantees: no two functions of all processes of a workload are one for Sentry, whatever languages they are written
 /// in; nor are those of the shapes of real producers.
+/// rule: sample-format-v2#frame-grouping
 #[test]
 fn workloads() {
     let workloads = Shape::ALL.map(|shape| (shape.name(), Host::new(shape, SEED).report(0)));

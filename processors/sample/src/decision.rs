@@ -65,6 +65,7 @@ mod tests {
 
     /// Guarantees: of all combinations of what can decide, the first in the order of the guidelines does, and a rate
     /// that another one comes before changes nothing.
+    /// rule: tracing-sdk#sampler, tracing-sdk#precedence
     #[test]
     fn precedence() {
         let bools = [None, Some(true), Some(false)];

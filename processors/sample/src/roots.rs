@@ -101,6 +101,7 @@ mod tests {
     proptest! {
         /// Guarantees: a time is covered where any of the spans of a process with that name was open then, and no
         /// other.
+        /// rule: profiles-sdk#lifecycle-trace
         #[test]
         fn covers_what_spans_cover(
             spans in prop::collection::vec((0u128..3, 0u64..60, 0u64..20), 0..20),

@@ -256,6 +256,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: a text that is too long for headers is cut between characters, and a short one is left alone.
+    /// rule: otlp#answer-size
     #[test]
     fn texts_are_bounded() {
         assert_eq!(shortened("short".to_owned()), "short");

@@ -36,6 +36,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: one number that is known names the layout, none leaves it open, and everything else is refused.
+    /// rule: otlp-profiles#development-version, otlp#development-version
     #[test]
     fn one_known_number() {
         let read = |values: &[&'static str]| {

@@ -1,4 +1,8 @@
 //! One request, after its head was read and before it is answered: read, unpacked, checked, handed to the pipelines.
+//!
+//! What is cheap to refuse is refused first: room in the queues, memory for the body, unpacking, framing, who sent it,
+//! size limits, and only then profiles and spans. SDKs discard what is answered with 503, so a request waits for memory
+//! and queues until a deadline ([`Intake::waiting_until`]), unlike with other receivers.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -51,6 +51,7 @@ mod tests {
 
     /// Guarantees: the paths that SDKs use are found, however many slashes they have and whatever path of the DSN's is in
     /// front of them, and no other.
+    /// rule: transport#path-envelope
     #[test]
     fn paths() {
         for (path, endpoint) in [

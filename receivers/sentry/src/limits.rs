@@ -58,6 +58,7 @@ mod tests {
 
     /// Guarantees: a client hears what holds for its project and key, in the form in which Sentry says it, and an
     /// envelope is stopped only where each of its items is.
+    /// rule: transport#rate-limits
     #[tokio::test(start_paused = true)]
     async fn handed_back() {
         let limits = PeerLimits::default();

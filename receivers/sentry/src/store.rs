@@ -110,6 +110,7 @@ mod tests {
     }
 
     /// Guarantees: numbers that JSON does not have become null, outside of text, whatever text is in front of them.
+    /// rule: transport#path-store
     #[test]
     fn numbers_that_json_does_not_have() {
         let body = br#"{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN","d\\":NaN,"e\"NaN":"\\\"Infinity"}"#;
@@ -120,6 +121,7 @@ mod tests {
     }
 
     /// Attack: what is no event is refused with the rule that it breaks.
+    /// rule: transport#path-store
     #[test]
     fn no_events() {
         for (body, message) in [

@@ -78,6 +78,7 @@ async fn the_same_chunk_is_one_file() {
 }
 
 /// Guarantees: compressed envelopes say so in their name and unpack to the same.
+/// rule: otep-0239#gzip-on-disk
 #[tokio::test]
 async fn compressed() {
     let folder = tempfile::tempdir().unwrap();

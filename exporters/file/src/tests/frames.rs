@@ -91,6 +91,7 @@ async fn references_are_resolved() {
 }
 
 /// Guarantees: each message is compressed by itself.
+/// rule: otep-0239#gzip-on-disk
 #[tokio::test]
 async fn compressed() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,6 +253,7 @@ fn a_file_that_was_moved_away() {
 
 /// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in
 /// pprof's format never is. What has none to leave out is written as it came.
+/// rule: otep-0239#payload
 #[tokio::test]
 async fn payloads() {
     let came = |format: &str| {

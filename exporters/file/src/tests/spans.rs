@@ -46,6 +46,7 @@ fn grouped(transactions: &[u64], second: u64) -> Spans {
 
 /// Guarantees: each transaction is a file of its own with a telling name, an envelope with it alone, in whatever
 /// compression; the same one written again is one file; spans that were not put together are counted.
+/// rule: tracing-sdk#envelope
 #[tokio::test]
 async fn one_file_per_transaction() {
     for compression in ["none", "gzip", "zstd"] {

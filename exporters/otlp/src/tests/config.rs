@@ -35,6 +35,7 @@ fn collector_sections() {
 
 /// Guarantees: the type says what is spoken, `protocol` may say otherwise, and a path is added to an HTTP endpoint
 /// unless the whole URL is given.
+/// rule: otlp#send-http-path
 #[test]
 fn targets() {
     let http = "{endpoint: 'http://c:4318/base/'}";
@@ -50,6 +51,7 @@ fn targets() {
 }
 
 /// Guarantees: the defaults are those of the README.
+/// rule: otlp#send-compression
 #[test]
 fn defaults() {
     let settings = settings(Protocol::Grpc, "endpoint: collector:4317");
@@ -61,6 +63,7 @@ fn defaults() {
 }
 
 /// Guarantees: JSON is for HTTP; gRPC has protobuf only, and says so.
+/// rule: otlp#send-http-type
 #[test]
 fn encodings() {
     for (kind, yaml) in [

@@ -20,6 +20,7 @@ fn to(address: std::net::SocketAddr, more: &str) -> OtlpExporter {
 }
 
 /// Guarantees: a real gRPC server gets the message whole, by each compression, with our headers and a deadline.
+/// rule: otlp#send-grpc, otlp#send-compression
 #[tokio::test]
 async fn a_server_gets_the_message() {
     for (compression, encoding) in [("none", None), ("gzip", Some("gzip")), ("zstd", Some("zstd"))] {
@@ -38,6 +39,7 @@ async fn a_server_gets_the_message() {
 }
 
 /// Guarantees: each status is treated as the specification's table says, and shown with the peer's words.
+/// rule: otlp#retry-grpc, otlp#retry-grpc-others
 #[tokio::test]
 async fn the_retry_table() {
     let retryable =
@@ -58,6 +60,7 @@ async fn the_retry_table() {
 
 /// Guarantees: RetryInfo sets the pause, and makes RESOURCE_EXHAUSTED retryable; where the status is final all the
 /// same, it changes nothing.
+/// rule: otlp#retry-grpc-exhausted
 #[tokio::test]
 async fn retry_info() {
     let pause = Duration::from_millis(7500);
@@ -81,6 +84,7 @@ async fn retry_info() {
 
 /// Guarantees: rejected profiles are counted as observations by their average, a warning alone rejects nothing, and
 /// neither is an error that would send the request again.
+/// rule: otlp#send-partial-success, otlp#send-warning
 #[tokio::test]
 async fn partial_success() {
     for (rejected, message, expected, says) in [
@@ -104,6 +108,7 @@ async fn partial_success() {
 
 /// Guarantees: a partial success is read out of an answer that is compressed, as grpc-go's servers compress it: as the
 /// request was. The request announces what can be read.
+/// rule: otlp#send-partial-success
 #[tokio::test]
 async fn compressed_answers() {
     for coding in [Compression::GZIP, Compression::ZSTD] {
@@ -120,6 +125,7 @@ async fn compressed_answers() {
 
 /// Guarantees: an answer whose compression was not asked for, is damaged, or hides more than an answer may have leaves
 /// the request taken, since its status says so, and is said and counted.
+/// rule: otlp#send-answer-size
 #[tokio::test]
 async fn unreadable_answers_are_counted() {
     let bomb = pack(Compression::GZIP, &vec![0; 5 << 20]);
@@ -191,6 +197,7 @@ async fn strange_answers() {
 
 /// Guarantees: an answer of more than 4 MiB is not kept, although it is a good one, and the request counts as taken;
 /// one just below is read.
+/// rule: otlp#send-answer-size
 #[tokio::test]
 async fn an_endless_answer_is_bounded() {
     for (length, says) in [((4 << 20) - 64, "1 profiles were rejected"), (9 << 20, "larger than")] {
@@ -205,6 +212,7 @@ async fn an_endless_answer_is_bounded() {
 }
 
 /// Guarantees: a peer that is not there or hangs up is retried, and named once.
+/// rule: otlp#no-answer
 #[tokio::test]
 async fn nobody_answers() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

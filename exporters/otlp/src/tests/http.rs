@@ -19,6 +19,7 @@ fn to(address: std::net::SocketAddr, more: &str) -> OtlpExporter {
 
 /// Guarantees: the message arrives whole by each compression, at the specification's path, with its media type and our
 /// headers.
+/// rule: otlp#send-http-path
 #[tokio::test]
 async fn a_server_gets_the_message() {
     for (compression, encoding) in [("none", None), ("gzip", Some("gzip")), ("zstd", Some("zstd"))] {
@@ -38,6 +39,7 @@ async fn a_server_gets_the_message() {
 }
 
 /// Guarantees: each status is treated as the specification's table says.
+/// rule: otlp#retry-http
 #[tokio::test]
 async fn the_retry_table() {
     for status in [400, 401, 403, 404, 405, 408, 413, 415, 418, 429, 500, 501, 502, 503, 504, 505, 599] {
@@ -54,6 +56,7 @@ async fn the_retry_table() {
 }
 
 /// Guarantees: Retry-After is honoured where a retry is right, and nowhere else.
+/// rule: otlp#retry-after
 #[tokio::test]
 async fn retry_after() {
     let after = Retry::After(Duration::from_secs(17));
@@ -81,6 +84,7 @@ async fn retry_after_with_an_unreadable_body() {
 }
 
 /// Guarantees: the message of a `google.rpc.Status` is shown in either form, text as text, anything else not.
+/// rule: otlp#error-message
 #[tokio::test]
 async fn error_bodies() {
     let status = tonic_types::pb::Status { code: 3, message: "bad index".into(), details: Vec::new() };
@@ -100,6 +104,7 @@ async fn error_bodies() {
 }
 
 /// Guarantees: a partial success is counted; a success that cannot be read is a success with a warning.
+/// rule: otlp#send-answer-size, otlp#send-partial-success
 #[tokio::test]
 async fn successes() {
     let partial = ExportProfilesPartialSuccess { rejected_profiles: 1, error_message: "no".into() };
@@ -125,6 +130,7 @@ async fn successes() {
 
 /// Guarantees: with `encoding: json` the body is JSON and says so, compressed or not, and an answer in JSON is read,
 /// with numbers as strings and as numbers; one in protobuf is read all the same.
+/// rule: otlp#send-http-type
 #[tokio::test]
 async fn json() {
     const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
@@ -160,6 +166,7 @@ async fn json() {
 
 /// Guarantees: answers that are compressed are read, those of a success and those of an error, and what can be read is
 /// announced; a success that cannot be read is said and counted.
+/// rule: otlp#send-partial-success
 #[tokio::test]
 async fn compressed_answers() {
     for coding in [Compression::GZIP, Compression::ZSTD] {
@@ -191,6 +198,7 @@ async fn compressed_answers() {
 }
 
 /// Guarantees: a redirect is final and names where to; it is not followed.
+/// rule: otlp#redirects
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let peer = raw(None, || response(307, &[("location", "http://other.invalid:1/secret")], "")).await;
@@ -200,6 +208,7 @@ async fn redirects_are_not_followed() {
 }
 
 /// Guarantees: a peer that is not there, hangs up or is silent is retried and named, without the path.
+/// rule: otlp#no-answer
 #[tokio::test]
 async fn nobody_answers() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

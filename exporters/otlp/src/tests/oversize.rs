@@ -87,6 +87,7 @@ async fn over_http() {
 }
 
 /// Guarantees: the same in JSON, by the size of the JSON.
+/// rule: otlp#send-http-type
 #[tokio::test]
 async fn in_json() {
     let peer = super::peer::raw_that(None, move |body| match body.len() > 300_000 {

@@ -30,6 +30,7 @@ fn envelope(text: &str) -> Envelope {
 }
 
 /// Guarantees: an envelope arrives byte for byte, with what its client said about itself, under our key.
+/// rule: profiles-sdk#v1-association, profiles-sdk#v1-envelope, event-schema#forwarded, tracing-sdk#envelope
 #[tokio::test]
 async fn unchanged() {
     let server = Server::always(Reply::status(200)).await;
@@ -59,6 +60,7 @@ fn without_secret(dsn: &str) -> String {
 
 /// Guarantees: a DSN in the header that is not the destination's is replaced by that, since Relay refuses the
 /// difference; everything else of the header stays, byte for byte.
+/// rule: transport#header-dsn-replaced
 #[tokio::test]
 async fn foreign_dsn() {
     let server = Server::always(Reply::status(200)).await;
@@ -109,6 +111,7 @@ async fn what_clients_determine_is_counted() {
 
 /// Guarantees: an event, a transaction, and a chunk become requests of one exporter, and so of its one queue, in the
 /// order in which they came, the first two as the envelopes they were.
+/// rule: tracing-sdk#queue
 #[tokio::test]
 async fn events_and_transactions_go_one_way() {
     let server = Server::always(Reply::status(200)).await;
@@ -126,6 +129,7 @@ async fn events_and_transactions_go_one_way() {
 
 /// Guarantees: an envelope counts the observations of its views and the items without one, follows their routing
 /// attribute, and is refused only where every item of it is limited.
+/// rule: transport#client-reports, tracing-sdk#rate-limits
 #[tokio::test]
 async fn views_and_limits() {
     let limits = "60:transaction";

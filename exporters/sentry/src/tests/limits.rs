@@ -25,6 +25,7 @@ async fn limits_on_a_200() {
 }
 
 /// Guarantees: limits on other data stop nothing; several header lines are one list.
+/// rule: tracing-sdk#rate-limits
 #[tokio::test]
 async fn categories() {
     let reply = Reply::status(200).with("x-sentry-rate-limits", "60:error;transaction;profile_chunk_ui");

@@ -14,6 +14,8 @@ use super::{KEY, START_UNIX_NANO, batch, exporter, exporter_to, observed, prepar
 
 /// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, its platform in the item's
 /// header.
+/// rule: differences#item-platform, differences#one-line, sample-format-v2#envelope, profiles-sdk#v2-envelope
+/// rule: profiles-sdk#v2-item-platform
 #[tokio::test]
 async fn an_envelope() {
     let server = Server::always(Reply::status(200)).await;

@@ -40,6 +40,7 @@ fn entry(reason: &str, category: &str, quantity: u64) -> Value {
 
 /// Guarantees: what was left out of a client's envelopes makes no request; it adds up and goes to that client's
 /// project, before the next envelope of it, each category by its own number.
+/// rule: transport#client-reports-sample-rate
 #[tokio::test]
 async fn clients() {
     let server = Server::always(Reply::status(200)).await;
@@ -75,6 +76,7 @@ async fn clients() {
 
 /// Guarantees: what was left out of the spans of a process goes to the project that its resource says, or to none;
 /// a client that nothing is known of, to the DSN that is configured. It joins the exporter's own losses.
+/// rule: transport#client-reports-sample-rate
 #[tokio::test]
 async fn processes() {
     let server = Server::always(Reply::status(200)).await;

@@ -53,6 +53,7 @@ fn transactions(services: &[(&str, usize)]) -> Spans {
 
 /// Guarantees: each transaction is an envelope of its own that keeps the rules of Sentry's schema, in the name of the
 /// project that it goes to, whatever the compression.
+/// rule: tracing-sdk#envelope
 #[tokio::test]
 async fn an_envelope_each() {
     let server = Server::always(Reply::status(200)).await;
@@ -118,6 +119,7 @@ async fn ungrouped() {
 
 /// Guarantees: a limit on transactions stops those and no profiles, one on profiles or spans stops no transactions, and
 /// it is logged once.
+/// rule: tracing-sdk#rate-limits
 #[tokio::test]
 async fn limits() {
     for (limit, stops_transactions, stops_profiles) in

@@ -45,6 +45,7 @@ fn valid() -> ExportProfilesServiceRequest {
 type Broken = (fn(&mut Profile, &mut ProfilesDictionary), &'static str);
 
 /// Guarantees: a request that keeps all rules passes, and each rule is found broken by itself.
+/// rule: round-trip#profcheck
 #[test]
 fn each_rule() {
     assert_eq!(check(&valid().encode_to_vec()), Ok(()));

@@ -117,6 +117,7 @@ fn unchanged_batches_are_forwarded() {
 /// Guarantees: attributes that refer to the string table leave as what they refer to, whole or in parts, since a peer
 /// that does not know references would read empty keys; for a peer that is said to know them the bytes leave as they
 /// came.
+/// rule: otlp-profiles#string-references
 #[test]
 fn references_are_resolved() {
     let options = EncodeOptions { references: true, ..EncodeOptions::default() };
@@ -144,6 +145,7 @@ fn references_are_resolved() {
 
 /// Guarantees: what holds no profile becomes no message: neither a batch of resources alone nor an envelope without
 /// views, which is counted as lost, in items.
+/// rule: otlp#send-empty
 #[test]
 fn nothing_is_made_of_nothing() {
     let mut builder = Builder::new();
@@ -163,6 +165,7 @@ fn nothing_is_made_of_nothing() {
 
 /// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id
 /// keeps it; and where that is not asked for, the batch leaves as it came.
+/// rule: otep-0239#links
 #[test]
 fn ids_are_filled() {
     let without = received(&batch(&[2000]), &EncodeOptions::default());
@@ -188,6 +191,7 @@ fn ids_are_filled() {
 
 /// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in
 /// pprof's format, or without a format, never is, neither with the bytes that came nor encoded anew.
+/// rule: otep-0239#payload
 #[test]
 fn payloads() {
     let made = |format: &str| {
@@ -247,6 +251,7 @@ fn views() {
 
 /// Guarantees: what cannot be cut below the limit is counted, and the rest leaves; a limit that was lowered holds from
 /// then on.
+/// rule: otlp#send-size
 #[test]
 fn too_large() {
     let mut builder = Builder::new();
@@ -408,6 +413,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     /// Guarantees: a missing profile id is filled, one that is there is kept, and the fill is the content's hash.
+    /// rule: otep-0239#profile-id
     #[test]
     fn fills_missing_ids(seed: u64, samples in 1_usize..200) {
         let now = testing::ManualClock::default().now();
@@ -420,6 +426,7 @@ proptest! {
     }
 
     /// Guarantees: whatever the limit, each message stays below it, and together they say what the batch said.
+    /// rule: otlp#send-http-type, otlp#send-size
     #[test]
     fn splits_say_the_same(seed: u64, samples in 1_usize..200, limit in 1024_usize..20_000, json: bool) {
         let now = testing::ManualClock::default().now();

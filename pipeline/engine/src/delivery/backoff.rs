@@ -55,6 +55,7 @@ mod tests {
     }
 
     /// Guarantees: pauses grow by the multiplier up to the longest, and end where the time is over.
+    /// rule: otlp#backoff
     #[test]
     fn grows_and_ends() {
         let mut backoff = seconds(1, 5, 20, 0.0);
@@ -68,6 +69,7 @@ mod tests {
     }
 
     /// Guarantees: a pause lies within the random range, and not always at the same place in it.
+    /// rule: otlp#backoff
     #[test]
     fn jitter() {
         let pauses: Vec<Duration> = (0..50)

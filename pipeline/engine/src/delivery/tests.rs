@@ -336,6 +336,7 @@ async fn without_a_queue() {
 }
 
 /// Guarantees: so many requests are on their way at the same time as there are consumers, and not more.
+/// rule: otlp#send-concurrent
 #[tokio::test(start_paused = true)]
 async fn consumers() {
     let fake = FakeExporter::always(Reply::Slow(seconds(1)));

@@ -339,6 +339,7 @@ fn needs_are_of_a_kind() {
 /// Guarantees: a processor that works by spans is refused in a pipeline into which none can come: one that does not
 /// carry them, or whose receivers emit none. There may be some in envelopes. Where it does not ask for them all is
 /// well.
+/// rule: profiles-sdk#lifecycle-trace-warning
 #[test]
 fn wanted_kinds_must_come() {
     let with = |by_spans: bool, name: &str, receivers: &str| {

@@ -137,6 +137,7 @@ fn tuples_can_be_chosen() {
 
 /// Guarantees: the encoding does not change: these ids are in Sentry, and another version of profbridge beside this
 /// one has to make the same. Whoever changes it raises its version.
+/// rule: sample-format-v2#profiler-id
 #[test]
 fn ids_are_pinned() {
     let identity = of(&[("container.id", "c0ffee".into()), ("process.pid", 4711.into())], None, &ALL);
@@ -149,6 +150,7 @@ fn ids_are_pinned() {
 
 /// Guarantees: a profiler that names itself comes before every tuple, keeps its id in every session, is one whatever
 /// else is said, and is told from others; what is no id names nobody.
+/// rule: round-trip#profiler
 #[test]
 fn a_profiler_that_names_itself() {
     let (id, other) = ("00112233445546778899aabbccddeeff", "00112233-4455-4677-8899-AABBCCDDEE00");

@@ -115,6 +115,7 @@ fn names(dictionary: &Dictionary, stack: Option<StackId>) -> Vec<String> {
 proptest! {
     /// Guarantees: what is carried out of any number of dictionaries says the same as before, and two stacks have one
     /// id exactly where they are equal by value.
+    /// rule: otlp-profiles#dictionary-compact
     #[test]
     fn absorbs_by_value(batches in prop::collection::vec(prop::collection::vec(prop::collection::vec(0u8..6, 1..6), 1..8), 1..5)) {
         let mut arena = Arena::default();

@@ -92,6 +92,7 @@ proptest! {
 }
 
 /// Guarantees: a part refers to what it needs and carries nothing else, and keeps peer, window and profile id.
+/// rule: otlp-profiles#dictionary-compact
 #[test]
 fn parts_are_compact() {
     let samples: Vec<_> = (0..200).map(|n| (n as u8, 1 + n as u8 % 50, vec![n, n + 1], false)).collect();

@@ -321,6 +321,7 @@ mod tests {
     proptest! {
         /// Guarantees: each observation gets the link that it is to have and keeps its value, none is lost or invented,
         /// no sample is there twice, and a link that a sample had stays.
+        /// rule: otlp-profiles#sample-identity
         #[test]
         fn observations_are_linked(
             samples in prop::collection::vec(

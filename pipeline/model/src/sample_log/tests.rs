@@ -32,6 +32,7 @@ fn packed(values: &[i64]) -> Vec<u8> {
 proptest! {
     /// Guarantees: merging is what a map from identity to observations would do: every timestamp and value is there, in
     /// order, under its own stack, attributes, link and series, in as many samples as there are identities.
+    /// rule: otep-0239#aggregation, otlp-profiles#sample-identity
     #[test]
     fn merges_as_a_map_does(pushed in prop::collection::vec((0u32..3, 1u32..5, 0u32..3, 0u32..3, prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..60)) {
         let mut arena = Arena::default();
@@ -115,6 +116,7 @@ fn joined_profiles_share_range_and_id() {
 }
 
 /// Guarantees: only what is referred to is in the batch, whatever else the arena holds.
+/// rule: otlp-profiles#dictionary-compact
 #[test]
 fn the_dictionary_is_compact() {
     let mut arena = Arena::default();

@@ -45,6 +45,7 @@ fn location(profiles: &Profiles, address: u64) -> LocationId {
 
 /// Guarantees: named locations say what they were given, innermost first; all else stays, the columns without a copy,
 /// and equal strings and functions are one, those of the batch included.
+/// rule: otlp-profiles#added-lines
 #[test]
 fn names_locations() {
     let mut before = batch(3);
@@ -102,6 +103,7 @@ fn leaves_the_rest_alone() {
 proptest! {
     /// Guarantees: whatever is named, the result passes every check of a dictionary, says what a list of the same names
     /// says, and holds no string and no function twice.
+    /// rule: otlp-profiles#added-lines
     #[test]
     fn agrees_with_a_list(names in prop::collection::vec((1u64..9, prop::collection::vec(("[a-c]{0,2}", "[a-c]{0,2}", "[a-c]{0,1}", 0i64..3), 0..3)), 0..20)) {
         let before = batch(6);

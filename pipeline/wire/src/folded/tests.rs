@@ -156,6 +156,7 @@ fn one_type_of_a_scope() {
 
 /// Guarantees: a name cannot break the line it stands in, inlined frames are frames, and a frame without a function is
 /// called by its file, and by the page of the file that it lies on.
+/// rule: otep-0239#system-name
 #[test]
 fn names() {
     let folded = fold(|builder| {
@@ -259,6 +260,7 @@ fn attack_long_names() {
 }
 
 /// Guarantees: frames that a profile says are not to be shown are not.
+/// rule: otep-0239#drop-frames
 #[test]
 fn frames_that_are_not_shown() {
     let folded = fold(|builder| {

@@ -181,6 +181,7 @@ mod tests {
 
     /// Guarantees: a span is known by its ids or its times, a profile by its type, its times or the tables beside it;
     /// what has nothing of these, or both, is unclear; what is empty is read as a request of profiles without any.
+    /// rule: otep-0239#same-layout
     #[test]
     fn known_by() {
         let name: &[u8] = b"\x2a\x02ab";

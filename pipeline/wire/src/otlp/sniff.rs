@@ -147,6 +147,7 @@ mod tests {
     }
 
     /// Guarantees: each form is recognised, also where it is empty, short, or cut off.
+    /// rule: otep-0239#same-layout
     #[test]
     fn forms() {
         let mut framed = Vec::new();

@@ -305,6 +305,7 @@ mod tests {
 
     /// Guarantees: a frame that fits goes with what it called, but not above the first that stays; a pattern has to fit
     /// the whole name, without arguments; what is to be kept stays; inlined functions go alone.
+    /// rule: otep-0239#drop-frames
     #[test]
     fn frames() {
         let drop = "malloc|tc_.*|ns::\\(anonymous namespace\\)::f";
@@ -326,6 +327,7 @@ mod tests {
 
     /// Guarantees: a pattern that cannot be read drops nothing and is counted, and so is one of what is to be kept:
     /// then nothing is dropped either. One that would take too long is counted once.
+    /// rule: otep-0239#drop-frames
     #[test]
     fn patterns_that_are_not_applied() {
         let all = vec![vec!["main".to_owned(), "x".to_owned()]];

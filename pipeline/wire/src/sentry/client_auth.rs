@@ -194,6 +194,7 @@ mod tests {
 
     /// Guarantees: what says nothing about who sent it is none of the forms, and two forms are refused even where they
     /// agree.
+    /// rule: transport#auth
     #[test]
     fn none_and_several() {
         let bearer = Forms { authorization: Some("Bearer abc"), query: Some("a=b&c"), ..Forms::default() };
@@ -211,6 +212,7 @@ mod tests {
     }
 
     /// Attack: keys that Sentry does not make, versions of another protocol, headers of another scheme.
+    /// rule: transport#auth-key
     #[test]
     fn wrong_forms() {
         for (value, error) in [

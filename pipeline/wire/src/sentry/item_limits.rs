@@ -109,6 +109,7 @@ mod tests {
     }
 
     /// Guarantees: what Relay takes passes, up to the last byte and the last item of a kind.
+    /// rule: transport#items-size
     #[test]
     fn what_fits() {
         of(&[("transaction", MIB), ("profile", 2 * MIB), ("attachment", 3 * MIB), ("attachment", 3 * MIB)]).unwrap();
@@ -127,6 +128,7 @@ mod tests {
     }
 
     /// Guarantees: the item that is too much is named, with the limit.
+    /// rule: transport#items-once, transport#items-size
     #[test]
     fn what_does_not_fit() {
         for (items, text) in [

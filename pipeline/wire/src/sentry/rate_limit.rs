@@ -116,6 +116,7 @@ mod tests {
 
     /// Guarantees: a limit on the chunks or on their duration stops chunks, on whatever status it comes; one on another
     /// kind of chunks or on other data does not.
+    /// rule: tracing-sdk#rate-limits
     #[test]
     fn categories() {
         let state = after(200, Some("60:profile_duration:organization:quota"), None);

@@ -90,6 +90,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: each status leads to the rule that Sentry or Relay has for it.
+    /// rule: differences#retry-5xx
     #[test]
     fn verdicts() {
         for (status, verdict) in [

@@ -75,6 +75,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: times are read with and without a zone, with any fraction, and what is no time is none.
+    /// rule: profiles-sdk#v1-timestamp
     #[test]
     fn times() {
         let start = 1_795_228_720_136_000_000;

@@ -98,6 +98,7 @@ fn otlp_spans() {
 
 /// Guarantees: decisions, rates and numbers of Sentry's SDKs on OpenTelemetry are read where these write them; the flag
 /// of W3C is the parent's decision only where there is a parent, and a flag that is not set says nothing.
+/// rule: tracing-sdk#propagation
 #[test]
 fn decisions_of_otlp_spans() {
     let bool = |key, value| attribute(key, any_value::Value::BoolValue(value));

@@ -191,6 +191,7 @@ fn nested(depth: usize, wrap: fn(AnyValue) -> any_value::Value) -> AnyValue {
 }
 
 /// Amplification: each level of nesting is a stack frame of the decoder. Ceiling: 16 levels. Outcome: refused.
+/// rule: otlp-profiles#any-value
 #[test]
 fn deep_values() {
     let array = |inner| any_value::Value::ArrayValue(ArrayValue { values: vec![inner] });

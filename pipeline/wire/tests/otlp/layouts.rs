@@ -109,6 +109,7 @@ struct Profile1_4 {
 }
 
 /// Guarantees: a profile of 1.4 or 1.5, with its tables in itself, is named.
+/// rule: differences#otlp-layouts
 #[test]
 fn version_1_4() {
     for sample in range_samples() {
@@ -173,6 +174,7 @@ struct Tables1_6 {
 }
 
 /// Guarantees: a request of 1.6, with its tables beside the resources, is named, also one without samples.
+/// rule: differences#otlp-layouts
 #[test]
 fn version_1_6() {
     let tables = Tables1_6 {
@@ -206,6 +208,7 @@ struct Dictionary1_7 {
 }
 
 /// Guarantees: a request of 1.7 is named, by its list of locations or by its samples alone.
+/// rule: differences#otlp-layouts
 #[test]
 fn version_1_7() {
     let dictionary = Dictionary1_7 {
@@ -301,6 +304,7 @@ fn values_first(values: &[i64], attributes: &[i32], link_index: i32, times: &[u6
 }
 
 /// Guarantees: a request of 1.8 is named by the place of its profile's id, of its dropped count, or of its samples.
+/// rule: differences#otlp-layouts
 #[test]
 fn version_1_8() {
     let samples =
@@ -324,6 +328,7 @@ fn request_1_9(samples: Vec<ValuesFirst>, attributes: usize) -> Vec<u8> {
 }
 
 /// Guarantees: a request of 1.9 is named if a single sample has attributes, whose place 1.10 gave to links.
+/// rule: differences#otlp-layouts
 #[test]
 fn version_1_9() {
     let samples = vec![values_first(&[1], &[], 0, &[5]), values_first(&[1], &[1], 0, &[5])];
@@ -403,6 +408,7 @@ struct ProfileContainer {
 }
 
 /// Guarantees: a request of `v1experimental` on the later path is named.
+/// rule: differences#otlp-layouts, otep-0239#container, otep-0239#container-profile
 #[test]
 fn version_1_3() {
     let container = ProfileContainer {
@@ -427,6 +433,7 @@ fn capture(name: &str) -> Option<Bytes> {
 }
 
 /// Guarantees: a real capture of 1.8 is named, framed or not.
+/// rule: differences#otlp-layouts, otlp#layouts
 #[test]
 fn real_capture_of_1_8() {
     let Some(file) = capture("ebpf-profiler.wire-1.8.otlp") else { return };

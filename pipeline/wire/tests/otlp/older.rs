@@ -40,6 +40,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Guarantees: no request of profiles is taken for one of spans, whatever its layout.
+    /// rule: otep-0239#same-layout
     #[test]
     fn no_spans(request in requests()) {
         let request = without_references(request);
@@ -96,6 +97,10 @@ proptest! {
 
     /// Guarantees: any data sent in 1.3 to 1.7 says what it says in 1.10, with and without zero elements in the tables,
     /// with and without totals beside times, with locations in ranges and one by one, times in either unit.
+    /// rule: differences#otlp-layouts, otep-0239#container, otep-0239#start-time, otep-0239#end-time
+    /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
+    /// rule: otep-0239#container-profile, otep-0239#samples, otep-0239#locations, otep-0239#attribute-table
+    /// rule: otep-0239#time, otep-0239#sample-attributes, otep-0239#attribute-unit
     #[test]
     fn any_data_in_1_3_to_1_7(request in requests(), bare: bool, no_totals: bool) {
         let way = Way { bare, no_totals };
@@ -118,6 +123,7 @@ proptest! {
     }
 
     /// Guarantees: any data sent in 1.9 or 1.8 becomes the same batch as in 1.10, field by field.
+    /// rule: differences#otlp-layouts
     #[test]
     fn any_data_in_1_9_and_1_8(request in requests()) {
         let request = without_references(request);
@@ -175,6 +181,7 @@ fn refused(bytes: Vec<u8>) -> String {
 }
 
 /// Guarantees: cumulative values are refused by name, an unset temporality is read as changes.
+/// rule: otep-0239#temporality
 #[test]
 fn temporality_of_1_8() {
     let with = |temporality: i32| {
@@ -191,6 +198,7 @@ fn temporality_of_1_8() {
 }
 
 /// Guarantees: comments of 1.8 become the attribute that later releases have for them.
+/// rule: otep-0239#comment
 #[test]
 fn comments_of_1_8() {
     let bytes = as_1_8_with(&small(3), &|profile| {
@@ -224,6 +232,7 @@ fn resources_only(request: &ExportProfilesServiceRequest) -> ExportProfilesServi
 }
 
 /// Guarantees: a request with profiles of several layouts is refused, and the layouts are named.
+/// rule: differences#otlp-layouts
 #[test]
 fn mixed_layouts() {
     let mut linked = small(3);

@@ -83,6 +83,7 @@ fn a_million_empty_elements() {
 
 /// Amplification: samples with overlapping ranges of one list are each a stack as long as the list. Ceiling: the memory
 /// of the request, and the depth of a stack. Outcome: the request is refused.
+/// rule: otep-0239#sample-stack
 #[test]
 fn overlapping_ranges() {
     let locations = 20_000;
@@ -139,6 +140,7 @@ fn short_times() {
 
 /// Amplification: units are looked up for each attribute, and labels for each sample. Ceiling: linear time. Outcome:
 /// the request is read.
+/// rule: otep-0239#attribute-table
 #[test]
 fn units_and_labels() {
     let count = 20_000;
@@ -194,6 +196,7 @@ fn depth_is_bounded() {
 
 /// Outcome: an index that is out of range in tables that all share refuses the request, with its place; a field of a
 /// wrong type refuses it, too.
+/// rule: otep-0239#string-table, otep-0239#line-function
 #[test]
 fn what_all_share_refuses_all() {
     let rule = |bytes| match attack(Layout::V1_7, bytes) {

@@ -78,6 +78,7 @@ fn sample_1_7(types: &[(i32, i32)], values: &[i64], times: &[u64]) -> Vec<u8> {
 
 /// Guarantees: a total beside times is dropped where it is their number, and else divided among them with its sum kept;
 /// a count of 1 beside several times and a value for each of them are what the eBPF profiler wrote.
+/// rule: otep-0239#sample-values
 #[test]
 fn totals_are_divided() {
     let (count, cpu) = ((1, 2), (3, 4));
@@ -109,6 +110,7 @@ fn totals_are_divided() {
 
 /// Guarantees: each type becomes a profile with its values and all else alike; the first keeps the id and the payload,
 /// the others have ids of their own, which are the same each time.
+/// rule: otep-0239#profile-id, otep-0239#sample-type, otep-0239#default-sample-type
 #[test]
 fn a_profile_for_each_type() {
     let bytes = as_1_7_with(&request(&TYPES), BARE, &|profile| {
@@ -142,6 +144,7 @@ fn a_profile_for_each_type() {
 }
 
 /// Guarantees: index 0 is the first element of a table where it stands, and none where it does not.
+/// rule: otep-0239#mappings, otep-0239#link-table, otep-0239#location-mapping
 #[test]
 fn index_0_has_presence() {
     let mut request = request(&["libc.so"]);
@@ -163,6 +166,7 @@ fn index_0_has_presence() {
 }
 
 /// Guarantees: flags of mappings and locations, and comments, become the attributes that later releases have for them.
+/// rule: otep-0239#drop-frames, otep-0239#comment, otep-0239#mapping-flags, otep-0239#is-folded
 #[test]
 fn flags_and_comments_are_attributes() {
     let bytes = request_1_3(&[container(Profile1_3 {
@@ -223,6 +227,7 @@ fn container(profile: Profile1_3) -> ProfileContainer {
 
 /// Guarantees: labels become attributes with their unit, each different one once; the stack's own id is left out and
 /// counted.
+/// rule: otep-0239#stacktrace-id, otep-0239#labels
 #[test]
 fn labels_are_attributes() {
     let mut profile = profile(&["thread.name", "main", "size", "By"]);
@@ -248,6 +253,8 @@ fn labels_are_attributes() {
 
 /// Guarantees: build ids and types of frames become attributes under the names that the conventions have; mapping and
 /// link 0 are none.
+/// rule: otep-0239#sample-link, otep-0239#build-id-kind, otep-0239#build-id, otep-0239#location-mapping
+/// rule: otep-0239#frame-type
 #[test]
 fn fields_of_1_3_are_attributes() {
     let bytes = request_1_3(&[container(Profile1_3 {
@@ -281,6 +288,7 @@ fn fields_of_1_3_are_attributes() {
 
 /// Guarantees: locations come as a range of `location_indices`, one by one, or, where the profile has no such list, as
 /// a range of the table; what lies outside refuses the profile.
+/// rule: otep-0239#location-indices, otep-0239#sample-stack
 #[test]
 fn locations_of_1_3() {
     let table: Vec<Location1_3> = (1..=3).map(|address| Location1_3 { address, ..Default::default() }).collect();
@@ -316,6 +324,7 @@ fn locations_of_1_3() {
 
 /// Guarantees: times of 1.3 are nanoseconds or milliseconds, told by the range of their container; all of a profile are
 /// the same, and what is neither is refused with both named.
+/// rule: otep-0239#timestamps
 #[test]
 fn times_of_1_3() {
     let bytes = |times: &[u64], start: u64| {
@@ -346,6 +355,7 @@ fn times_of_1_3() {
 
 /// Guarantees: the first mapping of 1.3 names the program where the resource does not, nothing else says which process
 /// it is, and all profiles of the resource agree.
+/// rule: otep-0239#mappings
 #[test]
 fn the_main_binary_of_1_3() {
     let attribute = |key: &str| KeyValue {
@@ -379,6 +389,7 @@ fn the_main_binary_of_1_3() {
 
 /// Guarantees: what is wrong in a profile's own tables refuses that profile and leaves the others, and no index reaches
 /// into the tables of another one.
+/// rule: otep-0239#functions
 #[test]
 fn own_tables_are_own() {
     let with =

@@ -79,6 +79,7 @@ const FIRST: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
 
 /// Guarantees: an index that is out of range or negative refuses its profile alone, and the answer names place, index
 /// and table.
+/// rule: otep-0239#type, otep-0239#sample-stack, otep-0239#sample-attributes, otep-0239#sample-link
 #[test]
 fn indices_of_a_profile() {
     type Change = fn(&mut proto::Profile, i32);
@@ -105,6 +106,7 @@ fn indices_of_a_profile() {
 }
 
 /// Guarantees: a sample without values and times, with fewer values than times, or more, refuses its profile.
+/// rule: otep-0239#sample-values, otlp-profiles#sample-shape
 #[test]
 fn shapes_of_samples() {
     let text = refused(|profile| profile.samples[1].timestamps_unix_nano.clear());
@@ -116,6 +118,7 @@ fn shapes_of_samples() {
 }
 
 /// Guarantees: a duration that is negative when read as signed, and an end beyond 64 bits, refuse their profile.
+/// rule: otep-0239#end-time, otep-0239#duration
 #[test]
 fn times() {
     let text = refused(|profile| profile.duration_nano = -1i64 as u64);
@@ -128,6 +131,7 @@ fn times() {
 }
 
 /// Guarantees: a profile id of another length than 16 refuses its profile; one of zeros is none.
+/// rule: otep-0239#profile-id
 #[test]
 fn profile_ids() {
     let text = refused(|profile| profile.profile_id = vec![1; 15]);
@@ -205,6 +209,7 @@ fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> Stri
 
 /// Guarantees: an index of the dictionary that is out of range refuses the request and is named; a string of an
 /// attribute, which the batch keeps behind the table, is not taken for one of the table.
+/// rule: otep-0239#mapping-filename, otep-0239#location-mapping, otep-0239#line-function
 #[test]
 fn indices_of_the_dictionary() {
     for index in [-1, 5, 6, 7] {
@@ -242,6 +247,7 @@ fn indices_of_the_dictionary() {
 
 /// Guarantees: an element 0 that is not the zero value refuses the request, for whoever refers to 0 means nothing by
 /// it; an id of zeros is one.
+/// rule: otep-0239#mappings, otep-0239#string-table, otlp-profiles#element-zero, otlp-profiles#link-zero
 #[test]
 fn element_zero() {
     let rule = "is not the zero value, which element 0 has to be";
@@ -269,6 +275,7 @@ fn element_zero() {
 }
 
 /// Guarantees: ids of links have 16 and 8 bytes or none.
+/// rule: otep-0239#link-ids, otlp-profiles#link-zero
 #[test]
 fn lengths_of_link_ids() {
     let text = dictionary_fault(|tables| tables.link_table[1].trace_id.push(0));
@@ -279,6 +286,7 @@ fn lengths_of_link_ids() {
 
 /// Guarantees: a profile that refers to nothing needs no dictionary; one that refers to something without one is
 /// refused.
+/// rule: otlp-profiles#element-zero
 #[test]
 fn missing_dictionary() {
     let mut bare = request();
@@ -299,6 +307,7 @@ fn missing_dictionary() {
 
 /// Guarantees: a `KeyValue` with both `key` and `key_strindex`, which the protocol forbids, is taken by its inline key,
 /// in whichever order they came, and goes out with that alone.
+/// rule: otlp-profiles#one-key
 #[test]
 fn two_keys_of_an_attribute() {
     let mut both = request();
@@ -325,6 +334,7 @@ fn two_keys_of_an_attribute() {
 
 /// Guarantees: a list of attributes that has a key twice, which the protocol forbids, refuses nothing: the first of
 /// them is the one that is found, and both go out as they came.
+/// rule: otep-0239#profile-attributes, otlp-profiles#unique-keys
 #[test]
 fn repeated_keys() {
     let mut repeated = request();

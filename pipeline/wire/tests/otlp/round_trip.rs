@@ -38,6 +38,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Guarantees: every field of an arbitrary lawful request is read as prost reads it.
+    /// rule: otep-0239#links, otep-0239#containers, otep-0239#start-time, otep-0239#end-time
+    /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
+    /// rule: otep-0239#sample-type, otep-0239#samples, otep-0239#mappings, otep-0239#locations
+    /// rule: otep-0239#location-indices, otep-0239#functions, otep-0239#attribute-table, otep-0239#link-table
+    /// rule: otep-0239#string-table, otep-0239#time, otep-0239#duration, otep-0239#period-type, otep-0239#period
+    /// rule: otep-0239#comment, otep-0239#default-sample-type, otep-0239#type, otep-0239#unit, otep-0239#sample-stack
+    /// rule: otep-0239#sample-values, otep-0239#sample-attributes, otep-0239#sample-link, otep-0239#timestamps
+    /// rule: otep-0239#attribute-unit, otep-0239#link-ids, otep-0239#mapping-range, otep-0239#mapping-filename
+    /// rule: otep-0239#element-attributes, otep-0239#mapping-flags, otep-0239#location-mapping
+    /// rule: otep-0239#location-address, otep-0239#lines, otep-0239#is-folded, otep-0239#line-function
+    /// rule: otep-0239#line-number, otep-0239#function, otep-0239#system-name, otlp-profiles#dictionary
+    /// rule: otlp-profiles#string-references, otlp-profiles#attribute, otlp-profiles#any-value, otlp-profiles#resource
     #[test]
     fn decodes_as_prost_does(request in requests()) {
         let profiles = decoded(request.encode_to_vec());
@@ -45,6 +57,7 @@ proptest! {
     }
 
     /// Guarantees: so it is however the sender wrote it: unpacked, in any order, in parts, with unknown fields.
+    /// rule: otep-0239#reserved, otep-0239#defaults, otlp-profiles#unknown-fields
     #[test]
     fn decodes_any_lawful_encoding(request in requests(), seed: u64) {
         let bytes = scramble(&request.encode_to_vec(), &REQUEST, &mut Random::new(seed));
@@ -58,6 +71,18 @@ proptest! {
     }
 
     /// Guarantees: what is encoded is what was decoded, in exactly the size that was announced.
+    /// rule: otep-0239#links, otep-0239#containers, otep-0239#start-time, otep-0239#end-time
+    /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
+    /// rule: otep-0239#sample-type, otep-0239#samples, otep-0239#mappings, otep-0239#locations
+    /// rule: otep-0239#location-indices, otep-0239#functions, otep-0239#attribute-table, otep-0239#link-table
+    /// rule: otep-0239#string-table, otep-0239#time, otep-0239#duration, otep-0239#period-type, otep-0239#period
+    /// rule: otep-0239#comment, otep-0239#default-sample-type, otep-0239#type, otep-0239#unit, otep-0239#sample-stack
+    /// rule: otep-0239#sample-values, otep-0239#sample-attributes, otep-0239#sample-link, otep-0239#timestamps
+    /// rule: otep-0239#attribute-unit, otep-0239#link-ids, otep-0239#mapping-range, otep-0239#mapping-filename
+    /// rule: otep-0239#element-attributes, otep-0239#mapping-flags, otep-0239#location-mapping
+    /// rule: otep-0239#location-address, otep-0239#lines, otep-0239#is-folded, otep-0239#line-function
+    /// rule: otep-0239#line-number, otep-0239#function, otep-0239#system-name, otlp-profiles#dictionary
+    /// rule: otlp-profiles#string-references, otlp-profiles#attribute, otlp-profiles#resource
     #[test]
     fn encodes_what_it_decoded(request in requests(), seed: u64, references: bool) {
         let profiles = decoded(scramble(&request.encode_to_vec(), &REQUEST, &mut Random::new(seed)));
@@ -70,6 +95,7 @@ proptest! {
     }
 
     /// Guarantees: the original payload stays out unless it is asked for, and nothing else does.
+    /// rule: otep-0239#payload-format, otep-0239#payload
     #[test]
     fn leaves_the_original_payload_out(request in requests()) {
         let profiles = decoded(request.encode_to_vec());
@@ -83,6 +109,7 @@ proptest! {
     }
 
     /// Guarantees: a payload in pprof's format stays out even where payloads are asked for, and nothing else does.
+    /// rule: otep-0239#payload
     #[test]
     fn leaves_pprof_payloads_out(mut request in requests(), format in "(x-)?[pP]prof(\\+gz)?") {
         for profile in profiles_of(&mut request) {

@@ -56,6 +56,7 @@ const OPTIONS: EncodeOptions = EncodeOptions { original_payload: false, referenc
 
 /// Guarantees: a single profile larger than the limit is cut, every part fits, every observation is in exactly one part
 /// and in order, and no part carries names that it does not need.
+/// rule: otlp#send-size
 #[test]
 fn one_large_profile() {
     let whole = decoded(request(1_000, "function number "));

@@ -33,6 +33,7 @@ fn through(profile: &Profile) -> Vec<u8> {
 
 /// Guarantees: `go tool pprof` reads what is written as it reads what was read: every sample, label, location and
 /// mapping, and the sums by function.
+/// rule: otep-0239#pprof
 #[test]
 fn reads_the_same() {
     let mut profile = valid();

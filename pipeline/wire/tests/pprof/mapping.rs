@@ -37,6 +37,7 @@ fn attributes(dictionary: &ProfilesDictionary, indices: &[i32]) -> Vec<String> {
 
 /// Guarantees: each field of pprof stands in OTLP where the Collector's translator and the semantic conventions have
 /// it, and each type of a sample in a profile of its own.
+/// rule: otep-0239#pprof
 #[test]
 fn fields() {
     let mut profile = valid();

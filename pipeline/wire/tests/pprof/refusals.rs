@@ -26,6 +26,7 @@ pub(crate) fn valid() -> Profile {
 }
 
 /// Guarantees: a profile that breaks a rule is refused, with the place in pprof's words and the rule.
+/// rule: otep-0239#pprof
 #[test]
 fn rules() {
     type Break = fn(&mut Profile);

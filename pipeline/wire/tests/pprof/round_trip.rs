@@ -34,6 +34,7 @@ fn through_otlp(batch: &Profiles) -> Profiles {
 proptest! {
     /// Guarantees: what a profile says is the same once it was read and written again, also through OTLP, whatever its
     /// ids are, in whatever order its fields come and however its lists are written.
+    /// rule: otep-0239#pprof
     #[test]
     fn equal(
         profile in profile(),

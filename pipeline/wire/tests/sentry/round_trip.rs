@@ -41,6 +41,7 @@ fn converted(batch: &Profiles) -> Vec<u8> {
 }
 
 /// Guarantees: what real SDKs send is equal to what it was after it went through OTLP.
+/// rule: round-trip#content
 #[test]
 fn captures() {
     for capture in CAPTURES {
@@ -56,6 +57,8 @@ fn captures() {
 proptest! {
     /// Guarantees: any chunk that Relay takes comes back equal, however its samples, frames and images are written, as
     /// often as it goes.
+    /// rule: sample-format-v2#measurements, sample-format-v2#measurement-value, sample-format-v2#thread-priority
+    /// rule: round-trip#content, round-trip#profcheck, profiles-sdk#v2-measurements, profiles-sdk#measurements
     #[test]
     fn any_chunk(chunk in chunk(), is_pretty: bool) {
         let before = if is_pretty { serde_json::to_vec_pretty(&chunk) } else { serde_json::to_vec(&chunk) }.unwrap();

@@ -107,6 +107,7 @@ pub(crate) fn flat(request: &ExportTraceServiceRequest) -> Vec<(ResourceSpans, S
 
 proptest! {
     /// Guarantees: a request with a span is known as one of spans.
+    /// rule: otep-0239#same-layout
     #[test]
     fn known_as_spans(request in requests()) {
         let spans = request.resource_spans.iter().flat_map(|resource| &resource.scope_spans);

@@ -151,6 +151,7 @@ fn spans() -> impl Strategy<Value = Vec<Span>> {
 proptest! {
     /// Guarantees: whatever spans say, the transaction keeps every rule of the schema and its bounds, on one line, and
     /// each span is in it or counted as lost.
+    /// rule: event-schema#event-type, event-schema#event-spans, event-schema#transaction-sdk, tracing-sdk#event
     #[test]
     fn valid(spans in spans(), resource in attributes(), root in 0..8_usize) {
         let mut spans = spans;
@@ -167,6 +168,7 @@ proptest! {
 }
 
 /// Guarantees: keys of all lengths, one of them twice, far more than are compared one by one, stand once each.
+/// rule: event-schema#trace-data
 #[test]
 fn no_key_twice() {
     let keys = (0..300).map(|number| pair(&format!("key.{}", number % 150), value_of(Any::IntValue(number)))).collect();

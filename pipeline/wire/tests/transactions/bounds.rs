@@ -24,6 +24,7 @@ fn many(count: usize, bytes: impl Fn(usize) -> usize, name: &str) -> crate::supp
 }
 
 /// Guarantees: of more than a thousand spans those stay that began first, and the others are counted.
+/// rule: event-schema#event-spans, tracing-sdk#max-spans
 #[test]
 fn too_many_spans() {
     let written = many(MAX_SPANS + 7, |_| 0, "n");
@@ -39,6 +40,7 @@ fn too_many_spans() {
 }
 
 /// Guarantees: where a transaction is too large the largest data goes first, no more than needed, and no span.
+/// rule: event-schema#event-spans
 #[test]
 fn the_largest_data_goes() {
     let written = many(40, |number| if number % 10 == 3 { 60_000 } else { 30_000 }, "n");
@@ -53,6 +55,7 @@ fn the_largest_data_goes() {
 }
 
 /// Guarantees: what is too large without any data loses the spans that began last.
+/// rule: event-schema#event-spans
 #[test]
 fn too_large_without_data() {
     let written = many(900, |_| 10, &"n".repeat(2000));
@@ -65,6 +68,7 @@ fn too_large_without_data() {
 }
 
 /// Attack: one span of forty megabytes, as one text, as many, and as lists in lists, costs its data and nothing else.
+/// rule: event-schema#event-spans
 #[test]
 fn one_huge_span() {
     let long = text(&"\u{1}".repeat(10 << 20));
@@ -104,6 +108,7 @@ fn far_too_much_data() {
 }
 
 /// Guarantees: headers, tags, events, names, descriptions and hosts are bounded, and what is beyond that is counted.
+/// rule: event-schema#event-transaction, event-schema#event-tags, event-schema#request
 #[test]
 fn of_each_field() {
     let mut attributes = vec![pair("http.request.method", text("GET"))];

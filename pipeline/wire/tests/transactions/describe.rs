@@ -1,4 +1,4 @@
-//! Operation, name, source and status, row by row as ARCHITECTURE.md has them ("Spans").
+//! Operation, name, source and status, rule by rule.
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind::{
     self, Client, Consumer, Internal, Producer, Server, Unspecified,
@@ -16,6 +16,8 @@ fn described(name: &str, kind: SpanKind, attributes: &[(&str, &str)]) -> (Value,
 }
 
 /// Guarantees: each row of the table of conventions.
+/// rule: event-schema#event-transaction, event-schema#event-transaction-info, event-schema#trace-op
+/// rule: event-schema#transaction-source, event-schema#sources
 #[test]
 fn each_row() {
     type Row<'a> = (&'a str, SpanKind, &'a [(&'a str, &'a str)], Option<&'a str>, &'a str, &'a str);
@@ -109,6 +111,7 @@ fn children() {
 }
 
 /// Guarantees: each row of the table of statuses.
+/// rule: event-schema#trace-status, event-schema#span-status
 #[test]
 fn statuses() {
     let of = |code: i32, message: &str, attributes| {
@@ -176,6 +179,7 @@ fn statuses() {
 
 /// Guarantees: an operation or a source that Sentry would refuse is left out and counted, and nothing else with it;
 /// what is no text is none.
+/// rule: event-schema#trace-op, event-schema#transaction-source
 #[test]
 fn refused_words() {
     let long = "x".repeat(129);

@@ -17,6 +17,7 @@ fn of_resource(attributes: &[(&str, &str)]) -> Value {
 }
 
 /// Guarantees: each language has its platform, and every other one is `other`.
+/// rule: event-schema#event-platform
 #[test]
 fn platforms() {
     for (language, platform) in [
@@ -59,6 +60,7 @@ fn operations_are_known_beforehand() {
 
 /// Guarantees: release, environment and distribution follow the rules of chunks, and what Sentry would refuse is left
 /// out and counted.
+/// rule: event-schema#event-release
 #[test]
 fn release_environment_dist() {
     let event = of_resource(&[("service.name", "shop"), ("service.version", "1.2"), ("sentry.dist", "7")]);
@@ -89,6 +91,8 @@ fn release_environment_dist() {
 }
 
 /// Guarantees: the contexts of a resource, member by member.
+/// rule: event-schema#event-server-name, event-schema#event-contexts, event-schema#otel-resource, event-schema#os
+/// rule: event-schema#runtime, event-schema#device, event-schema#app, event-schema#cloud
 #[test]
 fn contexts() {
     let event = of_resource(&[
@@ -143,6 +147,7 @@ fn contexts() {
 }
 
 /// Guarantees: what a resource says becomes tags where it keeps their rules; the rest is only in the context.
+/// rule: event-schema#event-tags, event-schema#otel-resource
 #[test]
 fn tags() {
     let long = "x".repeat(200);
@@ -177,6 +182,8 @@ fn added_to_the_resource() {
 
 /// Guarantees: the request that a server's span answers, its answer, its user and the browser, member by member; of
 /// older names as well.
+/// rule: event-schema#event-request, event-schema#event-user, event-schema#browser, event-schema#response
+/// rule: event-schema#request, event-schema#user
 #[test]
 fn request() {
     let attributes = vec![
@@ -229,6 +236,8 @@ fn request() {
 
 /// Guarantees: ids, parent, times, links, events and all attributes of a span are there, and the fields that Sentry has
 /// for some of them are not repeated.
+/// rule: sample-format-v2#thread-id, event-schema#event-timestamps, event-schema#trace-ids, event-schema#trace-data
+/// rule: event-schema#otel-attributes
 #[test]
 fn data() {
     let mut child =
@@ -285,6 +294,8 @@ fn data() {
 
 /// Guarantees: the profiler and the thread that were found on the way, or that the span names itself, are where Sentry
 /// looks for them; the former win.
+/// rule: sample-format-v2#profile-context, sample-format-v2#thread-id, sample-format-v2#linked-thread-name
+/// rule: sample-format-v2#span-profiler-id, profiles-sdk#linking-fields, event-schema#profile-context
 #[test]
 fn profiler() {
     let own = "0123456789ab4def8123456789abcdef";
@@ -318,6 +329,7 @@ fn profiler() {
 }
 
 /// Guarantees: the same span is the same event whatever comes with it, and another span is another.
+/// rule: event-schema#event-id
 #[test]
 fn event_ids() {
     let of = |spans: Vec<_>| write(&batch(texts(&[("a", "b")]), spans)).summary.event_id;
@@ -335,6 +347,7 @@ fn event_ids() {
 }
 
 /// Guarantees: a segment without a root is a transaction of its first span, which keeps its parent.
+/// rule: event-schema#trace-ids
 #[test]
 fn without_a_root() {
     let spans = vec![
@@ -367,6 +380,7 @@ fn trace_header(spans: &Spans) -> Value {
 
 /// Guarantees: the envelope's trace header, member by member: a name with identifiers is left out, and the rate is the
 /// one found on the way, else the span's own, where it is a rate.
+/// rule: event-schema#trace-client-sample-rate
 #[test]
 fn trace() {
     let resource = || texts(&[("service.name", "shop")]);

@@ -6,6 +6,7 @@ use crate::support::{batch, event, int, pair, span, status, text, texts, write};
 
 /// Guarantees: a request that a Python service answers, with a query, a call by gRPC, a message and an exception, as a
 /// person would expect it in Sentry.
+/// rule: event-schema#event-sdk, tracing-sdk#event
 #[test]
 fn web_service() {
     let resource = texts(&[

@@ -60,6 +60,7 @@ fn sent(out: &Outbox) -> u64 {
 
 /// Guarantees: the values of a profile of 120 s become two windows; each thread's lie end to end from the start, and
 /// what crosses the windows' border is divided, counted once and once as synthesized.
+/// rule: otep-0239#duration
 #[test]
 fn values_of_two_minutes() {
     let batch = || {

@@ -80,6 +80,7 @@ proptest! {
 
     /// Guarantees: timestamps with jitter, late timers, lone samples, pauses and several threads, named or not: each
     /// function of each thread owns in Sentry what was sampled of it, and each is listed, wherever windows end.
+    /// rule: differences#sample-time
     #[test]
     fn timestamps(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);

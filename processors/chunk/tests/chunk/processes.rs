@@ -82,6 +82,7 @@ fn process_attributes_move_up() {
 
 /// Guarantees: a process has the same id whichever replica sees it, whoever sends it, and wherever its attributes
 /// stand.
+/// rule: sample-format-v2#profiler-id-random
 #[test]
 fn replicas_agree() {
     let mut ids = BTreeSet::new();
@@ -163,6 +164,7 @@ fn relayed_weak_processes_are_never_merged() {
 
 /// Guarantees: a session is as long as is said, and each has its own id; where nothing is said it is as long as the
 /// process lives.
+/// rule: sample-format-v2#profiler-id-random, profiles-sdk#v2-profiler-id, profiles-sdk#session
 #[test]
 fn sessions_have_their_own_ids() {
     let ids = |identity: &str| {

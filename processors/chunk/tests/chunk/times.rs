@@ -99,6 +99,7 @@ fn windows_close_when_their_time_has_passed() {
 }
 
 /// Guarantees: times more than ten minutes from their arrival are counted and kept.
+/// rule: otep-0239#timestamps-in-range
 #[test]
 fn skew_is_counted() {
     for identity in ["window: 60s", "window: 0s"] {

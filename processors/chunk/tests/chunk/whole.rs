@@ -46,6 +46,7 @@ fn mixed(chunks: u64, others: u64) -> Profiles {
 
 /// Guarantees: a chunk of an SDK goes on as it came, with its profiler and its own time as its window, however windows
 /// are set; nothing of it is held.
+/// rule: round-trip#whole
 #[test]
 fn a_chunk_is_not_touched() {
     for identity in ["window: 60s", "window: 1s", "window: 0s"] {
@@ -67,6 +68,7 @@ fn a_chunk_is_not_touched() {
 
 /// Guarantees: of a request each chunk is a batch of its own, one in each call, also beyond the length of a window;
 /// what is none comes after them, the usual way.
+/// rule: round-trip#whole
 #[test]
 fn chunks_among_others() {
     for (chunks, others) in [(1, 1), (3, 2), (40, 1), (40, 0)] {
@@ -98,6 +100,7 @@ fn chunks_among_others() {
 
 /// Guarantees: a chunk of which something is missing is a profile like any other: cut by windows, and still its
 /// profiler's.
+/// rule: round-trip#profiler
 #[test]
 fn a_part_of_a_chunk() {
     let batch = captured();

@@ -57,6 +57,7 @@ fn observed(batch: &Profiles, all: &mut Observed) -> usize {
 proptest! {
     /// Guarantees: what is merged is what a plain map would hold: every observation at its identity, in order of
     /// arrival, in one sample per identity, in one batch with one dictionary without anything twice.
+    /// rule: otep-0239#aggregation
     #[test]
     fn merges_as_a_map_does(requests in prop::collection::vec(prop::collection::vec(
         (0u8..2, 0u8..2, prop::collection::vec(0u8..3, 0..4), prop::option::of(1u8..3), prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..6), 1..6))
@@ -126,6 +127,7 @@ fn relayed_requests_are_not_merged() {
 }
 
 /// Guarantees: a request with a chunk of Sentry's in it goes on as it came.
+/// rule: round-trip#whole
 #[test]
 fn chunks_are_not_merged() {
     let mut builder = Builder::new();

@@ -91,6 +91,7 @@ fn the_pointer_names_the_thread() {
 /// Guarantees: a transaction of Sentry's SDK for Python, which names host and thread and no process, waits for profiles
 /// and is linked with the one thread of its host that has this pointer, with all of its spans; of another host, of
 /// another language, or with a pointer that forked workers share, it is not.
+/// rule: profiles-sdk#linking-profiler, profiles-sdk#linking-thread
 #[test]
 fn the_pointer_names_the_process() {
     let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();

@@ -209,6 +209,7 @@ proptest! {
     /// do not wait, and those that came by the end where they do, over several windows; on threads that run spans in
     /// turns that one or none. Nothing is lost or invented,
     /// values stay with their times, and what is counted adds up.
+    /// rule: otep-0239#links
     #[test]
     fn as_by_trying_everything(story in story(), waits: bool, step in 0u64..8) {
         let mut processor = link_spans(if waits { "{profile_wait: 1m}" } else { "{}" });

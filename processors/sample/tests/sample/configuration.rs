@@ -13,6 +13,7 @@ fn problems(yaml: &str) -> Vec<String> {
 }
 
 /// Guarantees: nothing written means the defaults, and every key can be written.
+/// rule: profiles-sdk#lifecycle-option, tracing-sdk#opt-in
 #[test]
 fn every_key_has_a_default() {
     let all = "traces_rules: []\nprofile_session_sample_rate: 1.0\nprofile_lifecycle: manual\ndecision_wait: 5m\n\
@@ -29,6 +30,7 @@ fn every_key_has_a_default() {
 
 /// Guarantees: rates that are none are refused with the configuration, wherever they stand: not a number, NaN,
 /// infinite, below 0 and above 1.
+/// rule: profiles-sdk#session-sample-rate, tracing-sdk#sample-rate
 #[test]
 fn invalid_rates_are_refused() {
     for rate in ["-0.1", "1.1", ".nan", ".inf", "-.inf"] {
@@ -72,6 +74,7 @@ fn every_rule_is_checked() {
 }
 
 /// Guarantees: in the lifecycle `trace` the processor asks for spans in its pipeline, and only then.
+/// rule: profiles-sdk#lifecycle-trace-warning
 #[test]
 fn lifecycle_trace_wants_spans() {
     let wants = |yaml: &str| (FACTORY.description.wants)(&Section::from_yaml(yaml).unwrap());

@@ -71,6 +71,7 @@ fn only(telemetry: &[Telemetry]) -> &Envelope {
 
 /// Guarantees: a transaction that is dropped leaves the envelope with all its spans and its V1 profile, which are
 /// counted, as is the transaction; other items stay, and the envelope does not leave as it came.
+/// rule: tracing-sdk#sampled-once
 #[test]
 fn a_dropped_transaction_takes_its_profile_along() {
     let out = process(&mut sample("traces_rules: [{name: /cart, op: http.server, sampled: false}]"), made("{}"), at(0));
@@ -87,6 +88,7 @@ fn said(out: &Outbox) -> Vec<SampledOutCounts> {
 
 /// Guarantees: a transaction that is dropped is said as one, as its spans and itself, and as what went with it, to
 /// whoever its client's envelope would have gone to; what is kept is not said.
+/// rule: transport#client-reports-sample-rate
 #[test]
 fn what_is_dropped_is_said() {
     let mut envelope = made("{}");
@@ -107,6 +109,7 @@ fn what_is_dropped_is_said() {
 /// the reason of sampling, whether the envelope came compressed or not; what is of its own stays: sessions, reports of
 /// the client, logs, metrics, check-ins, replays and chunks of profiles. Beside an event nobody knows whose attachments
 /// are, and they stay.
+/// rule: transport#attachments
 #[test]
 fn what_belongs_to_a_transaction_goes_with_it() {
     const OWN: [&str; 8] =
@@ -169,6 +172,7 @@ fn a_kept_envelope_is_not_changed() {
 
 /// Guarantees: the decision in the header of the envelope comes before rules and rate; without one the number in it
 /// decides, in the part of the rate in it, and the rates are multiplied.
+/// rule: tracing-sdk#precedence
 #[test]
 fn the_header_decides() {
     let kept = |yaml: &str, trace: &str| {

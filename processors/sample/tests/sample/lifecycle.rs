@@ -51,6 +51,7 @@ fn left(sample: &mut Sample, now: u64) -> (Vec<u64>, u64) {
 
 /// Guarantees: kept is what was observed while a sampled root span was open, until the last one of those that overlap
 /// has ended, whether spans or profiles come first; children do not count.
+/// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-trace
 #[test]
 fn overlapping_roots() {
     for spans_first in [true, false] {
@@ -72,6 +73,7 @@ fn overlapping_roots() {
 
 /// Guarantees: a root span that is not sampled keeps nothing, by the rate, a rule or its own decision; each root span
 /// is evaluated by itself.
+/// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn only_sampled_roots_count() {
     let mut sample = sample(&format!("{TRACE}traces_rules: [{{name: drop, sampled: false}}]"));
@@ -83,6 +85,7 @@ fn only_sampled_roots_count() {
 }
 
 /// Guarantees: spans of another process keep nothing, and a process that cannot be told is none's.
+/// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn only_the_same_process_counts() {
     let mut sample = sample(TRACE);
@@ -135,6 +138,7 @@ fn profiles_without_times() {
 }
 
 /// Guarantees: the session's rate comes first: of one that is not sampled nothing is kept, whatever its spans.
+/// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn sessions_come_first() {
     let mut sample = sample(&format!("{TRACE}profile_session_sample_rate: 0"));
@@ -145,6 +149,7 @@ fn sessions_come_first() {
 }
 
 /// Guarantees: the lifecycle `manual` keeps everything at once, whatever spans say.
+/// rule: profiles-sdk#lifecycle
 #[test]
 fn manual_keeps_all() {
     let mut sample = sample("profile_lifecycle: manual\ntraces_sample_rate: 0");

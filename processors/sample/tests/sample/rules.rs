@@ -22,6 +22,7 @@ fn with(attributes: Vec<KeyValue>) -> Span {
 const KEPT: Option<Option<f64>> = Some(None);
 
 /// Guarantees: without a rate and without rules every span stays, as it came, whatever was decided elsewhere.
+/// rule: tracing-sdk#opt-in
 #[test]
 fn nothing_configured_keeps_all() {
     assert_eq!(decide("", with(vec![bool("sentry.sampled", false)]), vec![]), KEPT);
@@ -32,6 +33,7 @@ fn nothing_configured_keeps_all() {
 }
 
 /// Guarantees: a decision in the root span's attribute comes before rules, the parent and the rate.
+/// rule: tracing-sdk#precedence
 #[test]
 fn explicit_decisions_come_first() {
     let yes = || Span { flags: REMOTE, ..with(vec![bool("sentry.sampled", true)]) };
@@ -42,6 +44,7 @@ fn explicit_decisions_come_first() {
 }
 
 /// Guarantees: rules come before the parent and the rate, and of several that fit the first decides.
+/// rule: tracing-sdk#precedence
 #[test]
 fn rules_come_before_the_parent() {
     let child = |flags| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..span(1, 1, 0) };
@@ -55,6 +58,7 @@ fn rules_come_before_the_parent() {
 
 /// Guarantees: where no rule fits, the parent's decision is inherited: the flag of W3C of a span that has a parent, or
 /// what its program says of it.
+/// rule: tracing-sdk#precedence, tracing-sdk#propagation
 #[test]
 fn the_parent_comes_before_the_rate() {
     let child = |attributes, flags| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..with(attributes) };
@@ -68,6 +72,7 @@ fn the_parent_comes_before_the_rate() {
 
 /// Guarantees: a condition on name, op, service, attributes of the span or its resource, or the parent's decision holds
 /// where it should, and a rule needs all of its conditions.
+/// rule: tracing-sdk#sampler, tracing-sdk#sampling-context
 #[test]
 fn conditions() {
     let fits = |condition: &str, span: Span| {
@@ -110,6 +115,7 @@ fn conditions() {
 
 /// Guarantees: the rate of an attribute is what it says, in numbers, text or yes and no; a span without it does not fit
 /// the rule; one whose attribute says no rate is dropped, which is counted.
+/// rule: tracing-sdk#sampler, tracing-sdk#sampling-context
 #[test]
 fn rates_of_attributes() {
     let yaml = "traces_sample_rate: 1\ntraces_rules: [{rate_from: app.rate}]";
@@ -131,6 +137,7 @@ fn rates_of_attributes() {
 
 /// Guarantees: a rate keeps that part of traces, within four standard deviations, and the same traces in every replica;
 /// a higher rate keeps all that a lower one keeps.
+/// rule: tracing-sdk#sample-rate
 #[test]
 fn rates_hold_and_replicas_agree() {
     let traces: Vec<Span> = (0..5000).map(|trace| span(trace, trace + 1, 0)).collect();

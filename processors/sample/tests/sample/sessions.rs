@@ -33,6 +33,7 @@ fn kept(yaml: &str, rules: &Rules, batch: Profiles) -> Vec<i64> {
 
 /// Guarantees: a rate keeps that part of sessions, within four standard deviations; the same in every replica, and for
 /// whatever time, as long as the session lasts; a higher rate keeps what a lower one keeps.
+/// rule: profiles-sdk#session-sample-rate
 #[test]
 fn sessions_are_kept_or_not() {
     let rules = Rules::default();
@@ -48,6 +49,7 @@ fn sessions_are_kept_or_not() {
 }
 
 /// Guarantees: where sessions have a length, each is decided anew.
+/// rule: profiles-sdk#session
 #[test]
 fn each_session_is_decided_anew() {
     let rules = Rules { session: 3600 * S, kinds: vec![Kind::Container], ..Rules::default() };
@@ -85,6 +87,7 @@ fn v1() -> Profiles {
 }
 
 /// Guarantees: profiles of format V1 are exempt, alone and in envelopes, which is counted.
+/// rule: profiles-sdk#profiles-sample-rate
 #[test]
 fn v1_is_exempt() {
     let mut sample = sample("profile_session_sample_rate: 0");
@@ -98,6 +101,7 @@ fn v1_is_exempt() {
 
 /// Guarantees: a chunk of an SDK's in an envelope is of the session that it names; one that is not sampled does not
 /// leave.
+/// rule: profiles-sdk#session-sample-rate
 #[test]
 fn chunks_in_envelopes() {
     let envelope = |number: u128| {

@@ -20,6 +20,7 @@ fn root(trace: u64, id: u64, name: &str) -> Span {
 
 /// Guarantees: children that come before their root span wait for it and share its fate, and so do those that come
 /// after it; a trace that is not decided does not hold up others.
+/// rule: tracing-sdk#sampled-once, tracing-sdk#propagation
 #[test]
 fn children_wait_for_their_root() {
     let mut sample = sample(RULE);
@@ -35,6 +36,7 @@ fn children_wait_for_their_root() {
 /// Guarantees: what is dropped is said for each process as the transactions and the spans that Sentry would have got: a
 /// transaction for each local root, none for spans of a container that came as OTLP; in the call in which it is
 /// dropped, whether it had waited or not. What is kept, and what waits, is not said.
+/// rule: transport#client-reports-sample-rate
 #[test]
 fn what_is_dropped_is_said() {
     let mut sample = sample(RULE);
@@ -105,6 +107,7 @@ fn processes_decide_for_themselves() {
 }
 
 /// Guarantees: of several root spans of a trace in a process the first one decides, whatever their order.
+/// rule: tracing-sdk#propagation
 #[test]
 fn the_first_root_decides() {
     let inner = Span {
@@ -219,6 +222,7 @@ fn large_requests_are_taken_in_steps() {
 
 /// Guarantees: spans that the processor `transactions` has put together wait for nothing: each transaction is decided
 /// by its root span, or by its first span where it has none.
+/// rule: tracing-sdk#sampled-once
 #[test]
 fn transactions_are_decided_at_once() {
     let spans =

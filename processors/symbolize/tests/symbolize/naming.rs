@@ -32,6 +32,7 @@ fn known_names_are_written() {
 /// Guarantees: only machine code is asked for: no bytecode index, nothing that has lines, no address outside of its
 /// mapping, nothing without a file that can be told from others. What is not named passes unchanged, with the request
 /// it came in.
+/// rule: otlp-profiles#machine-code
 #[test]
 fn other_frames_are_left_alone() {
     let (mut symbolize, fake) = symbolize("");
@@ -87,6 +88,7 @@ fn machine_code_is_asked_for() {
 
 /// Guarantees: a file without a GNU build id is told by its htlhash; where addresses of memory stand, the place in the
 /// file is asked for, wherever the process has the file.
+/// rule: otlp-profiles#build-ids
 #[test]
 fn files_are_told_by_hash() {
     let hash = "00112233445566778899aabbccddeeff";

@@ -228,6 +228,7 @@ fn by_a_folder_of_debug_files() {
 }
 
 /// Guarantees: no name is taken from a file with another build id, and none for a process of another machine.
+/// rule: otlp-profiles#build-ids
 #[test]
 fn never_by_another_file() {
     let program = Program::compile("33332233445566778899aabbccddeeff00112233");
@@ -243,6 +244,7 @@ fn never_by_another_file() {
 
 /// Guarantees: in the real capture of an eBPF profiler every frame that is not native says what it said, although its
 /// names could all be answered, and every native frame of a file is named.
+/// rule: otlp-profiles#machine-code
 #[test]
 fn the_real_capture() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp");

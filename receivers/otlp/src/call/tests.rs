@@ -75,6 +75,7 @@ fn profile(fields: &[u8]) -> Vec<u8> {
 
 /// Guarantees: large and compressed requests are decoded elsewhere and at most as many at once as there are slots,
 /// while small ones pass by.
+/// rule: otlp#concurrent-requests
 #[tokio::test]
 async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);

@@ -12,6 +12,7 @@ fn endpoints(yaml: &str) -> (Option<String>, Option<String>) {
 
 /// Guarantees: with nothing written both protocols are served on loopback with OTLP's ports and limits; one that is
 /// written stands alone, also with nothing under it.
+/// rule: otlp#ports, otlp#size
 #[test]
 fn defaults() {
     let grpc = Some("127.0.0.1:4317".to_owned());

@@ -8,6 +8,7 @@ use super::*;
 
 /// Guarantees: a request of the generated client arrives whole, uncompressed and compressed, full success leaves
 /// `partial_success` unset, and the sender is the peer's address without its port.
+/// rule: otlp#grpc-service, otlp#success
 #[tokio::test]
 async fn exports() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -31,6 +32,7 @@ async fn exports() {
 
 /// Guarantees: an empty request succeeds and reaches no pipeline (opentelemetry-proto docs/specification.md, "Full
 /// Success").
+/// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
     let rig = Rig::start(LOOPBACK).await;
@@ -42,6 +44,7 @@ async fn an_empty_request_succeeds() {
 }
 
 /// Guarantees: a message of 40 MB is taken under the default limits, and its memory is given back.
+/// rule: otlp#size
 #[tokio::test]
 async fn forty_megabytes_pass() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -53,6 +56,7 @@ async fn forty_megabytes_pass() {
 
 /// Guarantees: a message larger than the limit is RESOURCE_EXHAUSTED without RetryInfo, whether it is too large as it
 /// comes, compressed, or after decompression; one of exactly the limit passes.
+/// rule: otlp#size-grpc
 #[tokio::test]
 async fn too_large_is_resource_exhausted() {
     let mut rig = Rig::start(SMALL).await;
@@ -91,6 +95,7 @@ async fn too_large_is_resource_exhausted() {
 
 /// Guarantees: profiles that break a rule are refused by partial success, which counts profiles and names the place;
 /// the others arrive, and the samples and observations that were lost are counted.
+/// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -108,6 +113,7 @@ async fn some_profiles_refused_is_partial_success() {
 }
 
 /// Guarantees: a request of which no profile can be taken is INVALID_ARGUMENT and names the place in its details.
+/// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn all_profiles_refused_is_invalid_argument() {
     let rig = Rig::start(LOOPBACK).await;

@@ -46,6 +46,7 @@ async fn export(rig: &Rig, encoding: Option<&str>, body: Feed) -> Status {
 
 /// Guarantees: bytes that are no protobuf, and a dictionary that breaks a rule, are INVALID_ARGUMENT with the place in
 /// google.rpc.BadRequest.
+/// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn undecodable_is_invalid_argument() {
     let rig = Rig::start(LOOPBACK).await;
@@ -60,6 +61,7 @@ async fn undecodable_is_invalid_argument() {
 }
 
 /// Guarantees: a request whose layout cannot be told is refused, with the names of those that it could have.
+/// rule: otlp#layouts
 #[tokio::test]
 async fn an_unclear_layout_is_named() {
     let rig = Rig::start(LOOPBACK).await;
@@ -99,6 +101,7 @@ async fn broken_frames_are_invalid_argument() {
 
 /// Guarantees: one string that is not UTF-8 costs nothing but itself: the request is taken, the string's sender is
 /// told, and it is counted. What came is not kept, so that it cannot be forwarded to a peer that refuses it.
+/// rule: otlp#warning
 #[tokio::test]
 async fn text_that_is_not_utf8_is_replaced() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -142,6 +145,7 @@ async fn pieces_are_put_together() {
 
 /// Guarantees: a compressed message of any supported encoding is taken, and one that is not compressed although an
 /// encoding is named.
+/// rule: otlp#compression
 #[tokio::test]
 async fn encodings_are_undone() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -160,6 +164,7 @@ async fn encodings_are_undone() {
 }
 
 /// Guarantees: an encoding that is not supported is UNIMPLEMENTED, and the answer names those that are.
+/// rule: otlp#compression-unknown
 #[tokio::test]
 async fn an_unknown_encoding_is_unimplemented() {
     let rig = Rig::start(LOOPBACK).await;
@@ -171,6 +176,7 @@ async fn an_unknown_encoding_is_unimplemented() {
 }
 
 /// Guarantees: a service or method that is not served is UNIMPLEMENTED, with what is served instead.
+/// rule: otlp#grpc-service
 #[tokio::test]
 async fn unknown_services_are_unimplemented() {
     let rig = Rig::start_for_profiles(LOOPBACK).await;
@@ -215,6 +221,7 @@ async fn what_is_no_grpc_is_415() {
 
 /// Guarantees: a frame that claims 2 GiB, or a length just above the limit, is refused before anything of it came; one
 /// that claims the limit and sends nothing holds no memory.
+/// rule: otlp#size-grpc
 #[tokio::test]
 async fn lying_lengths_cost_nothing() {
     let rig = Rig::start(LOOPBACK).await;
@@ -267,6 +274,7 @@ async fn a_client_that_goes_away_is_counted() {
 
 /// Guarantees: a bomb, a thousand times smaller than what it unpacks to, is refused at the limit and takes no more
 /// memory than that.
+/// rule: otlp#size
 #[tokio::test]
 async fn bombs_are_refused() {
     let rig = Rig::start(SMALL).await;

@@ -16,6 +16,7 @@ fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
 
 /// Guarantees: a request arrives whole in every encoding, the answer has the request's content type, and full success
 /// leaves `partial_success` unset.
+/// rule: otlp#http-path, otlp#http-protobuf, otlp#http-answer-type, otlp#compression, otlp#success
 #[tokio::test]
 async fn exports() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -51,6 +52,7 @@ async fn http2_is_served_too() {
 }
 
 /// Guarantees: an empty body is an empty request, which succeeds.
+/// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
     let rig = Rig::start(LOOPBACK).await;
@@ -59,6 +61,7 @@ async fn an_empty_request_succeeds() {
 }
 
 /// Guarantees: profiles that break a rule are refused by partial success with 200, counted in profiles.
+/// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -73,6 +76,7 @@ async fn some_profiles_refused_is_partial_success() {
 
 /// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and layouts
 /// that cannot be told apart are named.
+/// rule: otlp#bad-data-http, otlp#error-body
 #[tokio::test]
 async fn undecodable_is_400() {
     let rig = Rig::start(LOOPBACK).await;
@@ -95,6 +99,7 @@ async fn undecodable_is_400() {
 
 /// Guarantees: a body larger than the limit is 413, whether it is too large as it comes or after decompression, and a
 /// client that writes all of it before it reads sees the answer and not a reset.
+/// rule: otlp#size-http
 #[tokio::test]
 async fn too_large_is_413() {
     let rig = Rig::start(SMALL).await;
@@ -121,6 +126,7 @@ async fn too_large_is_413() {
 
 /// Guarantees: what is neither protobuf nor JSON is 415, and so is JSON on the path of an earlier layout, which is told
 /// so in JSON.
+/// rule: otlp#http-type, otlp#error-body
 #[tokio::test]
 async fn other_formats_are_415() {
     let rig = Rig::start(LOOPBACK).await;
@@ -144,6 +150,7 @@ async fn other_formats_are_415() {
 }
 
 /// Guarantees: an encoding that is not supported is 415 and the answer names those that are.
+/// rule: otlp#compression-unknown
 #[tokio::test]
 async fn unknown_encodings_are_415() {
     let rig = Rig::start(LOOPBACK).await;
@@ -155,6 +162,7 @@ async fn unknown_encodings_are_415() {
 }
 
 /// Guarantees: a method other than POST is 405 and says which one is allowed.
+/// rule: otlp#http-method
 #[tokio::test]
 async fn other_methods_are_405() {
     let rig = Rig::start(LOOPBACK).await;
@@ -167,6 +175,7 @@ async fn other_methods_are_405() {
 }
 
 /// Guarantees: a path that is not served is 404, names itself, and says where profiles go.
+/// rule: otlp#http-path
 #[tokio::test]
 async fn other_paths_are_404() {
     let rig = Rig::start_for_profiles(LOOPBACK).await;

@@ -19,6 +19,7 @@ async fn quick() -> Rig {
 }
 
 /// Guarantees: a length above the limit is refused although nothing follows it, and 2^63 is no problem.
+/// rule: otlp#size-http
 #[tokio::test]
 async fn lying_lengths_are_refused() {
     let rig = quick().await;

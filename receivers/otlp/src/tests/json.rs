@@ -31,6 +31,7 @@ fn answered(answer: &Answer) -> (u16, Value) {
 
 /// Guarantees: a request in JSON arrives as the same batch as in protobuf, in every encoding, small and large, and is
 /// answered in JSON; full success leaves `partialSuccess` unset.
+/// rule: otlp#http-json, otlp#http-answer-type
 #[tokio::test]
 async fn exports() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -72,6 +73,7 @@ async fn some_profiles_refused_is_partial_success() {
 
 /// Guarantees: what is no JSON, or not that of a request, is 400 with a status in JSON that names the place; what is
 /// too large is 413; and nothing of it keeps memory.
+/// rule: otlp#http-json
 #[tokio::test]
 async fn bad_requests() {
     let rig = Rig::start(SMALL).await;
@@ -123,6 +125,7 @@ async fn traces() {
 }
 
 /// Guarantees: memory that runs out while JSON is read means later.
+/// rule: otlp#http-json
 #[tokio::test]
 async fn memory_is_asked_for() {
     let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();

@@ -19,6 +19,7 @@ async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
 }
 
 /// Guarantees: the same data arrives alike in every layout, and the metric says which came.
+/// rule: otlp#layouts
 #[tokio::test]
 async fn every_layout_is_taken() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -48,6 +49,7 @@ async fn every_layout_is_taken() {
 
 /// Guarantees: the gRPC service of opentelemetry-proto 1.3 is served, and what comes to it is read as 1.3 and nothing
 /// else.
+/// rule: otlp#layouts
 #[tokio::test]
 async fn the_experimental_service_is_served() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -66,6 +68,7 @@ async fn the_experimental_service_is_served() {
 
 /// Guarantees: the version in the metadata is honoured: 1 is the current layout, and not looked for another one;
 /// everything else is refused, over gRPC and HTTP.
+/// rule: otlp-profiles#development-version, otlp#development-version
 #[tokio::test]
 async fn the_announced_version_is_honoured() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -16,6 +16,7 @@ fn post(body: impl Into<Bytes>) -> Request<Feed> {
 
 /// Guarantees: while the budget is used up, gRPC answers UNAVAILABLE with RetryInfo and HTTP 503 with Retry-After, both
 /// counted as refused; once there is room again the same request passes.
+/// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn no_memory_means_later() {
     let mut rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
@@ -39,6 +40,7 @@ async fn no_memory_means_later() {
 /// Guarantees: while the queue of an exporter is full, a request is refused before its body is read, in gRPC with
 /// UNAVAILABLE and RetryInfo and over HTTP with 503 and Retry-After; nothing of it is counted as lost, since its sender
 /// keeps it; once there is room again the same request passes.
+/// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn a_full_queue_means_later() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -90,6 +92,7 @@ async fn memory_for_unpacking_is_asked_for() {
 }
 
 /// Guarantees: a request that never fits into the budget is refused for good, so that it does not come back for ever.
+/// rule: otlp#overload-for-good
 #[tokio::test]
 async fn what_never_fits_is_refused_for_good() {
     let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();

@@ -96,6 +96,7 @@ fn times(sample: &Sample<'_>) -> Vec<(u64, i64)> {
 
 /// Guarantees: a batch becomes one profile of its mode with period and range; samples of one thread and stack are one,
 /// in order of time, each observation with its weight.
+/// rule: sample-format-v2#collecting-sample
 #[test]
 fn one_profile() {
     let Assembled { profiles, malformed, .. } = assembled(&[batch()], &Nameless);
@@ -115,6 +116,7 @@ fn one_profile() {
 
 /// Guarantees: threads are named by the id and the name that they have in their own process; a stack that is not known
 /// to its root says so.
+/// rule: sample-format-v2#collecting-sample
 #[test]
 fn threads_and_trust() {
     let Assembled { profiles, .. } = assembled(&[batch()], &Nameless);
@@ -468,6 +470,7 @@ fn go_frames() {
 /// Guarantees: a sample has the link and the attributes of what its thread worked on, and the keys that the
 /// configuration gave them; samples of one stack with different spans, or attributes, are different samples, and a run
 /// is joined only within one.
+/// rule: otlp-profiles#thread-context
 #[test]
 fn what_threads_worked_on() {
     let link = |id: u8| Some(SpanLink { trace_id: [id; 16], span_id: [id; 8] });

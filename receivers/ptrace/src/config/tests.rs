@@ -11,6 +11,8 @@ fn one(yaml: &str) -> TargetSettings {
 }
 
 /// Guarantees: a target that says nothing but which process it is has the documented defaults.
+/// rule: sample-format-v2#collecting-rate, profiles-sdk#frequency, profiles-sdk#session-sample-rate
+/// rule: profiles-sdk#lifecycle-option, profiles-sdk#start-on-app-start
 #[test]
 fn defaults() {
     let settings = read("targets: {web: {pid: 7}}").unwrap();
@@ -46,6 +48,7 @@ fn selects() {
 }
 
 /// Guarantees: every key is read as what it says.
+/// rule: profiles-sdk#lifecycle-option
 #[test]
 fn everything() {
     let settings = read(

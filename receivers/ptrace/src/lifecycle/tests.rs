@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Guarantees: in `manual` start and stop do what they say, and the second of two says why it does nothing.
+/// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-manual
 #[test]
 fn manual() {
     let mut session = Lifecycle::launch(Mode::Manual, true, false, 3);
@@ -27,6 +28,7 @@ fn launch() {
 
 /// Guarantees: in `trace` the profiler runs from the first to the last sampled root span, and start and stop do
 /// nothing.
+/// rule: profiles-sdk#lifecycle, profiles-sdk#stop-profiler
 #[test]
 fn trace() {
     let mut session = Lifecycle::launch(Mode::Trace, true, true, 0);
@@ -57,6 +59,7 @@ proptest! {
     /// Guarantees: whatever is asked in whatever order, a session that is not sampled never runs; in `trace` it runs
     /// exactly while spans are open; in `manual` exactly after a start without a stop; and an outcome says exactly what
     /// changed.
+    /// rule: profiles-sdk#lifecycle-manual, profiles-sdk#lifecycle-trace, profiles-sdk#start-on-app-start
     #[test]
     fn holds_its_laws(
         trace: bool,

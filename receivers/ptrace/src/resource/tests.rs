@@ -196,6 +196,7 @@ fn claimed(attributes: &[Attribute]) -> Vec<&str> {
 
 /// Guarantees: what a program shows of itself fills what nobody else says, and is marked as its own word; it changes
 /// nothing that the configuration, the environment or the sampler says.
+/// rule: otlp-profiles#process-context
 #[test]
 fn claims_fill_what_is_unknown() {
     let names = ServiceNames { version: Some("2".to_owned()), ..ServiceNames::default() };

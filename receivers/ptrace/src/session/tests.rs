@@ -23,6 +23,7 @@ fn process() -> Process {
 
 /// Guarantees: the session of a process is the same whoever looks and however often, whatever it writes over its
 /// command line and wherever the wall clock is set, and another one for another exec, process or host.
+/// rule: profiles-sdk#session-sample-rate, profiles-sdk#session
 #[test]
 fn sessions_are_lives() {
     let of = |process: &Process| Session::of("host", process, 1.0).id;
@@ -56,6 +57,7 @@ fn ends_of_the_scale() {
 }
 
 /// Guarantees: the part of sessions that is sampled is the configured one, within three standard deviations.
+/// rule: profiles-sdk#session-sample-rate
 #[test]
 fn the_rate_holds() {
     for rate in [0.1, 0.5, 0.9] {

@@ -68,6 +68,7 @@ fn bounded() {
 proptest! {
     /// Guarantees: whatever is announced, ended and closed, the counts are those of the spans that are open, and
     /// nothing is left when all connections are closed.
+    /// rule: profiles-sdk#lifecycle-trace
     #[test]
     fn counts_are_exact(
         steps in proptest::collection::vec((0u8..4, 0u64..3, 0u32..3, 0u64..5, 0u8..3), 0..120),

@@ -6,6 +6,7 @@ const TRACE: &str = "771a43a4192642f0b136d5159a501700";
 const SPAN: &str = "a1b2c3d4e5f60718";
 
 /// Guarantees: each of the three forms of `sentry-trace` is read, without a decision it is deferred.
+/// rule: tracing-sdk#sentry-trace
 #[test]
 fn reads_sentry_trace() {
     let key = SpanKey { trace_id: 0x771a43a4192642f0b136d5159a501700, span_id: 0xa1b2c3d4e5f60718 };
@@ -27,6 +28,7 @@ fn reads_traceparent() {
 }
 
 /// Guarantees: whatever breaks a rule is refused at its place, by that rule.
+/// rule: tracing-sdk#sentry-trace
 #[test]
 fn refuses() {
     let zeroes = "0".repeat(32);

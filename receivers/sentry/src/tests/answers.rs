@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 
 /// Guarantees: the answer names the event's id as Sentry writes it, and nothing where there is none.
+/// rule: transport#header-event-id, transport#answer-id
 #[tokio::test]
 async fn ids() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -18,6 +19,7 @@ async fn ids() {
 
 /// Guarantees: the event of an old SDK becomes an envelope with one item, its bytes as they came, and its answer names
 /// its id; it is compressed as any other.
+/// rule: transport#path-store
 #[tokio::test]
 async fn store() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -40,6 +42,7 @@ async fn store() {
 }
 
 /// Guarantees: slashes may be left out and repeated; a project that is no number, or leads elsewhere, is none.
+/// rule: transport#path-envelope
 #[tokio::test]
 async fn paths() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -74,6 +77,7 @@ async fn other_endpoints() {
 
 /// Guarantees: a browser is told that it may send, with which headers, and which headers of the answer it may read;
 /// other methods are refused with those that are not.
+/// rule: transport#cors
 #[tokio::test]
 async fn browsers_and_methods() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;

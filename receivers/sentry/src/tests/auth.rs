@@ -8,6 +8,7 @@ fn who(envelope: &Envelope) -> (u64, String, Option<&str>) {
 }
 
 /// Guarantees: each form of authentication is taken, and what the client calls itself is kept for Sentry.
+/// rule: transport#header-dsn, transport#auth
 #[tokio::test]
 async fn every_form() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -35,6 +36,7 @@ async fn every_form() {
 
 /// Guarantees: none and two are 401, a key or version that Sentry does not have is 400, a DSN in the header that names
 /// another key or project is 400; no answer holds a key.
+/// rule: transport#header-dsn, transport#auth, transport#auth-key
 #[tokio::test]
 async fn refused() {
     let rig = Rig::start(LOOPBACK).await;
@@ -65,6 +67,7 @@ async fn refused() {
 
 /// Guarantees: where keys are configured no other is taken, wherever it stands; one in a header is refused before the
 /// body comes.
+/// rule: transport#answer-errors
 #[tokio::test]
 async fn keys_that_are_not_allowed() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, public_keys: ['{}']}}", KEY.to_uppercase())).await;

@@ -30,6 +30,7 @@ fn zstandard(data: &[u8]) -> Vec<u8> {
 
 /// Guarantees: every coding that SDKs use is undone, and what is held of such an envelope is the body as it came and
 /// the headers, once.
+/// rule: transport#compression
 #[tokio::test]
 async fn codings() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -52,6 +53,7 @@ async fn codings() {
 
 /// Guarantees: a coding that is empty or `UTF-8` is none, as for Relay; one that is unknown or stands on top of another
 /// is refused with 415 and what may be used.
+/// rule: transport#compression
 #[tokio::test]
 async fn names_of_codings() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -74,6 +76,7 @@ async fn names_of_codings() {
 }
 
 /// Attack: what unpacks to more than is allowed is refused with 413, and so is what says so or is so without packing.
+/// rule: transport#size
 #[tokio::test]
 async fn bombs() {
     let rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 100KiB}}")).await;
@@ -94,6 +97,7 @@ async fn bombs() {
 
 /// Guarantees: a body without an announced length and without a type is taken, as Sentry's Node SDK sends it, and takes
 /// no more memory than it has bytes while the pipelines have it.
+/// rule: transport#chunked
 #[tokio::test]
 async fn chunked() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -110,6 +114,7 @@ async fn chunked() {
 }
 
 /// Guarantees: types of content are not looked at.
+/// rule: transport#chunked
 #[tokio::test]
 async fn types_of_content() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -120,6 +125,7 @@ async fn types_of_content() {
 
 /// Guarantees: what the client and those before it said about themselves goes along, every line of it and in every
 /// script.
+/// rule: transport#proxy-headers
 #[tokio::test]
 async fn what_goes_along() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;

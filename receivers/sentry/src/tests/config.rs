@@ -7,6 +7,7 @@ use crate::FACTORY;
 
 /// Guarantees: with nothing written it listens on loopback where a Relay would, takes every key and what Relay takes,
 /// and lets a request wait for ten seconds.
+/// rule: transport#size
 #[test]
 fn defaults() {
     let settings = settings("");

@@ -4,6 +4,8 @@ use super::*;
 
 /// Attack: what is no envelope is refused with Relay's status, by the place at which it is wrong, and without a value
 /// of its: a header may hold a key.
+/// rule: transport#envelope-length, transport#envelope-malformed, transport#envelope-items, transport#header-event-id
+/// rule: transport#header-sent-at, transport#answer-errors
 #[tokio::test]
 async fn no_envelopes() {
     let rig = Rig::start(LOOPBACK).await;
@@ -58,6 +60,7 @@ async fn hostile_headers() {
 
 /// Guarantees: what Relay refuses for its size, or for more than one of a kind, is refused with 413 as a whole: two
 /// profiles, two events, an event of more than 1 MiB.
+/// rule: transport#items-once, transport#items-size, transport#answer-errors
 #[tokio::test]
 async fn too_much() {
     let rig = Rig::start(LOOPBACK).await;
@@ -79,6 +82,7 @@ async fn too_much() {
 
 /// Guarantees: what Relay takes is taken, and handed on byte for byte: no length, no last line's end, keys and types
 /// that nobody knows, an empty payload, no items at all, and a header that is deeper than any stack.
+/// rule: transport#envelope
 #[tokio::test]
 async fn every_form() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -16,6 +16,7 @@ fn without_seconds(told: Option<&str>, most: u64) -> Option<String> {
 
 /// Guarantees: a limit on some of an envelope is told with 200, one on all of it with 429; others hear nothing. The
 /// pipelines have all of it either way, so that what the limit drops is reported, and profiles reach other exporters.
+/// rule: transport#rate-limits, transport#rate-limits-dsn
 #[tokio::test]
 async fn told() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -90,6 +90,7 @@ async fn rig(yaml: &str, memory: u64) -> (Rig, Arc<Way>) {
 /// Guarantees: every address that a DSN gives and that is no envelope's reaches the server with method, path, query,
 /// headers and body as they came, behind whatever path the DSN has, and the server's answer comes back as it is. No
 /// header is invented, and none of a connection's own goes on.
+/// rule: transport#path-others
 #[tokio::test]
 async fn every_address() {
     for (method, path, arrives) in [
@@ -130,6 +131,7 @@ async fn every_address() {
 
 /// Guarantees: without an exporter that has a server, what is no envelope is refused by name; with keys, so is what
 /// names none of them, wherever it could stand.
+/// rule: transport#path-others
 #[tokio::test]
 async fn not_to_anybody() {
     let rig = Rig::start(LOOPBACK).await;

@@ -35,6 +35,7 @@ async fn a_slow_client_is_cut() {
 }
 
 /// Attack: a length above the limit is refused although nothing follows it, and a body whose framing is broken is 400.
+/// rule: transport#size
 #[tokio::test]
 async fn lying_lengths_and_broken_chunks() {
     let rig = quick().await;

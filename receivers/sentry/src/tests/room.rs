@@ -12,6 +12,7 @@ const BRIEF: &str = "{endpoint: '127.0.0.1:0', admission_timeout: 50ms}";
 
 /// Guarantees: while memory is short a request waits, and is answered 503 with Retry-After when it has waited long
 /// enough, whether it needs the memory for its body, for unpacking it, or for a profile in it.
+/// rule: transport#answer-errors, transport#answer-503
 #[tokio::test]
 async fn no_memory_means_later() {
     for request in
@@ -30,6 +31,7 @@ async fn no_memory_means_later() {
 
 /// Guarantees: memory that becomes free while a request waits for it is taken, for a profile that came uncompressed and
 /// for one that has to be unpacked.
+/// rule: transport#answer-503
 #[tokio::test]
 async fn memory_that_becomes_free_is_taken() {
     for request in [post(CHUNK), post(gzip(CHUNK)).header("content-encoding", "gzip"), post(SMALL)] {
@@ -63,6 +65,7 @@ async fn what_never_fits() {
 
 /// Guarantees: while the queue of an exporter is full a request waits, unread, and is answered 503 when it has waited
 /// long enough; room that comes before is taken.
+/// rule: transport#answer-503
 #[tokio::test]
 async fn a_full_queue() {
     let rig = Rig::start(BRIEF).await;

@@ -42,6 +42,7 @@ async fn chunks() {
 
 /// Guarantees: a profile that breaks a rule, or is of a kind that is not read, goes on unread with the items beside it:
 /// what it is worth is for Sentry to say.
+/// rule: transport#unreadable-profile
 #[tokio::test]
 async fn unreadable() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -119,6 +119,7 @@ proptest! {
     /// Guarantees: spans of containers that another program has put into one request, beside spans that never were
     /// Sentry's, come back as they were, each once, in containers of one trace and one process each; only the others
     /// are unroutable.
+    /// rule: transport#span-containers
     #[test]
     fn any_containers_come_back(
         containers in prop::collection::vec((1u8..4, 0usize..2, 1usize..6, "[a-z\"\\\\é]{0,4}"), 0..6),
@@ -170,6 +171,7 @@ proptest! {
 /// Attack: more spans of a trace than a container may have, spans of which two do not fit into one, a span that fits
 /// into none, and one whose own JSON somebody has broken. Guarantees: containers hold at most 1000 spans and what
 /// Sentry takes, only the span that is too large is lost, and of the broken one there is what OTLP says.
+/// rule: transport#span-containers
 #[test]
 fn limits() {
     let none = Map::new();

@@ -42,6 +42,7 @@ async fn connections_are_kept_and_replaced() {
 
 /// Guarantees: requests that are under way at the same time share one connection where the server speaks HTTP/2: over
 /// TLS where it says so, and where it is known beforehand. Without that each has a connection.
+/// rule: otlp#send-concurrent
 #[tokio::test]
 async fn many_at_once() {
     const AT_ONCE: usize = 20;

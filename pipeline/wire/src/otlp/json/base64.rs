@@ -40,6 +40,7 @@ mod tests {
 
     proptest! {
         /// Guarantees: bytes come back from either alphabet, with and without padding, and from what is written.
+        /// rule: otlp#json-mapping
         #[test]
         fn round_trip(bytes: Vec<u8>) {
             let mut written = Vec::new();

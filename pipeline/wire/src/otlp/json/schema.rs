@@ -345,6 +345,7 @@ mod tests {
 
     /// Guarantees: in every message names and numbers are told apart, the name in JSON is made of the definition's, and
     /// there are no more fields than there may be.
+    /// rule: otlp#json-names
     #[test]
     fn names() {
         let mut all = Vec::new();

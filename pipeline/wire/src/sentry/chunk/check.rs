@@ -63,6 +63,9 @@ mod tests {
 
     /// Guarantees: each rule is found broken by itself, and a chunk at all limits at once passes (66.0 s do, more does
     /// not: getsentry/relay `relay-profiling/src/sample/v2.rs`).
+    /// rule: differences#rejections, sample-format-v2#sample-stack-id, sample-format-v2#reject-no-data
+    /// rule: sample-format-v2#reject-size, sample-format-v2#validate, profiles-sdk#v2-reject-no-data
+    /// rule: profiles-sdk#v2-reject-size, profiles-sdk#v2-validate, event-schema#chunk-platform
     #[test]
     fn each_rule() {
         let good = Facts {

@@ -160,6 +160,7 @@ mod tests {
 
     /// Guarantees: a build id becomes the debug id of Relay's own test vector (facts of getsentry/relay: the GNU build
     /// id b03e4a7f... is 7f4a3eb0-885e-8d4c-a04b-05fa32cc4cbd).
+    /// rule: event-schema#image-debug-id, otep-0239#build-id
     #[test]
     fn debug_ids() {
         let id = |text: &str| debug_id(text).map(|id| uuid::Uuid::from_bytes_le(id).to_string());
@@ -172,6 +173,7 @@ mod tests {
     }
 
     /// Guarantees: the start of a file is found for position-independent and fixed executables of GNU ld and LLD.
+    /// rule: event-schema#image-vmaddr, otep-0239#mapping-range
     #[test]
     fn load_addresses() {
         let start =

@@ -120,6 +120,7 @@ mod tests {
         /// Guarantees: whatever the distances and the weights, what a thread owns and what is counted as lost is what
         /// was sampled, but for the largest of its weights; no observation owns time behind the next one, nor more than
         /// twice its weight where its run is closed.
+        /// rule: differences#sample-time
         #[test]
         fn sums_are_kept(observations in prop_oneof![
             observations(),

@@ -125,6 +125,7 @@ mod tests {
     use super::*;
 
     /// Guarantees: a timestamp beats time, time beats counts; within a shape the preferred mode wins.
+    /// rule: otep-0239#type-order
     #[test]
     fn order() {
         let settings = Settings::default();

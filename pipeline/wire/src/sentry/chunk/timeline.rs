@@ -107,6 +107,7 @@ mod tests {
     proptest! {
         /// Guarantees: in a window of a minute a moment comes back to the nanosecond, and its key keeps time and
         /// number.
+        /// rule: sample-format-v2#sample-timestamp, event-schema#chunk-timestamp
         #[test]
         fn exact(start in 0..u64::MAX - 60_000_000_000, offset in 0..=60_000_000_000_u64, n in 0..NUMBERS as u32) {
             let line = timeline(start, start + 60_000_000_000);

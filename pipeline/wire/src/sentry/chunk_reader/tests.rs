@@ -114,6 +114,7 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 
 /// Guarantees: every key that Sentry keeps has its place in the batch, addresses are found in their images, and a value
 /// is the time until the next sample of its thread.
+/// rule: sample-format-v2#measurements, sample-format-v2#measurement-value, round-trip#unused
 #[test]
 fn every_key_has_its_place() {
     let Read { profiles, left_out, unused } = read_of(chunk().to_string().as_bytes(), None).unwrap();
@@ -177,6 +178,7 @@ fn releases() {
 }
 
 /// Guarantees: what real SDKs send is read with every sample, thread and frame.
+/// rule: differences#ids
 #[test]
 fn real_chunks() {
     for (fixture, samples, threads) in [(PYTHON, 298, 4), (NODE, 79, 1)] {
@@ -270,6 +272,7 @@ fn attributed(chunk: &Json) -> BTreeMap<String, f64> {
 
 /// Guarantees: items that are no profiles are passed over, profiles in other formats are passed over and counted, and
 /// one whose header names another platform is refused as Relay refuses it.
+/// rule: differences#item-platform
 #[test]
 fn items() {
     let mut mixed = envelope::read(Bytes::from_static(PYTHON)).unwrap().envelope;
@@ -294,6 +297,7 @@ fn items() {
 }
 
 /// Guarantees: each broken rule is named with its place.
+/// rule: sample-format-v2#version
 #[test]
 fn refusals() {
     let with = |pointer: &str, value: Json| {

@@ -30,6 +30,7 @@ fn parts(envelope: &Envelope) -> (&Bytes, &[Item]) {
 }
 
 /// Guarantees: what real SDKs send is read and written again byte for byte.
+/// rule: profiles-sdk#v1-association, transport#envelope, event-schema#forwarded, tracing-sdk#envelope
 #[test]
 fn real_envelopes_survive() {
     for fixture in FIXTURES {
@@ -45,6 +46,7 @@ fn real_envelopes_survive() {
 
 /// Guarantees: a payload without `length` ends at the line's end or the end, one with `length` may hold line ends, and
 /// an item of an unknown type or with an empty payload is an item like any other.
+/// rule: differences#one-line, transport#envelope-length
 #[test]
 fn grammar() {
     assert_eq!(items("{}"), []);

@@ -96,6 +96,7 @@ mod tests {
     proptest! {
         /// Guarantees: of the pieces the largest go, no more than it takes; what is left is what would have been
         /// written without them, and what stays can be left out later.
+        /// rule: event-schema#event-spans
         #[test]
         fn the_largest_go(parts in prop::collection::vec((0..6_usize, any::<bool>()), 0..20), limit in 0..60_usize) {
             let (mut json, mut pieces) = (Json::default(), Pieces::default());

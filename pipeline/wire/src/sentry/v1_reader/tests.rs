@@ -115,6 +115,11 @@ fn lines(profiles: &Profiles) -> Vec<String> {
 
 /// Guarantees: every key has its place in the batch, whatever way its SDK writes it; times are absolute; idle samples
 /// at the ends and threads with one sample are left out and counted.
+/// rule: differences#v1-lenient, round-trip#v1-samples, profiles-sdk#v1-event-id, profiles-sdk#v1-platform
+/// rule: profiles-sdk#v1-release, profiles-sdk#v1-device, profiles-sdk#v1-os, profiles-sdk#v1-profile
+/// rule: profiles-sdk#v1-transaction, profiles-sdk#v1-environment, profiles-sdk#v1-debug-meta
+/// rule: profiles-sdk#v1-measurements, profiles-sdk#v1-runtime, profiles-sdk#v1-device-fields, profiles-sdk#v1-samples
+/// rule: profiles-sdk#measurements, profiles-sdk#v1-validate
 #[test]
 fn every_key_has_its_place() {
     let Read { profiles, left_out, unused } = read_json(&profile()).unwrap();
@@ -208,6 +213,7 @@ fn becomes_a_chunk() {
 }
 
 /// Guarantees: what Node's SDK sends is read with every sample, at its absolute time, with the transaction's names.
+/// rule: profiles-sdk#v1-profile, profiles-sdk#v1-transaction, profiles-sdk#v1-timestamp, profiles-sdk#v1-samples
 #[test]
 fn a_real_profile() {
     let mut envelope = envelope::read(Bytes::from_static(NODE)).unwrap().envelope;

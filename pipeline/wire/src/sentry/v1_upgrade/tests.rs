@@ -22,6 +22,7 @@ fn upgraded(envelope: &Envelope, profiles: &Profiles) -> Result<Upgraded, Upgrad
 
 /// Guarantees: what Node's SDK sends becomes a chunk that Sentry takes and a transaction that names its profiler and
 /// its thread, of which nothing else is another; whichever of the two stands first.
+/// rule: profiles-sdk#v1-envelope
 #[test]
 fn a_real_envelope() {
     let (mut envelope, profiles) = read(NODE);

@@ -15,6 +15,7 @@ fn decode(text: &str) -> Result<(), DecodeError> {
 
 /// Amplification: recursion, a frame of the stack for each level. Ceiling: 128 levels where fields are known, 16 values
 /// in each other. Outcome: refused; a field that is unknown is passed over, however deep it is.
+/// rule: otlp#json-mapping
 #[test]
 fn a_hundred_thousand_levels() {
     let deep = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);

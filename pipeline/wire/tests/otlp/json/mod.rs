@@ -39,6 +39,7 @@ proptest! {
 
     /// Guarantees: every field of an arbitrary lawful request is read, in whatever lawful way it was written, in any
     /// order, with unknown fields; and the batch is the one that the same request in protobuf makes.
+    /// rule: otlp#json-names, otlp#json-unknown
     #[test]
     fn profiles_are_read(request in requests(), seed: u64, pretty: bool) {
         let json = text::request(&mut Style::any(seed), &request);
@@ -52,6 +53,7 @@ proptest! {
     }
 
     /// Guarantees: what is written is what the specification says, however the protobuf message was written.
+    /// rule: otlp#json-names, otlp#json-64-bit
     #[test]
     fn profiles_are_written(request in requests(), seed: u64) {
         let expected = through_text(text::request(&mut Style::canonical(), &request));
@@ -62,6 +64,7 @@ proptest! {
     }
 
     /// Guarantees: spans are read and written in the same way.
+    /// rule: otlp#json-ids, otlp#json-enums
     #[test]
     fn traces(request in spans::requests(), seed: u64) {
         let text = spans::request(&mut Style::any(seed), &request).to_string();
@@ -96,6 +99,7 @@ fn value(value: &str) -> Result<Option<any_value::Value>, String> {
 
 /// Guarantees: a value of an attribute is there even where it is zero, doubles have three names, numbers may stand in
 /// strings, and a value is of one type.
+/// rule: otlp#json-64-bit, otlp#json-mapping
 #[test]
 fn values() {
     use any_value::Value as Any;
@@ -167,6 +171,7 @@ fn values() {
 }
 
 /// Guarantees: ids of traces and spans are hexadecimal, those of profiles that or base64, and nothing else.
+/// rule: otlp#json-ids
 #[test]
 fn ids() {
     let link = |text: &str| {
@@ -229,6 +234,7 @@ fn places() {
 
 /// Guarantees: the names of earlier layouts are refused with the name, since a reader that ignored them would lose the
 /// profile.
+/// rule: otlp#json-unknown
 #[test]
 fn earlier_layouts() {
     for (text, name) in [

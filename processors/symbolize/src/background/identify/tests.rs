@@ -45,6 +45,7 @@ fn note(kind: u32, name: &[u8], content: &[u8]) -> Vec<u8> {
 
 /// Guarantees: the htlhash is the one of the profiler's own tests: a known file has the known hash
 /// (`printf 'a%.0s' {1..5000}` hashed as the specification says), and pages overlap in short files.
+/// rule: otlp-profiles#build-ids
 #[test]
 fn htlhash_is_the_specified_one() {
     let expected = |text: &[u8]| {

@@ -77,6 +77,7 @@ fn context(record: &[u8]) -> Option<Context> {
 
 /// Guarantees: ids arrive in their order; of attributes only those that are asked for, the last of a key, and none that
 /// is cut, not UTF-8 or of a key that is not known.
+/// rule: otlp-profiles#thread-context
 #[test]
 fn records() {
     let link = Some(SpanLink { trace_id: TRACE, span_id: SPAN });
@@ -115,6 +116,7 @@ fn no_span() {
 
 /// Guarantees: a record that is being written, or is not where it should be, is not believed; one that is at the end of
 /// its mapping is read; attributes are read up to the limit and no further.
+/// rule: otlp-profiles#thread-context
 #[test]
 fn attack_records() {
     for valid in [0, 2, 0xff] {
@@ -263,6 +265,7 @@ fn value(text: &str) -> AttributeValue {
 }
 
 /// Guarantees: texts and integers of the resource are read, the last of each key, and how records of threads are read.
+/// rule: otlp-profiles#process-context
 #[test]
 fn publications() {
     let number = [field(1, b"process.threads"), field(2, b"\x18\x07")].concat();
@@ -285,6 +288,7 @@ fn publications() {
 
 /// Guarantees: what is changed while it is read is read again, three times at most; each reason for which a context is
 /// not read is said.
+/// rule: otlp-profiles#process-context
 #[test]
 fn attack_publications() {
     let payload = payload(&[text(b"service.name", b"a")], &[]);

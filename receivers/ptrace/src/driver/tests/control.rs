@@ -3,6 +3,8 @@
 use super::*;
 
 /// Guarantees: start and stop reach the sampler, and what does nothing says why and tells the sampler nothing.
+/// rule: profiles-sdk#lifecycle-manual, profiles-sdk#start-on-app-start, profiles-sdk#start-profiler
+/// rule: profiles-sdk#stop-profiler
 #[tokio::test(start_paused = true)]
 async fn manual_control() {
     let mut rig = Rig::start("{web: {executable: app, start_on_launch: false}}");
@@ -40,6 +42,7 @@ async fn only_what_is_configured() {
 
 /// Guarantees: in `trace` a process is sampled from its first to its last sampled root span; start and stop do nothing
 /// and say why; a connection that closes ends its spans.
+/// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-trace, profiles-sdk#start-profiler
 #[tokio::test(start_paused = true)]
 async fn trace_lifecycle() {
     let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
@@ -113,6 +116,7 @@ async fn spans_of_a_process_of_a_target() {
 }
 
 /// Guarantees: a session that is not sampled is never profiled, whoever asks.
+/// rule: profiles-sdk#session-sample-rate, profiles-sdk#start-profiler
 #[tokio::test(start_paused = true)]
 async fn unsampled_sessions() {
     let mut rig = Rig::start("{web: {executable: app, profile_session_sample_rate: 0}}");
@@ -155,6 +159,7 @@ async fn sessions_follow_lives() {
 /// Guarantees: a target whose spans nobody announces is named once in the log, a minute after its first process was
 /// found, with the socket and the way out; one for which a span was announced, even an unsampled one, or that waits for
 /// no spans, is not.
+/// rule: profiles-sdk#lifecycle-trace-warning
 #[tokio::test(start_paused = true)]
 async fn nobody_announces() {
     keep_log();

@@ -6,6 +6,13 @@ use super::support::{Batch, MS, START, convert, window};
 use crate::sentry::chunk::Settings;
 
 /// Guarantees: the smallest chunk reads as a person would write it (Sentry's sample format V2).
+/// rule: sample-format-v2#debug-meta, sample-format-v2#profiler-id, sample-format-v2#chunk-id
+/// rule: sample-format-v2#client-sdk, sample-format-v2#environment, sample-format-v2#version, sample-format-v2#profile
+/// rule: sample-format-v2#collecting-frames, sample-format-v2#collecting-stacks, sample-format-v2#collecting-samples
+/// rule: sample-format-v2#sample-timestamp, sample-format-v2#sample-stack-id, sample-format-v2#stacks-unique
+/// rule: sample-format-v2#reject-no-metadata, profiles-sdk#v2, profiles-sdk#v1-migrate, profiles-sdk#v2-version
+/// rule: profiles-sdk#v2-profiler-id, profiles-sdk#v2-client-sdk, profiles-sdk#v2-profile, profiles-sdk#v2-samples
+/// rule: profiles-sdk#stacks-unique, event-schema#frame-abs-path, event-schema#sdk-name, event-schema#sdk-version
 #[test]
 fn whole_chunk() {
     let mut batch = Batch::new().on_cpu(20);
@@ -35,6 +42,8 @@ fn whole_chunk() {
 /// Guarantees: release and environment come from the resource, the older name of the environment included, else from
 /// what the resource holds of the process's environment; the executable's name stands for a service without one, and
 /// the configured environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
+/// rule: differences#release, sample-format-v2#release, sample-format-v2#release-unique, sample-format-v2#environment
+/// rule: profiles-sdk#v2-release, profiles-sdk#v2-environment, event-schema#chunk-release
 #[test]
 fn release_and_environment() {
     let about = |attributes: &[(&str, &str)]| {
@@ -70,6 +79,7 @@ fn release_and_environment() {
 }
 
 /// Guarantees: microseconds of a timestamp are written as they are, and what is below them is cut off.
+/// rule: sample-format-v2#sample-timestamp, event-schema#chunk-timestamp
 #[test]
 fn microseconds() {
     let batch =
@@ -82,6 +92,9 @@ fn microseconds() {
 
 /// Guarantees: threads are listed where they have samples, with their name where they have one, without a priority
 /// (Relay rejects negative ones).
+/// rule: differences#thread-metadata, sample-format-v2#sample-thread-id, sample-format-v2#thread-metadata
+/// rule: sample-format-v2#thread-name, sample-format-v2#thread-priority, sample-format-v2#threads-without-samples
+/// rule: profiles-sdk#thread-metadata, profiles-sdk#v2-threads-without-samples
 #[test]
 fn thread_metadata() {
     let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]);
@@ -102,6 +115,7 @@ fn thread_metadata() {
 }
 
 /// Guarantees: a thread with a name and no id has an id of its own, a number, equal in every window.
+/// rule: sample-format-v2#sample-thread-id, sample-format-v2#thread-name
 #[test]
 fn named_threads_without_id() {
     let mut batch = Batch::new().on_cpu(20);
@@ -119,6 +133,7 @@ fn named_threads_without_id() {
 
 /// Guarantees: a chunk's id depends on profiler and content and on nothing else, so that sending it again overwrites
 /// it (getsentry/vroom stores by organisation, project, profiler and chunk).
+/// rule: differences#ids, sample-format-v2#chunk-id, profiles-sdk#v2-chunk-id
 #[test]
 fn chunk_id() {
     let batch = |millis| Batch::new().on_cpu(20).at(7, &["work"], [0, millis]).finish();

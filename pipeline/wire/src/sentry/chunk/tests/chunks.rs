@@ -65,6 +65,7 @@ fn long_window() {
 
 /// Guarantees: a window whose JSON is above the target is cut in time, every sample is in one of its chunks, and each
 /// chunk is within the target.
+/// rule: sample-format-v2#reject-size, profiles-sdk#v2-reject-size
 #[test]
 fn size_is_cut() {
     let mut batch = Batch::new().on_cpu(100);
@@ -83,6 +84,7 @@ fn size_is_cut() {
 }
 
 /// Guarantees: many threads at one moment, which no cut in time divides, are divided by threads.
+/// rule: sample-format-v2#reject-size
 #[test]
 fn size_is_cut_by_threads() {
     let mut batch = Batch::new().on_cpu(100);
@@ -156,6 +158,7 @@ fn reuse() {
 }
 
 /// Guarantees: an empty batch is no chunk and no loss.
+/// rule: sample-format-v2#reject-no-data, profiles-sdk#v2-reject-no-data
 #[test]
 fn nothing() {
     let converted = Batch::new().on_cpu(20).convert();

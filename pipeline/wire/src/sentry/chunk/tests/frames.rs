@@ -67,6 +67,12 @@ pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
 
 /// Guarantees: a native frame points into an image of type `symbolic` (others make Relay reject the chunk) with an
 /// absolute address; one without a name is called by its file and the page of it, and counted.
+/// rule: differences#image-type, differences#frame-function, sample-format-v2#debug-meta, sample-format-v2#frames
+/// rule: sample-format-v2#frame-address, sample-format-v2#frame-grouping, profiles-sdk#v2-debug-meta
+/// rule: profiles-sdk#frame-names, profiles-sdk#frame-address, event-schema#images, event-schema#image-type
+/// rule: event-schema#image-code-file, event-schema#image-addr, event-schema#image-vmaddr, event-schema#frame-names
+/// rule: event-schema#frame-function, event-schema#frame-address, event-schema#frame-package, otep-0239#build-id-kind
+/// rule: otep-0239#build-id
 #[test]
 fn native() {
     let unnamed = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
@@ -123,6 +129,7 @@ fn unnamed() {
 
 /// Guarantees: parts of one file are one image, an address outside of its file has none, and images that no frame
 /// points into are left out.
+/// rule: profiles-sdk#v2-debug-meta, event-schema#images, event-schema#image-size, otep-0239#location-address
 #[test]
 fn images() {
     let text = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
@@ -137,6 +144,7 @@ fn images() {
 }
 
 /// Guarantees: an address in bytecode never becomes an instruction's, mapping or not.
+/// rule: sample-format-v2#frame-address
 #[test]
 fn bytecode_addresses() {
     for kind in ["cpython", "jvm", "v8js", "ruby", "php", "perl", "dotnet", "beam", "luajit", "unknown"] {
@@ -149,6 +157,7 @@ fn bytecode_addresses() {
 
 /// Guarantees: a location with several lines is several frames, the innermost first (opentelemetry-proto
 /// `profiles.proto`, `Location.lines`).
+/// rule: sample-format-v2#stack-order, profiles-sdk#stack-order, otep-0239#lines
 #[test]
 fn inlined_functions() {
     let lines = [("inner", "a.c", 1, 2), ("middle", "a.c", 3, 4), ("outer", "a.c", 5, 6)];
@@ -162,6 +171,7 @@ fn inlined_functions() {
 }
 
 /// Guarantees: lines and columns that are no unsigned number of 32 bits are left out: Relay rejects the whole chunk.
+/// rule: event-schema#frame-colno, event-schema#frame-lineno, otep-0239#line-number
 #[test]
 fn line_numbers() {
     for (line, expected) in [(0, None), (-1, None), (1 << 32, None), (i64::MAX, None), ((1 << 32) - 1, Some(u32::MAX))]
@@ -175,6 +185,8 @@ fn line_numbers() {
 
 /// Guarantees: a frame's platform stands only where it is not the chunk's, since Sentry then ignores `in_app`
 /// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`), and the chunk's is that of its interpreter.
+/// rule: sample-format-v2#platform, sample-format-v2#collecting-frames, sample-format-v2#frame-platform
+/// rule: profiles-sdk#v2-platform, event-schema#frame-platform
 #[test]
 fn mixed_stack() {
     let native = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
@@ -188,6 +200,7 @@ fn mixed_stack() {
 }
 
 /// Guarantees: the operator's platform and in-app prefixes win, `include` over `exclude`.
+/// rule: sample-format-v2#platform, event-schema#frame-in-app
 #[test]
 fn settings_win() {
     let places = [
@@ -274,6 +287,7 @@ fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
 
 /// Guarantees: the main executable's code is own, wherever it lies, and that of libraries of the system is not; an
 /// interpreter's is not even as the main executable.
+/// rule: sample-format-v2#platform
 #[test]
 fn files_of_own_code() {
     let rows = [
@@ -300,6 +314,7 @@ fn files_of_own_code() {
 
 /// Guarantees: in the main executable, what a language's own library brought is not own code, by function and by
 /// source.
+/// rule: sample-format-v2#platform
 #[test]
 fn functions_of_own_code() {
     let rows = [
@@ -321,6 +336,7 @@ fn functions_of_own_code() {
 }
 
 /// Guarantees: a function with a system name alone is called by it, and one with both by its name.
+/// rule: otep-0239#system-name
 #[test]
 fn system_names() {
     for (name, expected) in [("", "_ZN4shop4cart3addEv"), ("shop::cart::add", "shop::cart::add")] {
@@ -338,6 +354,7 @@ fn system_names() {
 
 /// Guarantees: frames that a pprof profile says are not to be shown are not, and observations are what they were; a
 /// pattern that cannot be read drops nothing and is counted.
+/// rule: otep-0239#drop-frames
 #[test]
 fn frames_that_are_not_shown() {
     for (pattern, shown, not_applied) in [("m.*c", "work", 0), ("(", "grow", 1)] {

@@ -100,6 +100,8 @@ proptest! {
     /// whether the profiler sends the file's addresses or the memory's: a symboliser that takes the image's address off
     /// finds the code's distance from the file's first byte. The one exception is LLD's page, which nothing tells where
     /// the file was moved. A file is one image, and images do not overlap.
+    /// rule: sample-format-v2#frame-address, profiles-sdk#frame-address, event-schema#image-vmaddr
+    /// rule: event-schema#frame-address, otep-0239#mapping-range, otep-0239#location-address
     #[test]
     fn against_the_files(files in proptest::collection::vec(file(), 1..5), halves in any::<bool>()) {
         let mut batch = Batch::new().on_cpu(20);

@@ -7,6 +7,7 @@ use crate::sentry::chunk::{InApp, Settings};
 
 /// Guarantees: a function that owns the time of one sample of a chunk gets two, which share it; one that owns two
 /// samples stays as it is, on whatever threads they are. Billing stays, and what was added is counted.
+/// rule: differences#listing
 #[test]
 fn seen_once() {
     let batch = Batch::new().on_cpu(20).at(7, &["once", "main"], [0]).at(7, &["often", "main"], [50, 100]);
@@ -24,6 +25,7 @@ fn seen_once() {
 
 /// Guarantees: what counts is the function that owns the time, the innermost of own code: below a library's frames it
 /// may stand in several stacks, each seen once; above its own callee it owns nothing. The root frame is never listed.
+/// rule: differences#listing
 #[test]
 fn innermost_of_own_code() {
     let settings =
@@ -37,6 +39,7 @@ fn innermost_of_own_code() {
 }
 
 /// Guarantees: of a profile of values alone every function is listed, though each stands there once.
+/// rule: differences#listing
 #[test]
 fn values_are_listed() {
     let batch = Batch::new().profile("cpu", "milliseconds", 1_000).value(None, &["a", "main"], 400);

@@ -111,6 +111,7 @@ fn recorded_python() {
 /// Guarantees: a Python file's module is the name by which it was imported, as in Sentry's SDK: exactly so for
 /// packages, the standard library and frozen modules, by the root it lies in for the application; what no import can
 /// have found is called by its path.
+/// rule: sample-format-v2#frame-grouping, profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn python() {
     assert_modules(
@@ -226,6 +227,7 @@ fn templates() {
 }
 
 /// Guarantees: a Node file's module is what Sentry's profiler for Node makes of the script's name.
+/// rule: profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn node() {
     assert_modules(

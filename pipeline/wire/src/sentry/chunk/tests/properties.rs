@@ -39,6 +39,7 @@ proptest! {
 
     /// Guarantees: the time that Sentry attributes to each function equals its samples times the period within 2 %, at
     /// 20 and at 101 Hz, for runs of any length with any gaps between them, and never exceeds what was billed.
+    /// rule: otep-0239#unsampled-values
     #[test]
     fn attribution((hertz, threads) in schedule()) {
         let mut batch = Batch::new().on_cpu(hertz);
@@ -61,6 +62,7 @@ proptest! {
 
     /// Guarantees: whatever is in a batch, every observation is in a chunk or under a reason, and every chunk keeps
     /// Relay's rules (`Batch::convert` checks both).
+    /// rule: sample-format-v2#validate, profiles-sdk#frame-names, profiles-sdk#v2-reject-no-metadata
     #[test]
     fn conservation(batch in any_batch(), drop: bool, off_cpu: bool, target in 200_usize..20_000) {
         let lone_samples = if drop { LoneSamples::Drop } else { LoneSamples::Split };

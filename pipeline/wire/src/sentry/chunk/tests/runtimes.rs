@@ -218,6 +218,11 @@ fn section(text: &mut String, title: &str, locations: &[TestLocation<'_>]) {
 
 /// Guarantees: each runtime's frames have its platform, function, module, source, line and address, and say whether
 /// they are own code, as the snapshot has it; nothing else.
+/// rule: sample-format-v2#debug-meta, sample-format-v2#frame-address, sample-format-v2#frame-grouping
+/// rule: profiles-sdk#v2-platform, profiles-sdk#frame-grouping, event-schema#image-without-id
+/// rule: event-schema#frame-abs-path, event-schema#frame-filename, event-schema#frame-function
+/// rule: event-schema#frame-in-app, event-schema#frame-module, event-schema#chunk-platform, otep-0239#build-id-kind
+/// rule: otep-0239#frame-type, otlp-profiles#function-name, otlp-profiles#mapping-build-id
 #[test]
 fn runtimes() {
     let mut text = String::new();

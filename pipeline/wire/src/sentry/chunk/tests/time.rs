@@ -5,6 +5,7 @@ use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a run of samples about a period apart stays as it is, and is closed a period after its last sample.
 /// Source: `vroomrs` 0.1.24, a sample owns the time until the next one of its thread and the last owns nothing.
+/// rule: otlp-profiles#timestamps-only
 #[test]
 fn run_is_closed() {
     let converted = Batch::new().on_cpu(20).at(7, &["work", "main"], [0, 50, 100]).convert();
@@ -13,6 +14,7 @@ fn run_is_closed() {
 }
 
 /// Guarantees: a gap of one and a half periods stays open, a longer one is closed a period after the sample before.
+/// rule: differences#sample-time
 #[test]
 fn gaps() {
     let open = Batch::new().on_cpu(20).at(7, &["work"], [0, 75]).convert();
@@ -38,6 +40,7 @@ fn window_end() {
 }
 
 /// Guarantees: what lies outside of the window is counted, with all that a sender may have meant by it.
+/// rule: otep-0239#timestamps-in-range
 #[test]
 fn outside_of_the_window() {
     let times = [0, START - 1, START + 60_000 * MS + 1, u64::MAX, START, START + 50 * MS];
@@ -48,6 +51,7 @@ fn outside_of_the_window() {
 
 /// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay:
 /// what the first of them does not own, the thread gets where there is room.
+/// rule: sample-format-v2#sample-timestamp
 #[test]
 fn order_and_equal_times() {
     let converted = Batch::new().on_cpu(20).at(7, &["b"], [100, 0]).at(7, &["a"], [50, 50]).convert();
@@ -57,6 +61,7 @@ fn order_and_equal_times() {
 
 /// Guarantees: a lone observation becomes two samples that share its time, since Relay drops a thread with fewer
 /// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
+/// rule: differences#two-samples
 #[test]
 fn lone_observation() {
     let batch = || Batch::new().on_cpu(20).at(7, &["lone"], [100]).at(8, &["pair"], [0, 50]);
@@ -108,6 +113,7 @@ fn counted_observation() {
 }
 
 /// Guarantees: a period of a nanosecond or of a century, and values that overflow, neither panic nor leave the window.
+/// rule: otep-0239#period
 #[test]
 fn absurd_periods() {
     for period in [1, i64::MAX] {
@@ -125,6 +131,7 @@ fn absurd_periods() {
 }
 
 /// Guarantees: observations without a thread are laid on as many threads as no overlap needs, steady ones on one.
+/// rule: sample-format-v2#sample-thread-id
 #[test]
 fn unknown_threads() {
     let one = Batch::new().on_cpu(20).nanos(None, &["a"], &[0, 48, 103].map(|at| START + at * MS), &[]).convert();
@@ -145,6 +152,7 @@ fn synthetic_beside_real_threads() {
 }
 
 /// Guarantees: a stack without frames, which Sentry takes for idle time, is counted and not written.
+/// rule: sample-format-v2#reject-no-data
 #[test]
 fn no_frames() {
     let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).at(7, &[], [100, 150]);
@@ -157,6 +165,7 @@ fn no_frames() {
 
 /// Guarantees: where a profiler looks every 14 ms and says that it looks every 10 ms, the thread owns what was sampled,
 /// to one weight: the gaps that would add more are closed, each a weight after its sample.
+/// rule: differences#sample-time
 #[test]
 fn late_timer_invents_no_time() {
     let times: Vec<u64> = (0..1_000).map(|n| START + n * 14 * MS).collect();

@@ -4,6 +4,7 @@ use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{Prefer, Settings};
 
 /// Guarantees: timestamped samples beat nanoseconds, which beat counts with a period; the others are counted.
+/// rule: otep-0239#unsampled-values, otep-0239#sample-type, otep-0239#type-order, otep-0239#default-sample-type
 #[test]
 fn shapes() {
     let batch = Batch::new()
@@ -163,6 +164,7 @@ fn values_of_a_thread() {
 }
 
 /// Guarantees: several values without timestamps are one observation, which is as long as they are together.
+/// rule: otlp-profiles#one-value
 #[test]
 fn several_values_are_one_observation() {
     let batch = Batch::new().profile("cpu", "milliseconds", 1_000).nanos(Some(7), &["a"], &[], &[100, 200]);

@@ -54,6 +54,7 @@ fn with(pointer: &str, value: Value) -> (Report, Vec<Value>) {
 
 /// Guarantees: images and measurements for which Relay would refuse the chunk are left out and counted, and the rest is
 /// what it was.
+/// rule: round-trip#refused-parts
 #[test]
 fn what_sentry_refuses_is_left_out() {
     for (pointer, value, images) in [
@@ -75,6 +76,7 @@ fn what_sentry_refuses_is_left_out() {
 
 /// Guarantees: what Relay would refuse as it is becomes chunks by the rules of any profile: too long, no thread with
 /// two samples with frames. What is at the limit stays as it is.
+/// rule: round-trip#not-whole
 #[test]
 fn what_is_no_whole_chunk() {
     let is_same = |chunks: &[Value]| chunks.len() == 1 && chunks[0]["chunk_id"] == chunk()["chunk_id"];

@@ -5,6 +5,7 @@ use crate::sentry::sampled::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES};
 
 /// Attack: as few bytes as possible for each element of each list.
 /// Guarantees: lists are refused at their limits.
+/// rule: profiles-sdk#v1-reject-size
 #[test]
 fn many_small_elements() {
     for (pointer, elements, limit) in [

@@ -13,6 +13,10 @@ fn without(object: &str, key: &str) -> Json {
 }
 
 /// Guarantees: each rule is named with its place and with the reason that Relay gives.
+/// rule: differences#v1-validation, profiles-sdk#v1-event-id, profiles-sdk#v1-device, profiles-sdk#v1-os
+/// rule: profiles-sdk#v1-transaction, profiles-sdk#v1-measurements, profiles-sdk#v1-samples
+/// rule: profiles-sdk#v1-reject-no-data, profiles-sdk#v1-reject-samples, profiles-sdk#v1-reject-no-transaction
+/// rule: profiles-sdk#v1-reject-no-metadata, profiles-sdk#v1-reject-duration, profiles-sdk#v1-validate
 #[test]
 fn refusals() {
     let sample = |stack: u64, nanos: u64| json!({"stack_id": stack, "thread_id": 1, "elapsed_since_start_ns": nanos});
@@ -90,6 +94,8 @@ fn refusals() {
 
 /// Guarantees: 30 s are not too long, a bad stack counts as idle at the ends of a thread, and a transaction that says
 /// when it was has only its own samples.
+/// rule: differences#v1-validation, profiles-sdk#v1-debug-meta, profiles-sdk#v1-reject-samples
+/// rule: profiles-sdk#v1-reject-duration
 #[test]
 fn what_is_no_refusal() {
     let sample = |stack: u64, nanos: u64| json!({"stack_id": stack, "thread_id": 1, "elapsed_since_start_ns": nanos});
@@ -106,6 +112,8 @@ fn what_is_no_refusal() {
 
 /// Guarantees: a profile needs its transaction, unless it says that it was not sampled; one whose transaction is no
 /// JSON is read all the same; a refused profile is an error and nothing else; other versions are none.
+/// rule: profiles-sdk#v1-association, profiles-sdk#v1-version, profiles-sdk#v1-reject-no-transaction
+/// rule: profiles-sdk#v1-envelope
 #[test]
 fn beside_the_transaction() {
     let read = |envelope: &profbridge_model::Envelope| {
@@ -129,6 +137,7 @@ fn beside_the_transaction() {
 }
 
 /// Guarantees: of cocoa, what Relay asks is enough, and authentication codes are taken out of addresses.
+/// rule: profiles-sdk#v1-device-fields, profiles-sdk#v1-reject-no-metadata
 #[test]
 fn cocoa() {
     let mut cocoa = with("/platform", json!("cocoa"));
