@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::Either;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::http_fault::Tally;
@@ -146,7 +146,7 @@ fn not_grpc() -> Response<Reply> {
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
-    let mut response = Response::new(Reply::text(text));
+    let mut response = Response::new(Either::Right(Full::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     response
