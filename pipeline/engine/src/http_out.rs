@@ -226,9 +226,8 @@ impl Answer {
         unpacked(self.headers.get(CONTENT_ENCODING), body.clone(), most)
     }
 
-    /// What the status means for a request that was not taken, by the statuses that allow another attempt
-    /// (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes", which are also RFC 9110's and RFC
-    /// 6585's). `text` is what the body says.
+    /// What the status means for a request that was not taken: 429, 502, 503 and 504 allow another attempt, as OTLP has
+    /// it (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes"). `text` is what the body says.
     pub fn refused(&self, peer: &Peer, text: &str, since_epoch: Duration) -> SendError {
         let pause = self.retry_after(since_epoch).filter(|pause| !pause.is_zero());
         let later = pause.map_or(Retry::Later, Retry::After);
