@@ -91,6 +91,7 @@ pub(crate) struct Driver {
 }
 
 /// What woke the driver.
+#[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 enum Woken {
     Shutdown,
     Sampler(Option<Notice>),

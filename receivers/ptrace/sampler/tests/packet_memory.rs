@@ -88,8 +88,9 @@ fn receive(packet: &[u8]) -> (Option<Event>, usize, usize) {
         thread_attributes: Vec::new(),
         sample_at_once: true,
     }));
-    checker.check(&Event::Ready(Rights::default())).unwrap();
-    checker.check(&Event::Attached(Box::new(process(0)))).unwrap();
+    for event in [Event::Ready(Rights::default()), Event::Attached(Box::new(process(0)))] {
+        assert_eq!(checker.check(&event), Ok(()));
+    }
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
     let event = decode_event(packet, None).ok().filter(|event| checker.check(event).is_ok());
