@@ -1,11 +1,12 @@
 //! The spans of samples: an OTLP sample gets a link to the span that its thread ran when it was made.
 //!
 //! Spans are remembered (`known`), with what they say of their thread (`hints`). The observations of a batch are looked
-//! up in the course of each thread (`course`, `ancestry`, `linker`), at once or when the batch has waited for spans of
+//! up in the course of each thread (`course`, `ancestry`, `event_loops`, `linker`), at once or when the batch has waited for spans of
 //! its time (`held`).
 
 mod ancestry;
 mod course;
+mod event_loops;
 mod held;
 mod hints;
 mod known;

@@ -52,17 +52,37 @@ struct ByEnd {
     spans: Vec<u32>,
     /// So many of them are in order.
     sorted: usize,
+    /// The two traces of which a span ended last, each with that span.
+    latest: [Option<Node>; 2],
+    /// Whether spans of different traces overlapped, whenever that was.
+    overlapped: bool,
 }
 
 impl ByEnd {
     /// Appends, and counts the memory that it takes.
-    fn push(&mut self, span: u32, bytes: &mut u64) {
+    fn push(&mut self, span: u32, nodes: &Nodes, bytes: &mut u64) {
+        self.compare(nodes.get(span));
         let before = self.spans.capacity();
         if self.spans.len() == before {
             self.spans.reserve_exact((before / 4).max(4));
         }
         self.spans.push(span);
         *bytes += ((self.spans.capacity() - before) * size_of::<u32>()) as u64;
+    }
+
+    /// Looks whether a span overlaps with those of other traces that came before it. Spans come in the order of their
+    /// ends, mostly.
+    fn compare(&mut self, span: &Node) {
+        let overlaps = |of: &Node| of.trace_id != span.trace_id && of.start < span.end && span.start < of.end;
+        self.overlapped |= self.latest.iter().flatten().any(overlaps);
+        let is_of_trace = |of: &&mut Option<Node>| of.is_some_and(|of| of.trace_id == span.trace_id);
+        let place = match self.latest.iter_mut().find(is_of_trace) {
+            Some(known) => Some(known),
+            None => self.latest.iter_mut().min_by_key(|of| of.map(|of| of.end)),
+        };
+        if let Some(place) = place.filter(|of| of.is_none_or(|of| of.end < span.end)) {
+            *place = Some(*span);
+        }
     }
 
     /// Those that ran during some time.
@@ -184,7 +204,7 @@ impl KnownSpans {
         }
         let group = self.group(side, hints);
         if let Some(group) = self.groups.get_mut(&group) {
-            group.spans.push(number, &mut self.bytes);
+            group.spans.push(number, &self.nodes, &mut self.bytes);
         }
     }
 
@@ -204,7 +224,7 @@ impl KnownSpans {
             *bytes += THREAD + id.len() as u64;
             ByEnd::default()
         });
-        on_thread.push(number, bytes);
+        on_thread.push(number, &self.nodes, bytes);
     }
 
     /// The group of all that say the same.
@@ -242,6 +262,7 @@ impl KnownSpans {
         let mut all = OnThreads::default();
         let mut named = HashSet::<u32>::default();
         for (id, spans) in self.own.get_mut(&process).into_iter().flatten() {
+            all.doubt(id, spans.overlapped);
             for span in spans.during(during, &self.nodes) {
                 named.insert(span.span);
                 all.add(id, span);
@@ -261,6 +282,7 @@ impl KnownSpans {
                             .is_some_and(|own| own.found.may_be(process))
                 };
                 let not_placed = |span: &Interval| !named.contains(&span.span) && !is_elsewhere(span);
+                let overlapped = spans.overlapped;
                 // Most groups have no span of this time, and the processes that one may be of are many where they were
                 // forked.
                 let mut spans = spans.during(during, nodes).filter(not_placed).peekable();
@@ -278,6 +300,7 @@ impl KnownSpans {
                         None => hints.native_id().and_then(elsewhere).map(|thread| thread.id),
                     };
                     if let Some(thread) = thread {
+                        all.doubt(&thread, overlapped);
                         all.add(&thread, span);
                     }
                 }
@@ -286,16 +309,23 @@ impl KnownSpans {
         all
     }
 
-    /// What a thread of a process ran, given the spans that ran on it. One that ever ran spans of different traces in
-    /// turns, as event loops do, runs others meanwhile that nobody may have sampled.
-    pub(super) fn course(&mut self, process: u128, thread: &str, spans: &[Interval]) -> Course {
-        let mut course = Course::new(spans, &self.above(spans));
-        let key = self.hasher.hash_one((process, thread));
-        let takes_turns = self.take_turns(spans);
-        if takes_turns && self.in_turns.len() < MOST_IN_TURNS {
-            self.in_turns.insert(key);
+    /// Remembers that a thread of a process runs spans in turns.
+    pub(super) fn note_turns(&mut self, process: u128, thread: &str) {
+        if self.in_turns.len() < MOST_IN_TURNS {
+            self.in_turns.insert(self.hasher.hash_one((process, thread)));
         }
-        if takes_turns || self.in_turns.contains(&key) {
+    }
+
+    /// What a thread of a process ran, given the spans that ran on it. One that is known to run spans in turns, as
+    /// event loops do, or ever ran those of different traces so (`overlapped`), runs others meanwhile that nobody may
+    /// have sampled.
+    pub(super) fn course(&mut self, process: u128, thread: &str, spans: &[Interval], overlapped: bool) -> Course {
+        let mut course = Course::new(spans, &self.above(spans));
+        let takes_turns = overlapped || self.take_turns(spans);
+        if takes_turns {
+            self.note_turns(process, thread);
+        }
+        if takes_turns || self.in_turns.contains(&self.hasher.hash_one((process, thread))) {
             course.doubt();
         }
         course
@@ -421,6 +451,8 @@ impl KnownSpans {
 /// The spans that ran on the threads of a process during some time.
 #[derive(Debug, Default)]
 pub(super) struct OnThreads {
+    /// The threads that run spans in turns.
+    doubted: HashSet<Box<str>>,
     positions: HashMap<Box<str>, usize>,
     spans: Vec<Vec<Interval>>,
     /// The thread that was added last, and its position: many spans one after the other are of one.
@@ -442,6 +474,17 @@ impl OnThreads {
             }
         };
         self.spans[at].push(span);
+    }
+
+    fn doubt(&mut self, thread: &str, is_doubted: bool) {
+        if is_doubted && !self.doubted.contains(thread) {
+            self.doubted.insert(thread.into());
+        }
+    }
+
+    /// Whether a thread runs spans in turns.
+    pub(super) fn is_doubted(&self, thread: &str) -> bool {
+        self.doubted.contains(thread)
     }
 
     /// Those of a thread.
