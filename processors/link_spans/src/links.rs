@@ -79,9 +79,9 @@ impl Links {
         now: u64,
     ) {
         let profiler = view.profiler_id();
-        let side = profiler.map_or(program.side, |id| program.side.with_profiler(id));
+        let claims = profiler.map_or(program.claims, |id| program.claims.with_profiler(id));
         let hints = Hints::of(view, program.runtime, pointer, profiler.is_some());
-        self.known.add(view.span(), &side, hints, self.main_thread, index, now);
+        self.known.add(view.span(), &claims, hints, self.main_thread, index, now);
     }
 
     /// Forgets the spans that came before a time.

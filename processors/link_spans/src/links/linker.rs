@@ -98,13 +98,9 @@ impl<'a> BatchLinker<'a> {
             .entry(identity.hash)
             .or_insert_with(|| known.on_threads(index, identity.hash, *during, *main_thread));
         *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(process, thread)| {
-            match on_threads.of(thread) {
-                [] => Lane::NoSpan,
-                spans => {
-                    courses.push(known.course(*process, thread, spans, on_threads.is_doubted(thread)));
-                    Lane::Course(courses.len() as u32 - 1)
-                }
-            }
+            let Some(spans) = on_threads.of(thread) else { return Lane::NoSpan };
+            courses.push(known.course(*process, thread, spans));
+            Lane::Course(courses.len() as u32 - 1)
         })
     }
 }
