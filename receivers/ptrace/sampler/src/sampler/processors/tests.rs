@@ -364,7 +364,9 @@ fn many_threads_are_recorded_less() {
     let process = &mut engine.processes[0];
     let mut wanted = |threads: usize| {
         process.threads.clear();
-        (1..=u32::try_from(threads).unwrap()).for_each(|id| drop(process.meet(id)));
+        for id in 1..=u32::try_from(threads).unwrap() {
+            process.meet(id);
+        }
         process.switches = process.wanted_switches(now);
         process.switches
     };
