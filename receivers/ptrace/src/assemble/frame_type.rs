@@ -1,8 +1,8 @@
 //! Decides the type of code at a location: `profile.frame.type` of the semantic conventions.
 
-use profbridge_model::perf_name::{self, Compiler};
 use profbridge_sampler::message::{FunctionKind, Location, Mapping};
 use profbridge_symbolizer::Frame;
+use profbridge_wire::perf_name::{self, Compiler};
 
 /// The kernel's code.
 pub(super) const KERNEL: &str = "kernel";

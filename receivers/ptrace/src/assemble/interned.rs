@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use profbridge_model::builder::Any;
-use profbridge_model::perf_name::{self, PerfName};
 use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId};
 use profbridge_sampler::message::{self, FunctionKind};
 use profbridge_symbolizer::Frame;
+use profbridge_wire::perf_name::{self, PerfName};
 
 use super::{Subject, explanation, frame_type};
 use crate::symbols::NAMELESS_KERNEL;
