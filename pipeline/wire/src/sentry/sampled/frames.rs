@@ -115,6 +115,10 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
             attributes.push((key, Any::Int(0)));
         }
     }
+    if attributes.is_empty() {
+        // Without anything else it would be no location, and missing in its stack.
+        attributes.push(("sentry.frame", true.into()));
+    }
     let attributes = builder.attributes(&attributes);
     let function = Function {
         name: builder.string(Text::of(&frame.function)),
