@@ -53,9 +53,14 @@ impl<'a> Whole<'a> {
         (self.dictionary.string(self.scope.name), self.dictionary.string(self.scope.version))
     }
 
+    /// A text that an attribute of the profile kept.
+    pub(super) fn text(&self, key: &str) -> Option<&'a str> {
+        self.dictionary.text(self.dictionary.find(self.profile.attributes, key)?)
+    }
+
     /// Its measurements as JSON.
     pub(super) fn measurements(&self, notes: &mut Notes) -> Option<&'a str> {
-        let json = self.dictionary.text(self.dictionary.find(self.profile.attributes, "sentry.measurements")?)?;
+        let json = self.text("sentry.measurements")?;
         let is_valid = json == "null" || are_valid(json);
         notes.left_out += u64::from(!is_valid);
         Some(json).filter(|json| is_valid && *json != "null")
