@@ -17,7 +17,7 @@ use super::stamped::Stamped;
 use super::write::{Object, put_json};
 use crate::json;
 use crate::sentry::sampled::text::{Entries, Text};
-use crate::sentry::sampled::{self, MAX_ENTRIES};
+use crate::sentry::sampled::{self, MAX_BYTES, MAX_ENTRIES};
 
 /// The distance between two images, and so the largest size of one: 4 GiB.
 const STRIDE: u64 = 1 << 32;
@@ -136,6 +136,10 @@ impl Images {
         notes: &mut Notes,
     ) {
         for &mapping in &self.kept {
+            // Then the chunk is not written as it was.
+            if out.len() > MAX_BYTES {
+                return;
+            }
             match Shown::kept(dictionary, mapping) {
                 Some(shown) => shown.put(out, true, notes),
                 None => notes.left_out += 1,
@@ -143,6 +147,9 @@ impl Images {
         }
         let Some(Value::Array(others)) = dictionary.find(profile, "sentry.images") else { return };
         for other in others.iter().take(MAX_ENTRIES) {
+            if out.len() > MAX_BYTES {
+                return;
+            }
             match dictionary.text(other).filter(|json| is_valid(json)) {
                 Some(json) => {
                     comma(out);

@@ -33,7 +33,7 @@ pub(super) struct Parts<'a> {
 
 /// Writes the members of an object. Texts are cut that are too long.
 pub(super) struct Object<'a> {
-    pub(super) out: &'a mut Vec<u8>,
+    out: &'a mut Vec<u8>,
     /// The longest text that is written as it is, in bytes.
     longest: usize,
     notes: &'a mut Notes,
@@ -48,7 +48,7 @@ impl<'a> Object<'a> {
         Self { out, longest, notes, is_first: true }
     }
 
-    pub(super) fn key(&mut self, key: &str) {
+    fn key(&mut self, key: &str) {
         self.out.extend_from_slice(if self.is_first { b"\"" } else { b",\"" });
         self.out.extend_from_slice(key.as_bytes());
         self.out.extend_from_slice(b"\":");
