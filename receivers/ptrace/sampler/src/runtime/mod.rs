@@ -9,6 +9,7 @@
 //! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything that is read was written
 //! by the target and is taken for hostile: lists are bounded by counts, sizes by limits, and arithmetic wraps.
 
+mod code_reader;
 mod codes;
 mod functions;
 mod merge;
@@ -25,6 +26,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Instant;
 
+use self::code_reader::{CodeReader, Session};
 pub(crate) use self::functions::plain;
 pub use self::functions::{Functions, MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
 pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
@@ -45,6 +47,9 @@ use crate::unwind::{Frame, StackMemory};
 
 /// The most frames of one thread that are read. A deeper stack is cut.
 pub const MAX_FRAMES: usize = 1024;
+
+/// The most functions of one stack that are read for the first time; further ones are unknown.
+const MAX_NEW: u32 = 64;
 
 /// A kind of interpreter.
 pub trait Runtime {
@@ -289,11 +294,30 @@ pub trait Instance: Debug + Send {
         target: &mut dyn Target,
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
-    );
+    ) {
+        resolved.clear();
+        let Some(code) = self.code() else { return };
+        code.next_stack();
+        let mut session = Session { stands, new: MAX_NEW, ..Session::new(code.max_reads(), target, functions) };
+        for index in 0..captured.frames.len() {
+            let told = code.tell(captured, index, &mut session);
+            resolved.push(told.unwrap_or_else(|| Resolved::unknown(code.kind(), session.functions)));
+        }
+    }
+
+    /// What tells its functions by their code; `None` for interpreters that have their frames on the native stack.
+    #[doc(hidden)]
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        None
+    }
 
     /// What is asked next is about a sample of this moment, whose thread ran on since; `None` if it stood still. `now`
     /// is not later than what is read from now on.
-    fn sampled(&mut self, _at: Option<Instant>, _now: Instant) {}
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        if let Some(code) = self.code() {
+            code.sampled(at, now);
+        }
+    }
 
     /// Whether this code (as in [`RawFrame::code`]) was read for the first time after the sample: then another function
     /// may have had its place at that moment.
@@ -305,28 +329,33 @@ pub trait Instance: Debug + Send {
     /// [`RawFrame::code`]) is among these words; `None` if that is not exactly one.
     fn executed_among(
         &mut self,
-        _address: u64,
-        _words: &[u64],
-        _target: &mut dyn Target,
-        _functions: &mut Functions,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
     ) -> Option<Executed> {
-        None
+        let code = self.code()?;
+        code.executed_among(address, words, &mut Session::new(code.max_reads(), target, functions))
     }
 
     /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also
     /// if it changed since.
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed>;
+    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+        let code = self.code()?;
+        code.executed(address, &mut Session::new(code.max_reads(), target, functions))
+    }
 
     /// The function that has its instructions at this address, if [`Instance::resolve`] did not meet it: one of these
     /// words is likely to be where its frame is, or was a moment ago.
     fn meet(
         &mut self,
-        _address: u64,
-        _words: &[u64],
-        _target: &mut dyn Target,
-        _functions: &mut Functions,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
     ) -> Option<Executed> {
-        None
+        let code = self.code()?;
+        code.meet(address, words, &mut Session::new(code.max_reads(), target, functions))
     }
 
     /// How far behind its beginning a frame has the address of its instruction, where it has one.

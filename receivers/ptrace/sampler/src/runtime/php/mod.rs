@@ -19,7 +19,7 @@ use self::code::ZendFunctions;
 pub(super) use self::place::Place;
 use super::merge::Held;
 use super::target::Target;
-use super::{Captured, Executed, Found, FoundKind, Functions, Instance, Resolved, Runtime, ThreadKey};
+use super::{Captured, CodeReader, Found, FoundKind, Instance, Runtime, ThreadKey};
 use crate::address_space::Module;
 
 /// The registers in which the evaluation function has the frame and the instruction that it executes (php-src
@@ -47,7 +47,8 @@ pub(super) struct Interpreter {
 
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, codes: ZendFunctions::default(), scratch: capture::Scratch::default() }
+        let codes = ZendFunctions::new(place.layout, place.globals);
+        Self { place, codes, scratch: capture::Scratch::default() }
     }
 }
 
@@ -65,27 +66,12 @@ impl Instance for Interpreter {
         capture::capture(&self.place.layout, self.place.globals, limit, target, &mut self.scratch, captured)
     }
 
-    fn resolve(
-        &mut self,
-        captured: &Captured,
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        self.codes.resolve(&self.place, &captured.frames, stands, target, functions, resolved);
-    }
-
-    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.codes.sampled(at, now);
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        Some(&mut self.codes)
     }
 
     fn is_fresh(&self, code: u64) -> bool {
         self.codes.is_fresh(code)
-    }
-
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
-        self.codes.executed(&self.place, address, target, functions)
     }
 
     fn evaluation(&self) -> Option<Range<u64>> {

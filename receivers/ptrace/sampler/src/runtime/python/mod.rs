@@ -29,7 +29,7 @@ pub(super) use self::place::Place;
 use self::thread_names::ThreadNames;
 use self::threads::States;
 use super::target::Target;
-use super::{Captured, Executed, Found, FoundKind, Functions, Instance, MAX_FRAMES, Resolved, Runtime, ThreadKey};
+use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
 use crate::address_space::Module;
 
 /// CPython.
@@ -56,10 +56,10 @@ pub(super) struct Interpreter {
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
         Self {
+            codes: CodeObjects::new(place.layout),
             place,
             states: States::default(),
             names: ThreadNames::default(),
-            codes: CodeObjects::default(),
             scratch: capture::Scratch::default(),
         }
     }
@@ -116,47 +116,12 @@ impl Instance for Interpreter {
         names.name(place, ident, now, target).or_else(|| is_first.then(|| "MainThread".to_owned()))
     }
 
-    fn resolve(
-        &mut self,
-        captured: &Captured,
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        self.codes.resolve(&self.place.layout, captured, stands, target, functions, resolved);
-    }
-
-    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.codes.sampled(at, now);
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        Some(&mut self.codes)
     }
 
     fn is_fresh(&self, code: u64) -> bool {
         self.codes.is_fresh(code)
-    }
-
-    fn executed_among(
-        &mut self,
-        address: u64,
-        words: &[u64],
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        self.codes.executed_among(&self.place.layout, address, words, target, functions)
-    }
-
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
-        self.codes.executed(&self.place.layout, address, target, functions)
-    }
-
-    fn meet(
-        &mut self,
-        address: u64,
-        words: &[u64],
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        self.codes.meet(&self.place.layout, address, words, target, functions)
     }
 
     fn instruction_in_frame(&self) -> Option<u64> {

@@ -32,10 +32,7 @@ pub(in crate::runtime) use self::layout::Layout;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recorded::RecordedStack;
 use super::target::{Allowance, Bounded, Target};
-use super::{
-    Captured, CodePlace, Executed, Found, FoundKind, Functions, Instance, Named, NativeStack, Resolved, Runtime,
-    ThreadKey,
-};
+use super::{Captured, CodePlace, Found, FoundKind, Functions, Instance, Named, NativeStack, Runtime, ThreadKey};
 use crate::address_space::Module;
 use crate::elf::V8_VERSION;
 use crate::unwind::StackMemory;
@@ -91,21 +88,6 @@ impl Instance for Engine {
     ) -> bool {
         captured.clear();
         false
-    }
-
-    fn resolve(
-        &mut self,
-        _captured: &Captured,
-        _stands: bool,
-        _target: &mut dyn Target,
-        _functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        resolved.clear();
-    }
-
-    fn executed(&mut self, _address: u64, _target: &mut dyn Target, _functions: &mut Functions) -> Option<Executed> {
-        None
     }
 
     fn evaluation(&self) -> Option<std::ops::Range<u64>> {
