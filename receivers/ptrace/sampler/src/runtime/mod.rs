@@ -37,11 +37,13 @@ pub use self::recording::Recording;
 pub use self::ruby::Ruby;
 pub use self::target::{Allowance, Target};
 pub(crate) use self::target::{Bounded, half_at, word, word_at};
+pub(crate) use self::v8::MAJOR_VERSION as V8_VERSION;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::v8::RecordedStack;
 pub use self::v8::{V8, WITH_INLINED};
 
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 use crate::message::{FunctionKind, Location};
 use crate::unwind::{Frame, StackMemory};
 
@@ -52,7 +54,10 @@ pub const MAX_FRAMES: usize = 1024;
 const MAX_NEW: u32 = 64;
 
 /// A kind of interpreter.
-pub trait Runtime {
+pub trait Runtime: Sync {
+    /// The symbols by which it is found.
+    fn symbols(&self) -> &'static SymbolNames;
+
     /// Finds the interpreter whose state is in this module.
     ///
     /// # Errors
@@ -62,7 +67,12 @@ pub trait Runtime {
 }
 
 /// The kinds of interpreters that are known.
-const RUNTIMES: [&dyn Runtime; 4] = [&Python, &Php, &V8, &Ruby];
+const RUNTIMES: [&dyn Runtime; FunctionKind::COUNT] = [&Python, &Php, &V8, &Ruby];
+
+/// The symbols by which interpreters are found.
+pub(crate) fn symbols() -> impl Iterator<Item = &'static SymbolNames> {
+    RUNTIMES.into_iter().map(|runtime| runtime.symbols())
+}
 
 /// An interpreter that was found in a process. Plain data: [`Found::instance`] makes its reader.
 #[derive(Debug, Clone, PartialEq, Eq)]

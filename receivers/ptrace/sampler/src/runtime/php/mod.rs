@@ -21,6 +21,7 @@ use super::merge::Held;
 use super::target::Target;
 use super::{Captured, CodeReader, Found, FoundKind, Instance, Runtime, ThreadKey};
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 
 /// The registers in which the evaluation function has the frame and the instruction that it executes (php-src
 /// `Zend/zend_execute.c`, `ZEND_VM_FP_GLOBAL_REG` and `ZEND_VM_IP_GLOBAL_REG`): R14 and R15.
@@ -31,6 +32,10 @@ const REGISTERS: (u8, u8) = (14, 15);
 pub struct Php;
 
 impl Runtime for Php {
+    fn symbols(&self) -> &'static SymbolNames {
+        &place::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
         let found = Place::find(module, path, target)?;
         Ok(found.map(|place| Found { kind: FoundKind::Php(place) }))

@@ -31,12 +31,17 @@ use self::threads::States;
 use super::target::Target;
 use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 
 /// CPython.
 #[derive(Debug, Clone, Copy)]
 pub struct Python;
 
 impl Runtime for Python {
+    fn symbols(&self) -> &'static SymbolNames {
+        &place::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
         let found = Place::find(module, path, target)?;
         Ok(found.map(|place| Found { kind: FoundKind::Python(place) }))

@@ -30,6 +30,7 @@ use self::threads::Threads;
 use super::target::Target;
 use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 
 /// How long nothing is tried again that did not succeed, at first and at most: the interpreter may be starting.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
@@ -41,6 +42,10 @@ const PAUSE_OF_CODE: Duration = Duration::from_secs(5);
 pub struct Ruby;
 
 impl Runtime for Ruby {
+    fn symbols(&self) -> &'static SymbolNames {
+        &place::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
         let found = Place::find(module, target)?;
         Ok(found.map(|place| Found { kind: FoundKind::Ruby(place) }))

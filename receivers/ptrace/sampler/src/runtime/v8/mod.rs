@@ -29,12 +29,13 @@ use self::heap::{Heap, Maps};
 #[cfg(any(test, feature = "recordings"))]
 pub(in crate::runtime) use self::layout::Constants;
 pub(in crate::runtime) use self::layout::Layout;
+pub(crate) use self::layout::MAJOR_VERSION;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recorded::RecordedStack;
 use super::target::{Allowance, Bounded, Target};
 use super::{Captured, CodePlace, Found, FoundKind, Functions, Instance, Named, NativeStack, Runtime, ThreadKey};
 use crate::address_space::Module;
-use crate::elf::V8_VERSION;
+use crate::elf::SymbolNames;
 use crate::unwind::StackMemory;
 
 /// How much is read for one stack. Sources of scripts are read once, and make up nearly all of it.
@@ -45,8 +46,12 @@ const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
 pub struct V8;
 
 impl Runtime for V8 {
+    fn symbols(&self) -> &'static SymbolNames {
+        &layout::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
-        let Some(object) = module.object.as_ref().filter(|object| object.symbol(V8_VERSION[0]).is_some()) else {
+        let Some(object) = module.object.as_ref().filter(|object| object.symbol(MAJOR_VERSION).is_some()) else {
             return Ok(None);
         };
         let layout = Layout::read(object, module.bias, target)?;
