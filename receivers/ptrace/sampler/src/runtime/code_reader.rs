@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Instant;
 
 use super::target::{Allowance, Bounded, Target};
-use super::{Captured, Executed, Functions, Resolved};
+use super::{Executed, Functions, RawFrame, Resolved};
 use crate::message::FunctionKind;
 
 /// How many bytes may be read for the names of one stack.
@@ -40,8 +40,8 @@ pub trait CodeReader: Debug + Send {
     /// Says that from now on another stack is told, for which all code is compared anew.
     fn next_stack(&mut self);
 
-    /// What the frame with this index is; `None` if that cannot be told.
-    fn tell(&mut self, captured: &Captured, index: usize, session: &mut Session<'_>) -> Option<Resolved>;
+    /// What the next frame of the stack is; `None` if that cannot be told.
+    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved>;
 
     fn sampled(&mut self, at: Option<Instant>, now: Instant);
 

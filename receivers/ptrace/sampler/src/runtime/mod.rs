@@ -144,6 +144,9 @@ pub struct RawFrame {
     pub code: u64,
     /// Where in the code it is: an address, or an offset, as the interpreter has it.
     pub instruction: u64,
+    /// What its function belongs to, for interpreters that say it apart from the code: where the method is described
+    /// (Ruby), or where the variables of the module are that it was defined in (Python).
+    pub owner: u64,
 }
 
 /// Frames that one native call of the interpreter's evaluation function executes.
@@ -166,11 +169,8 @@ pub struct Captured {
     pub cut: bool,
     /// They were too many, so that reading them again finds no more of them.
     pub too_many: bool,
-    /// By frame: where the method is described that it belongs to, for interpreters that say it apart from the code
-    /// (Ruby).
-    pub owners: Vec<u64>,
-    /// By frame: where the variables of the module are that its function was defined in (Python).
-    pub globals: Vec<u64>,
+    /// They are in one array, and a native call has the address of its innermost one (Ruby).
+    pub in_array: bool,
     /// The native call that [`Segment::anchor`] is in calls the evaluation function for nothing but these frames
     /// (Ruby).
     pub nested: bool,
@@ -181,10 +181,15 @@ impl Captured {
     pub fn clear(&mut self) {
         self.frames.clear();
         self.segments.clear();
-        (self.cut, self.too_many) = (false, false);
-        self.owners.clear();
-        self.globals.clear();
-        self.nested = false;
+        (self.cut, self.too_many, self.in_array, self.nested) = (false, false, false, false);
+    }
+
+    /// Ends the native call that executes the frames since the last one, if there are any.
+    fn end_call(&mut self, anchor: Option<u64>) {
+        let end = self.frames.len();
+        if self.segments.last().map_or(0, |segment| segment.end) < end {
+            self.segments.push(Segment { end, anchor });
+        }
     }
 
     /// Whether the frame at this address comes again: a chain that is just being changed may lead in a circle.
@@ -309,8 +314,8 @@ pub trait Instance: Debug + Send {
         let Some(code) = self.code() else { return };
         code.next_stack();
         let mut session = Session { stands, new: MAX_NEW, ..Session::new(code.max_reads(), target, functions) };
-        for index in 0..captured.frames.len() {
-            let told = code.tell(captured, index, &mut session);
+        for frame in &captured.frames {
+            let told = code.tell(frame, &mut session);
             resolved.push(told.unwrap_or_else(|| Resolved::unknown(code.kind(), session.functions)));
         }
     }

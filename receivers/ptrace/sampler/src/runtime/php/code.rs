@@ -8,7 +8,7 @@ use super::text::{self, Mark};
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Code, Codes, Look, Reading};
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
-use crate::runtime::{Captured, CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved, Session};
+use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved, Session};
 
 /// How many reads are done for the names of one stack, at most.
 const MAX_READS: u32 = 2048;
@@ -178,8 +178,7 @@ impl CodeReader for ZendFunctions {
         self.is_innermost = true;
     }
 
-    fn tell(&mut self, captured: &Captured, index: usize, session: &mut Session<'_>) -> Option<Resolved> {
-        let frame = captured.frames.get(index)?;
+    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         // The innermost frame that is not of a native function may never have said where it is: that is in a register.
         let may_lack = self.is_innermost;
         let told = if self.look(frame.code, session) { self.place(frame, may_lack, session) } else { None };
@@ -201,7 +200,7 @@ impl CodeReader for ZendFunctions {
             if !self.look(code, session) {
                 continue;
             }
-            let frame = RawFrame { address: 0, code, instruction: address };
+            let frame = RawFrame { code, instruction: address, ..RawFrame::default() };
             let told = self.place(&frame, false, session).filter(|told| told.location.is_some());
             let Some(resolved) = told else { continue };
             match &mut found {

@@ -10,7 +10,7 @@ use crate::arch::USER;
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::{Bounded, word};
-use crate::runtime::{Captured, CodeReader, Executed, RawFrame, Resolved, Session};
+use crate::runtime::{CodeReader, Executed, RawFrame, Resolved, Session};
 
 /// How many reads are done for the names of one stack, at most.
 const MAX_READS: u32 = 1024;
@@ -75,7 +75,7 @@ impl CodeObjects {
             Instructions::Object { .. } => before,
             Instructions::Inside { .. } => self.known.get(code)?.code.start.wrapping_add(before),
         };
-        let frame = RawFrame { address: 0, code, instruction };
+        let frame = RawFrame { code, instruction, ..RawFrame::default() };
         self.place(&frame, session).filter(|resolved| resolved.location.is_some())
     }
 
@@ -139,10 +139,8 @@ impl CodeReader for CodeObjects {
         self.known.next_stack();
     }
 
-    fn tell(&mut self, captured: &Captured, index: usize, session: &mut Session<'_>) -> Option<Resolved> {
-        let frame = captured.frames.get(index)?;
-        let globals = captured.globals.get(index).copied().unwrap_or(0);
-        match self.look(frame.code, Some(Context { frame: frame.address, globals }), session) {
+    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+        match self.look(frame.code, Some(Context { frame: frame.address, globals: frame.owner }), session) {
             Look::Known => self.place(frame, session),
             // An interpreter's own frame.
             Look::Other => Some(Resolved { location: None, code: 0..0, unknown: false }),

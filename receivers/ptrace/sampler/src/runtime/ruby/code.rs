@@ -10,7 +10,7 @@ use super::sequences::{Owner, Sequence, Source};
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::word;
-use crate::runtime::{Captured, CodeReader, Executed, MAX_NAME, RawFrame, Resolved, Session};
+use crate::runtime::{CodeReader, Executed, MAX_NAME, RawFrame, Resolved, Session};
 
 /// How many reads are done for the names of one stack, at most.
 const MAX_READS: u32 = 4096;
@@ -58,14 +58,14 @@ impl Sequences {
     }
 
     /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is not one of it.
-    fn place(&mut self, frame: &RawFrame, method: u64, session: &mut Session<'_>) -> Option<Resolved> {
+    fn place(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
         if !code.contains(&frame.instruction) {
             self.known.forget(frame.code);
             return None;
         }
-        let method = if known.method.is_some() && self.layout.class.is_some() { method } else { 0 };
+        let method = if known.method.is_some() && self.layout.class.is_some() { frame.owner } else { 0 };
         let function = self.function(frame.code, method, session)?;
         let line = self.known.line(frame.code, frame.instruction, &mut Source(&self.layout), session)?;
         Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
@@ -119,13 +119,11 @@ impl CodeReader for Sequences {
         self.names = None;
     }
 
-    fn tell(&mut self, captured: &Captured, index: usize, session: &mut Session<'_>) -> Option<Resolved> {
-        let frame = captured.frames.get(index)?;
+    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         if frame.instruction == 0 {
             return self.native(frame.code, session);
         }
-        let method = captured.owners.get(index).copied().unwrap_or(0);
-        if self.look(frame.code, session) { self.place(frame, method, session) } else { None }
+        if self.look(frame.code, session) { self.place(frame, session) } else { None }
     }
 
     fn sampled(&mut self, at: Option<Instant>, now: Instant) {
@@ -145,12 +143,12 @@ impl CodeReader for Sequences {
         }
         // Which class has the method is in the frame only. With several of them it is not known.
         let mut owners = self.known.get(code)?.owners.iter().filter(|owner| owner.class != 0);
-        let owner = owners.next().map_or((0, 0), |owner| (owner.method, owner.class));
-        if owners.any(|other| other.class != owner.1) {
+        let (owner, class) = owners.next().map_or((0, 0), |owner| (owner.method, owner.class));
+        if owners.any(|other| other.class != class) {
             return None;
         }
-        let frame = RawFrame { address: 0, code, instruction: address };
-        let resolved = self.place(&frame, owner.0, session)?;
+        let frame = RawFrame { address: 0, code, instruction: address, owner };
+        let resolved = self.place(&frame, session)?;
         Some(Executed { code, resolved, shared: false })
     }
 
