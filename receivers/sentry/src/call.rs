@@ -21,7 +21,7 @@ use profbridge_engine::web_pages::Pages;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
 use profbridge_net::body::{BodyError, Guarded};
-use profbridge_net::client::Resumed;
+use profbridge_net::client::{IN_PASSING, Resumed};
 use profbridge_net::compression::{Coding, decompress_into};
 use profbridge_net::server::Peer;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
@@ -56,9 +56,6 @@ const MOST_OF_MEMORY: u64 = 4;
 
 /// How long a server may take to answer a request that is handed on, with all of its body.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
-
-/// What a request takes that is handed on, in bytes: what waits in its two connections.
-const IN_PASSING: u64 = 128 << 10;
 
 /// Requests that were handed on unread.
 const HANDED_ON: &str = "sentry_requests_handed_on";
@@ -427,7 +424,7 @@ impl Work {
 
     fn unpacked(&mut self, packed: Bytes, coding: Coding) -> Result<Bytes, Fault> {
         let most = self.caller.settings.body.max_bytes;
-        Ok(body::unpack(packed, coding, most, &self.intake, &mut self.permit)?)
+        Ok(body::unpack(packed, coding, most, &self.intake, &mut self.permit)?.plain)
     }
 
     /// Makes views of the profiles and the spans in an envelope. What cannot be read is forwarded unread: Sentry

@@ -2,7 +2,7 @@
 //!
 //! Running threads are sampled by perf events and blocked threads are read from outside; neither is stopped. Where the
 //! kernel permits no perf events, running threads that stay in their own code are stopped for microseconds
-//! ([`message::Stops`] chooses). `README.md`, "What it cannot do", names the cases in which a system call may notice.
+//! ([`message::Stops`] chooses). `README.md`, "Running threads", names the cases in which a system call may notice.
 //! The library needs nothing of the pipeline.
 //!
 //! ```text
