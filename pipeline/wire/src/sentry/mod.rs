@@ -31,6 +31,7 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
+mod platform;
 pub mod profile_items;
 pub mod rate_limit;
 pub mod response;

@@ -1,6 +1,6 @@
 //! Decides the type of code at a location: `profile.frame.type` of the semantic conventions.
 
-use profbridge_sampler::message::{FunctionKind, Location, Mapping};
+use profbridge_sampler::message::{Location, Mapping};
 use profbridge_symbolizer::Frame;
 use profbridge_wire::perf_name::{self, Compiler};
 
@@ -23,16 +23,6 @@ pub(super) fn of(location: Location, frames: &[Frame], mappings: &[Mapping]) -> 
             let go = mappings.get(index as usize).is_some_and(|file| file.go);
             if go && function.is_none_or(is_go) { "go" } else { "native" }
         }
-    }
-}
-
-/// The frame type of functions that an interpreter runs.
-pub(super) fn of_function(kind: FunctionKind) -> &'static str {
-    match kind {
-        FunctionKind::CPython => Compiler::CPython.frame_type(),
-        FunctionKind::Php => "php",
-        FunctionKind::V8 => Compiler::V8.frame_type(),
-        FunctionKind::Ruby => "ruby",
     }
 }
 

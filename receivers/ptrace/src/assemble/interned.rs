@@ -90,7 +90,7 @@ impl Interned {
         let whole = (!said.module.is_empty()).then(|| format!("{}.{}", said.module, said.name));
         let system_name = whole.and_then(|whole| builder.string(&whole));
         let function = builder.function(Function { name, system_name, filename, start_line });
-        let attributes = self.frame_type(builder, frame_type::of_function(said.kind));
+        let attributes = self.frame_type(builder, said.kind.frame_type());
         builder.location(
             profbridge_model::Location { attributes, ..profbridge_model::Location::default() },
             &[Line { function, line: line.into(), column: 0 }],
