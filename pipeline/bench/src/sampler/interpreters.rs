@@ -9,6 +9,7 @@ use profbridge_sampler::message::{Location, Settings};
 use profbridge_symbolizer::{FileIdentity, Key, Object, ObjectId, Source, Symbolizer};
 
 use super::Options;
+use super::peers::works;
 use super::session::{Session, WARM_UP};
 use super::targets::Programs;
 use super::turns::{self, Condition};
@@ -44,7 +45,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         results.into_iter().chain([shares]).map(|result| (python.clone(), result)).collect::<Vec<_>>()
     });
     let mut results: Vec<_> = of_python.collect();
-    for (program, script) in others {
+    for (program, script) in others.into_iter().filter(|(program, _)| works(Path::new(program))) {
         let program = PathBuf::from(program);
         results.push((program.clone(), parts.shares(&program, script, &[], report)));
     }

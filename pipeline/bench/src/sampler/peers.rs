@@ -114,7 +114,7 @@ pub(super) fn perf_cpu(programs: &Programs, pid: u32, time: Duration) -> Result<
 }
 
 /// Whether a program can be started.
-fn works(program: &Path) -> bool {
+pub(super) fn works(program: &Path) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
