@@ -12,6 +12,9 @@ use crate::process::{Profbridge, command};
 #[cfg(target_os = "linux")]
 use crate::{process::finished, sample::until_met};
 
+/// The first command for a newcomer: needs neither an account nor a server, nor any right.
+const TRY_IT: &str = "cargo run --release -- demo --own";
+
 /// Longer than this is more than a newcomer reads.
 const MOST_WORDS: usize = 900;
 
@@ -66,6 +69,8 @@ fn functions(svg: &str) -> BTreeSet<String> {
 #[test]
 fn every_command_is_known() {
     let known = [
+        TRY_IT,
+        "cargo test --workspace",
         "cargo install --locked --profile dist --path pipeline/cli",
         "profbridge sample --pid ",
         "profbridge sample -- ",
@@ -82,6 +87,7 @@ fn every_command_is_known() {
     assert!(manifest.contains("name = \"profbridge\""), "{manifest}");
     let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(workspace.contains("rust-version = \"1.89\"") && readme().contains("Rust 1.89"));
+    assert!(workspace.contains("default-members = [\"pipeline/cli\"]"), "`cargo run` runs another binary");
 }
 
 /// Guarantees: a process and a command can be profiled with the commands as they stand.
@@ -132,12 +138,17 @@ fn send_to_sentry() {
     assert!(!log.contains(KEY), "{log}");
 }
 
-/// Guarantees: the picture shows what the demo draws: the same functions, none more and none less.
+/// Guarantees: the first command of the README writes what the README says, and the picture there shows what it draws:
+/// the same functions, none more and none less.
 #[test]
 fn the_picture_is_what_the_demo_draws() {
     let folder = tempfile::tempdir().unwrap();
-    let output = shell(folder.path(), "profbridge demo --own").output().unwrap();
+    assert_eq!(commands()[0], TRY_IT);
+    let line = TRY_IT.replace("cargo run --release --", "profbridge");
+    let output = shell(folder.path(), &line).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read_dir(folder.path().join("out/demo/envelopes")).unwrap().next().is_some());
+    assert!(readme().contains("`out/demo/flamegraph.svg`") && readme().contains("`out/demo/envelopes`"));
     let drawn = std::fs::read_to_string(folder.path().join("out/demo/flamegraph.svg")).unwrap();
     let shown = std::fs::read_to_string(root().join("examples/demo.svg")).unwrap();
     assert!(functions(&drawn).len() > 10);

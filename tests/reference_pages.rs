@@ -55,7 +55,6 @@ fn rows(page: &str) -> Vec<Row> {
 /// which other tests hold against the code.
 #[test]
 fn tables_have_every_key_and_its_default() {
-    let (shown, by_default) = (shown(), defaults());
     let mut wrong = Vec::new();
     for (component, folder) in components() {
         let rows = rows(&page(&folder));
@@ -63,40 +62,7 @@ fn tables_have_every_key_and_its_default() {
         if rows.is_empty() {
             continue;
         }
-        let path = |key: &str| format!("{component}.{key}");
-        for row in &rows {
-            for (position, key) in row.keys.iter().enumerate() {
-                if !keys_of_code().contains(&path(key)) {
-                    wrong.push(format!("{folder}: the code does not know {key}"));
-                }
-                let (Some(default), Some(value)) = (&row.default, shown.get(&path(key))) else { continue };
-                if let Some(other) = default.strip_prefix("as in the exporter ") {
-                    let same = by_default.get(&format!("exporters.{}.{key}", quoted(other)[0]));
-                    if by_default.contains_key(&path(key)) && same != Some(value) {
-                        wrong.push(format!("{folder}: {key} is not {default}"));
-                    }
-                    continue;
-                }
-                let defaults = quoted(default);
-                let agrees = match defaults.len() {
-                    // Said in words: required, empty, by something else. Then no value can stand there.
-                    0 => {
-                        value.is_empty()
-                            || is_nothing(value)
-                            || default == "required"
-                            || !by_default.contains_key(&path(key))
-                    }
-                    // Several keys and one default for each, or one key whose default depends on another.
-                    count if count == row.keys.len() && count > 1 => {
-                        defaults[position].trim_matches(['[', ']']) == *value
-                    }
-                    _ => defaults.iter().any(|default| default.trim_matches(['[', ']']) == *value),
-                };
-                if !agrees {
-                    wrong.push(format!("{folder}: {key} is {default} there and `{value}` in config.yaml"));
-                }
-            }
-        }
+        wrong.extend(wrong_rows(&component, &folder, &rows));
         for key in keys_of_code().iter().filter_map(|known| known.strip_prefix(&format!("{component}."))) {
             let name = key.rsplit('.').next().unwrap();
             let is_there = rows.iter().any(|row| {
@@ -114,6 +80,59 @@ fn tables_have_every_key_and_its_default() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Guarantees: the page of what all exporters have in common has their keys, with the defaults in `config.yaml`.
+#[test]
+fn keys_of_all_exporters() {
+    let rows = rows(&page("exporters"));
+    let wrong = wrong_rows("exporters.sentry", "exporters", &rows);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let there: Vec<_> = rows.iter().flat_map(|row| &row.keys).map(|key| format!("exporters.sentry.{key}")).collect();
+    for section in ["sending_queue", "retry_on_failure"] {
+        let below = format!("exporters.sentry.{section}.");
+        let mut keys = keys_of_code().iter().filter(|key| key.starts_with(&below));
+        assert!(keys.clone().count() > 0 && keys.all(|key| there.contains(key)), "{section}: {there:?}");
+    }
+}
+
+/// What is wrong with the rows of a page: keys that the code does not know, and defaults that are others.
+fn wrong_rows(component: &str, folder: &str, rows: &[Row]) -> Vec<String> {
+    let (shown, by_default) = (shown(), defaults());
+    let mut wrong = Vec::new();
+    let path = |key: &str| format!("{component}.{key}");
+    for row in rows {
+        for (position, key) in row.keys.iter().enumerate() {
+            if !keys_of_code().contains(&path(key)) {
+                wrong.push(format!("{folder}: the code does not know {key}"));
+            }
+            let (Some(default), Some(value)) = (&row.default, shown.get(&path(key))) else { continue };
+            if let Some(other) = default.strip_prefix("as in the exporter ") {
+                let same = by_default.get(&format!("exporters.{}.{key}", quoted(other)[0]));
+                if by_default.contains_key(&path(key)) && same != Some(value) {
+                    wrong.push(format!("{folder}: {key} is not {default}"));
+                }
+                continue;
+            }
+            let defaults = quoted(default);
+            let agrees = match defaults.len() {
+                // Said in words: required, empty, by something else. Then no value can stand there.
+                0 => {
+                    value.is_empty()
+                        || is_nothing(value)
+                        || default == "required"
+                        || !by_default.contains_key(&path(key))
+                }
+                // Several keys and one default for each, or one key whose default depends on another.
+                count if count == row.keys.len() && count > 1 => defaults[position].trim_matches(['[', ']']) == *value,
+                _ => defaults.iter().any(|default| default.trim_matches(['[', ']']) == *value),
+            };
+            if !agrees {
+                wrong.push(format!("{folder}: {key} is {default} there and `{value}` in config.yaml"));
+            }
+        }
+    }
+    wrong
 }
 
 /// Whether a value is as good as none.

@@ -4,21 +4,15 @@
 
 use std::time::Duration;
 
-use ::http::header::HeaderValue;
-use bytes::Bytes;
 use profbridge_codec::otlp::{Batch, Signal};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_model::{Quantities, Reason};
-use profbridge_net::compression::{Coding, decompress};
+use profbridge_model::Quantities;
 use profbridge_wire::otlp::{Limits, json};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
 
 use crate::prepare::Meta;
-use crate::settings::{MAX_RESPONSE_BYTES, Settings};
-
-/// The most characters of a peer's text that are shown.
-const MAX_SHOWN: usize = 300;
+use crate::settings::Settings;
 
 /// `ExportProfilesServiceResponse`, as far as it says something; `ExportTraceServiceResponse` has the same fields.
 #[derive(Clone, PartialEq, Message)]
@@ -60,14 +54,6 @@ pub(crate) fn says_too_large(text: &str) -> bool {
 /// Answers to requests that were taken which could not be read, so that nobody knows what of them was rejected.
 const UNREADABLE: &str = "otlp_answers_unreadable";
 
-/// The body of an answer without its compression, within the bound that answers have. Peers compress their answers as
-/// the request was: grpc-go does so even where the request announces nothing (grpc `doc/compression.md`).
-pub(crate) fn unpacked(encoding: Option<&HeaderValue>, body: Bytes) -> Result<Bytes, String> {
-    let name = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let coding = Coding::parse(name.as_deref()).map_err(|error| error.to_string())?;
-    decompress(coding, body, MAX_RESPONSE_BYTES).map_err(|error| error.to_string())
-}
-
 /// The same as [`accepted`], of an answer in JSON.
 pub(crate) fn accepted_json(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
     let message = match request.meta.batch.signal {
@@ -87,13 +73,13 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]
     };
     let Some(partial) = response.partial_success else { return Accepted::default() };
     let rejected = rejected(request, partial.rejected);
-    let text = shown(settings, &partial.error_message);
+    let text = settings.peer.shown(&partial.error_message);
     let what = request.meta.batch.signal.noun();
     let message = match (partial.rejected, &*text) {
         (..=0, "") => return Accepted::default(),
-        (..=0, text) => format!("{}: {text}", settings.host),
-        (count, "") => format!("{}: {count} {what} were rejected", settings.host),
-        (count, text) => format!("{}: {count} {what} were rejected: {text}", settings.host),
+        (..=0, text) => format!("{}: {text}", settings.peer.host),
+        (count, "") => format!("{}: {count} {what} were rejected", settings.peer.host),
+        (count, text) => format!("{}: {count} {what} were rejected: {text}", settings.peer.host),
     };
     Accepted { rejected, message: Some(message), ..Accepted::default() }
 }
@@ -102,10 +88,10 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]
 /// (opentelemetry-proto `docs/specification.md`, "Full Success" and "Partial Success"); whether all of it was taken
 /// stands in what cannot be read. So it counts as sent, and is said and counted for itself.
 pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
-    let why = shown(settings, why);
+    let why = settings.peer.shown(why);
     let message = format!(
         "{}: the request was taken, but the answer cannot be read, so it is unknown whether a part was rejected: {why}",
-        settings.host
+        settings.peer.host
     );
     Accepted { message: Some(message), notes: vec![(UNREADABLE, 1)], ..Accepted::default() }
 }
@@ -122,65 +108,9 @@ fn rejected(request: &Request<Meta>, rejected: i64) -> Quantities {
     Quantities::of(|unit| share(request.quantities.get(unit)))
 }
 
-/// No verdict: nobody answered, or the connection broke. Another attempt is right; it may make a duplicate, which the
-/// specification accepts.
-pub(crate) fn unanswered(settings: &Settings, cause: &str) -> SendError {
-    // Connection errors name the host already.
-    let cause = clean(settings, cause);
-    let message = if cause.contains(&settings.host) { cause } else { format!("{}: {cause}", settings.host) };
-    SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message }
-}
-
-/// The connection ended before an answer.
-pub(crate) fn broken(settings: &Settings, cause: &str) -> SendError {
-    let suspicion = settings.tls_suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
-    unanswered(settings, &format!("{cause}{suspicion}"))
-}
-
-/// The peer said no.
-pub(crate) fn refused(settings: &Settings, retry: Retry, reason: Reason, status: &str, text: &str) -> SendError {
-    let text = shown(settings, text);
-    let message = match &*text {
-        "" => format!("{} answers {status}", settings.host),
-        text => format!("{} answers {status}: {text}", settings.host),
-    };
-    SendError { retry, reason, message }
-}
-
 /// The pause of a `google.rpc.RetryInfo` among the details of a status. `Some` where there is one at all; without a
 /// pause, or with one of zero, the client chooses it.
 pub(crate) fn retry_info(status: &tonic_types::Status) -> Option<Retry> {
-    status.get_details_retry_info().map(|info| after(info.retry_delay))
-}
-
-/// Another attempt, after the pause that the peer asked for, if it did.
-pub(crate) fn after(pause: Option<Duration>) -> Retry {
-    match pause {
-        Some(pause) if !pause.is_zero() => Retry::After(pause),
-        _ => Retry::Later,
-    }
-}
-
-/// A peer's text as it may be shown: on one line, not endless, without the secrets of our headers, which a peer can
-/// send back.
-fn shown(settings: &Settings, text: &str) -> String {
-    let text = clean(settings, text);
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
-}
-
-fn clean(settings: &Settings, text: &str) -> String {
-    let mut text = text.to_owned();
-    for value in settings.headers.values().filter_map(|value| value.to_str().ok()) {
-        // `Bearer abc`: the second word alone is as secret.
-        for secret in value.split_whitespace().chain([value]).filter(|secret| secret.len() > 6) {
-            text = text.replace(secret, "[redacted]");
-        }
-    }
-    text.split(|c: char| c.is_control() || c.is_whitespace())
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let pause = |pause: Duration| (!pause.is_zero()).then_some(Retry::After(pause));
+    status.get_details_retry_info().map(|info| info.retry_delay.and_then(pause).unwrap_or(Retry::Later))
 }

@@ -13,7 +13,7 @@ use profbridge_model::{Reason, Telemetry};
 use profbridge_net::client::grpc_channel;
 use tonic::transport::Channel;
 
-use crate::answer::{self, Refused};
+use crate::answer::Refused;
 use crate::oversize::PeerLimit;
 use crate::prepare::{self, Meta};
 use crate::settings::{Settings, Target};
@@ -48,7 +48,7 @@ impl OtlpExporter {
             let part = parts.next();
             let sending = part.as_deref().unwrap_or(request);
             let outcome = match self.send_once(sending).await {
-                Err(refused) if refused.too_large => match self.limit.cut(&self.settings.host, sending).await {
+                Err(refused) if refused.too_large => match self.limit.cut(&self.settings.peer.host, sending).await {
                     Some(smaller) => {
                         parts.replace(smaller);
                         continue;
@@ -77,7 +77,7 @@ impl OtlpExporter {
                 let export = grpc::export(channel, settings, via, request);
                 tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
                     let within = profbridge_engine::config::Duration::from(timeout);
-                    Err(answer::unanswered(settings, &format!("no answer within {within}")).into())
+                    Err(settings.peer.unanswered(&format!("no answer within {within}")).into())
                 })
             }
             Client::Http(out) => http::export(out, settings, request).await,
@@ -108,7 +108,7 @@ impl Exporter for OtlpExporter {
                 Target::Grpc(config) => grpc_channel(config).map(|channel| Client::Grpc(channel, via)),
                 Target::Http { client, .. } => HttpOut::new(client, via).map(|out| Client::Http(Box::new(out))),
             };
-            let client = client.map_err(|error| StartError(format!("{}: {error}", self.settings.host)))?;
+            let client = client.map_err(|error| StartError(format!("{}: {error}", self.settings.peer.host)))?;
             // Started once, by contract; a second client would be the same.
             self.client.get_or_init(|| client);
             Ok(())

@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use profbridge_codec::otlp::Signal;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_engine::http_out;
 use profbridge_engine::via::{self, Via};
 use profbridge_model::Reason;
 use profbridge_net::client::ConnectError;
@@ -72,11 +73,11 @@ pub(crate) async fn export(
         let text = format!("HTTP status {} and no gRPC status; this may not be a gRPC endpoint", head.status);
         return verdict(settings, request, (Status::new(code_of(head.status), text), None), Err(String::new()));
     }
-    let (data, trailers) = read(body).await.map_err(|cause| answer::unanswered(settings, &cause))?;
+    let (data, trailers) = read(body).await.map_err(|cause| settings.peer.unanswered(&cause))?;
     let status = match trailers {
         Some(trailers) if trailers.contains_key(Status::GRPC_STATUS) => status(&trailers),
         // A clean end without a status is how hyper shows a stream that a proxy has reset, so nobody gave a verdict.
-        _ => return Err(answer::unanswered(settings, "the answer ended without a grpc-status").into()),
+        _ => return Err(settings.peer.unanswered("the answer ended without a grpc-status").into()),
     };
     verdict(settings, request, status, message(&head.headers, data))
 }
@@ -88,7 +89,7 @@ fn call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Reques
     *call.method_mut() = Method::POST;
     *call.version_mut() = Version::HTTP_2;
     *call.uri_mut() = Uri::from_static(method(request.meta.batch.signal));
-    *call.headers_mut() = settings.headers.clone();
+    *call.headers_mut() = settings.peer.headers.clone();
     let headers = call.headers_mut();
     headers.insert(via::HEADER, via.header());
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -183,7 +184,7 @@ fn message(headers: &HeaderMap, data: Option<Bytes>) -> Result<Bytes, String> {
     }
     match (flag, headers.get(GRPC_ENCODING)) {
         (0, _) => Ok(data),
-        (1, Some(encoding)) => answer::unpacked(Some(encoding), data),
+        (1, Some(encoding)) => http_out::unpacked(Some(encoding), data, MAX_RESPONSE_BYTES),
         (1, None) => Err("it is compressed and does not say how".to_owned()),
         _ => Err(format!("its message has the flag {flag}, which gRPC does not know")),
     }
@@ -232,7 +233,7 @@ fn verdict(
         },
         _ => (Retry::Never, Reason::RejectedByPeer),
     };
-    let mut error = answer::refused(settings, retry, reason, &name(status.code()), status.message());
+    let mut error = settings.peer.refused(retry, reason, &name(status.code()), status.message());
     // OUT_OF_RANGE is what tonic's servers say.
     let too_large = matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange)
         && retry_info.is_none()
@@ -280,9 +281,9 @@ fn unanswered(settings: &Settings, error: &(dyn std::error::Error + 'static)) ->
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(connect) = error.downcast_ref::<ConnectError>() {
-            return answer::unanswered(settings, &connect.to_string());
+            return settings.peer.unanswered(&connect.to_string());
         }
         next = error.source();
     }
-    answer::broken(settings, &error_chain(error))
+    settings.peer.broken(&error_chain(error))
 }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use ::http::header::{HeaderMap, HeaderName, HeaderValue};
-use ::http::uri::Scheme;
-use ::http::{Uri, header};
+use ::http::Uri;
 use profbridge_codec::otlp::{Encoding, Signal};
-use profbridge_engine::config::{Problem, Problems, Section};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::http_out::{Peer, check_headers, check_url};
 use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination, host_and_port};
 use profbridge_net::compression::Compression;
 
@@ -28,34 +27,14 @@ const MAX_REQUEST_BYTES: u64 = i32::MAX as u64;
 /// The largest answer: the specification's recommendation of 4 MiB (opentelemetry-proto `docs/specification.md`).
 pub(crate) const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
-/// Headers that the exporter writes itself, or that would break a connection.
-const RESERVED: [HeaderName; 11] = [
-    header::CONNECTION,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
-    header::EXPECT,
-    header::HOST,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::ACCEPT_ENCODING,
-];
-
 /// A checked section.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
-    /// Host and port, for messages.
-    pub(crate) host: String,
-    /// What may be behind a connection that ends before an answer, where it is encrypted: in TLS 1.3 a client learns
-    /// nothing else of a certificate that is refused or missing, since its own handshake is over by then (RFC 8446,
-    /// sections 2 and 4.4.2.4).
-    pub(crate) tls_suspicion: Option<&'static str>,
+    /// The server, with the headers of each request.
+    pub(crate) peer: Peer,
     pub(crate) encoding: Encoding,
     pub(crate) compression: Compression,
-    pub(crate) headers: HeaderMap,
     pub(crate) timeout: Duration,
     pub(crate) max_request_bytes: usize,
     /// Whether `original_payload` is passed on with profiles that nobody changed.
@@ -101,16 +80,6 @@ impl Target {
             Target::Http { profiles, traces, .. } => profiles.iter().chain(traces).map(host_and_port).collect(),
         }
     }
-
-    fn is_encrypted(&self) -> bool {
-        match self {
-            Target::Grpc(client) => grpc_destination(&client.endpoint, client.tls.insecure)
-                .is_ok_and(|destination| destination.scheme() == Some(&Scheme::HTTPS)),
-            Target::Http { profiles, traces, .. } => {
-                profiles.iter().chain(traces).any(|url| url.scheme() == Some(&Scheme::HTTPS))
-            }
-        }
-    }
 }
 
 impl Settings {
@@ -118,7 +87,7 @@ impl Settings {
     /// but the environment variables of proxies.
     pub(crate) fn check(config: Config, protocol: Protocol, section: &Section) -> Result<Settings, Problems> {
         let mut problems = Vec::new();
-        let headers = headers(&config, section, &mut problems);
+        let headers = check_headers(section, &config.headers, &mut problems);
         let timeout = config.timeout.get();
         if timeout.is_zero() {
             problems.push(section.problem("timeout", "an attempt without time cannot succeed", "write `30s`"));
@@ -132,7 +101,7 @@ impl Settings {
             Protocol::Grpc => grpc(&config, section),
             Protocol::Http => http(&config, section, timeout),
         };
-        let (target, host) = match target {
+        let (target, url) = match target {
             Ok(target) => target,
             Err(found) => {
                 let all = found.clone().into_iter().chain(problems).collect();
@@ -141,15 +110,10 @@ impl Settings {
         };
         Problems::check(problems)?;
         Ok(Settings {
-            tls_suspicion: target.is_encrypted().then_some(match &config.tls.cert_file {
-                Some(_) => "the peer may have refused the TLS client certificate (`tls.cert_file`); its log says why",
-                None => "the peer may want a TLS client certificate (`tls.cert_file`); its log says why",
-            }),
             target,
-            host,
+            peer: Peer::new(&url, headers, &config.tls),
             encoding: config.encoding,
             compression: config.compression.into(),
-            headers,
             timeout,
             max_request_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             original_payload: config.original_payload,
@@ -159,7 +123,8 @@ impl Settings {
     }
 }
 
-type Checked = Result<(Target, String), Problems>;
+/// Where requests go, and the URL of its server.
+type Checked = Result<(Target, Uri), Problems>;
 
 fn grpc(config: &Config, section: &Section) -> Checked {
     for (key, written) in
@@ -180,9 +145,8 @@ fn grpc(config: &Config, section: &Section) -> Checked {
     }
     let destination = grpc_destination(&config.endpoint, config.tls.insecure)
         .map_err(|error| section.problem("endpoint", error.to_string(), hint))?;
-    let host = destination.authority().map(ToString::to_string).unwrap_or_default();
     let client = GrpcClientConfig { tls: config.tls.clone(), ..GrpcClientConfig::new(config.endpoint.clone()) };
-    Ok((Target::Grpc(client), host))
+    Ok((Target::Grpc(client), destination))
 }
 
 fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
@@ -203,7 +167,7 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
         let message = "profiles and traces cannot go over TLS and without it by one exporter";
         return Err(section.problem("traces_endpoint", message, hint).into());
     }
-    let host = first.authority().map(ToString::to_string).unwrap_or_default();
+    let first = first.clone();
     let client = HttpClientConfig {
         tls: encrypted.then(|| config.tls.clone()),
         proxies: Proxies::from_env(),
@@ -213,69 +177,25 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
         max_response_bytes: MAX_RESPONSE_BYTES,
         ..HttpClientConfig::default()
     };
-    Ok((Target::Http { profiles, traces, client: Box::new(client) }, host))
+    Ok((Target::Http { profiles, traces, client: Box::new(client) }, first))
 }
 
 /// Where one signal goes: the URL that is written for it, or its path behind the endpoint; `None` where neither is
 /// written.
 fn url(config: &Config, section: &Section, key: &str, whole: &str, path: &str) -> Result<Option<Uri>, Problems> {
-    let (key, written, text) = match (whole, &*config.endpoint) {
-        ("", "") => return Ok(None),
-        ("", base) => ("endpoint", base, format!("{}{path}", base.strip_suffix('/').unwrap_or(base))),
-        (whole, _) => (key, whole, whole.to_owned()),
-    };
-    let refused = |rule: &str| -> Problems {
-        section
-            .problem(key, format!("the endpoint cannot be used: {rule}"), "write `http://host:4318` or `https://...`")
-            .into()
-    };
-    if !text.starts_with("http://") && !text.starts_with("https://") {
-        return Err(refused("the URL does not begin with http:// or https://"));
+    let hint = "write `http://host:4318` or `https://...`";
+    let base = &*config.endpoint;
+    if !whole.is_empty() {
+        return Ok(Some(check_url(section, key, whole, hint)?));
     }
-    if written.split_once("://").is_none_or(|(_, rest)| rest.is_empty() || rest.starts_with('/')) {
-        return Err(refused("the host is missing"));
+    if base.is_empty() {
+        return Ok(None);
     }
-    if key == "endpoint" && written.contains(['?', '#']) {
-        return Err(refused("a query belongs into `profiles_endpoint`, which takes the whole URL"));
+    check_url(section, "endpoint", base, hint)?;
+    if base.contains(['?', '#']) {
+        let rule = "the endpoint cannot be used: a query belongs into `profiles_endpoint`, which takes the whole URL";
+        return Err(section.problem("endpoint", rule, hint).into());
     }
-    let url: Uri = text.parse().map_err(|_| refused("it is not a URL"))?;
-    let authority = url.authority().ok_or_else(|| refused("the host is missing"))?;
-    if authority.as_str().contains('@') {
-        return Err(refused("user information belongs into a header"));
-    }
-    if authority.host().is_empty() {
-        return Err(refused("the host is missing"));
-    }
-    let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
-    if authority.port_u16().is_none() && after_host.contains(':') {
-        return Err(refused("the port is not a number from 0 to 65535"));
-    }
-    Ok(Some(url))
-}
-
-fn headers(config: &Config, section: &Section, problems: &mut Vec<Problem>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &config.headers {
-        let key = format!("headers.\"{name}\"");
-        let mut refuse = |message: &str, hint: &str| problems.push(section.problem(&key, message, hint));
-        let Ok(header) = HeaderName::try_from(name) else {
-            refuse("this is no name of a header", "names have letters, digits and dashes");
-            continue;
-        };
-        let Ok(mut content) = HeaderValue::try_from(value.expose()) else {
-            refuse("the value of this header has characters that headers cannot have", "");
-            continue;
-        };
-        if RESERVED.contains(&header) || header.as_str().starts_with("grpc-") {
-            refuse("this header is written by the exporter itself", "delete it");
-            continue;
-        }
-        if header.as_str().ends_with("-bin") {
-            refuse("binary metadata is not supported", "delete it");
-            continue;
-        }
-        content.set_sensitive(true);
-        headers.insert(header, content);
-    }
-    headers
+    let url = format!("{}{path}", base.strip_suffix('/').unwrap_or(base));
+    Ok(Some(check_url(section, "endpoint", &url, hint)?))
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use profbridge_codec::sentry::Encoder;
 use profbridge_engine::clock::Clock;
-use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
-use profbridge_engine::delivery::ExporterContext;
+use profbridge_engine::component::{
+    Accepted, BoxFuture, Exporter, ExporterContext, Now, Observer, Prepared, Request, SendError, StartError,
+};
 use profbridge_engine::http_out::HttpOut;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::{Reason, SampledOut, Telemetry};
@@ -132,21 +133,26 @@ impl Exporter for SentryExporter {
         }
     }
 
-    fn sampled_out(&self, what: &SampledOut) {
-        sampled_out::count(&self.settings, what);
-    }
-
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(self.attempt(request))
     }
 
-    fn disabled(&self) -> Option<String> {
-        let none = self.settings.destinations.is_empty();
-        none.then(|| "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or `upstream` for envelopes of SDKs".to_owned())
-    }
-
     fn destinations(&self) -> Vec<String> {
         self.settings.destinations.addresses()
+    }
+
+    fn start<'a>(&'a self, context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
+        Box::pin(std::future::ready(self.connect(context)))
+    }
+
+    fn observer(&self) -> Option<&dyn Observer<Meta>> {
+        Some(self)
+    }
+}
+
+impl Observer<Meta> for SentryExporter {
+    fn sampled_out(&self, what: &SampledOut) {
+        sampled_out::count(&self.settings, what);
     }
 
     fn keep<'a>(&'a self, requests: Vec<&'a Request<Meta>>) -> BoxFuture<'a, usize> {
@@ -165,10 +171,6 @@ impl Exporter for SentryExporter {
             tracing::warn!(exporter, "{kept} unsent envelopes are kept; `profbridge send {shown}` delivers them");
             kept
         })
-    }
-
-    fn start<'a>(&'a self, context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
-        Box::pin(std::future::ready(self.connect(context)))
     }
 
     fn refuses(&self, request: &Request<Meta>) -> Option<Reason> {

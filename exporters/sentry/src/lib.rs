@@ -34,7 +34,7 @@ pub use exporter::SentryExporter;
 use std::time::Duration;
 
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver};
+use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver, disabled};
 use profbridge_engine::registry::{Description, ExporterFactory};
 use profbridge_model::TelemetryKind;
 
@@ -51,6 +51,9 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let settings = Config::read(section)?.check(section)?;
+    if settings.destinations.is_empty() {
+        return Ok(disabled(message::DISABLED));
+    }
     // The client keeps the time: once it has the head of an answer it is known what became of the request, however
     // slowly the rest comes. A second timeout around it would forget that and send what was taken again.
     let delivery = DeliverySettings { timeout: Duration::ZERO, ..settings.delivery.clone() };

@@ -9,6 +9,10 @@ pub(crate) const ACCEPTED: &str = "accepted for processing, not confirmed: sentr
      Stats & Usage (quota for profile hours, inbound filters), and, self-hosted, at the feature \
      organizations:continuous-profiling";
 
+/// What it means that there is nowhere to send to.
+pub(crate) const DISABLED: &str = "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or \
+     `upstream` for envelopes of SDKs";
+
 /// What it means that spans come which were not put together.
 pub(crate) const UNGROUPED: &str = "dropped as unroutable: spans that were not put together to transactions, which is \
      how sentry takes them; add the processor `transactions` to the pipeline";

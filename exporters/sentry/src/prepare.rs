@@ -50,11 +50,10 @@ impl Meta {
     pub(crate) fn bytes(&self) -> u64 {
         /// What the allocator and the counting of references add to a block.
         const BLOCK: usize = 48;
-        let headers = self.headers.iter().map(|(_, value)| value.len() + BLOCK).sum::<usize>();
-        let entries = self.headers.capacity() * size_of::<(HeaderName, HeaderValue)>();
-        let items = self.items.capacity() * size_of::<Contained>();
+        let header = |value: &HeaderValue| value.len() + size_of::<(HeaderName, HeaderValue)>() + BLOCK;
+        let headers: usize = self.headers.iter().map(|(_, value)| header(value)).sum();
         let key = self.peer_key.as_ref().map_or(0, |key| key.len() + BLOCK);
-        (size_of::<Self>() + headers + entries + items + key) as u64
+        (size_of::<Self>() + headers + self.items.capacity() * size_of::<Contained>() + key) as u64
     }
 }
 

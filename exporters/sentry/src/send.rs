@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use profbridge_codec::compress;
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
@@ -15,8 +15,7 @@ use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_wire::sentry::Category;
 use profbridge_wire::sentry::client_report::Discarded;
 use profbridge_wire::sentry::envelope::{self, Ending};
-use profbridge_wire::sentry::rate_limit::limits_of;
-use profbridge_wire::sentry::rate_limit::{Answer, retry_after};
+use profbridge_wire::sentry::rate_limit::{Answer, LONGEST, limits_of};
 use profbridge_wire::sentry::response::{Verdict, detail};
 
 use crate::config;
@@ -182,9 +181,7 @@ impl SentryExporter {
     fn read(&self, destination: &Destination, client: Option<(&str, &PeerLimits)>, response: &Response) -> Answered {
         let status = response.status.as_u16();
         let now = self.clock.now();
-        let text = |name: HeaderName| response.headers.get(name).and_then(|value| value.to_str().ok());
-        let since_epoch = Duration::from_nanos(now.unix_nano);
-        let retry_after = text(RETRY_AFTER).and_then(|value| retry_after(value, since_epoch));
+        let retry_after = response.retry_after(Duration::from_nanos(now.unix_nano)).map(|pause| pause.min(LONGEST));
         // Several lines are one list (RFC 9110, 5.3).
         let lines = response.headers.get_all(RATE_LIMITS).iter().filter_map(|value| value.to_str().ok());
         let limits = lines.collect::<Vec<_>>().join(",");

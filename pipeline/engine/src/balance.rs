@@ -6,6 +6,22 @@ use std::fmt;
 use profbridge_model::Quantities;
 use profbridge_model::quantities::Number;
 
+/// What a processor holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// How much.
+    pub quantities: Quantities,
+    /// Bytes, as well as they can be counted: capacity, not length.
+    pub bytes: u64,
+}
+
+impl Held {
+    /// So many observations in so many bytes.
+    pub const fn observations(observations: u64, bytes: u64) -> Self {
+        Self { quantities: Quantities::observations(observations), bytes }
+    }
+}
+
 /// One call's two sides of the law.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {

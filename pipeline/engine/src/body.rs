@@ -18,7 +18,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::EXPECT;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
-use profbridge_net::compression::{Coding, DecompressError, Decompressor};
+use profbridge_net::compression::{Coding, DecompressError, Decompressed, decompress_granted};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::budget::Permit;
@@ -31,6 +31,9 @@ const FIRST: usize = 64 * 1024;
 /// So large several bodies may become at the same time without having said how large they are, where they wait for
 /// memory. What all of them hold stays small beside what the one needs that grows on.
 const MOST_UNANNOUNCED: usize = 256 * 1024;
+
+/// How long the rest of a request is read and forgotten that is refused, so that its sender sees the answer.
+pub const LINGER: Duration = Duration::from_secs(5);
 
 /// Bytes and the memory that they take.
 #[derive(Debug)]
@@ -255,18 +258,7 @@ pub fn unpack(
     limit: usize,
     intake: &Intake,
     permit: &mut Permit,
-) -> Result<Bytes, UnpackError> {
-    unpack_with(&mut Decompressor::default(), bytes, coding, limit, intake, permit)
-}
-
-fn unpack_with(
-    decompressor: &mut Decompressor,
-    bytes: Bytes,
-    coding: Coding,
-    limit: usize,
-    intake: &Intake,
-    permit: &mut Permit,
-) -> Result<Bytes, UnpackError> {
+) -> Result<Decompressed, UnpackError> {
     let mut granted = 0;
     let mut rejected: Option<Rejected> = None;
     let mut grant = |wanted: usize| match intake.grow_blocking(permit, wanted.saturating_sub(granted) as u64) {
@@ -279,11 +271,10 @@ fn unpack_with(
             false
         }
     };
-    let unpacked = decompressor.decompress_granted(coding, bytes, limit, &mut grant);
+    let unpacked = decompress_granted(coding, bytes, limit, &mut grant);
     match (unpacked, rejected) {
         (Err(DecompressError::NotGranted { .. }), Some(rejected)) => Err(UnpackError::Rejected(rejected)),
-        (Err(error), _) => Err(UnpackError::Decompress(error)),
-        (Ok(plain), _) => Ok(plain),
+        (unpacked, _) => unpacked.map_err(UnpackError::Decompress),
     }
 }
 
@@ -304,9 +295,9 @@ pub fn unpack_instead(
         return Ok(bytes);
     }
     let came = permit.bytes();
-    let plain = unpack(bytes, coding, limit, intake, permit)?;
+    let unpacked = unpack(bytes, coding, limit, intake, permit)?;
     permit.set(permit.bytes() - came);
-    Ok(plain)
+    Ok(unpacked.plain)
 }
 
 /// As [`unpack_instead`], but keeps what was packed where it can be passed on in place of the output: it is smaller,
@@ -326,9 +317,8 @@ pub fn unpack_keeping(
         return Ok((bytes, None));
     }
     let came = permit.bytes();
-    let mut decompressor = Decompressor::default();
-    let plain = unpack_with(&mut decompressor, bytes.clone(), coding, limit, intake, permit)?;
-    if decompressor.was_in_one_piece() && bytes.len() < plain.len() {
+    let Decompressed { plain, in_one_piece } = unpack(bytes.clone(), coding, limit, intake, permit)?;
+    if in_one_piece && bytes.len() < plain.len() {
         return Ok((plain, Some(bytes)));
     }
     permit.set(permit.bytes() - came);

@@ -8,7 +8,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::component::Now;
+/// The time, handed in: no processor reads a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// Nanoseconds since the process started; never goes back. Deadlines are measured with it.
+    pub monotonic_nano: u64,
+    /// Nanoseconds since the Unix epoch. May jump. Event times are compared with it.
+    pub unix_nano: u64,
+}
+
+impl Now {
+    /// The monotonic time `after` from now, for a deadline.
+    pub fn deadline(self, after: Duration) -> u64 {
+        self.monotonic_nano.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
 
 /// A source of time. Cheap to clone; clones tell the same time.
 #[derive(Clone)]

@@ -10,67 +10,17 @@
 //! written in the configuration (`Config`) and what it means (`Settings`) are two types: `check` turns one into the
 //! other without touching the world, so `validate` needs nothing to run.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
-
 use bytes::Bytes;
 use profbridge_model::{Losses, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry, Whose};
+pub use profbridge_net::BoxFuture;
 
-use crate::delivery::ExporterContext;
-use crate::telemetry::ItemCounts;
-
-/// A future that a trait object returns.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// The time, handed in: no processor reads a clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Now {
-    /// Nanoseconds since the process started; never goes back. Deadlines are measured with it.
-    pub monotonic_nano: u64,
-    /// Nanoseconds since the Unix epoch. May jump. Event times are compared with it.
-    pub unix_nano: u64,
-}
-
-impl Now {
-    /// The monotonic time `after` from now, for a deadline.
-    pub fn deadline(self, after: Duration) -> u64 {
-        self.monotonic_nano.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-/// Why a pipeline did not take telemetry.
-///
-/// A receiver translates it into its protocol: `Later` into "try again" (OTLP: UNAVAILABLE with RetryInfo, or 503 with
-/// Retry-After), `Never` into a refusal that the sender does not repeat.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{component}: {reason}: {message}")]
-pub struct Rejected {
-    /// The component that refused, by its id in the configuration.
-    pub component: String,
-    /// Why: also the label of the metric.
-    pub reason: Reason,
-    /// Whether sending the same again can help.
-    pub retry: Retry,
-    /// What happened, for a person; holds no secrets.
-    pub message: String,
-}
-
-/// Whether sending the same again can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// The same input always has the same result.
-    Never,
-    /// It can help, at the caller's pace.
-    Later,
-    /// It can help, but not before this has passed.
-    After(Duration),
-}
-
-/// Why a component could not start, for a person. Names what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct StartError(pub String);
+pub use crate::balance::Held;
+use crate::budget::Budget;
+pub use crate::clock::Now;
+pub use crate::outcome::{Accepted, Rejected, Retry, SendError, StartError};
+use crate::peer_limits::PeerLimits;
+use crate::telemetry::{ExporterTelemetry, ItemCounts};
+use crate::via::Via;
 
 /// A processor: changes, holds or drops telemetry.
 ///
@@ -166,22 +116,6 @@ pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now
 /// Lets a processor put out all that it holds, for whoever uses one without a pipeline.
 pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
     while processor.flush(now, out) {}
-}
-
-/// What a processor holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
-    /// How much.
-    pub quantities: Quantities,
-    /// Bytes, as well as they can be counted: capacity, not length.
-    pub bytes: u64,
-}
-
-impl Held {
-    /// So many observations in so many bytes.
-    pub const fn observations(observations: u64, bytes: u64) -> Self {
-        Self { quantities: Quantities::observations(observations), bytes }
-    }
 }
 
 /// Where a processor puts what leaves it.
@@ -301,13 +235,12 @@ impl<M> Default for Prepared<M> {
 /// Shared (`Sync`) by the pipelines that feed it and the tasks that send, so what it remembers stands behind locks or
 /// atomics. [`Exporter::prepare`] is called on a pipeline's thread, one call at a time whichever pipeline it is.
 /// [`Exporter::send`] runs on tokio's runtime, for `sending_queue.num_consumers` requests at the same time.
-/// [`Exporter::refuses`] is called there too, [`Exporter::lost`] on either; they must not block.
 ///
 /// # Cancellation
 ///
-/// The futures of `send` and [`Exporter::close`] are dropped at any point where they wait: by the timeout, and by the
-/// deadline of a shutdown. Nothing may be half done then that a second attempt would not repair. A request whose `send`
-/// panics is counted as lost; the others go on.
+/// The future of `send` is dropped at any point where it waits: by the timeout, and by the deadline of a shutdown.
+/// Nothing may be half done then that a second attempt would not repair. A request whose `send` panics is counted as
+/// lost; the others go on.
 ///
 /// ```
 /// use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError};
@@ -341,18 +274,8 @@ pub trait Exporter: Send + Sync + 'static {
     /// `in + synthesized = quantities of the requests + losses`, in each unit.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
 
-    /// Sampling has left something out of what the exporter would have got. Called on a pipeline's thread before what
-    /// is left is prepared; must not block.
-    fn sampled_out(&self, _what: &SampledOut) {}
-
     /// Makes one attempt to send a request, for at most the configured timeout.
     fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;
-
-    /// Why the exporter has nothing to do, such as a DSN that is empty. It is then left out of its pipelines, with one
-    /// line in the log. Asked once, before the start.
-    fn disabled(&self) -> Option<String> {
-        None
-    }
 
     /// Where it connects to, each as `HOST:PORT`, so that one that leads back here is noticed.
     fn destinations(&self) -> Vec<String> {
@@ -367,57 +290,54 @@ pub trait Exporter: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Whether a request would be refused at the moment (a rate limit holds): it is then dropped unsent, for the
-    /// returned reason. Asked before each attempt.
-    fn refuses(&self, _request: &Request<Self::Meta>) -> Option<Reason> {
+    /// Who is told what becomes of requests outside of [`Exporter::send`], and decides about them there; nobody for
+    /// most exporters.
+    fn observer(&self) -> Option<&dyn Observer<Self::Meta>> {
         None
     }
+}
+
+/// Takes part in what the engine does with an exporter's requests, for a destination that is told about losses or that
+/// limits its senders.
+///
+/// [`Observer::sampled_out`] is called on a pipeline's thread, [`Observer::refuses`] on tokio's runtime, and
+/// [`Observer::lost`] on either; they must not block. The future of [`Observer::close`] is dropped at the deadline of a
+/// shutdown.
+pub trait Observer<M> {
+    /// Sampling has left something out of what the exporter would have got. Called before what is left is prepared.
+    fn sampled_out(&self, what: &SampledOut);
+
+    /// Whether a request would be refused at the moment (a rate limit holds): it is then dropped unsent, for the
+    /// returned reason. Asked before each attempt.
+    fn refuses(&self, request: &Request<M>) -> Option<Reason>;
 
     /// Called when a request was lost in the engine's hands, so that the exporter can report it to its peer: the queue
-    /// was full, [`Exporter::refuses`] named a reason, the retries were used up, the deadline of the shutdown passed.
+    /// was full, [`Observer::refuses`] named a reason, the retries were used up, the deadline of the shutdown passed.
     /// Not called after an error with [`Retry::Never`], of which the exporter knows.
-    fn lost(&self, _request: &Request<Self::Meta>, _reason: Reason) {}
+    fn lost(&self, request: &Request<M>, reason: Reason);
 
     /// Writes requests to disk that a shutdown leaves unsent, where the exporter is configured so, and says how many of
     /// them, from the first on, are there. They are counted under [`Reason::KeptOnDisk`], the others are lost. Called
-    /// once, before [`Exporter::close`].
-    fn keep<'a>(&'a self, _requests: Vec<&'a Request<Self::Meta>>) -> BoxFuture<'a, usize> {
-        Box::pin(std::future::ready(0))
-    }
+    /// once, before [`Observer::close`].
+    fn keep<'a>(&'a self, requests: Vec<&'a Request<M>>) -> BoxFuture<'a, usize>;
 
     /// What a request takes in memory beside its body and some hundred bytes, in bytes: what others determine, such as
     /// headers that are handed on. It counts in the memory budget, and in a queue that is bounded in bytes.
-    fn meta_bytes(&self, _request: &Request<Self::Meta>) -> u64 {
-        0
-    }
+    fn meta_bytes(&self, request: &Request<M>) -> u64;
 
     /// The last call: everything was sent or lost. The exporter sends what it still has to say and closes.
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What a destination said to a request that it took.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Accepted {
-    /// What it refused all the same (OTLP's partial success).
-    pub rejected: Quantities,
-    /// What it said about them, or a warning.
-    pub message: Option<String>,
-    /// The time for which the destination will send a bill, where it bills by time.
-    pub billed: Duration,
-    /// What else is to be counted, by name; see [`Prepared::notes`].
-    pub notes: Vec<(&'static str, u64)>,
-}
-
-/// Why one attempt to send a request failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SendError {
-    /// Whether another attempt can help.
-    pub retry: Retry,
-    /// The reason to count if there is none, or they are used up.
-    pub reason: Reason,
-    /// What happened, for a person; holds no secrets.
-    pub message: String,
+/// What an exporter needs of the engine.
+#[derive(Debug, Clone)]
+pub struct ExporterContext {
+    /// The exporter's counters.
+    pub telemetry: ExporterTelemetry,
+    /// The process's memory, which the queue is charged to.
+    pub budget: Budget,
+    /// Where the exporter publishes the limits that its destinations set to senders.
+    pub peer_limits: PeerLimits,
+    /// The processes that telemetry came through which it sends on.
+    pub via: Via,
 }

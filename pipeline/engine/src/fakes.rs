@@ -11,10 +11,11 @@ use profbridge_model::{
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::component::ExporterContext;
 use crate::component::{
-    Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Request, Retry, SendError, StartError,
+    Accepted, BoxFuture, Exporter, Held, Now, Observer, Outbox, Prepared, Processor, Request, Retry, SendError,
+    StartError,
 };
-use crate::delivery::ExporterContext;
 use crate::intake::Intake;
 use crate::receiver::{Receiver, ReceiverContext, RunningReceiver};
 
@@ -75,7 +76,6 @@ pub(crate) struct ExporterCalls {
 pub(crate) struct FakeExporter {
     pub(crate) seen: Arc<ExporterCalls>,
     pub(crate) body: usize,
-    pub(crate) disabled: Option<String>,
 }
 
 impl FakeExporter {
@@ -95,7 +95,7 @@ impl FakeExporter {
             closed: Mutex::default(),
             count: watch::Sender::new(0),
         };
-        Self { seen: Arc::new(seen), body: 488, disabled: None }
+        Self { seen: Arc::new(seen), body: 488 }
     }
 
     pub(crate) fn always(reply: Reply) -> Self {
@@ -135,19 +135,6 @@ impl Exporter for FakeExporter {
         Prepared { requests: vec![request], ..Prepared::default() }
     }
 
-    fn sampled_out(&self, what: &SampledOut) {
-        let prepared = *self.seen.prepared.lock().unwrap();
-        self.seen.sampled_out.lock().unwrap().push((what.counts, prepared));
-    }
-
-    fn disabled(&self) -> Option<String> {
-        self.disabled.clone()
-    }
-
-    fn keep<'a>(&'a self, _: Vec<&'a Request<()>>) -> BoxFuture<'a, usize> {
-        Box::pin(std::future::ready(*self.seen.keeps.lock().unwrap()))
-    }
-
     fn start<'a>(&'a self, _: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         let fails = *self.seen.start_fails.lock().unwrap();
         let result = if fails { Err(StartError("told to fail".to_owned())) } else { Ok(()) };
@@ -175,6 +162,25 @@ impl Exporter for FakeExporter {
                 Reply::Panic => panic!("told to panic while sending {}", request.quantities),
             }
         })
+    }
+
+    fn observer(&self) -> Option<&dyn Observer<()>> {
+        Some(self)
+    }
+}
+
+impl Observer<()> for FakeExporter {
+    fn sampled_out(&self, what: &SampledOut) {
+        let prepared = *self.seen.prepared.lock().unwrap();
+        self.seen.sampled_out.lock().unwrap().push((what.counts, prepared));
+    }
+
+    fn keep<'a>(&'a self, _: Vec<&'a Request<()>>) -> BoxFuture<'a, usize> {
+        Box::pin(std::future::ready(*self.seen.keeps.lock().unwrap()))
+    }
+
+    fn meta_bytes(&self, _request: &Request<()>) -> u64 {
+        0
     }
 
     fn refuses(&self, _request: &Request<()>) -> Option<Reason> {

@@ -1,17 +1,181 @@
-//! The way out over HTTP, for exporters that post their requests.
+//! The way out over HTTP, for exporters that post their requests: the rules of their keys, the client, and what answers
+//! mean.
 //!
 //! The client keeps the time of an attempt: once it has the head of an answer it is known what became of the request,
 //! however slowly the rest comes. An exporter that sends this way sets no timeout of its own around it.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{self, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{StatusCode, Uri};
 use profbridge_model::Reason;
 use profbridge_net::body::BodyError;
 use profbridge_net::client::{EndpointError, Failure, HttpClient, HttpClientConfig};
+use profbridge_net::compression::{Coding, decompress};
+use profbridge_net::tls::TlsClientConfig;
 
-use crate::component::{Retry, SendError};
+use crate::config::{Problem, Problems, Secret, Section};
+use crate::outcome::{Retry, SendError};
 use crate::via::{self, Via};
+
+/// The most characters of a server's text that are shown.
+const MAX_SHOWN: usize = 300;
+
+/// Headers that an exporter writes itself, or that would break a connection.
+const RESERVED: [HeaderName; 11] = [
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::HOST,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::ACCEPT_ENCODING,
+];
+
+/// Reads the key `headers` of a section.
+pub fn check_headers(section: &Section, written: &BTreeMap<String, Secret>, problems: &mut Vec<Problem>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in written {
+        let key = format!("headers.\"{name}\"");
+        let mut refuse = |message: &str, hint: &str| problems.push(section.problem(&key, message, hint));
+        let Ok(header) = HeaderName::try_from(name) else {
+            refuse("this is no name of a header", "names have letters, digits and dashes");
+            continue;
+        };
+        let Ok(mut content) = HeaderValue::try_from(value.expose()) else {
+            refuse("the value of this header has characters that headers cannot have", "");
+            continue;
+        };
+        if RESERVED.contains(&header) || header.as_str().starts_with("grpc-") {
+            refuse("this header is written by the exporter itself", "delete it");
+            continue;
+        }
+        if header.as_str().ends_with("-bin") {
+            refuse("binary metadata is not supported", "delete it");
+            continue;
+        }
+        content.set_sensitive(true);
+        headers.insert(header, content);
+    }
+    headers
+}
+
+/// Reads a URL that stands at `key`. The hint says how one looks.
+///
+/// # Errors
+///
+/// It is no URL that can be posted to.
+pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Result<Uri, Problems> {
+    let refused =
+        |rule: &str| -> Problems { section.problem(key, format!("the endpoint cannot be used: {rule}"), hint).into() };
+    if !written.starts_with("http://") && !written.starts_with("https://") {
+        return Err(refused("the URL does not begin with http:// or https://"));
+    }
+    if written.split_once("://").is_none_or(|(_, rest)| rest.is_empty() || rest.starts_with('/')) {
+        return Err(refused("the host is missing"));
+    }
+    let url: Uri = written.parse().map_err(|_| refused("it is not a URL"))?;
+    let authority = url.authority().filter(|authority| !authority.host().is_empty());
+    let authority = authority.ok_or_else(|| refused("the host is missing"))?;
+    if authority.as_str().contains('@') {
+        return Err(refused("user information belongs into a header"));
+    }
+    let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
+    if authority.port_u16().is_none() && after_host.contains(':') {
+        return Err(refused("the port is not a number from 0 to 65535"));
+    }
+    Ok(url)
+}
+
+/// A server that requests go to: how messages name it, and what of ours they must not show.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its host and port.
+    pub host: String,
+    /// The headers of each request, whose values are secret.
+    pub headers: HeaderMap,
+    /// What may be behind a connection that ends before an answer, where it is encrypted: in TLS 1.3 a client learns
+    /// nothing else of a certificate that is refused or missing, since its own handshake is over by then (RFC 8446,
+    /// sections 2 and 4.4.2.4).
+    suspicion: Option<&'static str>,
+}
+
+impl Peer {
+    /// The server of a URL.
+    pub fn new(url: &Uri, headers: HeaderMap, tls: &TlsClientConfig) -> Self {
+        let encrypted = url.scheme_str() == Some("https");
+        let suspicion = encrypted.then_some(match &tls.cert_file {
+            Some(_) => "the peer may have refused the TLS client certificate (`tls.cert_file`); its log says why",
+            None => "the peer may want a TLS client certificate (`tls.cert_file`); its log says why",
+        });
+        Self { host: url.authority().map(ToString::to_string).unwrap_or_default(), headers, suspicion }
+    }
+
+    /// No verdict: nobody answered, or the connection broke. Another attempt is right, although it may make a duplicate.
+    pub fn unanswered(&self, cause: &str) -> SendError {
+        // Connection errors name the host already.
+        let cause = self.clean(cause);
+        let message = if cause.contains(&self.host) { cause } else { format!("{}: {cause}", self.host) };
+        SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message }
+    }
+
+    /// The connection ended before an answer.
+    pub fn broken(&self, cause: &str) -> SendError {
+        let suspicion = self.suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
+        self.unanswered(&format!("{cause}{suspicion}"))
+    }
+
+    /// What it means that a request has no usable answer.
+    pub fn failed(&self, failure: &Failure) -> SendError {
+        let message = failure.to_string();
+        match failure {
+            Failure::Broken { .. } => self.broken(&message),
+            Failure::Redirected { .. } => unanswered(failure, format!("{}: {message}", self.host)),
+            Failure::Unsendable(_) => unanswered(failure, message),
+            _ => self.unanswered(&message),
+        }
+    }
+
+    /// The peer said no.
+    pub fn refused(&self, retry: Retry, reason: Reason, status: &str, text: &str) -> SendError {
+        let text = self.shown(text);
+        let message = match &*text {
+            "" => format!("{} answers {status}", self.host),
+            text => format!("{} answers {status}: {text}", self.host),
+        };
+        SendError { retry, reason, message }
+    }
+
+    /// A server's text as it may be shown: on one line, not endless, without the secrets of our headers, which a server
+    /// can send back.
+    pub fn shown(&self, text: &str) -> String {
+        let text = self.clean(text);
+        match text.char_indices().nth(MAX_SHOWN) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text,
+        }
+    }
+
+    fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for value in self.headers.values().filter_map(|value| value.to_str().ok()) {
+            // `Bearer abc`: the second word alone is as secret.
+            for secret in value.split_whitespace().chain([value]).filter(|secret| secret.len() > 6) {
+                text = text.replace(secret, "[redacted]");
+            }
+        }
+        text.split(|c: char| c.is_control() || c.is_whitespace())
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
 
 /// Posts requests for an exporter that has started.
 #[derive(Debug)]
@@ -29,6 +193,67 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The body, or why it cannot be had.
     pub body: Result<Bytes, BodyError>,
+}
+
+impl Answer {
+    /// How long the server asks to wait (`Retry-After`, RFC 9110 section 10.2.3), in seconds or as a date, for which
+    /// this needs the time since the Unix epoch.
+    pub fn retry_after(&self, since_epoch: Duration) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        match text.parse::<f64>() {
+            Ok(seconds) if seconds >= 0.0 => Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+            Ok(_) => None,
+            Err(_) => {
+                let date = httpdate::parse_http_date(text).ok()?;
+                Some(date.duration_since(UNIX_EPOCH).ok()?.saturating_sub(since_epoch))
+            }
+        }
+    }
+
+    /// The type of the body, without its parameters.
+    pub fn media_type(&self) -> &str {
+        let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim()
+    }
+
+    /// The body without its compression, of at most so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be had.
+    pub fn unpacked(&self, most: usize) -> Result<Bytes, String> {
+        let body = self.body.as_ref().map_err(ToString::to_string)?;
+        unpacked(self.headers.get(CONTENT_ENCODING), body.clone(), most)
+    }
+
+    /// What the status means for a request that was not taken: 429, 502, 503 and 504 allow another attempt, as OTLP has
+    /// it (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes"). `text` is what the body says.
+    pub fn refused(&self, peer: &Peer, text: &str, since_epoch: Duration) -> SendError {
+        let pause = self.retry_after(since_epoch).filter(|pause| !pause.is_zero());
+        let later = pause.map_or(Retry::Later, Retry::After);
+        let (retry, reason) = match self.status.as_u16() {
+            429 => (later, Reason::RateLimited),
+            502..=504 => (later, Reason::RetriesExhausted),
+            _ => (Retry::Never, Reason::RejectedByPeer),
+        };
+        let mut error = peer.refused(retry, reason, &self.status.to_string(), text);
+        if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            error.message.push_str("; it may not understand the `compression`");
+        }
+        error
+    }
+}
+
+/// Bytes without the compression that a header names, at most so many. Servers compress their answers as the request
+/// was: grpc-go does so even where the request announces nothing (grpc `doc/compression.md`).
+///
+/// # Errors
+///
+/// Why they cannot be had.
+pub fn unpacked(encoding: Option<&HeaderValue>, body: Bytes, most: usize) -> Result<Bytes, String> {
+    let name = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let coding = Coding::parse(name.as_deref()).map_err(|error| error.to_string())?;
+    decompress(coding, body, most).map_err(|error| error.to_string())
 }
 
 impl HttpOut {
@@ -82,4 +307,45 @@ pub fn unanswered(failure: &Failure, message: String) -> SendError {
 pub fn not_started() -> SendError {
     let message = "the exporter was not started".to_owned();
     SendError { retry: Retry::Never, reason: Reason::Internal, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: `Retry-After` is read as seconds, whole or not, and as a date; a date in the past is no pause,
+    /// and nonsense is nothing.
+    /// rule: otlp#retry-after
+    #[test]
+    fn retry_after_has_two_forms() {
+        let now = Duration::from_secs(784_111_777);
+        let read = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+            Answer { status: StatusCode::SERVICE_UNAVAILABLE, headers, body: Ok(Bytes::new()) }.retry_after(now)
+        };
+        assert_eq!(read(" 120 "), Some(Duration::from_secs(120)));
+        assert_eq!(read("1.5"), Some(Duration::from_millis(1500)));
+        assert_eq!(read("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(read("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("0"), Some(Duration::ZERO));
+        assert_eq!(read("1e300"), Some(Duration::MAX));
+        assert_eq!([read("soon"), read("-1"), read("NaN")], [None; 3]);
+    }
+
+    /// Guarantees: each status allows another attempt or not, after the pause that was asked for.
+    #[test]
+    fn statuses() {
+        let peer = Peer::new(&Uri::from_static("http://c:1/"), HeaderMap::new(), &TlsClientConfig::default());
+        let refused = |status: u16, pause: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(pause))]);
+            let status = StatusCode::from_u16(status).unwrap();
+            let error = Answer { status, headers, body: Ok(Bytes::new()) }.refused(&peer, "no", Duration::ZERO);
+            (error.retry, error.reason)
+        };
+        let after = Retry::After(Duration::from_secs(7));
+        assert_eq!(refused(429, "7"), (after, Reason::RateLimited));
+        assert_eq!(refused(503, "7"), (after, Reason::RetriesExhausted));
+        assert_eq!(refused(503, "0"), (Retry::Later, Reason::RetriesExhausted));
+        assert_eq!(refused(500, "7"), (Retry::Never, Reason::RejectedByPeer));
+    }
 }

@@ -6,12 +6,13 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! peer_limits  via  component  budget  health  balance  ledger   words and counts that need nothing else
-//! clock  config  service  telemetry                           time, configuration, counters
-//! delivery  intake                                            the ends of a pipeline: its exporters, its receivers
-//! http_out                                                    what exporters over HTTP share
-//! receiver  body  http_fault  web_pages  http_server          receivers, and what those over HTTP share
-//! registry  plan  pipeline  run                               descriptions; running
+//! peer_limits  via  clock  budget  health  balance  ledger  outcome   words and counts that need nothing else
+//! config  service  telemetry                                         configuration, counters
+//! component                                                          what processors and exporters are
+//! delivery  intake                                                   the ends of a pipeline: exporters, receivers
+//! http_out                                                           what exporters over HTTP share
+//! receiver  body  http_fault  web_pages  http_server                 receivers, and what those over HTTP share
+//! registry  plan  pipeline  run                                      descriptions; running
 //! ```
 
 pub mod balance;
@@ -27,6 +28,7 @@ pub mod http_out;
 pub mod http_server;
 pub mod intake;
 mod ledger;
+pub mod outcome;
 pub mod peer_limits;
 mod pipeline;
 pub mod plan;

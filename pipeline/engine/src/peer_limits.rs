@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use profbridge_net::BoxFuture;
 use profbridge_net::client::Resumed;
 use tokio::time::Instant;
-
-use crate::component::BoxFuture;
 
 /// The most keys of which something is remembered. Beyond it those whose limits end first are forgotten: their clients
 /// hear of them again with the next answer.

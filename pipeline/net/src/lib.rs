@@ -30,6 +30,9 @@ pub const USER_AGENT: &str = concat!("profbridge/", env!("CARGO_PKG_VERSION"));
 /// Any error of a service, a body or a transport.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A future that a trait object returns.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Joins the messages of an error and its causes with `: `, leaving out a cause that its parent
 /// already quotes.
 ///

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use http::Uri;
+use profbridge_engine::body::LINGER;
 use profbridge_engine::config::{
     ByteSize, Duration as Written, InsertedAttributes, Optional, Problem, Problems, Section,
 };
@@ -17,9 +18,6 @@ use serde::Deserialize;
 
 /// The largest request that can be configured, in MiB: a protobuf message is smaller than 2 GiB.
 const LARGEST_MIB: u32 = 2047;
-
-/// How long the rest of a request is read that is refused unread.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// What is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

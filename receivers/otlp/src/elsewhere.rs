@@ -5,171 +5,88 @@
 //! came, and the server's answer comes back as it is, so its limits and its refusals reach the sender. Nothing is
 //! repeated here; the sender does that, as OTLP has it.
 
-use std::future::poll_fn;
 use std::time::Duration;
 
-use ::http::{HeaderMap, Request, Response, Uri, Version};
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use profbridge_engine::body;
+use ::http::{Request, Response, Uri};
+use bytes::Bytes;
+use http_body_util::Either;
+use hyper::body::{Body as _, Incoming};
 use profbridge_engine::component::StartError;
 use profbridge_engine::intake::Intake;
 use profbridge_net::body::{BodyLimits, Guarded};
-use profbridge_net::client::{GrpcClientConfig, HttpClient, HttpClientConfig, grpc_channel, passed_on};
-use profbridge_net::error_chain;
+use profbridge_net::client::{HttpClientConfig, IN_PASSING, Passage, Resumed};
+use profbridge_net::server::Peer;
 use profbridge_net::tls::TlsClientConfig;
-use tonic::client::GrpcService as _;
-use tonic::transport::Channel;
 
+use crate::call::Caller;
 use crate::fault::Fault;
 
-/// The largest answer, in bytes: the specification's recommendation (opentelemetry-proto `docs/specification.md`).
-const MAX_ANSWER: usize = 4 << 20;
-
-/// How long an answer may take; SDKs give up after 10 s by default.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take to begin, with all of the request's body; SDKs give up after 10 s by default.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Requests that were handed on.
 const HANDED_ON: &str = "otlp_requests_handed_on";
 
-/// Where requests of other signals go, over gRPC.
+/// Where requests of other signals go.
 #[derive(Debug, Clone)]
-pub(crate) struct GrpcElsewhere {
-    channel: Channel,
-    host: String,
+pub(crate) struct Elsewhere {
+    passage: Passage,
+    server: Uri,
 }
 
-/// What a server answered over gRPC.
-pub(crate) struct GrpcAnswer {
-    /// The status and the headers.
-    pub(crate) head: Response<()>,
-    /// The message with its prefix.
-    pub(crate) data: Bytes,
-    /// The trailers, where the status is not among the headers.
-    pub(crate) trailers: Option<HeaderMap>,
-}
-
-impl GrpcElsewhere {
-    /// A server that is not connected to yet.
+impl Elsewhere {
+    /// A server that is not connected to yet, which speaks `grpc` or `http`. The paths of signals come behind its URL.
     ///
     /// # Errors
     ///
     /// The system's certificates cannot be read.
-    pub(crate) fn new(server: &Uri) -> Result<Self, StartError> {
-        let insecure = server.scheme_str() != Some("https");
-        let tls = TlsClientConfig { insecure, ..TlsClientConfig::default() };
-        let config = GrpcClientConfig { tls, ..GrpcClientConfig::new(server.to_string()) };
-        let channel = grpc_channel(&config).map_err(|error| failed("grpc", &error))?;
-        Ok(Self { channel, host: host(server) })
+    pub(crate) fn new(server: Uri, protocol: &str) -> Result<Self, StartError> {
+        let tls = (server.scheme_str() == Some("https")).then(TlsClientConfig::default);
+        let config = HttpClientConfig { tls, ..HttpClientConfig::default() };
+        let passage = if protocol == "grpc" { Passage::grpc(&config) } else { Passage::new(&config) };
+        let failed = |error| StartError(format!("protocols.{protocol}.forward_unsupported: {error}"));
+        Ok(Self { passage: passage.map_err(failed)?, server })
     }
 
-    /// Hands a call on.
-    ///
-    /// # Errors
-    ///
-    /// It could not be read, or nobody answered.
-    pub(crate) async fn pass(
+    /// Hands a request on, and answers with what comes back. What `failure` makes of a fault is the answer where the
+    /// request is too large, or nobody answered.
+    pub(crate) async fn answer<B>(
         &self,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         limits: BodyLimits,
-        intake: &Intake,
-    ) -> Result<GrpcAnswer, Fault> {
-        let received = body::read(request.body_mut(), limits, intake).await?;
-        let (parts, _) = request.into_parts();
-        let mut call = Request::new(tonic::body::Body::new(Full::new(received.bytes.clone())));
-        *call.method_mut() = parts.method;
-        *call.version_mut() = Version::HTTP_2;
-        // The channel adds scheme and host.
-        *call.uri_mut() = parts.uri.path().parse().map_err(|_| Fault::invalid("path", "it is no path"))?;
-        *call.headers_mut() = passed_on(&parts.headers);
-        let answer = tokio::time::timeout(PATIENCE, self.answer(call)).await;
-        intake.note(HANDED_ON, 1);
-        answer.unwrap_or_else(|_| Err(self.unreachable(&format!("no answer within {PATIENCE:?}"))))
-    }
-
-    async fn answer(&self, call: Request<tonic::body::Body>) -> Result<GrpcAnswer, Fault> {
-        let mut channel = self.channel.clone();
-        let answered = async {
-            poll_fn(|cx| channel.poll_ready(cx)).await?;
-            channel.call(call).await
-        };
-        let (head, body) = answered.await.map_err(|error| self.unreachable(&error_chain(&error)))?.into_parts();
-        let limits = BodyLimits { timeout: PATIENCE, ..BodyLimits::new(MAX_ANSWER) };
-        let mut body = Guarded::new(body, limits);
-        let (mut data, mut trailers) = (BytesMut::new(), None);
-        while let Some(frame) = body.frame().await {
-            match frame.map_err(|error| self.unreachable(&error.to_string()))?.into_data() {
-                Ok(more) => data.extend_from_slice(&more),
-                Err(frame) => trailers = frame.into_trailers().ok(),
+        caller: &Caller,
+        failure: impl FnOnce(&Fault) -> Response<B>,
+    ) -> Response<Either<B, Incoming>> {
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
+        match self.pass(request, limits, &caller.intake).await {
+            Ok(answer) => answer.map(Either::Right),
+            Err(fault) => {
+                caller.telemetry.not_taken(fault.refusal(peer));
+                failure(&fault).map(Either::Left)
             }
         }
-        let mut response = Response::new(());
-        *response.status_mut() = head.status;
-        *response.headers_mut() = passed_on(&head.headers);
-        Ok(GrpcAnswer { head: response, data: data.freeze(), trailers })
     }
 
-    fn unreachable(&self, why: &str) -> Fault {
-        Fault::later(format!("{} did not take it: {why}", self.host))
-    }
-}
-
-/// Where requests of other signals go, over HTTP.
-#[derive(Debug, Clone)]
-pub(crate) struct HttpElsewhere {
-    client: HttpClient,
-    server: Uri,
-    host: String,
-}
-
-impl HttpElsewhere {
-    /// A server that is not connected to yet. The paths of signals come behind its URL.
-    ///
-    /// # Errors
-    ///
-    /// The system's certificates cannot be read.
-    pub(crate) fn new(server: Uri) -> Result<Self, StartError> {
-        let tls = (server.scheme_str() == Some("https")).then(TlsClientConfig::default);
-        let config =
-            HttpClientConfig { tls, timeout: PATIENCE, max_response_bytes: MAX_ANSWER, ..HttpClientConfig::default() };
-        let client = HttpClient::new(&config).map_err(|error| failed("http", &error))?;
-        let host = host(&server);
-        Ok(Self { client, server, host })
-    }
-
-    /// Hands a request on.
-    ///
-    /// # Errors
-    ///
-    /// It could not be read, or nobody answered.
-    pub(crate) async fn pass(
+    /// Hands a request on, as its body comes.
+    async fn pass(
         &self,
-        request: &mut Request<Incoming>,
+        request: Request<Incoming>,
         limits: BodyLimits,
         intake: &Intake,
-    ) -> Result<Response<Full<Bytes>>, Fault> {
-        let received = body::read(request.body_mut(), limits, intake).await?;
-        let base = self.server.to_string();
-        let url: Uri = format!("{}{}", base.trim_end_matches('/'), request.uri().path())
-            .parse()
-            .map_err(|_| Fault::invalid("path", "it is no path"))?;
-        let headers = passed_on(request.headers());
-        let answer = self.client.send(request.method().clone(), &url, headers, received.bytes.clone()).await;
+    ) -> Result<Response<Incoming>, Fault> {
+        if request.body().size_hint().lower() > limits.max_bytes as u64 {
+            return Err(Fault::too_large(limits.max_bytes));
+        }
+        let _memory = intake.admitted(IN_PASSING).await?;
+        let (base, path) = (self.server.to_string(), request.uri().path_and_query().map_or("/", |path| path.as_str()));
+        let url = format!("{}{path}", base.trim_end_matches('/')).parse();
+        let url = url.map_err(|_| Fault::invalid("path", "it is no path"))?;
+        let request = request.map(|body| Resumed::new(Bytes::new(), Guarded::new(body, limits)));
+        let answer = tokio::time::timeout(PATIENCE, self.passage.pass(url, request)).await;
         intake.note(HANDED_ON, 1);
-        let answer = answer.map_err(|failure| Fault::later(format!("{} did not take it: {failure}", self.host)))?;
-        let mut response = Response::new(Full::new(answer.body));
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = passed_on(&answer.headers);
-        Ok(response)
+        let host = self.server.authority().map(ToString::to_string).unwrap_or_default();
+        let unreachable = |why: String| Fault::later(format!("{host} did not take it: {why}"));
+        let answer = answer.map_err(|_| unreachable(format!("no answer within {PATIENCE:?}")))?;
+        answer.map_err(|failure| unreachable(failure.to_string()))
     }
-}
-
-/// Host and port, for messages.
-fn host(server: &Uri) -> String {
-    server.authority().map(ToString::to_string).unwrap_or_default()
-}
-
-fn failed(protocol: &str, error: &dyn std::fmt::Display) -> StartError {
-    StartError(format!("protocols.{protocol}.forward_unsupported: {error}"))
 }

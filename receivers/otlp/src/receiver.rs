@@ -14,7 +14,7 @@ use profbridge_net::body::BodyLimits;
 
 use crate::call::Caller;
 use crate::config::{ProtocolSettings, Settings};
-use crate::elsewhere::{GrpcElsewhere, HttpElsewhere};
+use crate::elsewhere::Elsewhere;
 use crate::host::ThisHost;
 use crate::origin::Origin;
 use crate::{grpc, http};
@@ -85,7 +85,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     let mut servers = Vec::new();
     if let Some(settings) = settings.grpc {
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
-        let elsewhere = forward_unsupported.as_ref().map(GrpcElsewhere::new).transpose()?;
+        let elsewhere = forward_unsupported.clone().map(|server| Elsewhere::new(server, "grpc")).transpose()?;
         let service = grpc::Service { caller: caller("grpc", &body), body, elsewhere, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("grpc", "protocols.grpc.", settings).listen(service, &context).await?;
@@ -94,7 +94,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     }
     if let Some(settings) = settings.http {
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
-        let elsewhere = forward_unsupported.clone().map(HttpElsewhere::new).transpose()?;
+        let elsewhere = forward_unsupported.clone().map(|server| Elsewhere::new(server, "http")).transpose()?;
         let service = http::Service { caller: caller("http", &body), body, elsewhere, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("http", "protocols.http.", settings).listen(service, &context).await?;

@@ -1,7 +1,5 @@
 //! The receiver as the engine sees it.
 
-use std::time::Duration;
-
 use hyper::service::service_fn;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
@@ -14,9 +12,6 @@ use crate::call::{Caller, Senders};
 use crate::config::Settings;
 use crate::scrape::Scraper;
 use crate::service::Service;
-
-/// How long the rest of a refused body is read, so that its sender sees the answer.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// Makes receivers of type `pprof`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
@@ -77,7 +72,7 @@ async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Re
             cors_origins: Some(Vec::new()),
         };
         let telemetry = context.telemetry.transport("http");
-        let service = Service { caller, telemetry, body: push.body, linger: LINGER };
+        let service = Service { caller, telemetry, body: push.body, linger: body::LINGER };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, stopped) = server.listen(service, &context).await?;
         addresses.push(("http", address));

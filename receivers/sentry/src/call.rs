@@ -1,4 +1,8 @@
 //! One request, after its head was read and before it is answered: read, unpacked, checked, handed to the pipelines.
+//!
+//! What is cheap to refuse is refused first: room in the queues, memory for the body, unpacking, framing, who sent it,
+//! size limits, and only then profiles and spans. SDKs discard what is answered with 503, so a request waits for memory
+//! and queues until a deadline ([`Intake::waiting_until`]), unlike with other receivers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +21,7 @@ use profbridge_engine::web_pages::Pages;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
 use profbridge_net::body::{BodyError, Guarded};
-use profbridge_net::client::Resumed;
+use profbridge_net::client::{IN_PASSING, Resumed};
 use profbridge_net::compression::{Coding, decompress_into};
 use profbridge_net::server::Peer;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
@@ -52,9 +56,6 @@ const MOST_OF_MEMORY: u64 = 4;
 
 /// How long a server may take to answer a request that is handed on, with all of its body.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
-
-/// What a request takes that is handed on, in bytes: what waits in its two connections.
-const IN_PASSING: u64 = 128 << 10;
 
 /// Requests that were handed on unread.
 const HANDED_ON: &str = "sentry_requests_handed_on";
@@ -423,7 +424,7 @@ impl Work {
 
     fn unpacked(&mut self, packed: Bytes, coding: Coding) -> Result<Bytes, Fault> {
         let most = self.caller.settings.body.max_bytes;
-        Ok(body::unpack(packed, coding, most, &self.intake, &mut self.permit)?)
+        Ok(body::unpack(packed, coding, most, &self.intake, &mut self.permit)?.plain)
     }
 
     /// Makes views of the profiles and the spans in an envelope. What cannot be read is forwarded unread: Sentry

@@ -1,7 +1,6 @@
 //! The receiver as the engine sees it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::service::service_fn;
 use profbridge_engine::body;
@@ -16,9 +15,6 @@ use crate::call::Caller;
 use crate::clients::Clients;
 use crate::config::Settings;
 use crate::service::Service;
-
-/// How long the rest of a refused body is read, so that its sender sees the answer.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// So many requests are served to their end although their connection ends before them. Further ones end with it.
 const MOST_UNATTENDED: u32 = 1024;
@@ -90,7 +86,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         slots: body::slots(),
     };
     let unattended = Arc::new(Semaphore::new(MOST_UNATTENDED as usize));
-    let service = Service { caller, clock: Clock::system(), linger: LINGER, unattended: Arc::clone(&unattended) };
+    let service = Service { caller, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
     let service = service_fn(move |request| service.clone().answer(request));
     let (address, served) = server.listen(service, &context).await?;
     let stopped = Box::pin(async move {

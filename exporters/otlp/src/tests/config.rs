@@ -59,7 +59,7 @@ fn defaults() {
     assert_eq!(settings.timeout.as_secs(), 30);
     assert_eq!(settings.max_request_bytes, 64 << 20);
     assert!(settings.fill_profile_id && !settings.original_payload);
-    assert_eq!(settings.host, "collector:4317");
+    assert_eq!(settings.peer.host, "collector:4317");
 }
 
 /// Guarantees: JSON is for HTTP; gRPC has protobuf only, and says so.

@@ -1,4 +1,4 @@
-use profbridge_engine::component::{Exporter, Now, Retry, SendError};
+use profbridge_engine::component::{Exporter, Now, Observer as _, Retry, SendError};
 use profbridge_model::Reason;
 use profbridge_testkit::START_UNIX_NANO;
 use serde_json::json;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_engine::component::Exporter;
+use profbridge_engine::component::{Exporter, Observer as _};
 use profbridge_model::envelope::{Received, RequestMeta};
 use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
 use profbridge_testkit::{ManualClock, START_UNIX_NANO};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use profbridge_engine::component::Exporter;
+use profbridge_engine::component::{Exporter, Observer as _};
 use profbridge_model::Reason;
 use profbridge_testkit::ManualClock;
 

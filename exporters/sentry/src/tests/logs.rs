@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Once;
 
-use profbridge_engine::component::Exporter;
+use profbridge_engine::component::{Exporter, Observer as _};
 use profbridge_testkit::ManualClock;
 
 use super::server::{Reply, Server};

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
-use profbridge_engine::component::Exporter;
+use profbridge_engine::component::{Exporter, Observer as _};
 use profbridge_model::envelope::{PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Reason, SampledOut, SampledOutCounts, Whose};
 use profbridge_testkit::ManualClock;

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use profbridge_engine::component::Exporter;
+use profbridge_engine::component::{Exporter, Observer as _};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Quantities, Reason, Spans, Telemetry};
 use profbridge_relay_rules::validate_transaction;

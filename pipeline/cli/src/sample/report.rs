@@ -258,6 +258,16 @@ impl Report<'_> {
         if sums > MISSED_PERCENT {
             say(format!("waits: for {sums:.1} % of the threads' time only sums are known of why they waited"));
         }
+        let sampled = of(status.switches_sampled_nano, threads);
+        if sampled > MISSED_PERCENT {
+            let what = "where and how long is exact, whether for a processor is not";
+            say(format!("waits: {sampled:.1} % of the threads' time by samples of switches, of many threads: {what}"));
+        }
+        if u128::from(status.pooled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
+            let time = seconds(status.pooled_nano);
+            let what = "of many threads that ran too little to be sampled each";
+            say(format!("running: {time} {what} have the functions of those that were ([threads sampled together])"));
+        }
         if nowhere > MISSED_PERCENT {
             say(format!("waits: it is not known where {nowhere:.1} % of the threads' time was waited"));
         }

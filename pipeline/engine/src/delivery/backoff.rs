@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::RetryConfig;
+use super::retry_config::RetryConfig;
 
 /// The longest pause, whatever a destination asks for. An attempt a day harms nobody, and a number that a destination
 /// made up must not overflow a clock.

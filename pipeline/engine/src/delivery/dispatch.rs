@@ -7,10 +7,8 @@ use profbridge_model::Reason;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Stop;
 use super::backoff::Backoff;
-use super::sink::Core;
-use super::ticket::Ticket;
+use super::core::{Core, Stop, Ticket};
 use crate::component::{Accepted, Exporter, Retry, SendError};
 
 /// Sends what is queued until the queue is closed and empty, or the deadline of a shutdown has passed. From then on no
@@ -53,7 +51,9 @@ pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<(
     }
     core.give_up();
     keep(&core, stop.close_by).await;
-    if timeout_at(stop.close_by, core.exporter.close()).await.is_err() {
+    if let Some(observer) = core.observer()
+        && timeout_at(stop.close_by, observer.close()).await.is_err()
+    {
         tracing::warn!(exporter = core.telemetry().id(), "the exporter did not close in time");
     }
 }
@@ -65,7 +65,10 @@ async fn keep<E: Exporter>(core: &Core<E>, by: Instant) {
         return;
     }
     let requests = unsent.iter().map(|ticket| &ticket.request).collect();
-    let kept = timeout_at(by, core.exporter.keep(requests)).await.unwrap_or(0);
+    let kept = match core.observer() {
+        Some(observer) => timeout_at(by, observer.keep(requests)).await.unwrap_or(0),
+        None => 0,
+    };
     for (position, ticket) in unsent.into_iter().enumerate() {
         if position < kept { ticket.failed(Reason::KeptOnDisk) } else { ticket.lost(Reason::Shutdown) }
     }
@@ -115,7 +118,7 @@ async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
     let mut backoff = Backoff::new(core.settings.retry, fastrand::Rng::new());
     loop {
         // A rate limit may have begun while it waited.
-        if let Some(reason) = core.exporter.refuses(&ticket.request) {
+        if let Some(reason) = core.observer().and_then(|observer| observer.refuses(&ticket.request)) {
             return Outcome::Lost(reason);
         }
         let begun = Instant::now();

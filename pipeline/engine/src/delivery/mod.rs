@@ -5,56 +5,29 @@
 //! sent, or lost under a reason.
 
 mod backoff;
+mod core;
 mod dispatch;
 mod queue;
 mod queue_config;
 mod retry_config;
+mod settings;
 mod sink;
-mod ticket;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use profbridge_model::{SampledOut, Telemetry};
-use tokio::time::Instant;
-
+pub use self::core::Stop;
 pub use queue_config::{BadQueue, Overflow, QueueConfig, Sizer};
 pub use retry_config::{BadRetry, RetryConfig, RetryRules};
+pub use settings::DeliverySettings;
+pub use sink::Sink;
 
-use crate::budget::Budget;
-use crate::component::{BoxFuture, Exporter, Now, StartError};
-use crate::peer_limits::PeerLimits;
-use crate::telemetry::ExporterTelemetry;
-use crate::via::Via;
-
-/// How an exporter's requests are delivered.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeliverySettings {
-    /// `sending_queue`: what may wait.
-    pub queue: QueueConfig,
-    /// `retry_on_failure`: when another attempt is made.
-    pub retry: RetryConfig,
-    /// `timeout`: how long one attempt may take.
-    pub timeout: Duration,
-}
-
-/// What an exporter needs of the engine.
-#[derive(Debug, Clone)]
-pub struct ExporterContext {
-    /// The exporter's counters.
-    pub telemetry: ExporterTelemetry,
-    /// The process's memory, which the queue is charged to.
-    pub budget: Budget,
-    /// Where the exporter publishes the limits that its destinations set to senders.
-    pub peer_limits: PeerLimits,
-    /// The processes that telemetry came through which it sends on.
-    pub via: Via,
-}
+pub use crate::component::ExporterContext;
+use crate::component::{BoxFuture, Exporter, StartError};
 
 /// An exporter with its queue, whatever its requests look like. Moves between threads until it is started, on tokio's
-/// runtime; made by [`deliver`] only.
+/// runtime; made by [`deliver`] or [`disabled`].
 pub trait DynExporter: Send {
-    /// Why the exporter has nothing to do; see [`Exporter::disabled`].
+    /// Why the exporter has nothing to do, such as a DSN that is empty: see [`disabled`].
     fn disabled(&self) -> Option<String>;
 
     /// Where it connects to; see [`Exporter::destinations`].
@@ -62,48 +35,6 @@ pub trait DynExporter: Send {
 
     /// Starts the exporter and its consumers, on tokio's runtime.
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>>;
-}
-
-/// Where pipelines put telemetry for one exporter.
-///
-/// Shared by the threads of pipelines and the tasks of receivers (`Sync`). Every call answers at once, but for
-/// [`Sink::accept`], which does the exporter's preparing and first lets another pipeline's end. A pipeline calls it on
-/// its own thread, a receiver never.
-pub trait Sink: Send + Sync {
-    /// The exporter's id in the configuration.
-    fn id(&self) -> &str;
-
-    /// What happens where there is no room.
-    fn overflow(&self) -> Overflow;
-
-    /// Whether a batch can be handed over now. Always, where what does not fit is dropped ([`Overflow::Drop`]), and
-    /// where nothing waits any longer because the deadline of a shutdown has passed.
-    fn has_room(&self) -> bool;
-
-    /// Whether there is memory for what a batch becomes: the limit is not passed, or nothing is queued whose sending
-    /// would free some. Always, where what does not fit is dropped, and behind the deadline of a shutdown.
-    fn has_memory(&self) -> bool {
-        true
-    }
-
-    /// Completes when [`Sink::has_room`] and [`Sink::has_memory`] hold, at once where they do. Safe to drop at any
-    /// time.
-    fn room(&self) -> BoxFuture<'_, ()>;
-
-    /// Prepares telemetry and queues the requests. From here on the sink answers for it. Never waits.
-    ///
-    /// A caller makes sure that there is room. A batch is then taken whole, so the queue may exceed its bound by the
-    /// requests of one batch for each pipeline that hands over at the same time; they are charged to the memory budget
-    /// all the same. Without room it is taken too, but for [`Overflow::Drop`].
-    fn accept(&self, telemetry: &Telemetry, now: Now);
-
-    /// Takes note of the processes that a request to its pipeline came through. `false` where this one is among them.
-    fn came_through(&self, _processes: &[u64]) -> bool {
-        true
-    }
-
-    /// Hands on what sampling has left out. Never waits.
-    fn sampled_out(&self, _what: &SampledOut) {}
 }
 
 /// An exporter that runs.
@@ -121,16 +52,6 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// When a shutdown has to be over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stop {
-    /// What was not sent by then is kept on disk, where the exporter does that, or lost, counted under
-    /// [`Reason::Shutdown`](profbridge_model::Reason::Shutdown).
-    pub deadline: Instant,
-    /// By then the exporter has said what it still has to say ([`Exporter::close`]).
-    pub close_by: Instant,
 }
 
 impl RunningExporter {
@@ -165,7 +86,7 @@ struct Delivered<E> {
 
 impl<E: Exporter> DynExporter for Delivered<E> {
     fn disabled(&self) -> Option<String> {
-        self.exporter.disabled()
+        None
     }
 
     fn destinations(&self) -> Vec<String> {
@@ -175,7 +96,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>> {
         Box::pin(async move {
             self.exporter.start(&context).await?;
-            let core = Arc::new(sink::Core::new(self.exporter, self.settings, context));
+            let core = Arc::new(core::Core::new(self.exporter, self.settings, context));
             let task = tokio::spawn(dispatch::run(Arc::clone(&core)));
             let drained = Arc::clone(&core);
             let abort = AbortOnDrop(task.abort_handle());
@@ -186,6 +107,28 @@ impl<E: Exporter> DynExporter for Delivered<E> {
                 task: abort,
             })
         })
+    }
+}
+
+/// An exporter that has nothing to do, and why. It is left out of its pipelines, with this line in the log, and never
+/// started.
+pub fn disabled(why: impl Into<String>) -> Box<dyn DynExporter> {
+    Box::new(Disabled(why.into()))
+}
+
+struct Disabled(String);
+
+impl DynExporter for Disabled {
+    fn disabled(&self) -> Option<String> {
+        Some(self.0.clone())
+    }
+
+    fn destinations(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn start(self: Box<Self>, _: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>> {
+        Box::pin(std::future::ready(Err(StartError(self.0))))
     }
 }
 

@@ -1,226 +1,54 @@
-//! One exporter with all that its pipelines and its consumers share.
+//! The entrance of an exporter, as pipelines see it.
 
-use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use profbridge_model::{Quantities, Reason, SampledOut, Telemetry, Unit};
-use profbridge_net::LogGate;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use profbridge_model::{SampledOut, Telemetry};
 
-use super::queue::{Bounds, Queue, Refusal};
-use super::ticket::Ticket;
-use super::{DeliverySettings, ExporterContext, Overflow, Sink, Sizer, Stop};
+use super::core::{Core, Ticket};
+use super::queue_config::Overflow;
 use crate::balance::Balance;
-use crate::component::{BoxFuture, Exporter, Now, Prepared, Request, SendError};
-use crate::ledger::Ledger;
-use crate::telemetry::{ExporterTelemetry, QueueGauges};
+use crate::component::{BoxFuture, Exporter, Now};
 
-/// Between two lines of one kind in the log.
-const BETWEEN_LINES: Duration = Duration::from_secs(10);
+/// Where pipelines put telemetry for one exporter.
+///
+/// Shared by the threads of pipelines and the tasks of receivers (`Sync`). Every call answers at once, but for
+/// [`Sink::accept`], which does the exporter's preparing and first lets another pipeline's end. A pipeline calls it on
+/// its own thread, a receiver never.
+pub trait Sink: Send + Sync {
+    /// The exporter's id in the configuration.
+    fn id(&self) -> &str;
 
-pub(super) struct Core<E: Exporter> {
-    pub(super) exporter: E,
-    pub(super) settings: DeliverySettings,
-    pub(super) context: ExporterContext,
-    pub(super) queue: Queue<Ticket<E>>,
-    /// When a shutdown has to be over, once it has begun.
-    end: watch::Sender<Option<Stop>>,
-    /// What a shutdown leaves unsent; `None` once it was taken.
-    unsent: Mutex<Option<Vec<Ticket<E>>>>,
-    /// An exporter prepares one batch at a time, whichever pipeline it comes from.
-    preparing: Mutex<()>,
-    /// What pipelines have given the exporter that is not prepared, and so not counted, yet.
-    ledger: Ledger,
-    failing: AtomicBool,
-    failures: LogGate,
-    losses: LogGate,
-    warnings: LogGate,
-}
+    /// What happens where there is no room.
+    fn overflow(&self) -> Overflow;
 
-impl<E: Exporter> Core<E> {
-    pub(super) fn new(exporter: E, settings: DeliverySettings, context: ExporterContext) -> Self {
-        // Without a queue one request is on its way, and its pipeline waits.
-        let units = if settings.queue.enabled { settings.queue.queue_size } else { 1 };
-        let bounds = Bounds { units, bytes: context.budget.limit() };
-        let [failures, losses, warnings] = [BETWEEN_LINES; 3].map(LogGate::new);
-        let core = Self {
-            exporter,
-            settings,
-            context,
-            queue: Queue::new(bounds),
-            end: watch::Sender::new(None),
-            unsent: Mutex::new(Some(Vec::new())),
-            preparing: Mutex::new(()),
-            ledger: Ledger::default(),
-            failing: AtomicBool::new(false),
-            failures,
-            losses,
-            warnings,
-        };
-        core.publish();
-        core
+    /// Whether a batch can be handed over now. Always, where what does not fit is dropped ([`Overflow::Drop`]), and
+    /// where nothing waits any longer because the deadline of a shutdown has passed.
+    fn has_room(&self) -> bool;
+
+    /// Whether there is memory for what a batch becomes: the limit is not passed, or nothing is queued whose sending
+    /// would free some. Always, where what does not fit is dropped, and behind the deadline of a shutdown.
+    fn has_memory(&self) -> bool {
+        true
     }
 
-    pub(super) fn telemetry(&self) -> &ExporterTelemetry {
-        &self.context.telemetry
+    /// Completes when [`Sink::has_room`] and [`Sink::has_memory`] hold, at once where they do. Safe to drop at any
+    /// time.
+    fn room(&self) -> BoxFuture<'_, ()>;
+
+    /// Prepares telemetry and queues the requests. From here on the sink answers for it. Never waits.
+    ///
+    /// A caller makes sure that there is room. A batch is then taken whole, so the queue may exceed its bound by the
+    /// requests of one batch for each pipeline that hands over at the same time; they are charged to the memory budget
+    /// all the same. Without room it is taken too, but for [`Overflow::Drop`].
+    fn accept(&self, telemetry: &Telemetry, now: Now);
+
+    /// Takes note of the processes that a request to its pipeline came through. `false` where this one is among them.
+    fn came_through(&self, _processes: &[u64]) -> bool {
+        true
     }
 
-    pub(super) fn sizer(&self) -> Sizer {
-        if self.settings.queue.enabled { self.settings.queue.sizer } else { Sizer::Requests }
-    }
-
-    /// Shows the queue's state in the metrics.
-    pub(super) fn publish(&self) {
-        let level = self.queue.level();
-        let capacity = self.queue.bounds.units;
-        let gauges = QueueGauges { size: level.units, capacity, in_flight: level.in_flight };
-        self.telemetry().set_queue(gauges, !self.queue.has_room());
-    }
-
-    /// Says that the shutdown has begun. The first to say so decides.
-    pub(super) fn drain_by(&self, stop: Stop) {
-        self.end.send_modify(|end| {
-            end.get_or_insert(stop);
-        });
-    }
-
-    /// Whether the deadline of a shutdown has passed.
-    fn is_over(&self) -> bool {
-        self.end.borrow().is_some_and(|stop| stop.deadline <= Instant::now())
-    }
-
-    /// Waits until the deadline of a shutdown has passed.
-    pub(super) async fn over(&self) {
-        self.until(|stop| stop.deadline).await;
-    }
-
-    /// Waits until attempts that are under way are given up: somewhat behind the deadline, since an answer within it
-    /// may still have to be read.
-    pub(super) async fn cut_off(&self) {
-        self.until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
-    }
-
-    async fn until(&self, when: impl Fn(&Stop) -> Instant) {
-        let mut end = self.end.subscribe();
-        // The sender lives as long as this.
-        let stop = match end.wait_for(Option::is_some).await {
-            Ok(stop) => *stop,
-            Err(_) => None,
-        };
-        match stop {
-            Some(stop) => sleep_until(when(&stop)).await,
-            None => pending().await,
-        }
-    }
-
-    /// Pauses between two attempts. `false`, at once, where the next would come after the deadline of a shutdown.
-    pub(super) async fn pause(&self, pause: Duration) -> bool {
-        let resume = Instant::now() + pause;
-        let mut end = self.end.subscribe();
-        loop {
-            if end.borrow_and_update().is_some_and(|stop| resume >= stop.deadline) {
-                return false;
-            }
-            tokio::select! {
-                () = sleep_until(resume) => return true,
-                _ = end.changed() => {}
-            }
-        }
-    }
-
-    /// Takes a request that a shutdown leaves unsent, to be kept on disk or counted as lost.
-    pub(super) fn leave_unsent(&self, ticket: Ticket<E>) {
-        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(unsent) = &mut *unsent else { return ticket.lost(Reason::Shutdown) };
-        unsent.push(ticket);
-    }
-
-    /// What a shutdown left unsent. What comes later is lost.
-    pub(super) fn take_unsent(&self) -> Vec<Ticket<E>> {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
-    }
-
-    /// Logs that an attempt failed and another will follow: at its beginning, and then once in a while.
-    pub(super) fn note_failure(&self, error: &SendError, pause: Duration) {
-        let message = &error.message;
-        self.telemetry().failed(error.reason, message);
-        self.failing.store(true, Ordering::Relaxed);
-        if let Some(more) = self.failures.pass() {
-            tracing::warn!(exporter = self.telemetry().id(), retry_in = ?pause, more, "sending fails, trying again: {message}");
-        }
-    }
-
-    /// Logs that a request is lost for good, once in a while.
-    pub(super) fn note_loss(&self, lost: Quantities, reason: Reason, message: &str) {
-        self.telemetry().failed(reason, message);
-        if let Some(more) = self.losses.pass() {
-            tracing::warn!(
-                exporter = self.telemetry().id(),
-                observations = lost.observations,
-                spans = lost.any(Unit::Spans),
-                items = lost.any(Unit::Items),
-                %reason,
-                more,
-                "a request is lost: {message}"
-            );
-        }
-    }
-
-    /// Logs that sending works again, and what the destination remarked.
-    pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
-        self.telemetry().worked();
-        if self.failing.swap(false, Ordering::Relaxed) {
-            tracing::info!(exporter = self.telemetry().id(), "sending works again");
-        }
-        let message = message.unwrap_or_default();
-        let rejected = rejected.total();
-        if (rejected > 0 || !message.is_empty())
-            && let Some(more) = self.warnings.pass()
-        {
-            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination remarks: {message}");
-        }
-    }
-
-    fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<E::Meta> {
-        let _one_at_a_time = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exporter.prepare(telemetry, now)
-    }
-
-    /// Counts what is still being prepared as lost: it comes too late, and so does everything from here on.
-    pub(super) fn give_up(&self) {
-        self.ledger.close(|late| self.count_late(late));
-    }
-
-    fn count_late(&self, late: Quantities) {
-        self.telemetry().edge().add_in(late);
-        self.telemetry().edge().drop(Reason::Shutdown, late);
-    }
-
-    fn enqueue(&self, mut ticket: Ticket<E>) {
-        let weight = ticket.weight;
-        // It may be taken out, and settled, before the push returns.
-        ticket.queued = true;
-        let pushed = match self.settings.queue.overflow {
-            Overflow::Drop => self.queue.try_push(ticket, weight),
-            Overflow::Refuse | Overflow::Wait => {
-                self.queue.push(ticket, weight).map_err(|ticket| (ticket, Refusal::Closed))
-            }
-        };
-        let Err((mut ticket, refusal)) = pushed else {
-            self.publish();
-            return;
-        };
-        ticket.queued = false;
-        if refusal == Refusal::Closed {
-            return self.leave_unsent(ticket);
-        }
-        let quantities = ticket.request.quantities;
-        ticket.lost(Reason::QueueFull);
-        self.note_loss(quantities, Reason::QueueFull, Reason::QueueFull.explanation());
-    }
+    /// Hands on what sampling has left out. Never waits.
+    fn sampled_out(&self, _what: &SampledOut) {}
 }
 
 /// The entrance that pipelines see.
@@ -265,7 +93,9 @@ impl<E: Exporter> Sink for Entrance<E> {
     }
 
     fn sampled_out(&self, what: &SampledOut) {
-        self.0.exporter.sampled_out(what);
+        if let Some(observer) = self.0.observer() {
+            observer.sampled_out(what);
+        }
     }
 
     fn accept(&self, telemetry: &Telemetry, now: Now) {
@@ -291,7 +121,7 @@ impl<E: Exporter> Sink for Entrance<E> {
             edge.add_unaccounted(balance.unaccounted());
             // All are in the engine's hands at once, so that a panic leaves none uncounted.
             let requests = prepared.requests.into_iter();
-            requests.map(|request: Request<_>| Ticket::new(core, request)).collect::<Vec<_>>()
+            requests.map(|request| Ticket::new(core, request)).collect::<Vec<_>>()
         });
         for ticket in tickets.unwrap_or_default() {
             core.enqueue(ticket);

@@ -1,15 +1,16 @@
 use std::time::Duration;
 
-use profbridge_model::{Quantities, Reason};
+use profbridge_model::{Quantities, Reason, Telemetry};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::*;
+use crate::budget::Budget;
 use crate::component::Retry;
 use crate::config::Section;
 use crate::fakes::{FakeExporter, Reply, batch, envelope};
 use crate::peer_limits::PeerLimits;
-use crate::telemetry::{EdgeTotals, Metrics};
+use crate::telemetry::{EdgeTotals, ExporterTelemetry, Metrics};
 use crate::testing::ManualClock;
 use crate::via::Via;
 

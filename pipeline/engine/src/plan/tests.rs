@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::*;
 use crate::component::{Now, Outbox};
 use crate::config::{Source, load};
-use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver};
+use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver, disabled};
 use crate::fakes::{FakeExporter, FakeReceiver};
 use crate::registry::{ExporterFactory, Needs, PROFILES, ProcessorFactory, ReceiverFactory, SPANS};
 
@@ -47,11 +47,12 @@ impl Processor for Settings {
 
 fn exporter(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let Settings { dsn, .. } = section.extract()?;
-    let mut fake = FakeExporter::new([]);
-    fake.disabled = dsn.filter(|dsn| dsn.is_empty()).map(|_| "the DSN is empty".to_owned());
+    if dsn.is_some_and(|dsn| dsn.is_empty()) {
+        return Ok(disabled("the DSN is empty"));
+    }
     let settings =
         DeliverySettings { queue: QueueConfig::default(), retry: RetryConfig::default(), timeout: Duration::ZERO };
-    Ok(deliver(fake, settings))
+    Ok(deliver(FakeExporter::new([]), settings))
 }
 
 const REGISTRY: Registry = Registry {

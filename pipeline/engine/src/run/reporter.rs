@@ -8,7 +8,7 @@ use profbridge_model::{Losses, Quantities, Reason};
 use profbridge_net::Shutdown;
 use tokio::time::{Instant, sleep_until};
 
-use super::Address;
+use super::running::Address;
 use crate::pipeline::{Chain, Counters};
 use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 

@@ -7,11 +7,12 @@ use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
 use super::reporter::{Reporter, Watched};
-use super::{Address, ReceiverTask, RunningPlan};
+use super::running::{Address, ReceiverTask, RunningPlan};
+use super::server::Server;
 use crate::budget::Budget;
 use crate::clock::Clock;
-use crate::component::StartError;
-use crate::delivery::{DynExporter, ExporterContext, RunningExporter, Sink};
+use crate::component::{ExporterContext, StartError};
+use crate::delivery::{DynExporter, RunningExporter, Sink};
 use crate::health::{ComponentState, Health};
 use crate::intake::{End, Entrance, Intake};
 use crate::peer_limits::PeerLimits;
@@ -19,7 +20,6 @@ use crate::pipeline::{Context, Host, Parts, Pipeline};
 use crate::plan::{Plan, PlannedPipeline};
 use crate::receiver::{Receiver, ReceiverContext};
 use crate::service::ServiceSettings;
-use crate::telemetry::server::Server;
 use crate::telemetry::{ComponentKind, ExporterTelemetry, Metrics};
 use crate::via::Via;
 

@@ -2,20 +2,28 @@
 //!
 //! What has the Collector's name has it to the letter. Counters of our own end in `_total`, as Prometheus advises.
 
-use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use profbridge_model::{Quantities, Unit};
 use profbridge_net::server::StatsSnapshot;
 
+use super::edge::{ComponentKind, Edge, EdgeTotals};
+use super::exporter::{ExporterTelemetry, ExporterTotals};
 use super::item_counts::ItemCounts;
 use super::page::Page;
 use super::process::Usage;
-use super::receiver::Outcome;
-use super::{All, ComponentKind, Edge, EdgeTotals, ExporterTotals, Producer, TransportTelemetry};
+use super::producers::Producer;
+use super::receiver::{Outcome, ReceiverTelemetry, TransportTelemetry};
+use crate::budget::Budget;
 
-/// Reads the counters when somebody asks.
-#[derive(Debug)]
-pub(super) struct Collector(pub(super) Arc<All>);
+/// The counters that somebody asks for.
+pub(super) struct Collector<'a> {
+    pub(super) edges: Vec<Edge>,
+    pub(super) receivers: Vec<ReceiverTelemetry>,
+    pub(super) exporters: Vec<ExporterTelemetry>,
+    pub(super) budget: &'a Budget,
+    pub(super) uptime: Duration,
+}
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
@@ -192,7 +200,7 @@ fn connections(out: &mut Page, transports: &[(Labels<'_>, TransportTelemetry)]) 
     }
 }
 
-impl Collector {
+impl Collector<'_> {
     /// The page with all of them.
     pub(super) fn page(&self) -> String {
         let mut page = Page::default();
@@ -204,8 +212,7 @@ impl Collector {
     }
 
     fn receivers(&self, out: &mut Page) {
-        let receivers = self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let transports = receivers.iter().flat_map(|receiver| {
+        let transports = self.receivers.iter().flat_map(|receiver| {
             let labels =
                 |transport: &TransportTelemetry| vec![("receiver", receiver.id()), ("transport", transport.name())];
             receiver.transports().into_iter().map(move |transport| (labels(&transport), transport))
@@ -233,7 +240,7 @@ impl Collector {
         }
         let help = "Requests by what sent them: the layout, and the name and version of the scope";
         let mut family = out.counter("profbridge_receiver_producer_requests_total", help);
-        for receiver in &receivers {
+        for receiver in &self.receivers {
             for (Producer { format, name, version }, count) in receiver.producers() {
                 let labels =
                     [("receiver", receiver.id()), ("layout", format), ("producer", &name), ("version", &version)];
@@ -244,9 +251,8 @@ impl Collector {
     }
 
     fn exporters(&self, out: &mut Page) {
-        let exporters = self.0.exporters.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let exporters: Vec<(Labels<'_>, ExporterTotals)> =
-            exporters.iter().map(|exporter| (vec![("exporter", exporter.id())], exporter.totals())).collect();
+            self.exporters.iter().map(|exporter| (vec![("exporter", exporter.id())], exporter.totals())).collect();
         type Items = fn(&ExporterTotals) -> ItemCounts;
         let items: [(&str, &str, Items); 3] = [
             ("sent", "sent", |totals| totals.sent),
@@ -269,8 +275,8 @@ impl Collector {
     }
 
     fn edges(&self, out: &mut Page) {
-        let edges = self.0.edges.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let edges: Vec<Counted<'_>> = edges
+        let edges: Vec<Counted<'_>> = self
+            .edges
             .iter()
             .map(|edge| Counted { kind: edge.kind(), labels: labels(edge), totals: edge.totals() })
             .collect();
@@ -298,12 +304,11 @@ impl Collector {
 
     fn process(&self, out: &mut Page) {
         let none = Vec::new();
-        let budget = &self.0.budget;
+        let budget = self.budget;
         out.gauge("profbridge_memory_used_bytes", "Bytes of data in flight, in windows and queues")
             .put(&none, budget.used());
         out.gauge("profbridge_memory_limit_bytes", "Bytes that data may take").put(&none, budget.limit());
-        let uptime = self.0.started.elapsed().as_secs_f64();
-        out.counter("otelcol_process_uptime", "Seconds since the start").put(&none, uptime);
+        out.counter("otelcol_process_uptime", "Seconds since the start").put(&none, self.uptime.as_secs_f64());
         if let Some(usage) = Usage::read() {
             out.counter("otelcol_process_cpu_seconds", "User and system time of the process")
                 .put(&none, usage.cpu_seconds);

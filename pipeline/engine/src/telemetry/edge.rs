@@ -4,8 +4,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use profbridge_model::{Losses, Quantities, Reason};
 
-use super::ComponentKind;
-use crate::component::Held;
+use crate::balance::Held;
+
+/// What a component is, as the label `kind` of its metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ComponentKind {
+    /// A receiver.
+    Receiver,
+    /// A processor of one pipeline.
+    Processor,
+    /// A pipeline as a whole: from its entrance to its exporters.
+    Pipeline,
+    /// An exporter.
+    Exporter,
+}
+
+impl ComponentKind {
+    /// The kind's name as a label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ComponentKind::Receiver => "receiver",
+            ComponentKind::Processor => "processor",
+            ComponentKind::Pipeline => "pipeline",
+            ComponentKind::Exporter => "exporter",
+        }
+    }
+}
 
 /// What went into a component, came out, was added, lost and is held. Cheap to clone; clones share the counters.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use profbridge_model::Reason;
 use tokio::time::Instant;
 
-use super::Edge;
+use super::edge::Edge;
 use super::item_counts::ItemCounts;
 use crate::health::Thresholds;
 

@@ -15,13 +15,13 @@ mod process;
 mod producers;
 mod receiver;
 mod refusals;
-pub mod server;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use edge::{Edge, EdgeTotals};
+pub use edge::{ComponentKind, Edge, EdgeTotals};
 pub use exporter::{ExporterTelemetry, ExporterTotals, QueueGauges};
 pub use item_counts::ItemCounts;
+pub(crate) use page::CONTENT_TYPE;
 pub use producers::Producer;
 pub use receiver::{ReceiverTelemetry, TransportTelemetry};
 pub use refusals::Refusal;
@@ -29,83 +29,52 @@ pub use refusals::Refusal;
 use crate::budget::Budget;
 use crate::health::Thresholds;
 
-/// What a component is, as the label `kind` of its metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ComponentKind {
-    /// A receiver.
-    Receiver,
-    /// A processor of one pipeline.
-    Processor,
-    /// A pipeline as a whole: from its entrance to its exporters.
-    Pipeline,
-    /// An exporter.
-    Exporter,
-}
-
-impl ComponentKind {
-    /// The kind's name as a label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ComponentKind::Receiver => "receiver",
-            ComponentKind::Processor => "processor",
-            ComponentKind::Pipeline => "pipeline",
-            ComponentKind::Exporter => "exporter",
-        }
-    }
-}
-
 /// The counters of all components. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    all: Arc<All>,
-}
-
-#[derive(Debug)]
-struct All {
-    edges: Mutex<Vec<Edge>>,
-    receivers: Mutex<Vec<ReceiverTelemetry>>,
-    exporters: Mutex<Vec<ExporterTelemetry>>,
+    edges: Arc<Mutex<Vec<Edge>>>,
+    receivers: Arc<Mutex<Vec<ReceiverTelemetry>>>,
+    exporters: Arc<Mutex<Vec<ExporterTelemetry>>>,
     budget: Budget,
     started: tokio::time::Instant,
+}
+
+/// What a list of counters holds; they are whole after every statement that may panic.
+fn lock<T>(counters: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Metrics {
     /// No counters yet, for a process that started now.
     pub fn new(budget: Budget) -> Self {
-        let all = All {
-            edges: Mutex::default(),
-            receivers: Mutex::default(),
-            exporters: Mutex::default(),
-            budget,
-            started: tokio::time::Instant::now(),
-        };
-        Self { all: Arc::new(all) }
+        let (edges, receivers, exporters) = Default::default();
+        Self { edges, receivers, exporters, budget, started: tokio::time::Instant::now() }
     }
 
     /// The counters of a component's edge. `pipeline` is empty for what pipelines share.
     pub fn edge(&self, kind: ComponentKind, component: &str, pipeline: &str) -> Edge {
         let edge = Edge::new(kind, component, pipeline);
-        self.all.edges.lock().unwrap_or_else(PoisonError::into_inner).push(edge.clone());
+        lock(&self.edges).push(edge.clone());
         edge
     }
 
     /// The counters of a receiver.
     pub fn receiver(&self, id: &str) -> ReceiverTelemetry {
-        let receiver = ReceiverTelemetry::new(id, Arc::downgrade(&self.all));
-        self.all.receivers.lock().unwrap_or_else(PoisonError::into_inner).push(receiver.clone());
+        let receiver = ReceiverTelemetry::new(id, Arc::clone(&self.edges));
+        lock(&self.receivers).push(receiver.clone());
         receiver
     }
 
     /// The counters of an exporter.
     pub fn exporter(&self, id: &str) -> ExporterTelemetry {
         let exporter = ExporterTelemetry::new(id, self.edge(ComponentKind::Exporter, id, ""));
-        self.all.exporters.lock().unwrap_or_else(PoisonError::into_inner).push(exporter.clone());
+        lock(&self.exporters).push(exporter.clone());
         exporter
     }
 
     /// The exporters in trouble beyond these thresholds: the id, what happened, and what to do about it.
     pub(crate) fn troubles(&self, beyond: &Thresholds) -> Vec<(String, String, &'static str)> {
-        let exporters = self.all.exporters.lock().unwrap_or_else(PoisonError::into_inner);
+        let exporters = lock(&self.exporters);
         let troubled = |exporter: &ExporterTelemetry| {
             let (error, remedy) = exporter.trouble_beyond(beyond)?;
             Some((exporter.id().to_owned(), error, remedy))
@@ -115,7 +84,9 @@ impl Metrics {
 
     /// All metrics in Prometheus' text form.
     pub fn encode(&self) -> String {
-        collect::Collector(Arc::clone(&self.all)).page()
+        let (edges, receivers) = (lock(&self.edges).clone(), lock(&self.receivers).clone());
+        let (exporters, budget, uptime) = (lock(&self.exporters).clone(), &self.budget, self.started.elapsed());
+        collect::Collector { edges, receivers, exporters, budget, uptime }.page()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt::{Display, Write as _};
 
 /// What a scraper that asks is told about the form.
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The page while it is written.
 #[derive(Debug, Default)]

@@ -1,10 +1,9 @@
 //! The counters of a receiver, as the Collector's `receiverhelper` keeps them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_net::server::ServerStats;
 
-use super::All;
 use super::edge::Edge;
 use super::item_counts::ItemCounts;
 use super::producers::{Producer, Producers};
@@ -16,8 +15,8 @@ pub struct ReceiverTelemetry {
     id: Arc<str>,
     transports: Arc<Mutex<Vec<TransportTelemetry>>>,
     producers: Arc<Producers>,
-    /// The counters of all components.
-    all: Weak<All>,
+    /// The counters at the edges of all components.
+    edges: Arc<Mutex<Vec<Edge>>>,
 }
 
 /// The counters of one transport of a receiver. Cheap to clone; clones share them.
@@ -59,8 +58,8 @@ impl Outcome {
 }
 
 impl ReceiverTelemetry {
-    pub(super) fn new(id: &str, all: Weak<All>) -> Self {
-        Self { id: id.into(), transports: Arc::default(), producers: Arc::default(), all }
+    pub(super) fn new(id: &str, edges: Arc<Mutex<Vec<Edge>>>) -> Self {
+        Self { id: id.into(), transports: Arc::default(), producers: Arc::default(), edges }
     }
 
     /// The receiver's id.
@@ -89,8 +88,7 @@ impl ReceiverTelemetry {
 
     /// What processors had to say last, each in a line that names the processor and its pipeline.
     pub fn said_by_processors(&self) -> Vec<String> {
-        let Some(all) = self.all.upgrade() else { return Vec::new() };
-        let edges = all.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
         let line = |edge: &Edge| Some(format!("{} in {}: {}", edge.component(), edge.pipeline(), edge.said()?));
         edges.iter().filter_map(line).collect()
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::component::Retry;
 use crate::config;
+use crate::outcome::Retry;
 
 /// Between two lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(60);

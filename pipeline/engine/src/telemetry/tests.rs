@@ -5,10 +5,10 @@ use profbridge_net::Shutdown;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::server::Server;
 use super::*;
 use crate::component::Held;
 use crate::health::{ComponentState, Health, Thresholds};
+use crate::run::server::Server;
 
 /// The lines of a metric, without its description.
 fn lines(text: &str, name: &str) -> Vec<String> {

@@ -12,14 +12,11 @@ pub use guarded::Guarded;
 
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
 use crate::BoxError;
-
-/// The most that is allocated for an announced length before the bytes are there.
-const MAX_INITIAL_CAPACITY: usize = 1024 * 1024;
 
 /// How much a body may be and how long it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +70,7 @@ pub enum BodyError {
     },
 }
 
-/// Reads a whole body. One allocation where the announced length is true and at most 1 MiB, none
-/// where the body comes in one piece.
+/// Reads a whole body. Nothing is copied where it comes in one piece, and nothing is allocated for an announced length.
 ///
 /// # Errors
 /// The body is too large (known before it is read where its length is announced), too slow or broken.
@@ -83,31 +79,7 @@ where
     B: Body + Unpin,
     B::Error: Into<BoxError>,
 {
-    let announced = body.size_hint().lower();
-    let mut body = Guarded::new(body, limits);
-    let mut first = Bytes::new();
-    // Empty while there is at most one piece, which then needs no copy.
-    let mut all = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(mut data) = frame?.into_data() else { continue };
-        if first.is_empty() && all.is_empty() {
-            first = data.copy_to_bytes(data.remaining());
-            continue;
-        }
-        if all.is_empty() {
-            let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-            all.reserve_exact(announced.min(MAX_INITIAL_CAPACITY).max(first.len() + data.remaining()));
-            all.extend_from_slice(&first);
-            first = Bytes::new();
-        }
-        while data.has_remaining() {
-            let chunk = data.chunk();
-            all.extend_from_slice(chunk);
-            let taken = chunk.len();
-            data.advance(taken);
-        }
-    }
-    Ok(if all.is_empty() { first } else { Bytes::from(all) })
+    Ok(Guarded::new(body, limits).collect().await?.to_bytes())
 }
 
 #[cfg(test)]

@@ -95,9 +95,9 @@ pub struct HttpClient {
 
 impl HttpClientConfig {
     /// How connections are made. Fails if the TLS settings cannot be used.
-    pub(super) fn connector(&self, versions: HttpVersions) -> Result<Connector, EndpointError> {
+    pub(super) fn connector(&self, purpose: Purpose, versions: HttpVersions) -> Result<Connector, EndpointError> {
         let tls = self.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
-        Ok(Connector::new(Purpose::Http, tls, self.proxies.clone(), self.connect_timeout))
+        Ok(Connector::new(purpose, tls, self.proxies.clone(), self.connect_timeout))
     }
 
     /// How connections are kept.
@@ -107,7 +107,10 @@ impl HttpClientConfig {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
-            .pool_max_idle_per_host(self.max_idle_connections);
+            .pool_max_idle_per_host(self.max_idle_connections)
+            // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING);
         builder
     }
 }
@@ -119,14 +122,8 @@ impl HttpClient {
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
         let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
-        let connector = config.connector(versions)?;
-        let client = config
-            .pool()
-            .http2_only(config.http2_prior_knowledge)
-            // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PING)
-            .build(connector.clone());
+        let connector = config.connector(Purpose::Http, versions)?;
+        let client = config.pool().http2_only(config.http2_prior_knowledge).build(connector.clone());
         Ok(HttpClient {
             client,
             connector,

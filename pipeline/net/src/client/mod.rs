@@ -17,7 +17,7 @@ pub use self::connector::host_and_port;
 pub use self::error::{ConnectError, EndpointError, Failure};
 pub use self::grpc::{GrpcClientConfig, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
-pub use self::passage::{Passage, Resumed, passed_on};
+pub use self::passage::{IN_PASSING, Passage, Resumed};
 pub use self::proxy::Proxies;
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use super::brotli::BrotliReader;
 /// coding `zstd`. A frame may claim up to 2 GiB otherwise.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
+const DEFLATE: &str = "deflate (zlib)";
+const BROTLI: &str = "br (Brotli)";
+
 /// The output buffer grows at least by this, in bytes.
 const MIN_STEP: usize = 16 * 1024;
 
@@ -42,7 +45,7 @@ pub enum DecompressError {
         /// What the decoder says.
         cause: io::Error,
     },
-    /// The caller did not grant the memory for the output, see [`Decompressor::decompress_granted`].
+    /// The caller did not grant the memory for the output, see [`decompress_granted`].
     #[error("there is no memory for {wanted} decompressed bytes")]
     NotGranted {
         /// How large the output buffer would have become, in bytes.
@@ -54,12 +57,89 @@ pub enum DecompressError {
 /// `false` ends the decompression.
 pub type Grant<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// Decompresses with contexts of its own; see [`Decompressor`].
+/// Decompresses `input`; identity hands it through without a copy. The output buffer is at most twice the output and
+/// never more than `limit` and a step.
 ///
 /// # Errors
 /// The output is too large, or the input is not what `coding` says.
 pub fn decompress(coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
-    Decompressor::default().decompress(coding, input, limit)
+    decompress_granted(coding, input, limit, &mut |_| true).map(|output| output.plain)
+}
+
+/// What a payload was decompressed to.
+#[derive(Debug)]
+pub struct Decompressed {
+    /// The output.
+    pub plain: Bytes,
+    /// Whether the payload is in the form that every decoder reads in the same way: one member of gzip whose head says
+    /// nothing but how it is compressed, or one frame of zstd. Some decoders read the first of several only.
+    pub in_one_piece: bool,
+}
+
+/// As [`decompress`], for a caller whose memory is counted: `grant` is asked before the output buffer takes memory, and
+/// never for identity, whose output is the input.
+///
+/// # Errors
+/// The output is too large, memory for it was not granted, or the input is not what `coding` says.
+pub fn decompress_granted(
+    coding: Coding,
+    input: Bytes,
+    limit: usize,
+    grant: Grant<'_>,
+) -> Result<Decompressed, DecompressError> {
+    let mut in_one_piece = false;
+    let plain = match coding {
+        Coding::Identity if input.len() > limit => return Err(DecompressError::TooLarge { limit }),
+        Coding::Identity => input,
+        Coding::Gzip => {
+            // The last four bytes are the size of the last member's output, modulo 2^32 (RFC 1952).
+            let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
+            let mut members = Members { decoder: GzDecoder::new(&input), are_several: false };
+            let output = drain(&mut members, "gzip", input.len(), announced, limit, grant)?;
+            // The fourth byte says which optional fields the head has (RFC 1952, section 2.3.1).
+            in_one_piece = !members.are_several && input.get(3) == Some(&0);
+            output
+        }
+        Coding::Zstd => {
+            let output = zstd(&input, limit, grant)?;
+            in_one_piece = zstd_safe::find_frame_compressed_size(&input) == Ok(input.len());
+            output
+        }
+        Coding::Deflate => {
+            let mut decoder = ZlibDecoder::new(&*input);
+            let output = drain(&mut decoder, DEFLATE, input.len(), None, limit, grant)?;
+            let rest = decoder.get_ref().len();
+            if rest > 0 {
+                let text = format!("{rest} bytes follow the end of the stream");
+                let cause = io::Error::new(io::ErrorKind::InvalidData, text);
+                return Err(DecompressError::Corrupt { format: DEFLATE, cause });
+            }
+            output
+        }
+        Coding::Brotli => drain(BrotliReader::new(&input), BROTLI, input.len(), None, limit, grant)?,
+    };
+    Ok(Decompressed { plain, in_one_piece })
+}
+
+fn zstd(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
+    let corrupt = |cause| DecompressError::Corrupt { format: "zstd", cause };
+    if input.is_empty() {
+        return Err(corrupt(io::ErrorKind::UnexpectedEof.into()));
+    }
+    let announced = match zstd_safe::get_frame_content_size(input) {
+        // A frame that announces more than the limit needs no decoder to be refused.
+        Ok(Some(size)) if size > limit as u64 => return Err(DecompressError::TooLarge { limit }),
+        Ok(size) => size.and_then(|size| usize::try_from(size).ok()),
+        // Not a frame; the decoder says so.
+        Err(_) => None,
+    };
+    drain(zstd_decoder(input).map_err(corrupt)?, "zstd", input.len(), announced, limit, grant)
+}
+
+fn zstd_decoder(input: &[u8]) -> io::Result<zstd::stream::read::Decoder<'static, &[u8]>> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+    decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))?;
+    Ok(decoder)
 }
 
 /// Decompresses into a writer, part by part: for who needs the output once and has no memory for all of it.
@@ -72,13 +152,9 @@ pub fn decompress_into(coding: Coding, input: &[u8], limit: usize, output: &mut 
     match coding {
         Coding::Identity => pour(input, limit, output, corrupt("identity")),
         Coding::Gzip => pour(MultiGzDecoder::new(input), limit, output, corrupt("gzip")),
-        Coding::Deflate => pour(ZlibDecoder::new(input), limit, output, corrupt("deflate (zlib)")),
-        Coding::Brotli => pour(BrotliReader::new(input), limit, output, corrupt("br (Brotli)")),
-        Coding::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
-            decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))?;
-            pour(decoder, limit, output, corrupt("zstd"))
-        }
+        Coding::Deflate => pour(ZlibDecoder::new(input), limit, output, corrupt(DEFLATE)),
+        Coding::Brotli => pour(BrotliReader::new(input), limit, output, corrupt(BROTLI)),
+        Coding::Zstd => pour(zstd_decoder(input)?, limit, output, corrupt("zstd")),
     }
 }
 
@@ -106,98 +182,6 @@ fn pour(
     }
 }
 
-/// Decompresses one payload after the other and keeps the zstd context in between, which saves a
-/// tenth of the time of a payload of 280 KB and holds 1 MB for what level 1 wrote; at most 9 MB, for
-/// the largest window that is allowed.
-#[derive(Default)]
-pub struct Decompressor {
-    zstd: Option<zstd_safe::DCtx<'static>>,
-    in_one_piece: bool,
-}
-
-impl std::fmt::Debug for Decompressor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decompressor").field("zstd_bytes", &self.zstd.as_ref().map(|context| context.sizeof())).finish()
-    }
-}
-
-impl Decompressor {
-    /// Decompresses `input`; identity hands it through without a copy. The output buffer is at most
-    /// twice the output and never more than `limit` and a step.
-    ///
-    /// # Errors
-    /// The output is too large, or the input is not what `coding` says.
-    pub fn decompress(&mut self, coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
-        self.decompress_granted(coding, input, limit, &mut |_| true)
-    }
-
-    /// As [`Decompressor::decompress`], for a caller whose memory is counted: `grant` is asked before
-    /// the output buffer takes memory, and never for identity, whose output is the input.
-    ///
-    /// # Errors
-    /// The output is too large, memory for it was not granted, or the input is not what `coding`
-    /// says.
-    pub fn decompress_granted(
-        &mut self,
-        coding: Coding,
-        input: Bytes,
-        limit: usize,
-        grant: Grant<'_>,
-    ) -> Result<Bytes, DecompressError> {
-        self.in_one_piece = false;
-        match coding {
-            Coding::Identity if input.len() > limit => Err(DecompressError::TooLarge { limit }),
-            Coding::Identity => Ok(input),
-            Coding::Gzip => self.gzip(&input, limit, grant),
-            Coding::Zstd => self.zstd(&input, limit, grant),
-            Coding::Deflate => deflate(&input, limit, grant),
-            Coding::Brotli => brotli(&input, limit, grant),
-        }
-    }
-
-    /// Whether the payload that was decompressed last is in the form that every decoder reads in the same way: one
-    /// member of gzip whose head says nothing but how it is compressed, or one frame of zstd. Some decoders read the
-    /// first of several only.
-    pub fn was_in_one_piece(&self) -> bool {
-        self.in_one_piece
-    }
-
-    fn gzip(&mut self, input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
-        // The last four bytes are the size of the last member's output, modulo 2^32 (RFC 1952).
-        let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
-        let mut members = Members { decoder: GzDecoder::new(input), are_several: false };
-        let output = drain(&mut members, input.len(), announced, limit, grant)?
-            .map_err(|cause| DecompressError::Corrupt { format: "gzip", cause })?;
-        // The fourth byte says which optional fields the head has (RFC 1952, section 2.3.1).
-        self.in_one_piece = !members.are_several && input.get(3) == Some(&0);
-        Ok(output)
-    }
-
-    fn zstd(&mut self, input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
-        let corrupt = |cause| DecompressError::Corrupt { format: "zstd", cause };
-        if input.is_empty() {
-            return Err(corrupt(io::ErrorKind::UnexpectedEof.into()));
-        }
-        let announced = match zstd_safe::get_frame_content_size(input) {
-            // A frame that announces more than the limit needs no decoder to be refused.
-            Ok(Some(size)) if size > limit as u64 => return Err(DecompressError::TooLarge { limit }),
-            Ok(Some(size)) => usize::try_from(size).ok(),
-            Ok(None) => None,
-            // Not a frame; the decoder says so.
-            Err(_) => None,
-        };
-        let context = self.zstd.get_or_insert_with(zstd_safe::DCtx::create);
-        // An error before this may have left a frame half read.
-        let reset = context.reset(zstd_safe::ResetDirective::SessionAndParameters);
-        reset.map_err(|code| corrupt(io::Error::other(zstd_safe::get_error_name(code))))?;
-        let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
-        decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(corrupt)?;
-        let output = drain(decoder, input.len(), announced, limit, grant)?.map_err(corrupt)?;
-        self.in_one_piece = zstd_safe::find_frame_compressed_size(input) == Ok(input.len());
-        Ok(output)
-    }
-}
-
 /// The members of a gzip payload, one after the other.
 struct Members<'a> {
     decoder: GzDecoder<&'a [u8]>,
@@ -217,31 +201,15 @@ impl Read for Members<'_> {
     }
 }
 
-fn deflate(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
-    let corrupt = |cause| DecompressError::Corrupt { format: "deflate (zlib)", cause };
-    let mut decoder = ZlibDecoder::new(input);
-    let output = drain(&mut decoder, input.len(), None, limit, grant)?.map_err(corrupt)?;
-    let rest = decoder.get_ref().len();
-    if rest > 0 {
-        let text = format!("{rest} bytes follow the end of the stream");
-        return Err(corrupt(io::Error::new(io::ErrorKind::InvalidData, text)));
-    }
-    Ok(output)
-}
-
-fn brotli(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
-    drain(BrotliReader::new(input), input.len(), None, limit, grant)?
-        .map_err(|cause| DecompressError::Corrupt { format: "br (Brotli)", cause })
-}
-
 /// Reads to the end into a buffer that doubles, and stops as soon as there is more than `limit`.
 fn drain(
     mut decoder: impl Read,
+    format: &'static str,
     input: usize,
     announced: Option<usize>,
     limit: usize,
     grant: Grant<'_>,
-) -> Result<io::Result<Bytes>, DecompressError> {
+) -> Result<Bytes, DecompressError> {
     let trusted = input.saturating_mul(TRUSTED_RATIO).max(MIN_STEP);
     // One byte more than announced lets the decoder find the end without another step.
     let start = announced.map_or(input.saturating_mul(4), |size| size.saturating_add(1)).min(trusted);
@@ -264,7 +232,7 @@ fn drain(
             Ok(0) => break,
             Ok(more) => filled += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Ok(Err(error)),
+            Err(cause) => return Err(DecompressError::Corrupt { format, cause }),
         }
         if filled > limit {
             return Err(DecompressError::TooLarge { limit });
@@ -273,5 +241,5 @@ fn drain(
     output.truncate(filled);
     // Who keeps it, or sends it on as it is, counts its length.
     output.shrink_to_fit();
-    Ok(Ok(Bytes::from(output)))
+    Ok(Bytes::from(output))
 }

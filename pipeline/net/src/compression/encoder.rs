@@ -3,9 +3,8 @@
 use std::io::{self, Write};
 
 use flate2::write::GzEncoder;
-use zstd::stream::raw::{CParameter, InBuffer, Operation, OutBuffer, WriteBuf};
+use zstd::stream::raw::{self, CParameter, Operation as _};
 use zstd::stream::zio;
-use zstd::zstd_safe;
 
 /// How an outgoing payload is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,60 +58,25 @@ impl Compression {
     }
 }
 
-/// What one payload leaves for the next: zstd's context, which is costly to build.
+/// What one payload leaves for the next: zstd's context, which is costly to build. A payload owns it while it is
+/// written, so that whoever writes payloads one after the other can hold the one that is open beside the place where the
+/// context goes back to.
 #[derive(Default)]
 pub struct EncoderContext {
-    zstd: Option<ZstdContext>,
-}
-
-impl EncoderContext {
-    /// The memory that is held between payloads, in bytes.
-    pub fn held_bytes(&self) -> usize {
-        self.zstd.as_ref().map_or(0, |context| context.0.sizeof())
-    }
+    pub(super) zstd: Option<raw::Encoder<'static>>,
 }
 
 impl std::fmt::Debug for EncoderContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EncoderContext").field("held_bytes", &self.held_bytes()).finish()
+        f.debug_struct("EncoderContext").field("has_zstd", &self.zstd.is_some()).finish()
     }
 }
 
-/// zstd's context. A payload owns it while it is written, so that whoever writes payloads one after the other can hold
-/// the one that is open beside the place where the context goes back to.
-pub struct ZstdContext(zstd_safe::CCtx<'static>);
-
-impl ZstdContext {
-    fn begin(&mut self, level: i32) -> Result<(), usize> {
-        self.0.reset(zstd_safe::ResetDirective::SessionAndParameters)?;
-        self.0.set_parameter(CParameter::CompressionLevel(level))?;
-        if level == Compression::MAX_LEVEL {
-            self.0.set_parameter(CParameter::WindowLog(WINDOW_LOG_MAX))?;
-        }
-        Ok(())
-    }
-}
-
-fn zstd_error(code: usize) -> io::Error {
-    io::Error::other(zstd_safe::get_error_name(code))
-}
-
-impl Operation for ZstdContext {
-    fn run<C: WriteBuf + ?Sized>(
-        &mut self,
-        input: &mut InBuffer<'_>,
-        output: &mut OutBuffer<'_, C>,
-    ) -> io::Result<usize> {
-        self.0.compress_stream(output, input).map_err(zstd_error)
-    }
-
-    fn flush<C: WriteBuf + ?Sized>(&mut self, output: &mut OutBuffer<'_, C>) -> io::Result<usize> {
-        self.0.flush_stream(output).map_err(zstd_error)
-    }
-
-    fn finish<C: WriteBuf + ?Sized>(&mut self, output: &mut OutBuffer<'_, C>, _: bool) -> io::Result<usize> {
-        self.0.end_stream(output).map_err(zstd_error)
-    }
+/// What zstd is told for a level. A window of 0 is the level's own.
+pub(super) fn parameters(level: i32) -> [CParameter; 2] {
+    let level = level.clamp(1, Compression::MAX_LEVEL);
+    let window = if level == Compression::MAX_LEVEL { WINDOW_LOG_MAX } else { 0 };
+    [CParameter::CompressionLevel(level), CParameter::WindowLog(window)]
 }
 
 /// A writer that compresses. What is written reaches the inner writer by and by; [`Encoder::finish`]
@@ -123,7 +87,7 @@ pub enum Encoder<W: Write> {
     /// gzip.
     Gzip(GzEncoder<W>),
     /// zstd.
-    Zstd(zio::Writer<W, ZstdContext>),
+    Zstd(zio::Writer<W, raw::Encoder<'static>>),
 }
 
 impl<W: Write> Encoder<W> {
@@ -139,8 +103,9 @@ impl<W: Write> Encoder<W> {
                 Ok(Encoder::Gzip(GzEncoder::new(writer, flate2::Compression::new(level.clamp(1, 9)))))
             }
             Compression::Zstd { level } => {
-                let mut zstd = context.zstd.take().unwrap_or_else(|| ZstdContext(zstd_safe::CCtx::create()));
-                zstd.begin(level.clamp(1, Compression::MAX_LEVEL)).map_err(zstd_error)?;
+                let mut zstd = context.zstd.take().map_or_else(|| raw::Encoder::new(level), Ok)?;
+                zstd.reinit()?;
+                parameters(level).into_iter().try_for_each(|parameter| zstd.set_parameter(parameter))?;
                 Ok(Encoder::Zstd(zio::Writer::new(writer, zstd)))
             }
         }

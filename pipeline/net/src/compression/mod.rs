@@ -8,7 +8,7 @@ mod brotli;
 mod decompress;
 mod encoder;
 
-pub use decompress::{DecompressError, Decompressor, Grant, decompress, decompress_into};
+pub use decompress::{DecompressError, Decompressed, Grant, decompress, decompress_granted, decompress_into};
 pub use encoder::{Compression, Encoder, EncoderContext};
 
 /// What [`Coding::parse`] understands, as the value of an `Accept-Encoding` header.

@@ -70,7 +70,6 @@ fn round_trips_at_the_limit() {
 fn contexts_are_reusable() {
     let original = data(100_000);
     let mut context = EncoderContext::default();
-    let mut decompressor = Decompressor::default();
     for round in 0..3 {
         let mut abandoned = Encoder::new(Compression::ZSTD, Vec::new(), &mut context).unwrap();
         abandoned.write_all(&original).unwrap();
@@ -78,11 +77,11 @@ fn contexts_are_reusable() {
         let mut encoder = Encoder::new(Compression::ZSTD, Vec::new(), &mut context).unwrap();
         encoder.write_all(&original).unwrap();
         let packed = Bytes::from(encoder.finish(&mut context).unwrap());
-        assert_corrupt(decompressor.decompress(Coding::Zstd, packed.slice(..packed.len() / 2), 1 << 20));
-        let undone = decompressor.decompress(Coding::Zstd, packed, 1 << 20).unwrap();
+        assert_corrupt(decompress(Coding::Zstd, packed.slice(..packed.len() / 2), 1 << 20));
+        let undone = decompress(Coding::Zstd, packed, 1 << 20).unwrap();
         assert_eq!(undone, original, "round {round}");
     }
-    assert!(context.held_bytes() > 0);
+    assert!(context.zstd.is_some());
 }
 
 /// Guarantees: a bomb of a thousandfold and more is refused, and its output never exceeds the limit.
@@ -137,10 +136,10 @@ fn a_lying_size_does_not_allocate() {
 /// zstd; with another one in front of it or behind it, even an empty one, it is read and is not.
 #[test]
 fn pieces_are_counted() {
-    let mut decompressor = Decompressor::default();
-    let mut in_one = |coding, packed: &[u8], plain: &[u8]| {
-        assert_eq!(decompressor.decompress(coding, Bytes::copy_from_slice(packed), 1 << 20).unwrap(), plain);
-        decompressor.was_in_one_piece()
+    let in_one = |coding, packed: &[u8], plain: &[u8]| {
+        let output = decompress_granted(coding, Bytes::copy_from_slice(packed), 1 << 20, &mut |_| true).unwrap();
+        assert_eq!(output.plain, plain);
+        output.in_one_piece
     };
     for (compression, coding) in [(Compression::GZIP, Coding::Gzip), (Compression::ZSTD, Coding::Zstd)] {
         let (one, empty) = (compressed(compression, b"payload"), compressed(compression, b""));
@@ -253,11 +252,14 @@ fn levels_are_clamped() {
 #[test]
 fn contexts_stay_small() {
     let held = |level| {
-        let mut context = EncoderContext::default();
-        let mut encoder = Encoder::new(Compression::Zstd { level }, std::io::sink(), &mut context).unwrap();
-        encoder.write_all(&data(3 << 20)).unwrap();
-        encoder.finish(&mut context).unwrap();
-        context.held_bytes()
+        let mut context = zstd::zstd_safe::CCtx::create();
+        let mut zstd = zstd::stream::raw::Encoder::with_context(&mut context);
+        super::encoder::parameters(level).into_iter().for_each(|parameter| zstd.set_parameter(parameter).unwrap());
+        let mut writer = zstd::stream::zio::Writer::new(std::io::sink(), zstd);
+        writer.write_all(&data(3 << 20)).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        context.sizeof()
     };
     for (level, most) in [(1, 1_500_000), (3, 4_000_000), (9, 14_000_000), (99, 14_000_000)] {
         assert!(held(level) < most, "level {level} holds {}", held(level));
@@ -277,16 +279,13 @@ fn memory_is_granted_before_it_is_taken() {
     ] {
         let packed = Bytes::from(packed);
         let mut asked = Vec::new();
-        let output = Decompressor::default()
-            .decompress_granted(coding, packed.clone(), data.len(), &mut |wanted| {
-                asked.push(wanted);
-                true
-            })
-            .unwrap();
-        assert_eq!(output, data);
+        let output = decompress_granted(coding, packed.clone(), data.len(), &mut |wanted| {
+            asked.push(wanted);
+            true
+        });
+        assert_eq!(output.unwrap().plain, data);
         assert!(asked.is_sorted() && asked.last().is_some_and(|&most| most >= data.len()), "{asked:?}");
-        let refused =
-            Decompressor::default().decompress_granted(coding, packed, data.len(), &mut |wanted| wanted < 300_000);
+        let refused = decompress_granted(coding, packed, data.len(), &mut |wanted| wanted < 300_000);
         assert!(matches!(refused, Err(DecompressError::NotGranted { wanted: 300_000.. })), "{refused:?}");
     }
 }

@@ -11,6 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::ServerLimits;
+use super::slots::NoRoom;
 use crate::LogGate;
 
 /// The shortest time between two lines of one listener.
@@ -65,15 +67,14 @@ pub(super) struct Complaints {
     endpoint: String,
     told: Mutex<HashSet<(IpAddr, Spoken)>>,
     handshakes: LogGate,
-    full: LogGate,
-    full_of_peer: LogGate,
-    few_files: LogGate,
+    /// By [`NoRoom`].
+    no_room: [LogGate; 3],
 }
 
 impl Complaints {
     pub(super) fn new(endpoint: &str) -> Self {
-        let [handshakes, full, full_of_peer, few_files] = [PAUSE; 4].map(LogGate::new);
-        Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, full, full_of_peer, few_files }
+        let (handshakes, no_room) = (LogGate::new(PAUSE), [PAUSE; 3].map(LogGate::new));
+        Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, no_room }
     }
 
     /// A handshake with `peer` failed for this reason.
@@ -98,38 +99,26 @@ impl Complaints {
         }
     }
 
-    /// A connection of `peer` was closed at once, since there are `bound` already.
-    pub(super) fn full(&self, peer: SocketAddr, bound: usize) {
-        let endpoint = &*self.endpoint;
-        if let Some(others) = self.full.pass() {
-            tracing::warn!(
+    /// A connection of `peer` was closed at once, since there was no room for it.
+    pub(super) fn no_room(&self, peer: SocketAddr, none: NoRoom, limits: &ServerLimits) {
+        let (endpoint, of_peer) = (&*self.endpoint, peer.ip().to_canonical());
+        let Some(others) = self.no_room[none as usize].pass() else { return };
+        let (all, each) = (limits.max_connections, limits.max_connections_per_peer);
+        match none {
+            NoRoom::Full => tracing::warn!(
                 endpoint, %peer, others,
-                "{bound} connections are open, which is the bound (max_connections): further ones are closed at once"
-            );
-        }
-    }
-
-    /// A connection of `peer` was closed at once, since it has `bound` already.
-    pub(super) fn full_of_peer(&self, peer: SocketAddr, bound: usize) {
-        let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
-        if let Some(others) = self.full_of_peer.pass() {
-            tracing::warn!(
-                endpoint, %peer, others,
-                "a peer has {bound} connections, which is the bound for one (max_connections_per_peer): its further ones \
+                "{all} connections are open, which is the bound (max_connections): further ones are closed at once"
+            ),
+            NoRoom::FullOfPeer => tracing::warn!(
+                endpoint, peer = %of_peer, others,
+                "a peer has {each} connections, which is the bound for one (max_connections_per_peer): its further ones \
                  are closed at once"
-            );
-        }
-    }
-
-    /// A connection of `peer` was closed at once, since few file descriptors are left.
-    pub(super) fn few_files(&self, peer: SocketAddr) {
-        let endpoint = &*self.endpoint;
-        if let Some(others) = self.few_files.pass() {
-            tracing::warn!(
+            ),
+            NoRoom::FewFiles => tracing::warn!(
                 endpoint, %peer, others,
                 "three quarters of the files that this process may open are open: further connections are closed at once, \
                  so that exporters, metrics and health have the rest; raise the limit (ulimit -n, LimitNOFILE in systemd)"
-            );
+            ),
         }
     }
 }

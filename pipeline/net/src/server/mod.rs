@@ -23,7 +23,7 @@ use connection::Connections;
 pub use limits::ServerLimits;
 pub use listener::{BindError, Listener};
 pub use peer::{Kept, Peer};
-use slots::{Room, Slots};
+use slots::Slots;
 pub use stats::{ServerStats, StatsSnapshot};
 
 use std::io;
@@ -109,23 +109,12 @@ where
                 // Closed rather than left in the backlog: the peer learns at once and can go
                 // elsewhere or come back, instead of hanging until its own timeout.
                 match slots.room(&stream, addr, limits) {
-                    Room::Full => {
+                    Ok(replaces) => stats.count(|stats| stats.timed_out += u64::from(replaces)),
+                    Err(none) => {
                         stats.count(|stats| stats.refused += 1);
-                        complaints.full(addr, limits.max_connections);
+                        complaints.no_room(addr, none, limits);
                         continue;
                     }
-                    Room::FullOfPeer => {
-                        stats.count(|stats| stats.refused += 1);
-                        complaints.full_of_peer(addr, limits.max_connections_per_peer);
-                        continue;
-                    }
-                    Room::FewFiles => {
-                        stats.count(|stats| stats.refused += 1);
-                        complaints.few_files(addr);
-                        continue;
-                    }
-                    Room::Made => stats.count(|stats| stats.timed_out += 1),
-                    Room::Free => {}
                 }
                 let activity = Arc::new(Activity::new(Instant::now()));
                 let task = tasks.spawn(Arc::clone(&connections).run(stream, addr, Arc::clone(&activity)));

@@ -26,13 +26,9 @@ struct Slot {
     task: AbortHandle,
 }
 
-/// What a connection has to do with the bounds.
+/// Why there is no room for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// There is room for it.
-    Free,
-    /// There is room since an idle connection was closed for it.
-    Made,
+pub(super) enum NoRoom {
     /// There are as many connections as there may be.
     Full,
     /// Its peer has as many connections as one peer may have.
@@ -49,19 +45,20 @@ fn few_files_are_left(stream: &TcpStream) -> bool {
 }
 
 impl Slots {
-    /// Whether there is room for a connection of `addr`, which was accepted as `stream`.
-    pub(super) fn room(&mut self, stream: &TcpStream, addr: SocketAddr, limits: &ServerLimits) -> Room {
+    /// Whether there is room for a connection of `addr`, which was accepted as `stream`, and whether an idle one was
+    /// closed for it.
+    pub(super) fn room(&mut self, stream: &TcpStream, addr: SocketAddr, limits: &ServerLimits) -> Result<bool, NoRoom> {
         if !limits.replace_idle && few_files_are_left(stream) {
-            return Room::FewFiles;
+            return Err(NoRoom::FewFiles);
         }
         let of_peer = self.of_peer.get(&peer(addr)).copied().unwrap_or(0);
         if of_peer >= limits.max_connections_per_peer {
-            return Room::FullOfPeer;
+            return Err(NoRoom::FullOfPeer);
         }
         if self.open.len() < limits.max_connections {
-            return Room::Free;
+            return Ok(false);
         }
-        if limits.replace_idle && self.close_longest_idle() { Room::Made } else { Room::Full }
+        if limits.replace_idle && self.close_longest_idle() { Ok(true) } else { Err(NoRoom::Full) }
     }
 
     /// Takes down a connection that was begun.

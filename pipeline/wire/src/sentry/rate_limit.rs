@@ -28,7 +28,7 @@ pub struct Answer<'a> {
     pub status: u16,
     /// The value of `X-Sentry-Rate-Limits`.
     pub limits: Option<&'a str>,
-    /// The value of `Retry-After`, as [`retry_after`] reads it.
+    /// What `Retry-After` asks for.
     pub retry_after: Option<Duration>,
 }
 
@@ -93,16 +93,6 @@ fn seconds(text: &str) -> Option<Duration> {
         return None;
     }
     Some(Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64())).unwrap_or(LONGEST))
-}
-
-/// Reads `Retry-After`: seconds, or a date (RFC 9110, 10.2.3), for which it needs the time since the Unix epoch.
-pub fn retry_after(value: &str, since_epoch: Duration) -> Option<Duration> {
-    if let Some(time) = seconds(value) {
-        return Some(time);
-    }
-    let date = httpdate::parse_http_date(value.trim()).ok()?;
-    let date = date.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(date.saturating_sub(since_epoch).min(LONGEST))
 }
 
 #[cfg(test)]
@@ -171,18 +161,6 @@ mod tests {
         assert_eq!(seconds_left(&after(429, None, Some(7)), UI), Some(7.0));
         assert_eq!(seconds_left(&after(503, None, Some(7)), CHUNK), None);
         assert_eq!(seconds_left(&after(200, None, Some(7)), CHUNK), None);
-    }
-
-    /// Guarantees: `Retry-After` is read as seconds and as a date, a date in the past is no wait, nonsense is nothing.
-    #[test]
-    fn retry_after_forms() {
-        let now = Duration::from_secs(784_111_777 - 30);
-        assert_eq!(retry_after(" 120 ", now), Some(Duration::from_secs(120)));
-        assert_eq!(retry_after("1.5", now), Some(Duration::from_millis(1500)));
-        assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now), Some(Duration::from_secs(30)));
-        assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now * 2), Some(Duration::ZERO));
-        assert_eq!(retry_after("soon", now), None);
-        assert_eq!(retry_after("1e300", now), Some(LONGEST));
     }
 
     proptest! {

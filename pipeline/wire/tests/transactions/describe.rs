@@ -1,4 +1,4 @@
-//! Operation, name, source and status, row by row as ARCHITECTURE.md has them ("Spans").
+//! Operation, name, source and status, rule by rule.
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind::{
     self, Client, Consumer, Internal, Producer, Server, Unspecified,

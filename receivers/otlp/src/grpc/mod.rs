@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::http_fault::Tally;
@@ -24,7 +25,7 @@ use profbridge_wire::otlp::Layout;
 
 use self::reply::Reply;
 use crate::call::{Caller, Content, Taken, count};
-use crate::elsewhere::GrpcElsewhere;
+use crate::elsewhere::Elsewhere;
 use crate::fault::{Fault, Kind, Signal};
 use crate::form::Form;
 use crate::version;
@@ -47,51 +48,58 @@ pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
     /// Where signals go that are not taken here.
-    pub(crate) elsewhere: Option<GrpcElsewhere>,
+    pub(crate) elsewhere: Option<Elsewhere>,
     /// How long the rest of a request is read that is not for this service.
     pub(crate) linger: Duration,
 }
 
 impl Service {
-    /// Answers a request. Never fails.
-    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+    /// Answers a request, or has another server answer it. Never fails.
+    pub(crate) async fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Either<Reply, Incoming>>, Infallible> {
+        let path = request.uri().path();
+        if let Some(elsewhere) = &self.elsewhere
+            && request.method() == Method::POST
+            && speaks_grpc(request.headers())
+            && signal_of(path).is_some()
+            && !self.takes(path)
+        {
+            let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
+            return Ok(elsewhere.answer(request, limits, &self.caller, reply::failure).await);
+        }
+        Ok(self.respond(request).await.map(Either::Left))
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Reply> {
         // What is not for this service is answered behind its end, as over HTTP: frames of a stream that was answered
         // before are not looked at any more, whatever rule of HTTP/2 they break.
         if !speaks_grpc(request.headers()) {
             body::discard_rest(request, self.linger).await;
-            return Ok(not_grpc());
+            return not_grpc();
         }
         if request.method() != Method::POST {
             body::discard_rest(request, self.linger).await;
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "gRPC uses POST\n");
             response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"));
-            return Ok(response);
+            return response;
         }
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if !self.takes(request.uri().path()) {
             let path = request.uri().path();
-            if let (Some(elsewhere), Some(_)) = (&self.elsewhere, signal_of(path)) {
-                let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
-                return Ok(match elsewhere.pass(request, limits, &self.caller.intake).await {
-                    Ok(answer) => reply::passed_on(answer),
-                    Err(fault) => {
-                        self.caller.telemetry.not_taken(fault.refusal(peer));
-                        reply::failure(&fault)
-                    }
-                });
-            }
             let fault = unknown(path, self.caller.takes_traces());
             self.caller.telemetry.not_taken(fault.refusal(peer));
             body::discard_rest(request, self.linger).await;
-            return Ok(reply::failure(&fault));
+            return reply::failure(&fault);
         }
         let tally = Tally::new(&self.caller.telemetry, peer);
         let outcome = self.export(request).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
-        Ok(match outcome {
+        match outcome {
             Ok(taken) => reply::success(&taken),
             Err(fault) => reply::failure(&fault),
-        })
+        }
     }
 
     async fn export(&self, request: Request<Incoming>) -> Result<Taken, Fault> {
@@ -138,7 +146,7 @@ fn not_grpc() -> Response<Reply> {
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
-    let mut response = Response::new(Reply::text(text));
+    let mut response = Response::new(Either::Right(Full::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     response

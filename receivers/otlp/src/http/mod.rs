@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::http_fault::{Tally, retry_after};
@@ -24,7 +24,7 @@ use profbridge_wire::otlp::json::Message;
 
 use self::media::Media;
 use crate::call::{Caller, Content, Taken, count};
-use crate::elsewhere::HttpElsewhere;
+use crate::elsewhere::Elsewhere;
 use crate::fault::{Fault, Kind, Signal};
 use crate::message;
 use crate::version;
@@ -44,30 +44,34 @@ pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
     /// Where signals go that are not taken here.
-    pub(crate) elsewhere: Option<HttpElsewhere>,
+    pub(crate) elsewhere: Option<Elsewhere>,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 
+/// An answer: the receiver's own, or that of the server that a request was handed on to.
+type Answer = Response<Either<Full<Bytes>, Incoming>>;
+
 impl Service {
-    /// Answers a request. Never fails.
-    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    /// Answers a request, or has another server answer it. Never fails.
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.is_unsupported(request.uri().path())) else {
+            return Ok(self.respond(request).await.map(Either::Left));
+        };
+        let media = Media::of(request.headers());
+        Ok(elsewhere.answer(request, self.body, &self.caller, |fault| failure(fault, media)).await)
+    }
+
+    async fn respond(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let media = Media::of(request.headers());
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.is_unsupported(request.uri().path())) {
-            let passed = elsewhere.pass(&mut request, self.body, &self.caller.intake).await;
-            return Ok(passed.unwrap_or_else(|fault| {
-                self.caller.telemetry.not_taken(fault.refusal(peer));
-                failure(&fault, media)
-            }));
-        }
         if let Some(fault) = self.misdirected(&request) {
             // Whoever only looks (a browser, a probe) loses nothing.
             if request.method() == Method::POST {
                 self.caller.telemetry.not_taken(fault.refusal(peer));
             }
             body::discard_rest(request, self.linger).await;
-            return Ok(failure(&fault, media));
+            return failure(&fault, media);
         }
         let tally = Tally::new(&self.caller.telemetry, peer);
         let message = match request.uri().path() {
@@ -76,13 +80,13 @@ impl Service {
         };
         let outcome = self.export(&mut request, media).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
-        Ok(match outcome {
+        match outcome {
             Ok(taken) => success(&taken, message, media),
             Err(fault) => {
                 body::discard_rest(request, self.linger).await;
                 failure(&fault, media)
             }
-        })
+        }
     }
 
     async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<Taken, Fault> {

@@ -2,8 +2,23 @@
 //!
 //! Running threads are sampled by perf events and blocked threads are read from outside; neither is stopped. Where the
 //! kernel permits no perf events, running threads that stay in their own code are stopped for microseconds
-//! ([`message::Stops`] chooses). `README.md`, "What it cannot do", names the cases in which a system call may notice.
+//! ([`message::Stops`] chooses). `README.md`, "Running threads", names the cases in which a system call may notice.
 //! The library needs nothing of the pipeline.
+//!
+//! ```text
+//! owner (profbridge)                    sampler process (the same binary, executed again)
+//!   owner  <------ protocol ------>       control thread:   finds processes, opens their files, loads unwind tables
+//!          (packets, files)               sampling thread:  ticks, reads events, stops, unwinds, makes batches
+//!                                         readers:          one per processor, read memory of sampled threads
+//! ```
+//!
+//! * [`owner`], [`message`], [`protocol`]: the side of the program that uses this library, and what both sides say.
+//! * `control`, `discover`, `separation`, `rights`, `capability`: the sampler process apart from sampling.
+//! * [`sampler`]: the sampling thread. `states.rs` there has the states of processes and threads, `ledger.rs` divides
+//!   the time, `reader.rs` and `evidence.rs` read memory while a thread is kept from running on.
+//! * [`perf`], [`probe`], `stop`, `stack_copy`: what the kernel tells of a thread, and stopping one.
+//! * [`address_space`], [`elf`], [`unwind`]: which code is mapped where, and from registers to a stack.
+//! * [`runtime`]: frames of Python, PHP, Ruby and V8. [`context`]: traces and resources that programs show.
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;

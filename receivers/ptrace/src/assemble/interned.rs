@@ -8,7 +8,7 @@ use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, Mapp
 use profbridge_sampler::message::{self, FunctionKind};
 use profbridge_symbolizer::Frame;
 
-use super::{Subject, frame_type};
+use super::{Subject, explanation, frame_type};
 use crate::symbols::NAMELESS_KERNEL;
 
 /// The mappings and locations of one process that are in the batch already.
@@ -38,7 +38,7 @@ impl Interned {
             return known;
         }
         let mapping = location.mapping().and_then(|index| self.mapping(builder, subject, index));
-        let symbols = subject.names.symbols(location);
+        let symbols = explanation(location).or_else(|| subject.names.symbols(location));
         let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
         let kind = frame_type::of(location, frames, subject.mappings);
         let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();

@@ -3,7 +3,7 @@
 //! The rules are those of Sentry's SDKs on OpenTelemetry (getsentry/sentry-javascript
 //! `packages/opentelemetry/src/utils/parseSpanDescription.ts`) and of the Collector's exporter
 //! (opentelemetry-collector-contrib `exporter/sentryexporter/docs/transformation.md`), which read the same conventions
-//! in the same order. ARCHITECTURE.md, "Spans", has them row by row.
+//! in the same order.
 
 use std::borrow::Cow;
 

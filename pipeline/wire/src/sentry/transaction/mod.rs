@@ -1,8 +1,8 @@
 //! The spans of a transaction become a `transaction` item: an event of Sentry's (event schema, type `transaction`).
 //!
 //! A local root and the spans below it were put together by the processor `transactions`
-//! ([`Segment`](profbridge_model::spans::Segment)); here they are only written. ARCHITECTURE.md, "Spans", has the
-//! conversion row by row. The rules are kept one per file:
+//! ([`Segment`](profbridge_model::spans::Segment)); here they are only written. The pages of the exporter
+//! `sentry` describe the conversion for users. Each rule has a file:
 //!
 //! * `keys`: the attributes that decide anything, found in one pass. `describe`: operation, name and its source.
 //!   `status`: Sentry's status.

@@ -8,6 +8,10 @@
 //! All of this sees a process only through [`Target`](crate::runtime::Target): no file, no path, no clock. Everything
 //! that is read was written by the target and is taken for hostile: it is read in a fixed number of reads of bounded
 //! size, and what breaks a rule is left out.
+//!
+//! The thread pointer is that of glibc's list of robust mutexes, or of a stop. With musl, variables in blocks of their
+//! own are not found; those at a fixed distance are. Records of Node (`otel_thread_ctx_nodejs_v1`), Go's pprof labels
+//! and other vendors' layouts are not read. A read of a thread takes 2.5 to 4.8 us (`examples/contexts.rs`).
 
 mod place;
 mod process;

@@ -1,4 +1,6 @@
 //! Finds the processes of targets that select them by properties.
+//!
+//! Children are found by listing them often. Perf events would report each fork, but only where they are permitted.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

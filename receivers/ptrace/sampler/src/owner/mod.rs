@@ -3,7 +3,42 @@
 //! The sampler process is this program executed once more, see `separation`. A thread receives its events and checks
 //! them, because the sampler reads data made by targets and one of them may have taken it over: whatever breaks a rule
 //! of [`crate::protocol`] ends the sampler. The host program must call [`run_if_sampler`] in the first line of `main`.
+//! It may block SIGCHLD, and wait for children of its own.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use profbridge_sampler::message::{Command, Event, Select, Settings, Target, TargetId};
+//! use profbridge_sampler::{Notice, SamplerProcess, StartOptions, run_if_sampler};
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(code) = run_if_sampler() {
+//!         return code;
+//!     }
+//!     let (sampler, events) = SamplerProcess::start(StartOptions::default()).expect("on x86-64 Linux");
+//!     let target = Target {
+//!         id: TargetId(0),
+//!         select: Select::Pid(4711),
+//!         settings: Settings::default(),
+//!         environment: Vec::new(),
+//!         thread_attributes: Vec::new(),
+//!         sample_at_once: true,
+//!     };
+//!     sampler.send(Command::Watch(target)).expect("it runs");
+//!     for notice in events {
+//!         match notice {
+//!             Notice::Event(Event::Batch(batch)) => println!("{} samples", batch.samples.len()),
+//!             Notice::Event(Event::Problem(problem)) => eprintln!("{}", problem.message),
+//!             Notice::Event(Event::Detached { .. }) => drop(sampler.send(Command::Stop)),
+//!             Notice::Event(_) => {}
+//!             Notice::Ended(ending) => println!("{ending:?}"),
+//!         }
+//!     }
+//!     ExitCode::SUCCESS
+//! }
+//! ```
 
+use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -33,7 +68,7 @@ pub struct StartOptions {
     /// able to do, it then keeps.
     pub commands: bool,
     /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
-    /// event takes about half a MiB at most.
+    /// event takes about a MiB at most.
     pub waiting: usize,
     /// How long it may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is ended. It means
     /// to need less than [`STOP_TIMEOUT`], whatever this is.
@@ -104,6 +139,20 @@ pub enum Ending {
     Misbehaved(String),
     /// It ended, and something else in this process took its exit status.
     Unknown,
+}
+
+/// For a person.
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => f.write_str("it stopped"),
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Killed(signal) => write!(f, "signal {signal}"),
+            Self::TimedOut => f.write_str("it did not stop in time"),
+            Self::Misbehaved(rule) => write!(f, "it broke the rules: {rule}"),
+            Self::Unknown => f.write_str("nobody knows why"),
+        }
+    }
 }
 
 /// The notices of the sampler process, in order. Ends after [`Notice::Ended`].

@@ -7,6 +7,10 @@
 //!
 //! This program is its own test runner, since the sampler process is the same program started again: that must be
 //! looked at first.
+//!
+//! Not here: Yama's scopes and jumps of the wall clock, which would change the whole machine
+//! (`tests/interop/other_kernel.py` boots another); kernels without schedstat (`CONFIG_SCHED_INFO`), with HZ of 100 or
+//! `nohz_full`; suspend; other architectures than x86-64.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(
     clippy::unwrap_used,

@@ -4,6 +4,13 @@
 //! stack of control frames. Where the fields are is in a table by minor version (`layout`); libraries that hide their
 //! symbols are searched (`search`). Objects are moved and freed by a collector, so everything is checked by what it
 //! says of its own kind (`objects`).
+//!
+//! * Run: 3.0.2, 3.1.7, 3.2.3, 3.3.8 and 3.4.11, of Debian and Ubuntu. Not tried: ractors, and threads without a native
+//!   thread of their own (`RUBY_MN_THREADS`).
+//! * Classes of 3.0 to 3.2 are in hash tables that are not read; methods of classes without a name have none in front.
+//! * A `rescue` is a frame of its own, and its method another one; Ruby's own backtraces have one for both from 3.4 on.
+//! * What YJIT compiled is named while its thread waits, and not while it runs.
+//! * Code that is evaluated and thrown away within a sample or two is not known yet when a running thread executes it.
 
 mod capture;
 mod code;

@@ -4,6 +4,15 @@
 //! the function and, of interpreted ones, the byte code and the place in it. These words are in the copy of the stack,
 //! so they are of the moment of the sample. What they refer to is read from memory right after it: objects move and go,
 //! so the type of each is checked, and that function and code belong together.
+//!
+//! * V8 makes positions in byte code when an exception, a profiler or a debugger needs them. Until then the line is
+//!   that where the function begins.
+//! * Inlined functions are told by the deoptimization data and the positions of code. Node has V8 note positions of all
+//!   instructions of TurboFan's; a V8 that notes those of calls only leaves the innermost frame open, which is then
+//!   called `outer [with inlined functions]`. Maglev notes none: its frames have the name of the outermost function.
+//!   Whether all instructions have positions is told by entries without a call behind them; of code with few entries,
+//!   by the rest of the process's code.
+//! * Not read: V8 with compressed pointers (Electron), and builds without the constants for debuggers (`v8dbg_*`).
 
 mod bytecode;
 mod code;

@@ -1,13 +1,88 @@
-//! The end of a run.
+//! A plan that runs, and its end.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use profbridge_model::Reason;
+use profbridge_net::Trigger;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ExporterReport, PipelineReport, ReceiverReport, Report, RunningPlan};
-use crate::delivery::Stop;
-use crate::health::ComponentState;
+use super::report::{ExporterReport, PipelineReport, ReceiverReport, Report};
+use super::server::Server;
+use crate::delivery::{RunningExporter, Stop};
+use crate::health::{ComponentState, Health};
+use crate::pipeline::Pipeline;
+use crate::telemetry::{Edge, ExporterTelemetry, Metrics, ReceiverTelemetry};
+
+/// Something that listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Who: the id of a receiver, or `metrics` or `health`.
+    pub component: String,
+    /// For what, such as `grpc` or `http`.
+    pub protocol: String,
+    /// Where, with the port that the system chose.
+    pub address: SocketAddr,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} on {}", self.component, self.protocol, self.address)
+    }
+}
+
+/// A plan that runs. Dropping it ends everything at once, uncounted; [`RunningPlan::stop`] ends it in order.
+pub struct RunningPlan {
+    pub(super) addresses: Vec<Address>,
+    pub(super) shutdown_timeout: Duration,
+    pub(super) health: Health,
+    pub(super) metrics: Metrics,
+    pub(super) receivers: Vec<ReceiverTask>,
+    /// Stops the receivers.
+    pub(super) stop_receivers: Trigger,
+    /// Lets nobody wait for the receivers any longer.
+    pub(super) last_call: Trigger,
+    pub(super) pipelines: Vec<Pipeline>,
+    pub(super) exporters: Vec<(ExporterTelemetry, RunningExporter)>,
+    /// The counters of exporters that have been told to stop.
+    pub(super) exporter_telemetry: Vec<ExporterTelemetry>,
+    pub(super) disabled: Vec<(String, String)>,
+    pub(super) servers: Vec<Server>,
+    /// Stops what outlives the components: the telemetry servers and the reporter.
+    pub(super) stop_last: Trigger,
+    pub(super) reporter: JoinHandle<()>,
+    pub(super) started: Instant,
+}
+
+pub(super) struct ReceiverTask {
+    pub(super) telemetry: ReceiverTelemetry,
+    pub(super) edge: Edge,
+    pub(super) task: JoinHandle<()>,
+}
+
+impl RunningPlan {
+    /// Everything that listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The address of one protocol of a component.
+    pub fn address(&self, component: &str, protocol: &str) -> Option<SocketAddr> {
+        let found = self.addresses.iter().find(|known| known.component == component && known.protocol == protocol);
+        found.map(|found| found.address)
+    }
+
+    /// What each component is doing.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The counters of all components.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}
 
 /// The deadlines of one shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

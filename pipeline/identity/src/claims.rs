@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// What is said of a process, as far as it tells processes apart. Texts are hashes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Side {
+pub struct ProcessClaims {
     profiler: Option<ProfilerId>,
     pid: Option<i64>,
     /// Its id in its own PID namespace, where that is known to be another one: `process.vpid`.
@@ -57,10 +57,10 @@ const THREAD: usize = KEYS.len();
 /// The one of [`KEYS`] that names a process alone.
 const INSTANCE: usize = 4;
 
-impl Side {
+impl ProcessClaims {
     /// What attributes say, where earlier ones come before later ones with the same key.
     pub fn of<'a>(dictionary: &Dictionary, attributes: impl Iterator<Item = &'a Attribute> + Clone) -> Self {
-        let mut side = Self { profiler: whole_chunk::profiler_id(dictionary, attributes.clone()), ..Self::default() };
+        let mut claims = Self { profiler: whole_chunk::profiler_id(dictionary, attributes.clone()), ..Self::default() };
         for attribute in attributes {
             let text = match &attribute.value {
                 Value::String(text) => Some(dictionary.string(*text)).filter(|text| !text.is_empty()),
@@ -68,8 +68,8 @@ impl Side {
             };
             let key = dictionary.string(attribute.key);
             let pid = match key {
-                "process.pid" => Some(&mut side.pid),
-                "process.vpid" => Some(&mut side.own_pid),
+                "process.pid" => Some(&mut claims.pid),
+                "process.vpid" => Some(&mut claims.own_pid),
                 _ => None,
             };
             if let Some(pid) = pid {
@@ -79,10 +79,10 @@ impl Side {
                 };
                 *pid = pid.or(number);
             } else if let Some(at) = KEYS.iter().position(|known| *known == key) {
-                side.said[at] = side.said[at].or_else(|| text.map(|text| xxh3_64(text.as_bytes())));
+                claims.said[at] = claims.said[at].or_else(|| text.map(|text| xxh3_64(text.as_bytes())));
             }
         }
-        side
+        claims
     }
 
     /// The same of somebody who names the process's profiler as well.
@@ -133,9 +133,9 @@ impl Side {
     /// The same, where the process itself is known: its id and its host, whatever name its program has for that.
     #[must_use]
     pub fn of_process(self, host: &str, pid: u32) -> Self {
-        let mut side = Self { pid: Some(pid.into()), ..self };
-        side.said[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
-        side
+        let mut claims = Self { pid: Some(pid.into()), ..self };
+        claims.said[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
+        claims
     }
 
     /// The same, where its id in its own PID namespace is known.
@@ -209,15 +209,15 @@ mod tests {
 
     use super::*;
 
-    fn side(attributes: &[(&str, Any<'_>)]) -> Side {
+    fn claims(attributes: &[(&str, Any<'_>)]) -> ProcessClaims {
         let mut builder = Builder::new();
         builder.resource(attributes);
         let batch = builder.finish().unwrap();
-        Side::of(batch.dictionary(), batch.resources()[0].resource.attributes.iter())
+        ProcessClaims::of(batch.dictionary(), batch.resources()[0].resource.attributes.iter())
     }
 
     fn meet(one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]) -> bool {
-        let (one, other) = (side(one), side(other));
+        let (one, other) = (claims(one), claims(other));
         let named = one.names().any(|name| other.names().any(|known| known == name));
         named && one.agrees(&other)
     }
@@ -248,11 +248,11 @@ mod tests {
         let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));
         let (pid, own_pid, instance) =
             (("process.pid", 7.into()), ("process.vpid", 1.into()), ("service.instance.id", Any::Str("i")));
-        let joined = side(&[host, pid]).or(&side(&[container, own_pid, ("host.name", "db".into()), instance]));
-        assert_eq!(joined, side(&[container, host, pid, own_pid, instance]));
-        assert_eq!(side(&[pid]).or(&Side::default()), side(&[pid]));
-        let profiler = side(&[("sentry.profiler_id", "00112233445546778899aabbccddeeff".into())]);
-        assert_eq!(side(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
+        let joined = claims(&[host, pid]).or(&claims(&[container, own_pid, ("host.name", "db".into()), instance]));
+        assert_eq!(joined, claims(&[container, host, pid, own_pid, instance]));
+        assert_eq!(claims(&[pid]).or(&ProcessClaims::default()), claims(&[pid]));
+        let profiler = claims(&[("sentry.profiler_id", "00112233445546778899aabbccddeeff".into())]);
+        assert_eq!(claims(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
     }
 
     /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no
@@ -261,12 +261,12 @@ mod tests {
     fn hosts_are_known_without_a_process() {
         let (host, node, pid) =
             (("host.name", Any::Str("web")), ("k8s.node.name", Any::Str("web")), ("process.pid", 7.into()));
-        let hosts = |attributes: &[(&str, Any<'_>)]| side(attributes).hosts().collect::<Vec<_>>();
+        let hosts = |attributes: &[(&str, Any<'_>)]| claims(attributes).hosts().collect::<Vec<_>>();
         assert_eq!(hosts(&[host, pid]), hosts(&[host]));
         assert_eq!(hosts(&[host, node]).len(), 2);
         assert!(!hosts(&[host]).contains(&hosts(&[node])[0]));
         assert!(hosts(&[pid, ("service.instance.id", "i".into())]).is_empty());
-        assert!(side(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
+        assert!(claims(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
     }
 
     /// Guarantees: processes of one host are known by what both say of it, whatever they say of themselves; not where
@@ -277,7 +277,7 @@ mod tests {
             (("host.name", Any::Str("web")), ("k8s.pod.uid", Any::Str("p1")), ("container.id", Any::Str("c1")));
         let (pid, own_pid, instance) =
             (("process.pid", Any::Int(7)), ("process.vpid", Any::Int(1)), ("service.instance.id", Any::Str("i")));
-        let is = |one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]| side(one).is_of_host_of(&side(other));
+        let is = |one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]| claims(one).is_of_host_of(&claims(other));
         let others = [("process.pid", Any::Int(8)), ("service.instance.id", Any::Str("j"))];
         assert!(is(&[host, pid, own_pid, instance], &[host, others[0], others[1]]));
         assert!(is(&[host, container, pid], &[container, others[0]]));
@@ -317,12 +317,12 @@ mod tests {
         assert!(!meet(&[outside, pid, own_pid], &[outside, own]));
         assert!(!meet(&[outside, container, pid, own_pid], &[outside, own]), "another process of the machine");
         assert!(!meet(&[container, pod, pid, own_pid], &[container, ("k8s.pod.uid", "p2".into()), own]));
-        let known = side(&[container, outside, pid]).with_own_pid(7);
-        assert_eq!(known, side(&[container, outside, pid, own_pid]));
-        assert_eq!((known.pid(), known.own_pid(), side(&[pid]).own_pid()), (Some(4711), Some(7), None));
-        assert!(side(&[container, pid]).may_have_another_pid() && side(&[pod, pid]).may_have_another_pid());
-        for side in [known, side(&[outside, pid]), side(&[container])] {
-            assert!(!side.may_have_another_pid());
+        let known = claims(&[container, outside, pid]).with_own_pid(7);
+        assert_eq!(known, claims(&[container, outside, pid, own_pid]));
+        assert_eq!((known.pid(), known.own_pid(), claims(&[pid]).own_pid()), (Some(4711), Some(7), None));
+        assert!(claims(&[container, pid]).may_have_another_pid() && claims(&[pod, pid]).may_have_another_pid());
+        for claims in [known, claims(&[outside, pid]), claims(&[container])] {
+            assert!(!claims.may_have_another_pid());
         }
     }
 
@@ -332,18 +332,18 @@ mod tests {
     fn threads_meet_on_their_host() {
         let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());
         let (host, pid) = (("host.name", Any::Str("web")), ("process.pid", Any::Int(7)));
-        let named = side(&[host]);
+        let named = claims(&[host]);
         assert!(named.thread_name(one).is_some());
-        assert_eq!(named.thread_name(one), side(&[host, pid]).thread_name(one));
+        assert_eq!(named.thread_name(one), claims(&[host, pid]).thread_name(one));
         assert_ne!(named.thread_name(one), named.thread_name(other));
-        assert_ne!(named.thread_name(one), side(&[("host.name", "db".into())]).thread_name(one));
-        assert_eq!(side(&[("host.id", "9f".into()), pid]).thread_name(one), None);
-        let by_id: Vec<u128> = side(&[("host.id", "9f".into()), host, pid]).names_of_thread(7).collect();
+        assert_ne!(named.thread_name(one), claims(&[("host.name", "db".into())]).thread_name(one));
+        assert_eq!(claims(&[("host.id", "9f".into()), pid]).thread_name(one), None);
+        let by_id: Vec<u128> = claims(&[("host.id", "9f".into()), host, pid]).names_of_thread(7).collect();
         assert_eq!(by_id[1..], named.names_of_thread(7).collect::<Vec<_>>());
         assert!(
             named.names_of_thread(8).all(|name| !by_id.contains(&name)) && named.thread_name(other) != Some(by_id[1])
         );
-        assert!(side(&[host, pid]).names().chain(named.hosts()).all(|name| !by_id.contains(&name)));
-        assert!(side(&[host, pid]).names().all(|name| Some(name) != named.thread_name(other)));
+        assert!(claims(&[host, pid]).names().chain(named.hosts()).all(|name| !by_id.contains(&name)));
+        assert!(claims(&[host, pid]).names().all(|name| Some(name) != named.thread_name(other)));
     }
 }

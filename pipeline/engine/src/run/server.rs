@@ -16,10 +16,9 @@ use profbridge_net::server::{Listener, Peer, ServerLimits, ServerStats, serve};
 use profbridge_net::tls::HttpVersions;
 use tokio::task::JoinHandle;
 
-use super::Metrics;
-use super::page;
 use crate::component::StartError;
 use crate::health::{Health, Thresholds};
+use crate::telemetry::{CONTENT_TYPE as PROMETHEUS, Metrics};
 use crate::web_pages::Pages;
 
 /// Connections to one of the servers at the same time. Whoever supervises the process must get an answer although
@@ -31,9 +30,9 @@ type Answer = (StatusCode, &'static str, String);
 
 /// One of the servers.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// The address it listens on, with the port that the system chose.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
 }
 
@@ -43,14 +42,14 @@ impl Server {
     /// # Errors
     ///
     /// The address cannot be listened on.
-    pub async fn metrics(
+    pub(crate) async fn metrics(
         endpoint: &str,
         metrics: Metrics,
         hosts: Arc<[String]>,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
         let answer = move |path: &str| match path {
-            "/metrics" => (StatusCode::OK, page::CONTENT_TYPE, metrics.encode()),
+            "/metrics" => (StatusCode::OK, PROMETHEUS, metrics.encode()),
             _ => (StatusCode::NOT_FOUND, "text/plain", "metrics are under /metrics\n".to_owned()),
         };
         Self::start("service.telemetry.metrics.address", endpoint, answer, hosts, shutdown).await
@@ -62,7 +61,7 @@ impl Server {
     /// # Errors
     ///
     /// The address cannot be listened on.
-    pub async fn health(
+    pub(crate) async fn health(
         endpoint: &str,
         (health, metrics, thresholds): (Health, Metrics, Thresholds),
         hosts: Arc<[String]>,
@@ -114,7 +113,7 @@ impl Server {
     }
 
     /// Waits until it has stopped, which its shutdown asks for.
-    pub async fn stopped(self) {
+    pub(crate) async fn stopped(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "a telemetry server failed");
         }

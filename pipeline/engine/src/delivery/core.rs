@@ -1,0 +1,338 @@
+//! One exporter with all that its pipelines and its consumers share, and the requests in the engine's hands.
+//!
+//! A [`Ticket`] is settled exactly once: sent, or lost under a reason. Whatever happens to it, such as a panic of the
+//! exporter, dropping it settles it.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use profbridge_model::{Quantities, Reason, Telemetry, Unit};
+use profbridge_net::LogGate;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::queue::{Bounds, Queue, Refusal, Weight};
+use super::queue_config::{Overflow, Sizer};
+use super::settings::DeliverySettings;
+use crate::balance::Held;
+use crate::budget::Permit;
+use crate::component::{Accepted, Exporter, ExporterContext, Now, Observer, Prepared, Request, SendError};
+use crate::ledger::Ledger;
+use crate::telemetry::{ExporterTelemetry, QueueGauges};
+
+/// Between two lines of one kind in the log.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+/// When a shutdown has to be over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    /// What was not sent by then is kept on disk, where the exporter does that, or lost, counted under
+    /// [`Reason::Shutdown`].
+    pub deadline: Instant,
+    /// By then the exporter has said what it still has to say ([`Observer::close`]).
+    pub close_by: Instant,
+}
+
+pub(super) struct Core<E: Exporter> {
+    pub(super) exporter: E,
+    pub(super) settings: DeliverySettings,
+    pub(super) context: ExporterContext,
+    pub(super) queue: Queue<Ticket<E>>,
+    /// When a shutdown has to be over, once it has begun.
+    end: watch::Sender<Option<Stop>>,
+    /// What a shutdown leaves unsent; `None` once it was taken.
+    unsent: Mutex<Option<Vec<Ticket<E>>>>,
+    /// An exporter prepares one batch at a time, whichever pipeline it comes from.
+    preparing: Mutex<()>,
+    /// What pipelines have given the exporter that is not prepared, and so not counted, yet.
+    pub(super) ledger: Ledger,
+    failing: AtomicBool,
+    failures: LogGate,
+    losses: LogGate,
+    warnings: LogGate,
+}
+
+impl<E: Exporter> Core<E> {
+    pub(super) fn new(exporter: E, settings: DeliverySettings, context: ExporterContext) -> Self {
+        // Without a queue one request is on its way, and its pipeline waits.
+        let units = if settings.queue.enabled { settings.queue.queue_size } else { 1 };
+        let bounds = Bounds { units, bytes: context.budget.limit() };
+        let [failures, losses, warnings] = [BETWEEN_LINES; 3].map(LogGate::new);
+        let core = Self {
+            exporter,
+            settings,
+            context,
+            queue: Queue::new(bounds),
+            end: watch::Sender::new(None),
+            unsent: Mutex::new(Some(Vec::new())),
+            preparing: Mutex::new(()),
+            ledger: Ledger::default(),
+            failing: AtomicBool::new(false),
+            failures,
+            losses,
+            warnings,
+        };
+        core.publish();
+        core
+    }
+
+    pub(super) fn telemetry(&self) -> &ExporterTelemetry {
+        &self.context.telemetry
+    }
+
+    pub(super) fn observer(&self) -> Option<&dyn Observer<E::Meta>> {
+        self.exporter.observer()
+    }
+
+    fn sizer(&self) -> Sizer {
+        if self.settings.queue.enabled { self.settings.queue.sizer } else { Sizer::Requests }
+    }
+
+    /// Shows the queue's state in the metrics.
+    pub(super) fn publish(&self) {
+        let level = self.queue.level();
+        let capacity = self.queue.bounds.units;
+        let gauges = QueueGauges { size: level.units, capacity, in_flight: level.in_flight };
+        self.telemetry().set_queue(gauges, !self.queue.has_room());
+    }
+
+    /// Says that the shutdown has begun. The first to say so decides.
+    pub(super) fn drain_by(&self, stop: Stop) {
+        self.end.send_modify(|end| {
+            end.get_or_insert(stop);
+        });
+    }
+
+    /// Whether the deadline of a shutdown has passed.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.borrow().is_some_and(|stop| stop.deadline <= Instant::now())
+    }
+
+    /// Waits until the deadline of a shutdown has passed.
+    pub(super) async fn over(&self) {
+        self.until(|stop| stop.deadline).await;
+    }
+
+    /// Waits until attempts that are under way are given up: somewhat behind the deadline, since an answer within it
+    /// may still have to be read.
+    pub(super) async fn cut_off(&self) {
+        self.until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
+    }
+
+    async fn until(&self, when: impl Fn(&Stop) -> Instant) {
+        let mut end = self.end.subscribe();
+        // The sender lives as long as this.
+        let stop = match end.wait_for(Option::is_some).await {
+            Ok(stop) => *stop,
+            Err(_) => None,
+        };
+        match stop {
+            Some(stop) => sleep_until(when(&stop)).await,
+            None => pending().await,
+        }
+    }
+
+    /// Pauses between two attempts. `false`, at once, where the next would come after the deadline of a shutdown.
+    pub(super) async fn pause(&self, pause: Duration) -> bool {
+        let resume = Instant::now() + pause;
+        let mut end = self.end.subscribe();
+        loop {
+            if end.borrow_and_update().is_some_and(|stop| resume >= stop.deadline) {
+                return false;
+            }
+            tokio::select! {
+                () = sleep_until(resume) => return true,
+                _ = end.changed() => {}
+            }
+        }
+    }
+
+    /// Takes a request that a shutdown leaves unsent, to be kept on disk or counted as lost.
+    pub(super) fn leave_unsent(&self, ticket: Ticket<E>) {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(unsent) = &mut *unsent else { return ticket.lost(Reason::Shutdown) };
+        unsent.push(ticket);
+    }
+
+    /// What a shutdown left unsent. What comes later is lost.
+    pub(super) fn take_unsent(&self) -> Vec<Ticket<E>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+
+    /// Logs that an attempt failed and another will follow: at its beginning, and then once in a while.
+    pub(super) fn note_failure(&self, error: &SendError, pause: Duration) {
+        let message = &error.message;
+        self.telemetry().failed(error.reason, message);
+        self.failing.store(true, Ordering::Relaxed);
+        if let Some(more) = self.failures.pass() {
+            tracing::warn!(exporter = self.telemetry().id(), retry_in = ?pause, more, "sending fails, trying again: {message}");
+        }
+    }
+
+    /// Logs that a request is lost for good, once in a while.
+    pub(super) fn note_loss(&self, lost: Quantities, reason: Reason, message: &str) {
+        self.telemetry().failed(reason, message);
+        if let Some(more) = self.losses.pass() {
+            tracing::warn!(
+                exporter = self.telemetry().id(),
+                observations = lost.observations,
+                spans = lost.any(Unit::Spans),
+                items = lost.any(Unit::Items),
+                %reason,
+                more,
+                "a request is lost: {message}"
+            );
+        }
+    }
+
+    /// Logs that sending works again, and what the destination remarked.
+    pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
+        self.telemetry().worked();
+        if self.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!(exporter = self.telemetry().id(), "sending works again");
+        }
+        let message = message.unwrap_or_default();
+        let rejected = rejected.total();
+        if (rejected > 0 || !message.is_empty())
+            && let Some(more) = self.warnings.pass()
+        {
+            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination remarks: {message}");
+        }
+    }
+
+    pub(super) fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<E::Meta> {
+        let _one_at_a_time = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exporter.prepare(telemetry, now)
+    }
+
+    /// Counts what is still being prepared as lost: it comes too late, and so does everything from here on.
+    pub(super) fn give_up(&self) {
+        self.ledger.close(|late| self.count_late(late));
+    }
+
+    pub(super) fn count_late(&self, late: Quantities) {
+        self.telemetry().edge().add_in(late);
+        self.telemetry().edge().drop(Reason::Shutdown, late);
+    }
+
+    pub(super) fn enqueue(&self, mut ticket: Ticket<E>) {
+        let weight = ticket.weight;
+        // It may be taken out, and settled, before the push returns.
+        ticket.queued = true;
+        let pushed = match self.settings.queue.overflow {
+            Overflow::Drop => self.queue.try_push(ticket, weight),
+            Overflow::Refuse | Overflow::Wait => {
+                self.queue.push(ticket, weight).map_err(|ticket| (ticket, Refusal::Closed))
+            }
+        };
+        let Err((mut ticket, refusal)) = pushed else {
+            self.publish();
+            return;
+        };
+        ticket.queued = false;
+        if refusal == Refusal::Closed {
+            return self.leave_unsent(ticket);
+        }
+        let quantities = ticket.request.quantities;
+        ticket.lost(Reason::QueueFull);
+        self.note_loss(quantities, Reason::QueueFull, Reason::QueueFull.explanation());
+    }
+}
+
+/// What a request takes in memory beside its body: the ticket, its place in the queue, the exporter's own notes. Bounds
+/// the number of requests in a queue that is bounded in bytes.
+const ENTRY_BYTES: u64 = 512;
+
+/// A request in the engine's hands.
+pub(super) struct Ticket<E: Exporter> {
+    pub(super) core: Arc<Core<E>>,
+    pub(super) request: Request<E::Meta>,
+    weight: Weight,
+    /// Whether it counts in the queue until it is settled.
+    queued: bool,
+    settled: bool,
+    _memory: Permit,
+}
+
+impl<E: Exporter> Ticket<E> {
+    /// Takes a request over and counts it as held.
+    pub(super) fn new(core: &Arc<Core<E>>, request: Request<E::Meta>) -> Self {
+        let beside = ENTRY_BYTES.saturating_add(core.observer().map_or(0, |observer| observer.meta_bytes(&request)));
+        let bytes = (request.body.len() as u64).saturating_add(beside);
+        let units = match core.sizer() {
+            Sizer::Bytes => bytes,
+            Sizer::Requests => 1,
+            // Nothing that carries anything weighs nothing, or a queue would hold any number of it.
+            Sizer::Items => request.quantities.total().max(1),
+        };
+        core.telemetry().edge().hold(Held { quantities: request.quantities, bytes });
+        let memory = core.context.budget.charge(bytes);
+        let weight = Weight { units, bytes };
+        Self { core: Arc::clone(core), request, weight, queued: false, settled: false, _memory: memory }
+    }
+
+    /// The destination took it.
+    pub(super) fn sent(mut self, accepted: &Accepted) {
+        let telemetry = self.core.telemetry();
+        let rejected = accepted.rejected.min(self.request.quantities);
+        telemetry.edge().add_out(self.request.quantities.saturating_sub(rejected));
+        telemetry.edge().drop(Reason::RejectedByPeer, rejected);
+        telemetry.sent(self.request.items(), self.request.body.len() as u64, accepted.billed);
+        self.settle();
+    }
+
+    /// The exporter said that it is lost for good, or has written it to disk.
+    pub(super) fn failed(mut self, reason: Reason) {
+        self.count(reason);
+        self.settle();
+    }
+
+    /// It is lost in the engine's hands, which the exporter is told.
+    pub(super) fn lost(mut self, reason: Reason) {
+        self.count(reason);
+        self.settle();
+        self.tell(reason);
+    }
+
+    fn tell(&self, lost: Reason) {
+        if let Some(observer) = self.core.observer() {
+            observer.lost(&self.request, lost);
+        }
+    }
+
+    fn count(&self, reason: Reason) {
+        let telemetry = self.core.telemetry();
+        telemetry.edge().drop(reason, self.request.quantities);
+        let items = self.request.items();
+        match reason {
+            Reason::QueueFull => telemetry.count(|totals| totals.enqueue_failed += items),
+            _ => telemetry.count(|totals| totals.send_failed += items),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.settled = true;
+        let held = Held { quantities: self.request.quantities, bytes: self.weight.bytes };
+        self.core.telemetry().edge().release(held);
+        if self.queued {
+            self.core.queue.settle(self.weight);
+            self.core.publish();
+        }
+    }
+}
+
+impl<E: Exporter> Drop for Ticket<E> {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        self.count(Reason::Internal);
+        self.settle();
+        // A second panic while the first unwinds would end the process.
+        if !std::thread::panicking() {
+            self.tell(Reason::Internal);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! How an exporter's requests are delivered.
+
+use std::time::Duration;
+
+use super::queue_config::QueueConfig;
+use super::retry_config::RetryConfig;
+
+/// How an exporter's requests are delivered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeliverySettings {
+    /// `sending_queue`: what may wait.
+    pub queue: QueueConfig,
+    /// `retry_on_failure`: when another attempt is made.
+    pub retry: RetryConfig,
+    /// `timeout`: how long one attempt may take.
+    pub timeout: Duration,
+}
