@@ -67,8 +67,13 @@ impl Active {
         let sample = self.batch.add_sample(sample);
         let is_read = self.attached.contexts.is_read();
         let thread = &mut self.threads[index];
-        if let Some(recording) = thread.recording.as_mut().filter(|_| is_read) {
-            recording.worked.note(found.at, found.at, found.worked);
+        if let Some(recording) = &mut thread.recording {
+            if is_read {
+                recording.worked.note(found.at, found.at, found.worked);
+            }
+            if !self.attached.interpreters.is_empty() {
+                recording.frames.note(found.at, found.at, found.locations);
+            }
         }
         thread.ledger.on_cpu(sample, found.at, period_nano);
         thread.run = None;

@@ -1,6 +1,7 @@
 //! What records of switches tell of threads: when each waited and why, and where, which is looked at once per place.
 
 mod calls;
+mod frames;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use self::calls::Calls;
 pub(in crate::sampler) use self::calls::PreemptedWait;
+use self::frames::FrameHistory;
 use super::Active;
 use crate::arch;
 use crate::message::{Location, Sample, Trust};
@@ -92,13 +94,23 @@ struct Found {
     named: Named,
     /// What the thread worked on; `None` where that was not read in this wait.
     worked: Option<Worked>,
+    /// Whether it was read in this wait, not in another one at the same place.
+    is_read: bool,
     /// The stack in a batch.
     entry: Cell<Option<BatchEntry>>,
 }
 
 impl Standing {
     pub(in crate::sampler) fn new(trust: Trust, locations: &[Location], named: Named, worked: Option<Worked>) -> Self {
-        Self(Rc::new(Found { trust, locations: locations.to_vec(), named, worked, entry: Cell::new(None) }))
+        let (locations, entry) = (locations.to_vec(), Cell::new(None));
+        Self(Rc::new(Found { trust, locations, named, worked, is_read: true, entry }))
+    }
+
+    /// The same stack for other waits at its place.
+    fn remembered(self) -> Self {
+        let Found { trust, locations, named, .. } = &*self.0;
+        let (locations, entry) = (locations.clone(), Cell::new(None));
+        Self(Rc::new(Found { trust: *trust, locations, named: *named, worked: None, is_read: false, entry }))
     }
 
     /// The same stack at another time, when the thread worked on this, or on something that is not known.
@@ -142,6 +154,8 @@ pub(in crate::sampler) struct Recording {
     preempted: Option<PreemptedWait>,
     /// What it worked on when it was looked at, as it ran and as it waited.
     pub(in crate::sampler) worked: ContextHistory,
+    /// What it ran in an interpreter, as it ran and as it waited.
+    pub(in crate::sampler) frames: FrameHistory,
 }
 
 impl Recording {
@@ -155,6 +169,7 @@ impl Recording {
             calls: VecDeque::new(),
             preempted: None,
             worked: ContextHistory::default(),
+            frames: FrameHistory::default(),
         }
     }
 
@@ -710,7 +725,7 @@ impl Active {
         for Unproven { thread, from, until, place, standing } in std::mem::take(&mut self.waits.unproven) {
             let recording = self.find(thread).and_then(|index| self.threads[index].recording.as_ref());
             if recording.is_some_and(|recording| !recording.timeline.ran_between(from, until)) {
-                self.waits.places.insert(place, standing.at_another_time(None), most);
+                self.waits.places.insert(place, standing.remembered(), most);
             }
         }
     }
@@ -782,6 +797,9 @@ impl Active {
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
             Basis::Counters { preempted_nano }
         };
+        if !self.attached.interpreters.is_empty() {
+            recording.frames.complete(&mut waits);
+        }
         recording.say_worked(&mut waits);
         let long = self.long_wait();
         for observation in condense(waits, long, MOST_SHORT) {
