@@ -69,7 +69,8 @@ impl FrameHistory {
 
     /// Notes the waits in which the stack was read, and gives the others the frames that they had.
     pub(super) fn complete(&mut self, waits: &mut [Wait<Standing>]) {
-        let was_read = |wait: &Wait<Standing>| !wait.shared && wait.place.as_ref().is_some_and(|Standing(of)| of.is_read);
+        let was_read =
+            |wait: &Wait<Standing>| !wait.shared && wait.place.as_ref().is_some_and(|Standing(of)| of.is_read);
         for wait in waits.iter().filter(|wait| was_read(wait)) {
             let Some(Standing(found)) = &wait.place else { continue };
             self.note(wait.begins, wait.begins + Duration::from_nanos(wait.nano), &found.locations);
