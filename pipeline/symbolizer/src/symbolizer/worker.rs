@@ -20,13 +20,13 @@ use crate::go_table::Steps;
 use crate::text::clean;
 use crate::{DebugFileServer, Frame, NamedBy, ObjectId, Symbols, Unknown};
 
-/// What glibc's names for calls to itself begin with.
+/// Prefix of the aliases by which glibc calls its own functions.
 const HIDDEN_ALIAS: &str = "__GI_";
 
-/// The thread's stack: demanglers recurse, to a limited depth.
+/// Size of the thread's stack. Demanglers recurse, to a limited depth.
 const STACK_BYTES: usize = 8 << 20;
 
-/// How often is looked whether a debug file has come.
+/// How often to check for arrived debug files.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) fn start(shared: Arc<Shared>, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<()> {
@@ -87,7 +87,7 @@ struct Worker<'a> {
 type Verdicts = Vec<(u64, Verdict)>;
 
 impl Worker<'_> {
-    /// Goes on with what waited for debug files, where they came or are not worth waiting any more.
+    /// Resumes addresses that waited for debug files which have arrived or are not worth waiting for any more.
     fn look_for_files(&mut self) {
         let arrived = self.store.arrived();
         let mut state = self.shared.state();
@@ -103,7 +103,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Does a task. Where that panics, whatever it was about gets no name, now and later.
+    /// Performs a task. If it panics, its addresses get no name, now and later.
     fn perform(&mut self, task: Task) -> (ObjectId, Verdicts) {
         match task {
             Task::Symbols(object, content, addresses) => {
@@ -138,7 +138,7 @@ impl Worker<'_> {
         let waits = found.waits;
         let has_dwarf = found.has_dwarf();
         let demangles = self.shared.settings.demangle && found.is_mangled();
-        // Addresses of the same function share what is said about them.
+        // Addresses in the same function share one result.
         let mut known: HashMap<&[u8], Arc<Symbols>> = HashMap::default();
         let mut starts: HashMap<u64, Arc<Symbols>> = HashMap::default();
         let mut steps = Steps::new();
@@ -213,19 +213,19 @@ impl Worker<'_> {
     }
 }
 
-/// Puts together what DWARF and the symbol table say.
+/// Combines what DWARF and the symbol table say.
 struct Combiner<'a> {
     strings: &'a mut Strings,
     demangle: bool,
-    /// What DWARF's names become, demangled and as they stand in the file.
+    /// Names from DWARF, demangled and as the file has them.
     known: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
 }
 
 impl Combiner<'_> {
-    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since cloned functions
-    /// (`f.cold`) have odd symbols, and languages mangle; but where DWARF has only the source's name (`size`), a mangled
-    /// symbol says more (`std::vector<int>::size() const`), and where it has another name of the symbol, or one by which
-    /// only glibc calls itself (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
+    /// The symbol names the outermost function. DWARF's name for that function is usually better: cloned functions
+    /// (`f.cold`) have odd symbols, and languages mangle. There are two exceptions. If DWARF has only the short name
+    /// (`size`), a mangled symbol says more (`std::vector<int>::size() const`). If DWARF has an alias of the symbol, or
+    /// one that only glibc uses (`__GI___libc_malloc`), the symbol is the better known name (`malloc`).
     fn combine(
         &mut self,
         place: SourceFrames,
@@ -241,7 +241,7 @@ impl Combiner<'_> {
             let says_more = |name: &Option<Name>, symbol: &Frame| match name {
                 None => true,
                 Some(Name { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
-                // Of mangled names each is as public, and DWARF's is the one of the source that it tells.
+                // All mangled aliases are equally public, so DWARF's is used: it matches the source position.
                 Some(Name { text, .. }) => text.starts_with(HIDDEN_ALIAS) || !is_mangled(text) && is_alias(text),
             };
             let (function, system_name) = match (frame.name, symbol) {
@@ -254,7 +254,7 @@ impl Combiner<'_> {
                     let names = self.known.entry(name.text).or_insert_with_key(|text| strings.names(text, demangles));
                     (Arc::clone(&names.0), Arc::clone(&names.1))
                 }
-                // Nobody can tell two functions without names apart.
+                // A function without a name cannot be told from others.
                 (None, _) => continue,
             };
             let file = frame.file.map(|file| self.strings.keep(&file));
@@ -264,7 +264,7 @@ impl Combiner<'_> {
     }
 }
 
-/// A function, and where in its source.
+/// A single frame: a function and its source position.
 fn one_frame(
     (function, system_name): (Arc<str>, Arc<str>),
     line: Option<(Arc<str>, u32)>,
