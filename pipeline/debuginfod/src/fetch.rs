@@ -1,4 +1,4 @@
-//! The thread that asks the servers.
+//! The thread that downloads files.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::cache::Cache;
 use crate::server::Server;
 use crate::{Known, Limits, hex};
 
-/// So many files are brought at the same time.
+/// How many files are downloaded at the same time.
 const PARALLEL: usize = 4;
-/// What has to come of a file in each stretch of time, in bytes.
+/// How many bytes have to arrive in each period.
 const PROGRESS: usize = 100 << 10;
 
-/// Brings files.
+/// Downloads files.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     pub(crate) servers: Vec<Server>,
@@ -30,19 +30,19 @@ pub(crate) struct Fetcher {
     pub(crate) known: Arc<Known>,
 }
 
-/// Why a server gave no file.
+/// Why a server delivered no file.
 #[derive(Debug)]
 enum Trouble {
-    /// It does not have it.
+    /// The server does not have it.
     Missing,
-    /// This file, whoever has it.
+    /// The file is unusable, whichever server sends it.
     File(String),
-    /// It does not answer as it should.
+    /// The server does not answer correctly.
     Server(String),
 }
 
 impl Fetcher {
-    /// Starts the thread. It ends when nobody can ask any more.
+    /// Starts the thread. It ends when the sending end of `jobs` is dropped.
     pub(crate) fn start(self, mut jobs: mpsc::Receiver<Box<[u8]>>) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
@@ -78,7 +78,7 @@ impl Fetcher {
         HttpClient::new(&config)
     }
 
-    /// Asks one server after the other.
+    /// Tries the servers in order.
     async fn bring(&self, client: &HttpClient, build_id: &[u8]) {
         let mut everybody_answered = true;
         for server in &self.servers {
@@ -110,7 +110,7 @@ impl Fetcher {
         self.known.settle(build_id, false);
     }
 
-    /// Brings a file into the cache. Returns its length in bytes.
+    /// Downloads a file into the cache. Returns its length in bytes.
     async fn from(&self, client: &HttpClient, server: &Server, build_id: &[u8]) -> Result<u64, Trouble> {
         let url: Uri = server.url(build_id).ok_or_else(|| Trouble::Server("its URL cannot be used".to_owned()))?;
         let mut headers = HeaderMap::new();
