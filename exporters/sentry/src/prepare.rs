@@ -1,4 +1,4 @@
-//! Telemetry to finished requests.
+//! Turns telemetry into finished requests.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,32 +23,33 @@ use crate::destinations::TooMany;
 use crate::routing::{self, Place};
 use crate::{Settings, config};
 
-/// What the exporter knows of a request beside its body.
+/// Metadata of a request.
 #[derive(Debug)]
 pub struct Meta {
-    /// Where it goes.
+    /// Destination of the request.
     pub(crate) destination: Arc<Destination>,
     /// How the body is compressed.
     pub(crate) body: Body,
-    /// What is in it.
+    /// The items in the body.
     pub(crate) items: Vec<Contained>,
-    /// What it tells the server about losses; merged back where it is lost itself.
+    /// The client report that the request carries. Merged back if the request is lost.
     pub(crate) report: Option<Box<ClientReport>>,
-    /// The time that Sentry bills for it.
+    /// The profiled time that Sentry bills.
     pub(crate) billed: Duration,
-    /// What the client said whose envelope is forwarded.
+    /// Headers of the client whose envelope is forwarded.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// What the envelope's header says, and when it arrived here, in nanoseconds since the Unix epoch; where it goes
-    /// out as it came.
+    /// Header of a forwarded envelope, and when it arrived here, in nanoseconds since the Unix epoch. `None` if the
+    /// envelope was changed.
     pub(crate) arrived: Option<(Bytes, u64)>,
-    /// The key under which the limits in the answer are handed back to that client.
+    /// The key under which rate limits in the answer are passed back to the client.
     pub(crate) peer_key: Option<String>,
 }
 
 impl Meta {
-    /// Its memory, in bytes: clients determine how many items there are, and how long their headers are.
+    /// Heap size in bytes. It counts towards the queue's limit, since clients choose the number of items and the length
+    /// of headers.
     pub(crate) fn bytes(&self) -> u64 {
-        /// What the allocator and the counting of references add to a block.
+        /// Overhead of the allocator and of reference counts per block, in bytes.
         const BLOCK: usize = 48;
         let header = |value: &HeaderValue| value.len() + size_of::<(HeaderName, HeaderValue)>() + BLOCK;
         let headers: usize = self.headers.iter().map(|(_, value)| header(value)).sum();
@@ -60,7 +61,7 @@ impl Meta {
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// By us, so that it may be compressed in another way where the server does not take it.
+    /// By this exporter, so it can be recompressed if the server refuses the encoding.
     Ours(Compression),
     /// By the client whose envelope is forwarded.
     AsReceived(ContentEncoding),
@@ -79,47 +80,48 @@ impl Body {
 /// An item of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contained {
-    /// A limit on one of these stops it.
+    /// The item is not sent while one of these categories is rate limited.
     pub(crate) limited_by: &'static [Category],
-    /// What it is counted as, and how many, where it is lost.
+    /// Category and quantity to report if the item is lost.
     pub(crate) counted: Option<(Category, u64)>,
 }
 
 impl Contained {
-    /// Whether it is a profile in any form.
+    /// Whether this is a profile in any format.
     pub(crate) fn is_profile(&self) -> bool {
         use Category::{Profile, ProfileChunk, ProfileChunkUi};
         self.counted.is_some_and(|(category, _)| matches!(category, Profile | ProfileChunk | ProfileChunkUi))
     }
 
-    /// A chunk of a platform.
+    /// A profile chunk.
     fn chunk(platform: &str) -> Self {
         let limited_by = Category::of_chunks(platform);
         Self { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }
     }
 
-    /// A transaction of so many spans, itself included. A lost one counts as itself and as its spans, and a limit on
-    /// spans alone stops none (Sentry developer documentation, "Rate Limiting", "Client Reports").
+    /// A transaction with `spans` spans, counting itself. A lost transaction counts as one transaction and as its
+    /// spans, but a rate limit on spans alone does not stop it (Sentry developer documentation, "Rate Limiting",
+    /// "Client Reports").
     fn transaction(spans: u64) -> [Self; 2] {
         [(Category::Transaction, 1), (Category::Span, spans)]
             .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
     }
 
-    /// So many spans of a container.
+    /// A container with `spans` spans.
     fn spans(spans: u64) -> Self {
         Self { limited_by: &[Category::Span], counted: Some((Category::Span, spans)) }
     }
 
-    /// The spans of a transaction that was read of an envelope, beside the transaction, which is an item of it. The
-    /// spans of a container are what its item is counted as.
+    /// The spans of a transaction in a forwarded envelope; the transaction itself is an item of the envelope. `None`
+    /// for a container, whose item is counted in spans already.
     fn spans_of(spans: &Spans) -> Option<Self> {
         let [_, counted] = Self::transaction(spans.spans().len() as u64);
         (spans.form() == SpanForm::SentryTransaction).then_some(counted)
     }
 }
 
-/// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
-/// server was not told about losses yet.
+/// Turns profiles into requests with one chunk each, for the project of their process. The first request carries the
+/// pending client report.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
     let Some(position) = routing::of_profiles(settings, [profiles]) else {
         return lost(Reason::Unroutable, Quantities::observations(profiles.observations()));
@@ -137,9 +139,9 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     prepared
 }
 
-/// An envelope as a request, with the client's own headers, to the client's own project or to the one that is
-/// configured. What the server was not told about losses yet goes before it, in an envelope of its own: the client's
-/// stays as it is, but for a V1 profile where those are upgraded.
+/// Turns an envelope into a request with the client's headers, for the client's own project or the configured one. A
+/// pending client report is sent first, in an envelope of its own: the client's envelope stays unchanged, except for a
+/// V1 profile that is to be upgraded.
 pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
     let Settled { envelope, report } = settled(envelope);
     let settled = Encoded { messages: Vec::<Message<Infallible>>::new(), report }.prepared(|never| match never {});
@@ -157,7 +159,7 @@ fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now:
         Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
     let client = envelope.meta.sentry_client.as_deref();
-    // Under a DSN of ours nothing is sent in the name of a client that says no name.
+    // With a configured DSN, the request must not claim to be from a client that did not name itself.
     let is_named = client.is_some() || matches!(place, Place::Own(_));
     let destination = place.destination(settings);
     let mut headers = forwarded(envelope);
@@ -182,7 +184,7 @@ fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now:
     prepared
 }
 
-/// How a client's envelope goes out.
+/// How to forward an envelope.
 struct Way {
     destination: Arc<Destination>,
     compression: Compression,
@@ -191,12 +193,12 @@ struct Way {
 }
 
 impl Way {
-    /// What is ours.
+    /// For requests that this exporter creates.
     fn to(destination: &Arc<Destination>, compression: Compression) -> Self {
         Self { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None }
     }
 
-    /// The envelope as it came, as far as it can go so.
+    /// Forwards the envelope, unchanged if possible.
     fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
         let item = |item: &Item| Contained {
             limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
@@ -212,7 +214,7 @@ impl Way {
         })
     }
 
-    /// What is known of a chunk that a profile in the envelope became.
+    /// Metadata of a chunk that was converted from a profile in the envelope.
     fn chunk(&self, chunk: &ChunkSummary) -> Meta {
         Meta { billed: Duration::from_nanos(chunk.billed_nanos), ..self.meta(vec![Contained::chunk(&chunk.platform)]) }
     }
@@ -231,27 +233,27 @@ impl Way {
     }
 }
 
-/// The losses that a server was not told about yet, as a request of their own.
+/// The pending client report of a destination, as a request of its own.
 fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
     let report = destination.take_report(now.monotonic_nano)?;
     let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
-    // Small, so it is not compressed.
+    // Too small to compress.
     let body = envelope::write(&envelope, Ending::Newline).ok()?;
     let items = vec![Contained { limited_by: &[Category::Internal], counted: None }];
     let meta = Meta { report: Some(report), ..Way::to(destination, Compression::None).meta(items) };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
 
-/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, at most what
-/// a chunk may last.
+/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, limited to
+/// the longest allowed chunk.
 fn billed(envelope: &Envelope) -> Duration {
     let windows = envelope.profiles().filter_map(|profiles| profiles.window.as_ref());
     let nanos = windows.map(|window| window.end_unix_nano.saturating_sub(window.start_unix_nano));
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Spans as transactions and containers, a request each, to the project that their process belongs to. What a server
-/// was not told about losses yet goes before them, in an envelope of its own.
+/// Turns spans into transactions and containers, one request each, for the project of their process. A pending client
+/// report is sent first, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     let route = |told: &Told<'_>| {
         let number = routing::of_process(settings, told)?;
@@ -271,14 +273,14 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
     prepared
 }
 
-/// Telemetry that goes nowhere.
+/// Counts telemetry that has no destination.
 fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
     let mut prepared = Prepared::default();
     prepared.losses.add(reason, quantities);
     prepared
 }
 
-/// How a body for a destination is compressed.
+/// The compression of a body for a destination.
 pub(crate) fn compression(setting: config::Compression, destination: &Destination) -> Compression {
     match setting {
         config::Compression::Auto if destination.zstd() == Zstd::Refused => Compression::GZIP,
@@ -288,23 +290,23 @@ pub(crate) fn compression(setting: config::Compression, destination: &Destinatio
     }
 }
 
-/// The time as Sentry's reports have it: seconds since the Unix epoch.
+/// The time as in Sentry's reports: seconds since the Unix epoch.
 pub(crate) fn seconds(now: Now) -> f64 {
     now.unix_nano as f64 / 1e9
 }
 
-/// What the client said, so that Sentry takes it for the client's and not for ours.
+/// The client's own headers, so that Sentry attributes the request to the client and not to this exporter.
 fn forwarded(envelope: &Envelope) -> Vec<(HeaderName, HeaderValue)> {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     let meta = &envelope.meta;
-    // Not a map: thousands wait in a queue, and a map of five takes a kilobyte.
+    // A vector and not a map: thousands of these wait in a queue, and a map of five entries takes a kilobyte.
     let mut headers = Vec::with_capacity(meta.headers.len() + 2);
     let mut set = |name: HeaderName, value: Option<&str>| {
         if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
             headers.push((name, value));
         }
     };
-    // Without the header Sentry takes the address that it sees, which says more of a client on this machine.
+    // Without the header, Sentry uses the address of this machine, which is right for a local client.
     let elsewhere = meta.client_address.filter(|address| !address.is_loopback());
     let address = elsewhere.map(|address| address.to_string());
     let through = match (&meta.forwarded_for, address) {

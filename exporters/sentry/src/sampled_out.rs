@@ -1,5 +1,5 @@
-//! What sampling has left out on the way is reported to the project that it would have gone to, as SDKs report what
-//! they sample out themselves (Sentry developer documentation, "Client Reports").
+//! Reports what the processors sampled out to the project that it would have been sent to, as SDKs report what they
+//! sample out themselves (Sentry developer documentation, "Client Reports").
 
 use profbridge_model::{SampledOut, SampledOutCounts, Whose};
 use profbridge_wire::sentry::client_report::Discarded;
@@ -8,7 +8,7 @@ use profbridge_wire::sentry::{Category, Told};
 use crate::Settings;
 use crate::routing::{self, Place};
 
-/// Counts it for the next report to its project. What goes nowhere is reported to nobody.
+/// Adds sampled-out items to the next client report of their project. Items without a project are not reported.
 pub(crate) fn count(settings: &Settings, what: &SampledOut) {
     let place = match &what.whose {
         Whose::Client { meta, profiles } => routing::of_client(settings, meta, profiles).ok().flatten(),

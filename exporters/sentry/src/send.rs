@@ -1,4 +1,4 @@
-//! One attempt to deliver a request, and what the answer asks for.
+//! Makes one attempt to deliver a request, and interprets the answer.
 
 use std::time::Duration;
 
@@ -26,23 +26,23 @@ use crate::prepare::{Body, Contained, Meta, seconds};
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
-/// From so long on an envelope's waiting here is taken out of what Sentry sees as the client's clock being wrong. Below
-/// it the envelope stays as it came: Sentry corrects nothing under 55 minutes.
+/// An envelope that waited longer than this gets a corrected time of sending, or Sentry would take the delay for a
+/// wrong clock on the client. Shorter delays need no correction: Sentry ignores differences below 55 minutes.
 const LATE: Duration = Duration::from_secs(60);
 
-/// What a server answered, as far as it decides anything.
+/// The parts of a server's answer that matter.
 struct Answered {
     status: u16,
     detail: Option<String>,
     retry_after: Option<Duration>,
 }
 
-/// What a request's head says.
+/// Values for a request's headers.
 #[derive(Clone, Copy, Default)]
 struct Head<'a> {
     headers: &'a [(HeaderName, HeaderValue)],
     encoding: Option<&'static str>,
-    /// Whom the limits in the answer are handed back to.
+    /// The client to which rate limits in the answer are passed back.
     peer_key: Option<&'a str>,
 }
 
@@ -54,13 +54,14 @@ impl<'a> Head<'a> {
 }
 
 impl SentryExporter {
-    /// Makes one attempt. Where the server refuses zstd, sends the same again at once, as gzip.
+    /// Makes one attempt. If the server refuses zstd, repeats the request as gzip at once.
     pub(crate) async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let result = self.try_encodings(request).await;
         if let Err(error) = &result
             && error.retry == Retry::Never
         {
-            // A 429 is not reported: the server has counted it (Sentry developer documentation, "Client Reports").
+            // Items rejected with 429 are not reported: the server counts them itself (Sentry developer documentation,
+            // "Client Reports").
             let discarded = match error.reason {
                 Reason::RateLimited => None,
                 Reason::Internal => Some(Discarded::InternalSdkError),
@@ -85,7 +86,7 @@ impl SentryExporter {
             };
             return self.conclude(meta, self.post(destination, head, body).await?);
         }
-        // The status with which the server may have refused zstd.
+        // The status by which the server may have refused zstd.
         let mut refused = None;
         if destination.zstd() != Zstd::Refused {
             let answered = self.post(destination, unchanged, request.body.clone()).await?;
@@ -108,8 +109,8 @@ impl SentryExporter {
         self.conclude(meta, answered)
     }
 
-    /// The body of an envelope that has waited here for long, with its time of sending moved by that; `None` where it
-    /// can go as it came.
+    /// The body of an envelope that has waited for long, with its time of sending moved by the delay. `None` if the
+    /// body can be sent unchanged.
     async fn late(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
         let (Body::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
             (request.meta.body, &request.meta.arrived)
@@ -126,8 +127,8 @@ impl SentryExporter {
         self.rewritten(work).await
     }
 
-    /// What `work` makes of a body. Takes a tenth of a second for the largest, and memory that is in nobody's budget, so
-    /// it runs beside the runtime and for a few requests at a time.
+    /// Transforms a body on a blocking thread, with limited concurrency: the largest takes a tenth of a second, and its
+    /// memory is not part of any budget.
     async fn rewritten<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
@@ -141,7 +142,7 @@ impl SentryExporter {
         }
     }
 
-    /// The same body as gzip.
+    /// Recompresses a zstd body as gzip.
     async fn gzipped(&self, zstd: Bytes) -> Result<Bytes, SendError> {
         let work = move || {
             let plain = decompress(Coding::Zstd, zstd, envelope::MAX_BYTES).map_err(std::io::Error::other)?;
@@ -162,7 +163,7 @@ impl SentryExporter {
         }
     }
 
-    /// Posts a body and takes note of the limits in the answer.
+    /// Posts a body and stores the rate limits in the answer.
     async fn post(&self, destination: &Destination, head: Head<'_>, body: Bytes) -> Result<Answered, SendError> {
         let started = self.started.get().ok_or_else(http_out::not_started)?;
         let mut headers: HeaderMap = head.headers.iter().cloned().collect();
@@ -177,12 +178,12 @@ impl SentryExporter {
         Ok(self.read(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
     }
 
-    /// Takes note of the limits in an answer, for others of the same client as well.
+    /// Stores the rate limits in an answer, also for the receiver of the client.
     fn read(&self, destination: &Destination, client: Option<(&str, &PeerLimits)>, response: &Response) -> Answered {
         let status = response.status.as_u16();
         let now = self.clock.now();
         let retry_after = response.retry_after(Duration::from_nanos(now.unix_nano)).map(|pause| pause.min(LONGEST));
-        // Several lines are one list (RFC 9110, 5.3).
+        // Several header lines are one list (RFC 9110, 5.3).
         let lines = response.headers.get_all(RATE_LIMITS).iter().filter_map(|value| value.to_str().ok());
         let limits = lines.collect::<Vec<_>>().join(",");
         let limits = Some(limits.as_str()).filter(|limits| !limits.is_empty());
@@ -200,7 +201,7 @@ impl SentryExporter {
                 "sentry limits {what}; they are dropped meanwhile"
             );
         }
-        // Nothing depends on a body that cannot be read.
+        // An unreadable body changes nothing.
         let body = response.body.as_ref().ok().filter(|_| !response.status.is_success());
         let detail = body.and_then(|body| detail(body, &destination.dsn));
         Answered { status, detail, retry_after }
@@ -225,7 +226,7 @@ impl SentryExporter {
         Err(SendError { retry, reason, message })
     }
 
-    /// Tells every server about the losses that it does not know of yet.
+    /// Sends all pending client reports.
     pub(crate) async fn send_reports(&self) {
         for destination in self.settings.destinations.all() {
             let now = self.clock.now();
@@ -237,7 +238,7 @@ impl SentryExporter {
             let envelope = Envelope { items: vec![item], ..Envelope::default() };
             let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
             let body = Bytes::from(body);
-            // Small, sent once in a lifetime, and the last word: neither compressed nor retried.
+            // Small and sent only once at shutdown, so neither compressed nor retried.
             let result = self.post(&destination, Head::default(), body).await;
             let message = match result {
                 Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
@@ -249,7 +250,7 @@ impl SentryExporter {
     }
 }
 
-/// Whether a status says that the server does not take zstd.
+/// Whether a status means that the server refuses zstd.
 enum Refusal {
     No,
     Possible,
@@ -259,7 +260,7 @@ enum Refusal {
 fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
     match Verdict::of(status) {
         Verdict::EncodingRefused => Refusal::Certain,
-        // Servers that do not know the encoding may take the body for a broken envelope instead.
+        // Servers that do not support the encoding may report a malformed envelope instead.
         Verdict::Refused if status == 400 && known == Zstd::Untried => Refusal::Possible,
         _ => Refusal::No,
     }
