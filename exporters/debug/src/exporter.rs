@@ -1,4 +1,4 @@
-//! The exporter as the engine sees it.
+//! The implementation of the engine's `Exporter`.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let delivery = DeliverySettings {
         queue: QueueConfig::default(),
         retry: RetryConfig::disabled(),
-        // Writing a log line does not wait for anybody.
+        // Writing a log line does not block.
         timeout: Duration::from_secs(30),
     };
     Ok(deliver(DebugExporter { verbosity }, delivery))
