@@ -1,4 +1,4 @@
-//! Whose spans they are.
+//! Identifies the process of a span.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use profbridge_model::{Span, Spans};
 use profbridge_wire::spans::{SpanView, process};
 use xxhash_rust::xxh3::Xxh3;
 
-/// So many resources are remembered; then all are forgotten, and found again.
+/// How many resources are cached. Beyond that, the cache is cleared.
 const MOST: usize = 4096;
 
 /// The process of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// Equal for equal processes.
+    /// Identifies the process.
     pub(crate) identity: u128,
-    /// By what profiles of it can be found.
+    /// The names that profiles of the process may use for it.
     pub(crate) names: Arc<[u128]>,
 }
 
-/// The processes of resources that came before: a process says the same resource in each request.
+/// Caches the process of each resource, since a process sends the same resource in each request.
 #[derive(Debug)]
 pub(crate) struct Processes {
     rules: Rules,
@@ -32,7 +32,7 @@ impl Processes {
         Self { rules: rules.clone(), known: HashMap::new() }
     }
 
-    /// The process of a span, as its resource says it.
+    /// The process of a span, by its resource.
     pub(crate) fn of(&mut self, spans: &Spans, span: &Span) -> Known {
         let resource = spans.resource_of(span);
         let mut content = Xxh3::new();
@@ -67,14 +67,14 @@ impl Processes {
         Known { identity: identity.hash, names: self.rules.names(&said.dictionary, attributes).into() }
     }
 
-    /// By what profiles of a root span's process can be found, the profiler that it names among that.
+    /// All names that profiles of a root span's process may use for it, including the profiler id in the span.
     pub(crate) fn names(&mut self, view: &SpanView<'_>, spans: &Spans) -> Vec<u128> {
         let mut names = self.of(spans, view.span()).names.to_vec();
         names.extend(view.profiler_id().map(profiler_name));
         names
     }
 
-    /// The memory of it, in bytes.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.known.capacity() * (size_of::<(u128, Known)>() + 1 + 64)
     }

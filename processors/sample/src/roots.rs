@@ -1,31 +1,31 @@
-//! When sampled root spans of each process were open.
+//! Records when sampled root spans of each process were open.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// So many stretches of time are remembered; then the older half is forgotten early.
+/// How many time ranges are kept in memory. Beyond that, the older half is dropped early.
 const MOST: usize = 1 << 16;
 
-/// The stretches of time in which at least one sampled root span was open, by the names of processes. Those that
-/// overlap or touch are one, so that a busy process has few.
+/// Time ranges in which at least one sampled root span was open, by process name. Ranges that overlap or touch are
+/// merged, so a busy process has few.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     by_name: HashMap<u128, BTreeMap<u64, Stretch>>,
     count: usize,
-    /// Nothing is forgotten before this monotonic time.
+    /// Monotonic time before which no sweep is needed.
     next_sweep: u64,
 }
 
-/// A stretch of time, by its beginning, in nanoseconds since the Unix epoch. Both ends are part of it.
+/// An inclusive time range, keyed by its start, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     end: u64,
-    /// The monotonic time until which it is remembered.
+    /// Monotonic time at which the range is dropped.
     until: u64,
 }
 
 impl Roots {
-    /// A sampled root span was open, in nanoseconds since the Unix epoch. It is remembered until a monotonic time.
-    /// Returns how many stretches had to be forgotten early.
+    /// Records a sampled root span, open from `start` to `end` in nanoseconds since the Unix epoch, until the monotonic
+    /// time `until`. Returns how many ranges had to be dropped early.
     pub(crate) fn add(&mut self, names: &[u128], start: u64, end: u64, until: u64) -> u64 {
         for name in names {
             let stretches = self.by_name.entry(*name).or_default();
@@ -49,7 +49,7 @@ impl Roots {
         let (_, median, _) = times.select_nth_unstable(middle);
         let (median, mut surplus) = (*median, middle);
         let before = self.count;
-        // Many may be as old as each other: half of all go, whichever.
+        // Many ranges may have the same age, so exactly half of all are dropped.
         self.retain(|of| {
             of.until > median || (of.until == median && surplus == 0) || {
                 surplus = surplus.saturating_sub(1);
@@ -59,7 +59,7 @@ impl Roots {
         (before - self.count) as u64
     }
 
-    /// Forgets what was remembered long enough, now and then.
+    /// Drops expired ranges. Sweeps at most once per `every` nanoseconds.
     pub(crate) fn forget(&mut self, now: u64, every: u64) {
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(every);
@@ -78,14 +78,15 @@ impl Roots {
         }
     }
 
-    /// Whether one was open at some time between `from` and `to`, both inclusive, in a process with one of these names.
+    /// Whether a sampled root span of a process with one of these names was open at any time from `from` to `to`,
+    /// inclusive.
     pub(crate) fn cover(&self, names: &[u128], from: u64, to: u64) -> bool {
         let known = names.iter().filter_map(|name| self.by_name.get(name));
         let mut last = known.filter_map(|stretches| stretches.range(..=to).next_back());
         last.any(|(_, of)| of.end >= from)
     }
 
-    /// The memory of it, in bytes: a stretch is an entry in a tree that is half empty at worst.
+    /// Approximate heap size in bytes, assuming tree nodes that are half empty.
     pub(crate) fn bytes(&self) -> usize {
         self.by_name.capacity() * (size_of::<(u128, BTreeMap<u64, Stretch>)>() + 1)
             + self.count * 2 * size_of::<(u64, Stretch)>()

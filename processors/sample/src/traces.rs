@@ -1,8 +1,8 @@
-//! Spans of OTLP: held until the root span of their process has come, and kept or dropped with it.
+//! OTLP spans: buffered until the root span of their process has arrived, then kept or dropped with it.
 //!
-//! A root span ends last, so its children come before it, perhaps in an earlier request. What decides is what the root
-//! span says, and the decision holds for all spans of its trace in its process. Spans wait for it in copies, so that
-//! their requests' buffers are released; equal resources are held once ([`Origins`]).
+//! A root span ends last, so its children arrive before it, perhaps in an earlier request. The root span decides for
+//! all spans of its trace in its process. Waiting spans are copied, so that the buffers of their requests can be
+//! released; equal resources are stored once ([`Origins`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,10 +21,10 @@ use crate::lifecycle::Lifecycle;
 use crate::processes::Processes;
 use crate::sampler::{Sampler, rate_before};
 
-/// So many bytes of spans are taken in, or put out, by one step.
+/// How many bytes of spans one step accepts or sends.
 const STEP: usize = 1 << 20;
 
-/// So many traces are decided by one step without their root spans.
+/// How many traces one step decides without their root spans.
 const DECIDED: usize = 1024;
 
 /// A trace in a process.
@@ -36,7 +36,7 @@ struct Key {
 
 #[derive(Debug)]
 struct Trace {
-    /// The monotonic time at which it is decided without its root span, or forgotten.
+    /// Monotonic time at which the trace is decided without its root span, or its decision is dropped.
     until: u64,
     state: State,
 }
@@ -50,12 +50,12 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Decided {
     decision: Decision,
-    /// Whether the root span was not known. Then none of the spans stands for the others, and each says the rate by
-    /// which it was kept.
+    /// Whether the root span was unknown. Then no span represents the others, so each carries the rate by which it was
+    /// kept.
     rootless: bool,
 }
 
-/// A request of which spans are still to be taken in.
+/// A request whose spans are not all accepted yet.
 #[derive(Debug)]
 struct UnderWay {
     spans: Spans,
@@ -63,31 +63,31 @@ struct UnderWay {
     at: usize,
 }
 
-/// Who is asked while spans are taken in.
+/// What decides about spans, passed while they are accepted.
 pub(crate) struct Asking<'a> {
     pub(crate) sampler: &'a mut Sampler,
     pub(crate) processes: &'a mut Processes,
     pub(crate) lifecycle: Option<&'a mut Lifecycle>,
 }
 
-/// The traces that wait or were decided of late.
+/// Traces that are waiting or were decided recently.
 #[derive(Debug)]
 pub(crate) struct Traces {
     wait: u64,
     max_traces: usize,
     max_bytes: u64,
     known: HashMap<Key, Trace>,
-    /// In the order in which their time comes. At least as long as `known`.
+    /// Traces by deadline. At least as long as `known`.
     order: VecDeque<(u64, Key)>,
     origins: Origins,
     under_way: Option<UnderWay>,
-    /// What was kept and goes out next.
+    /// Kept spans that are sent next.
     ready: Ready,
-    /// What was dropped of what waited, until the end of a call.
+    /// Counts of dropped spans, until the end of a call.
     left_out: OfHeld,
     waiting_spans: u64,
     waiting_bytes: usize,
-    /// While memory is short: put out until no more than this waits.
+    /// During memory pressure: the target for the bytes that wait.
     relief: Option<usize>,
 }
 
@@ -139,7 +139,7 @@ impl Traces {
         self.order.front().map(|(until, _)| *until)
     }
 
-    /// Takes a batch: what is decided goes on or is dropped at once, the rest waits.
+    /// Accepts a batch: spans of decided traces are sent or dropped at once, the others wait.
     pub(crate) fn take(&mut self, mut spans: Spans, asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
         let keys = self.keys(&spans, asking.processes);
         self.decide_by_roots(&spans, &keys, asking, now, out);
@@ -201,8 +201,8 @@ impl Traces {
         .collect()
     }
 
-    /// Decides about the traces whose root spans are in a batch. Of several root spans of a trace in one process the
-    /// first one decides: the others are below it.
+    /// Decides about the traces whose root spans are in a batch. If a trace has several root spans in one process, the
+    /// earliest decides: the others are below it.
     fn decide_by_roots(&mut self, spans: &Spans, keys: &[Key], asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
         let mut roots: HashMap<Key, usize> = HashMap::new();
         for (position, span) in spans.spans().iter().enumerate() {
@@ -224,7 +224,7 @@ impl Traces {
         }
     }
 
-    /// Remembers a decision, and lets go what waited for it.
+    /// Stores a decision, and releases the spans that waited for it.
     fn set_decided(&mut self, key: Key, decided: Decided, now: Now, out: &mut Outbox) {
         let until = now.monotonic_nano.saturating_add(self.wait);
         self.order.push_back((until, key));
@@ -234,7 +234,7 @@ impl Traces {
         }
     }
 
-    /// Spans that waited go out, or are dropped.
+    /// Sends or drops spans that waited.
     fn let_go(&mut self, held: Held, decision: Decision, out: &mut Outbox) {
         self.waiting_spans -= held.len();
         self.waiting_bytes -= held.memory();
@@ -246,7 +246,7 @@ impl Traces {
         }
     }
 
-    /// Takes in as much of a request as fits into one step.
+    /// Accepts as many spans of a pending request as one step allows.
     fn absorb(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
         let mut intake = Intake::default();
@@ -270,7 +270,7 @@ impl Traces {
                     self.waiting_bytes += held.memory() - before;
                     self.waiting_spans += 1;
                 }
-                // Its time came, or there was no more room, after the request had come.
+                // The trace was decided after this request arrived, by timeout or for lack of room.
                 State::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
                     left_out.add(&work.spans, span);
                 }
@@ -291,7 +291,7 @@ impl Traces {
         self.bound(now, sampler, out);
     }
 
-    /// Decides early where too much waits or is remembered, the oldest first.
+    /// Decides early if too many spans wait or too many traces are known, the oldest first.
     fn bound(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
         let mut early = 0;
         while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
@@ -307,8 +307,8 @@ impl Traces {
         out.note(crate::DECIDED_EARLY, early);
     }
 
-    /// The next trace whose time has come by `time` is decided without its root span, or forgotten. Returns whether
-    /// spans of it had waited; `None` where there is no such trace.
+    /// Takes the next trace whose deadline is at or before `time`: decides it without its root span, or drops its
+    /// decision. Returns whether spans of it had waited; `None` if there is no such trace.
     fn next(&mut self, time: u64, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> Option<bool> {
         while let Some((until, key)) = self.order.front().copied().filter(|(until, _)| *until <= time) {
             self.order.pop_front();
@@ -322,7 +322,7 @@ impl Traces {
                     out.note(crate::WITHOUT_ROOT, 1);
                     held.set_rate(decision.rate);
                     self.let_go(held, decision, out);
-                    // Late ones go the same way. What is remembered of a trace is little beside its spans.
+                    // Late spans get the same decision. Storing it needs little memory compared with the spans.
                     if self.known.len() < self.max_traces {
                         self.set_decided(key, Decided { decision, rootless: true }, now, out);
                     }
@@ -333,14 +333,14 @@ impl Traces {
         None
     }
 
-    /// Decides about spans whose root span is not known, by the first of them.
+    /// Decides about spans without a known root span, by the first of them.
     fn decide_rootless(&self, held: &Held, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
         let Some(first) = held.first(&self.origins) else { return Decision::KEPT };
         let Some(span) = first.spans().first() else { return Decision::KEPT };
         sampler.decide(&SpanView::of(&first, span), false, &TraceHeader::default(), out)
     }
 
-    /// Goes on with a request, decides what has waited long enough, and puts out a batch of what is kept.
+    /// Continues a pending request, decides traces whose deadline has passed, and sends a batch of kept spans.
     pub(crate) fn advance(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
         self.absorb(now, sampler, out);
         for _ in 0..DECIDED {
@@ -353,7 +353,7 @@ impl Traces {
         self.shrink();
     }
 
-    /// What a burst took is given back.
+    /// Releases the memory that a burst needed.
     fn shrink(&mut self) {
         if self.known.len() < self.known.capacity() / 4 {
             self.known.shrink_to(self.known.len() * 2);
@@ -382,7 +382,7 @@ impl Traces {
         more
     }
 
-    /// Decides all that waits, in steps. Returns whether there is more to do.
+    /// Decides everything that waits, in steps. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
         self.absorb(now, sampler, out);
         while self.ready.memory() < STEP && self.waiting_spans > 0 {

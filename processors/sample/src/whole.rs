@@ -1,5 +1,5 @@
-//! Spans that need no waiting: transactions and spans of Sentry's, which come as their program put them together, and
-//! spans that the processor `transactions` has put together.
+//! Decides about spans that are already complete: Sentry transactions and spans, which arrive as their program grouped
+//! them, and spans that the processor `transactions` has grouped.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ use crate::left_out::OfBatch;
 use crate::sampler::rate_before;
 use crate::traces::Asking;
 
-/// The spans that are decided together.
+/// Spans that share one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Group {
-    /// Those that are one transaction.
+    /// Spans of one transaction.
     Segment(u32),
-    /// Those of one trace that have one resource, given by its position.
+    /// Spans of one trace and one resource, which is given by its index.
     Trace(u32, TraceId),
-    /// Those of one item that is a transaction.
+    /// Spans of one item that is a transaction.
     Transaction,
 }
 
 impl Group {
-    /// Whether the spans are one transaction, or will be.
+    /// Whether the spans are a transaction or will become one.
     fn is_transaction(self) -> bool {
         matches!(self, Self::Segment(_) | Self::Transaction)
     }
@@ -33,14 +33,14 @@ impl Group {
 
 #[derive(Debug)]
 struct Known {
-    /// The span that stands for the others: the root span, else the first.
+    /// The span that decides: the root span, or else the first span.
     first: usize,
     is_root: bool,
     decision: Decision,
 }
 
-/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace. What
-/// was left out is the caller's to say.
+/// Drops the spans that are not kept, and counts them. `header` is the trace context in their envelope's header. The
+/// caller reports the counts.
 pub(crate) fn decide(
     spans: &mut Spans,
     header: &TraceHeader,
@@ -62,7 +62,7 @@ pub(crate) fn decide(
     for (position, span) in spans.spans().iter().enumerate() {
         let new = || Known { first: position, is_root: is_root(span), decision: Decision::KEPT };
         let of = known.entry(groups[position]).or_insert_with(new);
-        // Of several root spans of a trace the first one decides: the others are below it.
+        // If a trace has several root spans, the earliest decides: the others are below it.
         let is_earlier = || span.start_unix_nano < spans.spans()[of.first].start_unix_nano;
         if is_root(span) && (!of.is_root || is_earlier()) {
             (of.first, of.is_root) = (position, true);
