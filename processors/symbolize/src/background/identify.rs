@@ -1,5 +1,5 @@
-//! Tells whether a file is the one that a profiler has seen. Files are hostile: sizes are checked before anything is
-//! read, and nothing is mapped.
+//! Checks whether a file is the one that the profiler saw. Files are hostile: sizes are checked before reading, and
+//! nothing is mapped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,10 +9,10 @@ use crate::names::FileId;
 /// More program headers than any linker writes.
 const MAX_HEADERS: u16 = 1024;
 
-/// Notes longer than this are not looked into, in bytes.
+/// Longer notes are not read, in bytes.
 const MAX_NOTE: u64 = 64 << 10;
 
-/// The size of the pages that the htlhash is made of, in bytes.
+/// The htlhash covers pages of this size, in bytes.
 const PAGE: u64 = 4096;
 
 /// Whether a file has an id.
@@ -24,14 +24,14 @@ pub(super) fn is(file: &File, id: &FileId) -> bool {
     found.is_some_and(|found| found.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == **digits)
 }
 
-/// The htlhash of a file that is known to have one.
+/// The htlhash of a test file.
 #[cfg(test)]
 pub(super) fn id_of(file: &File) -> FileId {
     let digits: String = htlhash(file).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     FileId::Htlhash(digits.into())
 }
 
-/// The first 16 bytes of the SHA-256 of the first and the last 4096 bytes and the length, big-endian. The pages may
+/// The first 16 bytes of the SHA-256 of the first and last 4096 bytes and the big-endian length. The two pages may
 /// overlap (opentelemetry-specification `specification/profiles/mappings.md`).
 fn htlhash(file: &File) -> Option<Vec<u8>> {
     let length = file.metadata().ok()?.len();
@@ -42,8 +42,8 @@ fn htlhash(file: &File) -> Option<Vec<u8>> {
     Some(hmac_sha256::Hash::hash(&text)[..16].to_vec())
 }
 
-/// The GNU build id of an ELF file for 64 bits, by its program headers, which no stripping takes away ("System V
-/// Application Binary Interface", chapter 5, "Program Header" and "Note Section").
+/// The GNU build id of a 64-bit ELF file, by its program headers, which survive stripping ("System V Application Binary
+/// Interface", chapter 5, "Program Header" and "Note Section").
 fn build_id(file: &File) -> Option<Vec<u8>> {
     let header = read(file, 0, 64)?;
     if header.get(..5)? != b"\x7fELF\x02" {
@@ -87,7 +87,7 @@ fn number(bytes: &[u8], at: usize, len: usize, little_endian: bool) -> Option<u6
     Some(if little_endian { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
 }
 
-/// Reads so many bytes, which the caller has bounded.
+/// Reads `length` bytes. The caller must limit the length.
 fn read(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     file.read_exact_at(&mut bytes, offset).ok()?;
