@@ -1,4 +1,4 @@
-//! Takes in spans, closes the transactions that are due, and puts them out.
+//! Accepts spans, closes transactions that are due, and sends them.
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_model::spans::origins::Intake;
@@ -11,16 +11,16 @@ use crate::left::Left;
 use crate::trees::{Deadlines, New, Put, Top, Tree, Trees};
 use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
 
-/// So many spans are taken in by one step, or so many bytes of them.
+/// How many spans, and how many bytes of them, one step accepts.
 const STEP: (usize, usize) = (4096, 1 << 20);
 
-/// A transaction with so many bytes goes out early: Sentry takes a megabyte of JSON.
+/// A larger transaction is sent early: Sentry accepts a megabyte of JSON.
 const MAX_TREE_BYTES: usize = 4 << 20;
 
-/// What becomes due within so many nanoseconds leaves together: batches are larger, and there are fewer of them.
+/// Trees that become due within this many nanoseconds are sent together, to get fewer and larger batches.
 const TOGETHER: u64 = 250_000_000;
 
-/// The processor, with the spans that it holds.
+/// The processor with its buffered spans.
 #[derive(Debug)]
 pub struct Transactions {
     settings: Settings,
@@ -28,17 +28,17 @@ pub struct Transactions {
     trees: Trees,
     leaving: Leaving,
     left: Left,
-    /// The request that is being taken in.
+    /// A request that is accepted in steps.
     under_way: Option<Box<UnderWay>>,
-    /// While memory is short: what trees may take when that is over, in bytes.
+    /// During memory pressure: target size of the trees, in bytes.
     relieve_to: Option<usize>,
 }
 
-/// A request that is being taken in.
+/// A request that is accepted in steps.
 #[derive(Debug)]
 struct UnderWay {
     spans: Spans,
-    /// The position of the next span.
+    /// Index of the next span.
     next: usize,
     intake: Intake,
 }
@@ -50,7 +50,7 @@ impl UnderWay {
 }
 
 impl Transactions {
-    /// A processor that holds nothing yet.
+    /// A processor without any data.
     pub fn new(settings: Settings) -> Self {
         let left = Left::new(settings.max_left);
         Self {
@@ -64,24 +64,24 @@ impl Transactions {
         }
     }
 
-    /// Is about to take in the spans of a request.
+    /// Prepares to accept the spans of a request.
     fn begin(&mut self, spans: Spans) {
         self.under_way = Some(Box::new(UnderWay { spans, next: 0, intake: Intake::default() }));
     }
 
-    /// Holds the spans of a request, or the first of them.
+    /// Buffers the spans of a request, or the first of them.
     fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
         self.begin(spans);
         self.absorb(now, out);
         self.put_out(out);
     }
 
-    /// The memory of what is bounded by `max_bytes`, in bytes.
+    /// Heap size of everything that `max_bytes` limits, in bytes.
     fn open_bytes(&self) -> usize {
         self.trees.size() + self.origins.bytes()
     }
 
-    /// Takes in as much of a request as fits into one step.
+    /// Accepts as much of the pending request as one step allows.
     fn absorb(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
         let together = |after: u64| {
@@ -139,7 +139,7 @@ impl Transactions {
         self.close_next(out);
     }
 
-    /// Closes the transaction that is due next.
+    /// Closes the transaction with the earliest deadline.
     fn close_next(&mut self, out: &mut Outbox) {
         if let Some(tree) = self.trees.first_due() {
             self.close(tree, out);
@@ -168,7 +168,8 @@ impl Transactions {
     }
 }
 
-/// Spans that belong to no transaction, since they came to Sentry in containers and become such again, and the others.
+/// Splits off spans that belong to no transaction: they were received in Sentry containers and will be sent in such
+/// again.
 fn apart(mut spans: Spans) -> (Option<Spans>, Spans) {
     if !spans.spans().iter().any(|span| span.is_streamed) {
         return (None, spans);
@@ -191,13 +192,13 @@ impl Processor for Transactions {
                 (None, spans) => self.take(spans, now, out),
                 (Some(streamed), others) => {
                     out.send(streamed);
-                    // One batch leaves in a call, so the others are taken in by the next.
+                    // One call sends one batch, so the others are accepted in the next call.
                     if !others.is_empty() {
                         self.begin(others);
                     }
                 }
             },
-            // Sentry's SDKs make transactions themselves, and their spans of version 2 are none.
+            // Sentry's SDKs create transactions themselves, and their standalone spans (version 2) belong to none.
             other => out.send(other),
         }
     }
@@ -210,7 +211,7 @@ impl Processor for Transactions {
         if self.is_absorbing() || !self.leaving.is_empty() { Some(0) } else { self.trees.due() }
     }
 
-    /// Puts out what is due, and takes in more of the request that is being taken in.
+    /// Sends what is due, and accepts more of the pending request.
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         while !self.leaving.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
             self.close_next(out);
@@ -219,8 +220,8 @@ impl Processor for Transactions {
         self.put_out(out);
     }
 
-    /// Puts out transactions because memory is short, those that are due next, until half of what was held is left.
-    /// Returns whether there is more to do.
+    /// Sends transactions, earliest deadline first, because memory is short, until half of the size is left. Returns
+    /// whether there is more to do.
     fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
         let enough = *self.relieve_to.get_or_insert(self.trees.tree_bytes() / 2);
         while !self.leaving.are_enough() && self.trees.tree_bytes() > enough {
@@ -247,7 +248,7 @@ impl Processor for Transactions {
         !self.leaving.is_empty() || !self.trees.is_empty()
     }
 
-    /// What is held. What a request takes is charged to whoever sent it.
+    /// What is buffered. The size of a pending request is charged to its sender.
     fn held(&self) -> Held {
         let under_way = self.under_way.as_deref();
         let spans = self.trees.spans() + self.leaving.spans() + under_way.map_or(0, UnderWay::left);

@@ -1,8 +1,8 @@
-//! The trees that are open, and where each span of them is.
+//! The open trees, and the location of each span in them.
 //!
-//! A span finds its tree by its own id, where others have it as their parent already, and by its parent's. What two
-//! trees have in common is found at the span that connects them, so the order in which spans come makes no difference.
-//! Of two trees that become one the smaller is moved: a span is moved a few times at most.
+//! A span is looked up by its own id, since children may have named it as their parent already, and by its parent's id.
+//! Two trees are merged as soon as a span connects them, so the order of arrival does not matter. A merge moves the
+//! smaller tree, so each span is moved only a few times.
 
 mod queue;
 mod tree;
@@ -17,7 +17,7 @@ use self::queue::{Queue, Which};
 pub(crate) use self::tree::{Top, Tree};
 use crate::left::Left;
 
-/// The position of a parent that has not come.
+/// The index of a parent that has not arrived.
 const MISSING: u32 = u32::MAX;
 
 /// The open trees. See the [module](self).
@@ -30,20 +30,20 @@ pub(crate) struct Trees {
     soon: Queue,
     later: Queue,
     spans: u64,
-    /// The memory of the trees themselves, in bytes.
+    /// Heap size of the trees themselves, in bytes.
     bytes: usize,
 }
 
-/// Where a span is: its tree, and its position there.
+/// The location of a span: its tree, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// The hash of its key, so that neither another span's tree is looked at, nor any while the table grows.
+    /// Hash of the span's key. It avoids visiting trees when the table compares entries or grows.
     hash: u32,
     tree: u32,
     at: u32,
 }
 
-/// What tells a span from others.
+/// Identifies a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     resource: u32,
@@ -51,68 +51,68 @@ struct Key {
     span_id: SpanId,
 }
 
-/// A span that is put in, with what is known of its origin.
+/// A span to be added, with details of its origin.
 #[derive(Debug)]
 pub(crate) struct New<'a> {
-    /// Its scope is its origin.
+    /// Its `scope` is its origin.
     pub(crate) span: Span,
     pub(crate) bytes: &'a [u8],
-    /// The number of its resource, a hash of it, and a hash of its scope.
+    /// The index of its resource, and hashes of its resource and its scope.
     pub(crate) resource: u32,
     pub(crate) resource_hash: u64,
     pub(crate) scope_hash: u64,
 }
 
-/// When trees are due that begin to wait now, in monotonic nanoseconds.
+/// Deadlines for trees that start to wait now, in monotonic nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadlines {
-    /// Those whose root has come, or has left.
+    /// For trees whose root has arrived or has left.
     pub(crate) soon: u64,
-    /// All others.
+    /// For all other trees.
     pub(crate) later: u64,
 }
 
-/// What became of a span.
+/// The result of adding a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It is in this tree.
+    /// Added to this tree.
     In(u32),
-    /// So it is, although another one has its id.
+    /// Added to this tree, although another span has the same id.
     WithEqualId(u32),
-    /// It came before.
+    /// A resend: the same span was added before.
     Resent,
 }
 
 impl Trees {
-    /// How many spans are held.
+    /// Number of buffered spans.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
     }
 
-    /// Whether there are none.
+    /// Whether there are no trees.
     pub(crate) fn is_empty(&self) -> bool {
         self.spans == 0
     }
 
-    /// The memory of the trees themselves, in bytes.
+    /// Heap size of the trees themselves, in bytes.
     pub(crate) fn tree_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The memory of it all, in bytes. It is the same from run to run: the table of places is counted by what is in it,
-    /// since how many places are free in it depends on the hashes.
+    /// Total heap size in bytes. It is reproducible: the table is counted by its entries, since its free space depends
+    /// on hashes.
     pub(crate) fn size(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Option<Box<Tree>>>() + self.free.capacity() * size_of::<u32>();
-        // At least 7 of 16 places of a table are in use, until more is given back.
+        // At least 7 of 16 slots of a table are in use, until it is shrunk.
         self.bytes + slots + self.places.len() * (size_of::<Place>() + 1) * 16 / 7
     }
 
-    /// A tree that is open.
+    /// An open tree.
     pub(crate) fn get(&self, tree: u32) -> Option<&Tree> {
         self.slots.get(tree as usize)?.as_deref()
     }
 
-    /// The tree that is due next.
+    /// The tree with the earliest deadline.
     pub(crate) fn first_due(&self) -> Option<u32> {
         let due = |at: Option<u32>| at.and_then(|at| Some((self.get(at)?.deadline, at)));
         let (soon, later) = (due(self.soon.first()), due(self.later.first()));
@@ -123,12 +123,12 @@ impl Trees {
         first.map(|(_, at)| at)
     }
 
-    /// When it is.
+    /// The earliest deadline.
     pub(crate) fn due(&self) -> Option<u64> {
         self.get(self.first_due()?).map(|tree| tree.deadline)
     }
 
-    /// Puts in a span.
+    /// Adds a span.
     pub(crate) fn put(&mut self, new: New<'_>, deadlines: Deadlines, left: &Left) -> Put {
         let New { mut span, bytes, resource, resource_hash, scope_hash } = new;
         let key = Key { resource, trace_id: span.trace_id, span_id: span.span_id };
@@ -143,7 +143,7 @@ impl Trees {
             _ => {}
         }
         let parent = span.parent_span_id.filter(|_| !is_root);
-        // A span that names itself as its parent is above itself.
+        // A span that names itself as parent is its own ancestor.
         let above = match parent {
             Some(parent) if parent == span.span_id => None,
             Some(parent) => self.find(Key { span_id: parent, ..key }),
@@ -185,7 +185,7 @@ impl Trees {
         Put::In(tree)
     }
 
-    /// Closes a tree: nothing comes to it any more.
+    /// Removes a tree, so that no span is added to it any more.
     pub(crate) fn close(&mut self, tree: u32) -> Option<Tree> {
         self.unlink(tree);
         let closed = self.take(tree)?;
@@ -200,7 +200,7 @@ impl Trees {
         Some(closed)
     }
 
-    /// A span whose id is there already goes to the first one that had it, wherever its own parent is.
+    /// Adds a span with a known id to the tree of the first span with that id, whatever its parent is.
     fn put_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> Put {
         let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
         if first.is_some_and(|first| first.scope == span.scope && *first.bytes == *bytes) {
@@ -217,7 +217,7 @@ impl Trees {
         }
     }
 
-    /// Nothing is missing any more, and there is no root.
+    /// Marks a tree that has a cycle: no parent is missing, and there is no root.
     fn set_circle(&mut self, tree: u32, is_new: bool, deadlines: Deadlines) {
         self.set_top(tree, Top::Circle);
         if is_new {
@@ -225,8 +225,8 @@ impl Trees {
         }
     }
 
-    /// Puts a tree whose top has come into the one in which its parent is, or where one looks for it. Returns which of
-    /// the two is left: the larger one.
+    /// Merges a tree whose top has arrived with the tree that contains the parent. Returns the index of the merged
+    /// tree, which is that of the larger one.
     fn merge(&mut self, lower: u32, upper: u32) -> u32 {
         let of = |at: u32| self.get(at).map(|tree| (tree.size(), tree.links.queue, tree.deadline, tree.top));
         let (Some((lower_size, lower_queue, lower_deadline, _)), Some((upper_size, upper_queue, upper_deadline, top))) =
@@ -235,7 +235,7 @@ impl Trees {
             return upper;
         };
         let (kept, gone) = if upper_size >= lower_size { (upper, lower) } else { (lower, upper) };
-        // Who waits for a root waits from the first of its spans on.
+        // A tree without a root waits from the arrival of its first span.
         let both_wait = lower_queue == Which::Later && upper_queue == Which::Later;
         let (first, deadline) = if both_wait && lower_deadline < upper_deadline {
             (lower, lower_deadline)
@@ -276,13 +276,13 @@ impl Trees {
             }
             None => {
                 self.slots.push(Some(tree));
-                // A tree takes a hundred bytes and more, so no memory has room for 2^32.
+                // A tree has more than a hundred bytes, so 2^32 of them never fit into memory.
                 (self.slots.len() - 1) as u32
             }
         }
     }
 
-    /// Takes a tree out of its slot.
+    /// Removes a tree from its slot.
     fn take(&mut self, at: u32) -> Option<Tree> {
         let tree = self.slots.get_mut(at as usize)?.take()?;
         self.free.push(at);
@@ -298,13 +298,13 @@ impl Trees {
         Some(changed)
     }
 
-    /// Lets a tree begin to wait.
+    /// Starts the waiting time of a tree.
     fn wait(&mut self, at: u32, which: Which, deadline: u64) {
         if self.get(at).is_some_and(|tree| tree.deadline > 0) {
             self.unlink(at);
         }
         if let Some(tree) = self.slots.get_mut(at as usize).and_then(Option::as_deref_mut) {
-            // A deadline is later than the beginning of the process, which is 0.
+            // 0 means no deadline. Monotonic time starts at 0, so a real deadline is later.
             tree.deadline = deadline.max(1);
         }
         let queue = if which == Which::Soon { &mut self.soon } else { &mut self.later };
@@ -319,7 +319,7 @@ impl Trees {
         }
     }
 
-    /// Gives back what a burst took.
+    /// Shrinks tables after a burst.
     fn give_back(&mut self) {
         if self.is_empty() {
             self.slots = Vec::new();
@@ -354,7 +354,7 @@ impl Trees {
         self.places.insert_unique(spread(hash), Place { hash, tree, at }, |place| spread(place.hash));
     }
 
-    /// What is not found is a span whose id another one had before.
+    /// Not found if another span with the same id is registered.
     fn move_place(&mut self, old: Place, tree: u32, at: u32) {
         if let Some(place) = self.places.find_mut(spread(old.hash), |place| *place == old) {
             (place.tree, place.at) = (tree, at);
@@ -369,7 +369,7 @@ impl Trees {
     }
 }
 
-/// A hash for the table, which takes the place from the low bits and seven of the highest to compare.
+/// Spreads a hash over 64 bits: the table uses the low bits for the slot and the highest seven to compare.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
