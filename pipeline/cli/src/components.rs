@@ -29,7 +29,7 @@ pub(crate) const REGISTRY: Registry = Registry {
     ],
 };
 
-/// The components as YAML, as the Collector's `components` prints them.
+/// The components as YAML, in the format of the Collector's `components` command.
 pub(crate) fn listing() -> String {
     let mut text = format!("version: {}\n", env!("CARGO_PKG_VERSION"));
     list(&mut text, "receivers", REGISTRY.receivers);

@@ -1,4 +1,4 @@
-//! How a line looks: time, level, words, fields.
+//! Formats a line: time, level, message, fields.
 
 use std::fmt::{Debug, Display, Write};
 
@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::terminal::is_unprintable;
 
-/// A line that begins now.
+/// Formats a line with the current time.
 pub(super) fn of(level: Level, colors: bool, content: impl FnOnce(&mut String)) -> String {
     let mut line = String::with_capacity(160);
     let (dim, color, end) = match (colors, level) {
@@ -29,7 +29,7 @@ pub(super) fn of(level: Level, colors: bool, content: impl FnOnce(&mut String)) 
     line
 }
 
-/// Writes an event's words and fields.
+/// Appends an event's message and fields.
 pub(super) fn fields(text: &mut String, colors: bool, event: &Event<'_>) {
     event.record(&mut Fields { text, colors });
 }
@@ -67,7 +67,7 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// Writes text so that it does nothing but being read, and stays on one line.
+/// Escapes control characters and line ends.
 struct Plain<'a>(&'a mut String);
 
 impl Write for Plain<'_> {
@@ -79,7 +79,7 @@ impl Write for Plain<'_> {
     }
 }
 
-/// Text between quotes, without the escapes that the log adds to all text anyway.
+/// Quotes text without escaping it, since the log escapes all text anyway.
 struct Quoted<'a>(&'a str);
 
 impl Display for Quoted<'_> {

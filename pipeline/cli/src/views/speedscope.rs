@@ -1,8 +1,8 @@
-//! speedscope's file format (speedscope.app `file-format-schema.json`): a `sampled` profile of each thread.
+//! speedscope's file format (speedscope.app `file-format-schema.json`), with a `sampled` profile for each thread.
 //!
-//! It shows one profile at a time and opens the first, so running time comes first and waiting time stands in profiles
-//! of its own, behind it each type of values that is no time of threads. Weights are not below zero there, and are put
-//! one behind the other: when a sample was taken is its order, and no gap.
+//! speedscope shows one profile at a time, the first one initially. So running time comes first, then waiting time as
+//! separate profiles, then each type of values that is not thread time. Weights must not be negative. The viewer puts
+//! samples one after the other, so their times give only the order, and gaps are not visible.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use serde::{Serialize, Serializer};
 use super::reading::Unit;
 use super::timeline::{Observation, Timeline, Track};
 
-/// Where the format is described, as its files say.
+/// The schema's address, required in each file.
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
-/// Writes a timeline. `title` is what the file is called in the viewer.
+/// Writes a timeline. `title` is the file's title in the viewer.
 ///
 /// # Errors
 ///
-/// What the writer fails with.
+/// The error of the writer.
 pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -> io::Result<()> {
     timeline.sort();
     let (timeline, tracks) = (&*timeline, timeline.tracks());
@@ -51,7 +51,7 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
     serde_json::to_writer(out, &file).map_err(io::Error::from)
 }
 
-/// Observations of the same stack one after another, as one.
+/// Groups consecutive observations of the same stack.
 fn runs(track: &Track) -> impl Iterator<Item = &[Observation]> {
     track.observations.chunk_by(|one, next| one.node == next.node)
 }
@@ -77,7 +77,7 @@ struct Shared<F: Serialize> {
 #[derive(Serialize)]
 struct Frame<'a> {
     name: &'a str,
-    /// The source file, else the file of the machine code, which the viewer shows behind the name.
+    /// The source file, or else the file of the machine code. The viewer shows it after the name.
     #[serde(skip_serializing_if = "str::is_empty")]
     file: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ struct Sampled<S: Serialize, W: Serialize> {
     weights: W,
 }
 
-/// A list that is never held as a whole.
+/// A list that is serialized without being in memory as a whole.
 struct Each<F>(F);
 
 impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Each<F> {
